@@ -1,0 +1,189 @@
+//! The error table: one row an error, from which SQLSTATE, HTTP status, S3 code, retry advice and the documentation
+//! page (`docs/errors.md`) come. SQL functions raise or return these SQLSTATEs; nothing parses message texts.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a client should do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The same request will fail the same way.
+    No,
+    /// The same request, with the same request id, may succeed later. It was not carried out, or its id makes a second
+    /// attempt harmless.
+    SameRequestId,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorRow {
+    /// The code.
+    pub code: ErrorCode,
+    /// Stable name: `code` in problem+json, label in metrics.
+    pub name: &'static str,
+    /// SQLSTATE, of Mantle's own class `MT`.
+    pub sqlstate: &'static str,
+    /// HTTP status.
+    pub http: u16,
+    /// `Code` in an S3 error document.
+    pub s3: &'static str,
+    /// What to do about it.
+    pub retry: Retry,
+    /// Meaning, for the documentation.
+    pub meaning: &'static str,
+}
+
+macro_rules! error_table {
+    ($($variant:ident $name:literal $sqlstate:literal $http:literal $s3:literal $retry:ident $meaning:literal;)*) => {
+        /// Mantle's own errors; see [`ERROR_TABLE`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum ErrorCode {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        /// Every error, in SQLSTATE order.
+        pub const ERROR_TABLE: &[ErrorRow] = &[
+            $(ErrorRow {
+                code: ErrorCode::$variant, name: $name, sqlstate: $sqlstate, http: $http, s3: $s3,
+                retry: Retry::$retry, meaning: $meaning,
+            },)*
+        ];
+    };
+}
+
+error_table! {
+    InvalidName "invalid_name" "MT001" 400 "InvalidArgument" No "A name is empty, `.`, `..`, or contains `/` or NUL.";
+    NameTooLong "name_too_long" "MT002" 400 "KeyTooLongError" No "A name is over 255 bytes.";
+    KeyTooLong "key_too_long" "MT003" 400 "KeyTooLongError" No "A key is over 1024 bytes.";
+    PathTooDeep "path_too_deep" "MT004" 400 "KeyTooLongError" No "A path has more than 128 components.";
+    InvalidNamespaceName "invalid_namespace_name" "MT005" 400 "InvalidBucketName" No "A namespace name breaks S3's rules for bucket names.";
+    InvalidArgument "invalid_argument" "MT006" 400 "InvalidArgument" No "A parameter is missing, malformed or out of range.";
+    BatchTooLarge "batch_too_large" "MT007" 400 "InvalidRequest" No "A batch has more elements, or needs more latches, than allowed.";
+    NotFound "not_found" "MT010" 404 "NoSuchKey" No "The entry does not exist.";
+    NamespaceNotFound "namespace_not_found" "MT011" 404 "NoSuchBucket" No "The namespace does not exist.";
+    AlreadyExists "already_exists" "MT012" 409 "OperationAborted" No "The entry exists already.";
+    NamespaceExists "namespace_exists" "MT013" 409 "BucketAlreadyExists" No "The namespace exists already and belongs to somebody else.";
+    ParentIsObject "parent_is_object" "MT014" 409 "ParentIsObject" No "A component of the path, other than the last, is an object.";
+    IsDirectory "is_directory" "MT015" 409 "KeyIsDirectory" No "An object was to be created where a directory of that name is.";
+    IsObject "is_object" "MT016" 409 "KeyIsObject" No "A directory was to be created where an object of that name is.";
+    NotEmpty "not_empty" "MT017" 409 "BucketNotEmpty" No "The directory or namespace is not empty.";
+    DirectoryRemoved "directory_removed" "MT018" 503 "ServiceUnavailable" SameRequestId "The directory was removed between its lookup and the change; look it up again.";
+    PreconditionFailed "precondition_failed" "MT019" 412 "PreconditionFailed" No "If-Match or If-None-Match does not hold.";
+    RequestMismatch "request_mismatch" "MT020" 422 "IdempotencyParameterMismatch" No "The request id was used before for another request.";
+    RequestExpired "request_expired" "MT021" 409 "OperationAborted" No "The request id is too old to be answered.";
+    RenameLoop "rename_loop" "MT022" 409 "InvalidRequest" No "A directory was to be moved into itself or below itself.";
+    Locked "locked" "MT023" 503 "SlowDown" SameRequestId "Another rename holds a directory on the path.";
+    StaleEpoch "stale_epoch" "MT024" 503 "ServiceUnavailable" SameRequestId "The index was rebuilt since the rename was prepared.";
+    AttemptSuperseded "attempt_superseded" "MT025" 503 "ServiceUnavailable" SameRequestId "The rename's attempt was aborted or superseded; nothing was moved.";
+    SourceChanged "source_changed" "MT026" 503 "ServiceUnavailable" SameRequestId "The source of the rename is no longer the entry that was locked.";
+    AccessDenied "access_denied" "MT030" 403 "AccessDenied" No "The caller lacks a permission on the entry or on a directory above it.";
+    Unauthenticated "unauthenticated" "MT031" 401 "AccessDenied" No "The request carries no valid credentials.";
+    NoData "no_data" "MT032" 403 "InvalidObjectState" No "The entry was imported without bytes; there is nothing to read.";
+    InvalidRange "invalid_range" "MT033" 416 "InvalidRange" No "The range lies outside the object.";
+    NotImplemented "not_implemented" "MT034" 501 "NotImplemented" No "This call is not offered.";
+    InvalidId "invalid_id" "MT040" 500 "InternalError" No "An id lies outside every recorded block.";
+    WrongIsolation "wrong_isolation" "MT041" 500 "InternalError" No "The function runs under READ COMMITTED only.";
+    WeakCommit "weak_commit" "MT042" 500 "InternalError" No "synchronous_commit is weaker than the flush that an acknowledgement needs.";
+    NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
+    IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
+    AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";
+    UnknownOutcome "unknown_outcome" "MT053" 503 "ServiceUnavailable" SameRequestId "The connection broke during the commit; the change may or may not be there.";
+    DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a passing reason.";
+    Internal "internal" "MT099" 500 "InternalError" No "A fault of the service; its log has the cause.";
+}
+
+impl ErrorCode {
+    /// The row of this code.
+    pub fn row(self) -> &'static ErrorRow {
+        &ERROR_TABLE[self as usize]
+    }
+
+    /// The code of a SQLSTATE, if it is one of ours.
+    pub fn from_sqlstate(sqlstate: &str) -> Option<Self> {
+        ERROR_TABLE.iter().find(|row| row.sqlstate == sqlstate).map(|row| row.code)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.row().name)
+    }
+}
+
+/// A Mantle error: its code, and a sentence for the client. Causes that a client must not see are logged, not carried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {detail}")]
+pub struct Error {
+    code: ErrorCode,
+    detail: String,
+}
+
+/// Result with a Mantle [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error with its explanation for the client.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+
+    /// The code.
+    pub fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    /// The explanation.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl From<ErrorCode> for Error {
+    fn from(code: ErrorCode) -> Self {
+        Self::new(code, code.row().meaning)
+    }
+}
+
+/// The documentation page of the table, as Markdown. `docs/errors.md` is this text; a test keeps it so.
+pub fn error_page() -> String {
+    let mut page = String::from(
+        "# Errors\n\nGenerated from `indexnode/types/src/error.rs`; do not edit. REST answers carry the name as `code` in \
+         problem+json, S3 answers the S3 code, SQL the SQLSTATE.\n\n| name | SQLSTATE | HTTP | S3 code | retry | meaning |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for row in ERROR_TABLE {
+        let retry = match row.retry {
+            Retry::No => "no",
+            Retry::SameRequestId => "same request id",
+        };
+        page.push_str(&format!(
+            "| `{}` | {} | {} | `{}` | {retry} | {} |\n",
+            row.name, row.sqlstate, row.http, row.s3, row.meaning
+        ));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_ordered_and_indexed_by_code() {
+        for (i, row) in ERROR_TABLE.iter().enumerate() {
+            assert_eq!(row.code as usize, i);
+            assert_eq!(ErrorCode::from_sqlstate(row.sqlstate), Some(row.code));
+        }
+        assert!(ERROR_TABLE.windows(2).all(|w| w[0].sqlstate < w[1].sqlstate));
+    }
+
+    #[test]
+    fn documentation_page_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
+        if std::env::var_os("MANTLE_BLESS").is_some() {
+            std::fs::write(path, error_page()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), error_page(), "run with MANTLE_BLESS=1 to renew the page");
+    }
+}

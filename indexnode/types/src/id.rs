@@ -1,0 +1,72 @@
+//! Identifiers. All are allocated once and never reused, so a stale reference can miss but never hit another thing.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The value as PostgreSQL's `bigint`. Ids are below 2^63 by construction (`mantle.allocate_ids`).
+            pub const fn as_i64(self) -> i64 {
+                self.0 as i64
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl From<i64> for $name {
+            fn from(v: i64) -> Self {
+                Self(v as u64)
+            }
+        }
+    };
+}
+
+id_type!(
+    /// A directory. The namespace's root directory is a directory like any other.
+    DirectoryId
+);
+id_type!(
+    /// Where a directory's entries are stored (`mantle.meta.pid`). A directory that was never split has one partition,
+    /// whose id is the directory's; the types differ so that code cannot take one for the other.
+    PartitionId
+);
+id_type!(
+    /// A namespace (an S3 bucket): the id of its root directory.
+    NamespaceId
+);
+id_type!(
+    /// A Raft group of IndexNode replicas.
+    GroupId
+);
+id_type!(
+    /// How often a group's index was rebuilt or may have forgotten locks; kept in PostgreSQL, only ever raised.
+    Epoch
+);
+
+impl DirectoryId {
+    /// The parent of all namespace roots. It has no entry of its own.
+    pub const SUPER_ROOT: Self = Self(0);
+
+    /// The partition of an unsplit directory.
+    pub const fn sole_partition(self) -> PartitionId {
+        PartitionId(self.0)
+    }
+}
+
+impl NamespaceId {
+    /// The namespace's root directory.
+    pub const fn root(self) -> DirectoryId {
+        DirectoryId(self.0)
+    }
+}

@@ -1,0 +1,17 @@
+//! What the extension, the IndexNode, the gateway and their clients share: ids, LSN, names and paths, permissions,
+//! request keys, the change-stream message and the error table. Plain data: no I/O, no clock, no async.
+
+pub mod error;
+pub mod id;
+pub mod limits;
+pub mod lsn;
+pub mod message;
+pub mod name;
+pub mod permission;
+pub mod request;
+
+pub use error::{Error, ErrorCode, Result};
+pub use id::{DirectoryId, Epoch, GroupId, NamespaceId, PartitionId};
+pub use lsn::Lsn;
+pub use permission::{Caller, Permission};
+pub use request::RequestKey;

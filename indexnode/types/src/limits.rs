@@ -1,0 +1,24 @@
+//! Named limits, unit last. The relations between them are asserted at compile time.
+
+/// Longest name of one directory or object, without the trailing slash, in bytes (as in POSIX `NAME_MAX`).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest key (path inside a namespace), in bytes (as in S3).
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Deepest path, in components. The deepest real namespace reported is 95 (Mantle, SOSP '25, section 3.1).
+pub const PATH_DEPTH_MAX: usize = 128;
+/// Longest namespace (bucket) name, in bytes.
+pub const NAMESPACE_BYTES_MAX: usize = 63;
+/// Shortest namespace (bucket) name, in bytes.
+pub const NAMESPACE_BYTES_MIN: usize = 3;
+/// Most elements of one SQL batch.
+pub const BATCH_ELEMENTS_MAX: usize = 16_384;
+/// Most latches one batch takes (1,000 each exhausted PostgreSQL's lock table at 16 sessions).
+pub const BATCH_LATCHES_MAX: usize = 512;
+/// Most operations one change-stream message carries.
+pub const MESSAGE_OPS_MAX: usize = 65_536;
+/// Most keys one listing page returns (as in S3).
+pub const LIST_KEYS_MAX: usize = 1000;
+
+const _: () = assert!(NAME_BYTES_MAX < KEY_BYTES_MAX);
+const _: () = assert!(PATH_DEPTH_MAX <= KEY_BYTES_MAX / 2);
+const _: () = assert!(BATCH_ELEMENTS_MAX <= MESSAGE_OPS_MAX);

@@ -1,0 +1,316 @@
+//! The change-stream message: the directory operations of one transaction on one PostgreSQL node.
+//!
+//! Emitted by the extension with `LogLogicalMessage(transactional, prefix "mantle")`, read by the IndexNode through
+//! pgoutput. Layout: format version (1 byte), operation count, then the operations; integers are LEB128 varints. A reader
+//! refuses what it does not understand, whole: a message half applied would be a wrong index.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    DirectoryId, NamespaceId, PartitionId, Permission, RequestKey,
+    limits::{MESSAGE_OPS_MAX, NAME_BYTES_MAX},
+};
+
+/// Prefix of our logical messages.
+pub const MESSAGE_PREFIX: &str = "mantle";
+/// Version of the layout below.
+pub const FORMAT_VERSION: u8 = 1;
+
+/// One directory as the index knows it: the whole record, so that applying needs nothing but the newest version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryRecord {
+    /// The namespace.
+    pub ns: NamespaceId,
+    /// Where the entry is: a partition of the parent directory.
+    pub pid: PartitionId,
+    /// The name, without the trailing slash.
+    pub name: String,
+    /// The directory itself.
+    pub id: DirectoryId,
+    /// Record version: 1 at creation, raised by every change of the record.
+    pub version: u64,
+    /// Owner, group, mode.
+    pub permission: Permission,
+}
+
+/// The request that made a change, and for a rename the attempt (log index of its prepare) whose lock it held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// The request.
+    pub request: RequestKey,
+    /// The attempt, 0 when the change took no lock.
+    pub attempt: u64,
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DirectoryOp {
+    /// The directory is now this: created, changed, or moved here from wherever it was.
+    Put {
+        /// Its record.
+        record: DirectoryRecord,
+        /// Why.
+        cause: Option<Cause>,
+    },
+    /// The directory was removed from `(pid, name)`.
+    Remove {
+        /// Its record as it was removed; `version` is that of the removal (one more than the last).
+        record: DirectoryRecord,
+        /// Why.
+        cause: Option<Cause>,
+    },
+    /// Nothing changed here, but the request is done: the other half of a rename across nodes.
+    Done {
+        /// The request.
+        cause: Cause,
+    },
+}
+
+impl DirectoryOp {
+    /// The request that this operation belongs to.
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Put { cause, .. } | Self::Remove { cause, .. } => cause.as_ref(),
+            Self::Done { cause } => Some(cause),
+        }
+    }
+}
+
+/// Why a message was refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DecodeError {
+    /// It ends before it should.
+    #[error("message is truncated")]
+    Truncated,
+    /// Bytes follow the last operation.
+    #[error("{0} bytes follow the last operation")]
+    Trailing(usize),
+    /// A newer writer.
+    #[error("message format {0} is not known")]
+    Version(u8),
+    /// An unknown operation.
+    #[error("operation {0} is not known")]
+    Operation(u8),
+    /// A number out of its range.
+    #[error("a number is out of range")]
+    Range,
+    /// A name that is not UTF-8.
+    #[error("a name is not UTF-8")]
+    Utf8,
+}
+
+const OP_PUT: u8 = 1;
+const OP_REMOVE: u8 = 2;
+const OP_DONE: u8 = 3;
+
+/// Encodes a transaction's operations.
+///
+/// # Panics
+/// If there are more than [`MESSAGE_OPS_MAX`] operations; writers are bounded below that.
+pub fn encode(ops: &[DirectoryOp]) -> Vec<u8> {
+    assert!(ops.len() <= MESSAGE_OPS_MAX, "too many operations for one message");
+    let mut out = Vec::with_capacity(8 + ops.len() * 48);
+    out.push(FORMAT_VERSION);
+    put_varint(&mut out, ops.len() as u64);
+    for op in ops {
+        match op {
+            DirectoryOp::Put { record, cause } => {
+                out.push(OP_PUT);
+                put_record(&mut out, record);
+                put_cause(&mut out, cause.as_ref());
+            }
+            DirectoryOp::Remove { record, cause } => {
+                out.push(OP_REMOVE);
+                put_record(&mut out, record);
+                put_cause(&mut out, cause.as_ref());
+            }
+            DirectoryOp::Done { cause } => {
+                out.push(OP_DONE);
+                put_cause(&mut out, Some(cause));
+            }
+        }
+    }
+    out
+}
+
+/// Decodes a message; never panics, whatever the bytes.
+pub fn decode(bytes: &[u8]) -> Result<Vec<DirectoryOp>, DecodeError> {
+    let mut input = Input { bytes };
+    let version = input.byte()?;
+    if version != FORMAT_VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    let count = usize::try_from(input.varint()?).map_err(|_| DecodeError::Range)?;
+    if count > MESSAGE_OPS_MAX {
+        return Err(DecodeError::Range);
+    }
+    let mut ops = Vec::with_capacity(count.min(bytes.len()));
+    for _ in 0..count {
+        ops.push(match input.byte()? {
+            OP_PUT => DirectoryOp::Put { record: input.record()?, cause: input.cause()? },
+            OP_REMOVE => DirectoryOp::Remove { record: input.record()?, cause: input.cause()? },
+            OP_DONE => DirectoryOp::Done { cause: input.cause()?.ok_or(DecodeError::Range)? },
+            other => return Err(DecodeError::Operation(other)),
+        });
+    }
+    match input.bytes.len() {
+        0 => Ok(ops),
+        n => Err(DecodeError::Trailing(n)),
+    }
+}
+
+fn put_varint(out: &mut Vec<u8>, mut v: u64) {
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+}
+
+fn put_record(out: &mut Vec<u8>, r: &DirectoryRecord) {
+    for v in [r.ns.0, r.pid.0, r.id.0, r.version] {
+        put_varint(out, v);
+    }
+    for v in [r.permission.owner, r.permission.group, u32::from(r.permission.mode)] {
+        put_varint(out, u64::from(v));
+    }
+    put_varint(out, r.name.len() as u64);
+    out.extend_from_slice(r.name.as_bytes());
+}
+
+fn put_cause(out: &mut Vec<u8>, cause: Option<&Cause>) {
+    match cause {
+        None => out.push(0),
+        Some(c) => {
+            out.push(1);
+            put_varint(out, u64::from(c.request.principal));
+            put_varint(out, c.request.ns.0);
+            out.extend_from_slice(c.request.id.as_bytes());
+            put_varint(out, c.attempt);
+        }
+    }
+}
+
+struct Input<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
+        let (head, tail) = self.bytes.split_at_checked(n).ok_or(DecodeError::Truncated)?;
+        self.bytes = tail;
+        Ok(head)
+    }
+
+    fn byte(&mut self) -> Result<u8, DecodeError> {
+        self.take(1).map(|b| b[0])
+    }
+
+    fn varint(&mut self) -> Result<u64, DecodeError> {
+        let mut v = 0u64;
+        for shift in (0..64).step_by(7) {
+            let b = self.byte()?;
+            let bits = u64::from(b & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(DecodeError::Range);
+            }
+            v |= bits << shift;
+            if b & 0x80 == 0 {
+                return Ok(v);
+            }
+        }
+        Err(DecodeError::Range)
+    }
+
+    fn varint_u32(&mut self) -> Result<u32, DecodeError> {
+        u32::try_from(self.varint()?).map_err(|_| DecodeError::Range)
+    }
+
+    fn record(&mut self) -> Result<DirectoryRecord, DecodeError> {
+        let ns = NamespaceId(self.varint()?);
+        let pid = PartitionId(self.varint()?);
+        let id = DirectoryId(self.varint()?);
+        let version = self.varint()?;
+        let owner = self.varint_u32()?;
+        let group = self.varint_u32()?;
+        let mode = u16::try_from(self.varint()?).map_err(|_| DecodeError::Range)?;
+        let length = usize::try_from(self.varint()?).map_err(|_| DecodeError::Range)?;
+        if length > NAME_BYTES_MAX {
+            return Err(DecodeError::Range);
+        }
+        let name = std::str::from_utf8(self.take(length)?).map_err(|_| DecodeError::Utf8)?.to_owned();
+        Ok(DirectoryRecord { ns, pid, name, id, version, permission: Permission { owner, group, mode } })
+    }
+
+    fn cause(&mut self) -> Result<Option<Cause>, DecodeError> {
+        match self.byte()? {
+            0 => Ok(None),
+            1 => {
+                let principal = self.varint_u32()?;
+                let ns = NamespaceId(self.varint()?);
+                let id = Uuid::from_slice(self.take(16)?).map_err(|_| DecodeError::Truncated)?;
+                let attempt = self.varint()?;
+                Ok(Some(Cause { request: RequestKey { principal, ns, id }, attempt }))
+            }
+            _ => Err(DecodeError::Range),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cause() -> impl Strategy<Value = Cause> {
+        (any::<u32>(), any::<u64>(), any::<u128>(), any::<u64>()).prop_map(|(principal, ns, id, attempt)| Cause {
+            request: RequestKey { principal, ns: NamespaceId(ns), id: Uuid::from_u128(id) },
+            attempt,
+        })
+    }
+
+    fn record() -> impl Strategy<Value = DirectoryRecord> {
+        (any::<[u64; 4]>(), "[^/\0]{1,40}", any::<u32>(), any::<u32>(), any::<u16>()).prop_map(
+            |([ns, pid, id, version], name, owner, group, mode)| DirectoryRecord {
+                ns: NamespaceId(ns),
+                pid: PartitionId(pid),
+                name,
+                id: DirectoryId(id),
+                version,
+                permission: Permission { owner, group, mode },
+            },
+        )
+    }
+
+    fn op() -> impl Strategy<Value = DirectoryOp> {
+        prop_oneof![
+            (record(), proptest::option::of(cause())).prop_map(|(record, cause)| DirectoryOp::Put { record, cause }),
+            (record(), proptest::option::of(cause())).prop_map(|(record, cause)| DirectoryOp::Remove { record, cause }),
+            cause().prop_map(|cause| DirectoryOp::Done { cause }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips(ops in proptest::collection::vec(op(), 0..20)) {
+            prop_assert_eq!(decode(&encode(&ops)).unwrap(), ops);
+        }
+
+        #[test]
+        fn any_cut_is_refused(ops in proptest::collection::vec(op(), 1..5), at in any::<prop::sample::Index>()) {
+            let bytes = encode(&ops);
+            prop_assert!(decode(&bytes[..at.index(bytes.len())]).is_err());
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&bytes);
+            if let Some(first) = bytes.first_mut() {
+                *first = FORMAT_VERSION;
+            }
+            let _ = decode(&bytes);
+        }
+    }
+}
