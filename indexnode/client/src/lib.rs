@@ -1,1 +1,234 @@
-//! placeholder
+//! Client of an IndexNode group, for gateways and tools.
+//!
+//! Invariant: a call never outlives its time limit, whatever the replicas do; each failure names one row of the error
+//! table. Lookups go to any replica (all are linearizable), round robin, and lookups that arrive while an RPC to the
+//! chosen replica is under way travel together in the next one: an idle client adds no delay, a loaded one amortises the
+//! RPC. Calls for the leader follow it. Times are [`Duration`]s.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use mantle_types::{Caller, Epoch, RequestKey};
+//! # use mantle_index_client::{IndexClient, Query};
+//! # async fn example(key: RequestKey) -> mantle_types::Result<()> {
+//! let index = IndexClient::connect_lazy(vec!["127.0.0.1:7411".into(), "127.0.0.1:7412".into()])?;
+//! let query = Query::new("debian", ["usr", "share"], Caller { uid: 0, gids: vec![] });
+//! let resolution = index.resolve_one(Epoch(0), query).await?;
+//! if resolution.outcome.is_ok() {
+//!     // … one SQL call below `resolution.id`, then:
+//!     index.await_request(key, Duration::from_secs(2)).await?;
+//! }
+//! # Ok(()) }
+//! ```
+
+mod convert;
+mod lane;
+mod leader;
+mod model;
+/// The generated gRPC types of `indexnode/proto/index.proto`.
+#[allow(missing_docs, clippy::all)]
+pub mod proto {
+    tonic::include_proto!("mantle.index.v1");
+}
+mod replica;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+pub use convert::{check_outcome, outcome_of, outcome_of_result};
+use mantle_types::{Epoch, Error, ErrorCode, Lsn, RequestKey, Result};
+pub use model::{PreparedRename, Query, RenameRequest, Resolution, Status};
+
+use crate::{leader::LeaderTracker, replica::Replica};
+
+/// Most queries in one RPC; larger batches are cut.
+pub const RESOLVE_QUERIES_MAX: usize = 1024;
+/// How long a lookup may take over all replicas, unless [`IndexClient::with_resolve_timeout`] says otherwise.
+pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A replica that is tried gets at least this long.
+const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
+/// How long a call to the leader may take when it has no time limit of its own.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A handle on one group; clones share connections.
+#[derive(Clone)]
+pub struct IndexClient {
+    shared: Arc<Shared>,
+    resolve_timeout: Duration,
+}
+
+struct Shared {
+    replicas: Vec<Arc<Replica>>,
+    next: AtomicUsize,
+    leader: LeaderTracker,
+    epoch: AtomicU64,
+}
+
+impl IndexClient {
+    /// A client of the replicas at `host:port`. Connects when first used, and again after every loss. Must be called
+    /// within a tokio runtime. Fails only when the list is empty or an address is not one.
+    pub fn connect_lazy(replicas: Vec<String>) -> Result<Self> {
+        if replicas.is_empty() {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the list of index replicas is empty"));
+        }
+        let replicas = replicas.iter().map(|a| Replica::connect_lazy(a).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        let next = AtomicUsize::new(rand::random_range(0..replicas.len()));
+        let leader = LeaderTracker::new(replicas.clone());
+        Ok(Self {
+            shared: Arc::new(Shared { replicas, next, leader, epoch: AtomicU64::new(0) }),
+            resolve_timeout: RESOLVE_TIMEOUT,
+        })
+    }
+
+    /// The same connections with another time limit for lookups.
+    pub fn with_resolve_timeout(mut self, timeout: Duration) -> Self {
+        self.resolve_timeout = timeout;
+        self
+    }
+
+    /// The highest epoch that any answer has carried; 0 before the first.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.shared.epoch.load(Ordering::Acquire))
+    }
+
+    /// Resolves one path; see [`resolve`](Self::resolve).
+    pub async fn resolve_one(&self, epoch: Epoch, query: Query) -> Result<Resolution> {
+        let mut answers = self.resolve(epoch, vec![query]).await?;
+        answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
+    }
+
+    /// Resolves paths of directories; the answers are in the order of the queries. `epoch` is the one under which the
+    /// caller works, 0 for none: a replica with a lower one is passed over, a higher one answers `stale_epoch` (then
+    /// [`epoch`](Self::epoch) has it). `index_unavailable` when no replica answers in time; per-path outcomes are in
+    /// [`Resolution::outcome`].
+    pub async fn resolve(&self, epoch: Epoch, queries: Vec<Query>) -> Result<Vec<Resolution>> {
+        if queries.len() <= RESOLVE_QUERIES_MAX {
+            return self.resolve_part(epoch, queries.into()).await;
+        }
+        let mut answers = Vec::with_capacity(queries.len());
+        for part in queries.chunks(RESOLVE_QUERIES_MAX) {
+            answers.extend(self.resolve_part(epoch, part.into()).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn resolve_part(&self, epoch: Epoch, queries: Arc<[Query]>) -> Result<Vec<Resolution>> {
+        let deadline = Instant::now() + self.resolve_timeout;
+        let mut last = Error::from(ErrorCode::IndexUnavailable);
+        let order = self.replica_order();
+        for (i, replica) in order.iter().enumerate() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                break;
+            }
+            let limit = (remaining / (order.len() - i) as u32).max(ATTEMPT_TIMEOUT_MIN).min(remaining);
+            let answer = replica.resolve(epoch, queries.clone(), limit).await;
+            if let Some(seen) = answer.epoch {
+                self.shared.epoch.fetch_max(seen.0, Ordering::AcqRel);
+            }
+            match answer.result {
+                Ok(resolutions) => return Ok(resolutions),
+                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch > Some(epoch) => return Err(e),
+                Err(e) => last = e,
+            }
+        }
+        Err(Error::new(ErrorCode::IndexUnavailable, format!("no index replica answers ({})", last.detail())))
+    }
+
+    /// Round robin; those that failed lately come last.
+    fn replica_order(&self) -> Vec<Arc<Replica>> {
+        let replicas = &self.shared.replicas;
+        let start = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let mut order: Vec<_> = (0..replicas.len()).map(|i| replicas[(start + i) % replicas.len()].clone()).collect();
+        order.sort_by_key(|r| r.is_avoided());
+        order
+    }
+
+    /// Resolves and locks the source of a directory rename, on the leader. Repeatable under the same key: a newer
+    /// prepare supersedes the older attempt. `attempt_superseded` means that an earlier attempt of this key is
+    /// committed: ask PostgreSQL for the recorded answer (`mantle.replay`).
+    pub async fn prepare_rename(&self, request: RenameRequest) -> Result<PreparedRename> {
+        let message = proto::PrepareRenameRequest::from(request);
+        let deadline = Instant::now() + LEADER_TIMEOUT;
+        let answer = self
+            .shared
+            .leader
+            .call(deadline, |mut client, limit| {
+                let mut request = tonic::Request::new(message.clone());
+                request.set_timeout(limit);
+                async move { client.prepare_rename(request).await.map(|r| r.into_inner()) }
+            })
+            .await?;
+        self.shared.epoch.fetch_max(answer.epoch, Ordering::AcqRel);
+        Ok(PreparedRename::from(answer))
+    }
+
+    /// Gives the lock of a rename back that will not be committed. The leader writes the abort record first, so a commit
+    /// under this attempt can no longer happen. `attempt_superseded` means that it is committed already.
+    pub async fn release_rename(&self, request: RequestKey, attempt: u64) -> Result<()> {
+        let message = proto::ReleaseRenameRequest { request: Some(request.into()), attempt };
+        let deadline = Instant::now() + LEADER_TIMEOUT;
+        self.shared
+            .leader
+            .call(deadline, |mut client, limit| {
+                let mut request = tonic::Request::new(message.clone());
+                request.set_timeout(limit);
+                async move { client.release_rename(request).await.map(|r| r.into_inner()) }
+            })
+            .await
+            .map(|_| ())
+    }
+
+    /// Answers once the change made by `request` is applied: every later lookup, on any replica, sees it. May be called
+    /// before the change is committed. `await_timeout` after `timeout`.
+    pub async fn await_request(&self, request: RequestKey, timeout: Duration) -> Result<()> {
+        self.await_what(proto::await_request::What::Request(request.into()), timeout).await
+    }
+
+    /// Answers once everything that committed below `lsn`, a position of the group's PostgreSQL node, is applied: what a
+    /// request needs that was answered from its record (`replayed`, with `flush_lsn`).
+    pub async fn await_lsn(&self, lsn: Lsn, timeout: Duration) -> Result<()> {
+        self.await_what(proto::await_request::What::Lsn(lsn.0), timeout).await
+    }
+
+    async fn await_what(&self, what: proto::await_request::What, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let answer = self
+            .shared
+            .leader
+            .call(deadline, |mut client, limit| {
+                let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+                let mut request = tonic::Request::new(proto::AwaitRequest { what: Some(what.clone()), timeout_ms });
+                request.set_timeout(limit);
+                // The method's name is a keyword, so the generator renamed it.
+                async move { client.r#await(request).await.map(|r| r.into_inner()) }
+            })
+            .await;
+        match answer {
+            Err(e) if e.code() == ErrorCode::IndexUnavailable => Err(Error::new(
+                ErrorCode::AwaitTimeout,
+                format!("the change is committed, but no index leader confirmed it in time ({})", e.detail()),
+            )),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Role and positions of every configured replica, by address.
+    pub async fn status(&self) -> Vec<(String, Result<Status>)> {
+        let mut tasks = Vec::new();
+        for replica in &self.shared.replicas {
+            let replica = replica.clone();
+            tasks.push((replica.address().to_owned(), tokio::spawn(async move { replica.status().await })));
+        }
+        let mut answers = Vec::with_capacity(tasks.len());
+        for (address, task) in tasks {
+            let status = task.await.unwrap_or_else(|e| Err(Error::new(ErrorCode::Internal, e.to_string())));
+            answers.push((address, status));
+        }
+        answers
+    }
+}

@@ -1,0 +1,156 @@
+//! Between the wire's types and the project's.
+
+use mantle_types::{
+    Caller, DirectoryId, Epoch, Error, ErrorCode, NamespaceId, PartitionId, Permission, RequestKey, Result,
+    error::ERROR_TABLE,
+};
+use uuid::Uuid;
+
+use crate::{
+    model::{PreparedRename, Query, RenameRequest, Resolution},
+    proto,
+};
+
+/// The number of an error on the wire: the digits of its SQLSTATE (`MT023` is 23).
+fn wire_code(code: ErrorCode) -> u32 {
+    code.row().sqlstate[2..].parse().expect("SQLSTATEs of the table end in digits (tested)")
+}
+
+/// An error as an outcome. The leader's address is the server's to add.
+pub fn outcome_of(error: &Error) -> proto::Outcome {
+    let detail = error.detail().to_owned();
+    proto::Outcome { code: wire_code(error.code()), detail, leader_address: String::new() }
+}
+
+/// A result as an outcome: code 0 is success.
+pub fn outcome_of_result<T>(result: &Result<T>) -> proto::Outcome {
+    result.as_ref().err().map(outcome_of).unwrap_or_default()
+}
+
+/// An outcome as a result. A missing one, or a code of a newer server, is `internal`.
+pub fn check_outcome(outcome: Option<&proto::Outcome>) -> Result<()> {
+    let Some(outcome) = outcome else {
+        return Err(Error::new(ErrorCode::Internal, "an index replica answered without an outcome"));
+    };
+    if outcome.code == 0 {
+        return Ok(());
+    }
+    let code = ERROR_TABLE.iter().map(|row| row.code).find(|code| wire_code(*code) == outcome.code);
+    Err(Error::new(code.unwrap_or(ErrorCode::Internal), outcome.detail.clone()))
+}
+
+impl From<&Caller> for proto::Caller {
+    fn from(caller: &Caller) -> Self {
+        Self { uid: caller.uid, gids: caller.gids.clone() }
+    }
+}
+
+impl From<proto::Caller> for Caller {
+    fn from(caller: proto::Caller) -> Self {
+        Self { uid: caller.uid, gids: caller.gids }
+    }
+}
+
+impl From<Permission> for proto::Permission {
+    fn from(p: Permission) -> Self {
+        Self { owner: p.owner, group: p.group, mode: u32::from(p.mode) }
+    }
+}
+
+impl From<proto::Permission> for Permission {
+    fn from(p: proto::Permission) -> Self {
+        Self { owner: p.owner, group: p.group, mode: (p.mode & 0o777) as u16 }
+    }
+}
+
+impl From<RequestKey> for proto::RequestKey {
+    fn from(key: RequestKey) -> Self {
+        Self { principal: key.principal, ns: key.ns.0, id: key.id.as_bytes().to_vec() }
+    }
+}
+
+impl TryFrom<proto::RequestKey> for RequestKey {
+    type Error = Error;
+
+    fn try_from(key: proto::RequestKey) -> Result<Self> {
+        let id = Uuid::from_slice(&key.id)
+            .map_err(|_| Error::new(ErrorCode::InvalidArgument, "a request id has 16 bytes"))?;
+        Ok(Self { principal: key.principal, ns: NamespaceId(key.ns), id })
+    }
+}
+
+impl From<&Query> for proto::ResolveQuery {
+    fn from(query: &Query) -> Self {
+        Self {
+            namespace: query.namespace.clone(),
+            components: query.components.clone(),
+            caller: Some((&query.caller).into()),
+        }
+    }
+}
+
+impl From<proto::Resolved> for Resolution {
+    fn from(r: proto::Resolved) -> Self {
+        Self {
+            outcome: check_outcome(r.outcome.as_ref()),
+            ns: NamespaceId(r.ns),
+            id: DirectoryId(r.id),
+            depth: r.depth as usize,
+            parent_id: DirectoryId(r.parent_id),
+            permission: r.permission.unwrap_or_default().into(),
+            version: r.version,
+            crossed_lock: r.crossed_lock,
+        }
+    }
+}
+
+impl From<RenameRequest> for proto::PrepareRenameRequest {
+    fn from(r: RenameRequest) -> Self {
+        Self {
+            request: Some(r.request.into()),
+            namespace: r.namespace,
+            source: r.source,
+            destination: r.destination,
+            caller: Some((&r.caller).into()),
+            lock_ms: r.lock_ms,
+            overwrite: r.overwrite,
+        }
+    }
+}
+
+impl From<proto::PrepareRenameResponse> for PreparedRename {
+    fn from(r: proto::PrepareRenameResponse) -> Self {
+        Self {
+            attempt: r.attempt,
+            epoch: Epoch(r.epoch),
+            ns: NamespaceId(r.ns),
+            source_pid: PartitionId(r.source_pid),
+            source_id: DirectoryId(r.source_id),
+            source_version: r.source_version,
+            destination_pid: PartitionId(r.destination_pid),
+            victim: (r.victim_id != 0).then_some(DirectoryId(r.victim_id)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_survives_the_wire() {
+        for row in ERROR_TABLE {
+            let error = Error::new(row.code, "why");
+            assert_eq!(check_outcome(Some(&outcome_of(&error))), Err(error));
+        }
+        assert_eq!(check_outcome(Some(&outcome_of_result(&Ok(())))), Ok(()));
+        assert_eq!(check_outcome(None).unwrap_err().code(), ErrorCode::Internal);
+    }
+
+    #[test]
+    fn request_keys_survive_the_wire() {
+        let key = RequestKey { principal: 7, ns: NamespaceId(9), id: Uuid::from_u128(11) };
+        assert_eq!(RequestKey::try_from(proto::RequestKey::from(key)), Ok(key));
+        assert!(RequestKey::try_from(proto::RequestKey { id: vec![1], ..key.into() }).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! Finding the leader and staying with it: the last one that answered, else the hint of a replica that is not, else the
+//! next replica, until the call's deadline.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mantle_types::{Error, ErrorCode, Result};
+use parking_lot::Mutex;
+use tonic::transport::Channel;
+
+use crate::{
+    convert::check_outcome,
+    proto::{self, Outcome, index_client::IndexClient as Stub},
+    replica::{Replica, transport_error},
+};
+
+/// Pause after a whole round without a leader; an election takes some hundred milliseconds.
+const ROUND_PAUSE: Duration = Duration::from_millis(20);
+
+pub(crate) struct LeaderTracker {
+    configured: Vec<Arc<Replica>>,
+    current: Mutex<Arc<Replica>>,
+}
+
+/// Answers that carry an outcome.
+pub(crate) trait HasOutcome {
+    fn outcome(&self) -> Option<&Outcome>;
+}
+
+macro_rules! has_outcome {
+    ($($response:ident)*) => {
+        $(impl HasOutcome for proto::$response {
+            fn outcome(&self) -> Option<&Outcome> {
+                self.outcome.as_ref()
+            }
+        })*
+    };
+}
+has_outcome! { PrepareRenameResponse ReleaseRenameResponse AwaitResponse }
+
+impl LeaderTracker {
+    pub(crate) fn new(configured: Vec<Arc<Replica>>) -> Self {
+        let current = Mutex::new(configured[0].clone());
+        Self { configured, current }
+    }
+
+    /// Calls the leader. Every call repeated here is harmless when carried out twice.
+    pub(crate) async fn call<R, F, Fut>(&self, deadline: Instant, send: F) -> Result<R>
+    where
+        R: HasOutcome,
+        F: Fn(Stub<Channel>, Duration) -> Fut,
+        Fut: Future<Output = Result<R, tonic::Status>>,
+    {
+        let mut last = Error::from(ErrorCode::IndexUnavailable);
+        let mut tried = 0;
+        loop {
+            let replica = self.current.lock().clone();
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return Err(unavailable(&last));
+            }
+            match tokio::time::timeout(remaining, send(replica.stub(), remaining)).await {
+                Ok(Ok(answer)) => match check_outcome(answer.outcome()) {
+                    Ok(()) => return Ok(answer),
+                    Err(e) if e.code() == ErrorCode::NotLeader => {
+                        let hint = answer.outcome().map(|o| o.leader_address.clone()).unwrap_or_default();
+                        self.follow(&replica, &hint);
+                        last = e;
+                    }
+                    Err(e) if e.code() == ErrorCode::IndexUnavailable => {
+                        self.follow(&replica, "");
+                        last = e;
+                    }
+                    Err(e) => return Err(e),
+                },
+                Ok(Err(status)) => {
+                    last = transport_error(replica.address(), &status);
+                    self.follow(&replica, "");
+                }
+                Err(_) => {
+                    self.follow(&replica, "");
+                    return Err(unavailable(&transport_error(
+                        replica.address(),
+                        &tonic::Status::deadline_exceeded("no answer in time"),
+                    )));
+                }
+            }
+            tried += 1;
+            if tried % (self.configured.len() + 1) == 0 {
+                tokio::time::sleep(ROUND_PAUSE.min(remaining)).await;
+            }
+        }
+    }
+
+    /// Turns to the hinted replica, or to the one after `failed`, unless another call has turned away already.
+    fn follow(&self, failed: &Arc<Replica>, hint: &str) {
+        let mut current = self.current.lock();
+        if !Arc::ptr_eq(&current, failed) {
+            return;
+        }
+        if !hint.is_empty() && hint != failed.address() {
+            match self.configured.iter().find(|r| r.address() == hint) {
+                Some(replica) => {
+                    *current = replica.clone();
+                    return;
+                }
+                None => {
+                    if let Ok(replica) = Replica::connect_lazy(hint) {
+                        *current = Arc::new(replica);
+                        return;
+                    }
+                }
+            }
+        }
+        let at = self.configured.iter().position(|r| Arc::ptr_eq(r, failed));
+        let next = at.map_or(0, |i| (i + 1) % self.configured.len());
+        *current = self.configured[next].clone();
+    }
+}
+
+fn unavailable(last: &Error) -> Error {
+    Error::new(ErrorCode::IndexUnavailable, format!("no index leader answers ({})", last.detail()))
+}

@@ -1,0 +1,87 @@
+//! What calls take and answer, in the project's own types.
+
+use mantle_types::{Caller, DirectoryId, Epoch, Error, NamespaceId, PartitionId, Permission, RequestKey};
+
+/// Status of one replica, as on the wire.
+pub type Status = crate::proto::StatusResponse;
+
+/// One path to resolve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The namespace's name.
+    pub namespace: String,
+    /// Components of a directory's path, from the root's child down; none for the root.
+    pub components: Vec<String>,
+    /// Who asks.
+    pub caller: Caller,
+}
+
+impl Query {
+    /// A query from borrowed parts.
+    pub fn new<'a>(namespace: &str, components: impl IntoIterator<Item = &'a str>, caller: Caller) -> Self {
+        let components = components.into_iter().map(str::to_owned).collect();
+        Self { namespace: namespace.to_owned(), components, caller }
+    }
+}
+
+/// Where a path led.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    /// `Ok`: all components exist. `not_found`: the first [`depth`](Self::depth) of them do, and the other fields describe
+    /// the deepest. `access_denied`: a directory on the way may not be searched. `namespace_not_found`.
+    pub outcome: Result<(), Error>,
+    /// The namespace.
+    pub ns: NamespaceId,
+    /// The directory reached.
+    pub id: DirectoryId,
+    /// How many components were found.
+    pub depth: usize,
+    /// The parent of `id`.
+    pub parent_id: DirectoryId,
+    /// The permission of `id`.
+    pub permission: Permission,
+    /// The record version of `id`.
+    pub version: u64,
+    /// A directory on the way is being renamed: PostgreSQL has to say which place holds.
+    pub crossed_lock: bool,
+}
+
+/// A directory to be moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenameRequest {
+    /// The client's key. `ns` may be 0: the name decides.
+    pub request: RequestKey,
+    /// The namespace's name.
+    pub namespace: String,
+    /// Components of the directory to move; at least one.
+    pub source: Vec<String>,
+    /// Components of its new path, the new name last; at least one.
+    pub destination: Vec<String>,
+    /// Who asks.
+    pub caller: Caller,
+    /// How long the lock may be held before the leader aborts the attempt, in milliseconds.
+    pub lock_ms: u32,
+    /// May an empty directory at the destination be replaced?
+    pub overwrite: bool,
+}
+
+/// What `mantle.rename_directory` needs to know of a locked source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedRename {
+    /// The attempt: log index of the prepare.
+    pub attempt: u64,
+    /// The epoch that the rename's transaction checks.
+    pub epoch: Epoch,
+    /// The namespace.
+    pub ns: NamespaceId,
+    /// Where the source is.
+    pub source_pid: PartitionId,
+    /// The directory that is locked.
+    pub source_id: DirectoryId,
+    /// Its record version.
+    pub source_version: u64,
+    /// Where it is to go.
+    pub destination_pid: PartitionId,
+    /// The directory there that is to be replaced, if any.
+    pub victim: Option<DirectoryId>,
+}

@@ -1,0 +1,100 @@
+//! One replica: its connection, whether to avoid it for a while, and its lane of lookups.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mantle_types::{Epoch, Error, ErrorCode, Result};
+use parking_lot::Mutex;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::{
+    lane::{Answer, Lane},
+    model::{Query, Status},
+    proto::{StatusRequest, index_client::IndexClient as Stub},
+};
+
+/// How long a replica that failed is asked last.
+const AVOID: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// A connection whose other end vanished without a word is given up after these two.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// HTTP/2 flow-control windows; the default of 64 KiB costs a round trip per large batch.
+const WINDOW_BYTES: u32 = 4 << 20;
+
+pub(crate) struct Replica {
+    address: String,
+    stub: Stub<Channel>,
+    lane: Lane,
+    avoid_until: Mutex<Option<Instant>>,
+}
+
+impl Replica {
+    pub(crate) fn connect_lazy(address: &str) -> Result<Self> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
+            Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not the address of an index replica: {e}"))
+        })?;
+        let channel = endpoint
+            .tcp_nodelay(true)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .connect_lazy();
+        let stub = Stub::new(channel);
+        Ok(Self { address: address.to_owned(), lane: Lane::new(stub.clone()), stub, avoid_until: Mutex::new(None) })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn stub(&self) -> Stub<Channel> {
+        self.stub.clone()
+    }
+
+    pub(crate) fn is_avoided(&self) -> bool {
+        self.avoid_until.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    pub(crate) fn avoid(&self) {
+        *self.avoid_until.lock() = Some(Instant::now() + AVOID);
+    }
+
+    /// One batch of lookups; a failure of the replica (not of a path) makes it avoided for a while.
+    pub(crate) async fn resolve(&self, epoch: Epoch, queries: Arc<[Query]>, limit: Duration) -> Answer {
+        let answer = match tokio::time::timeout(limit, self.lane.submit(epoch, queries, limit)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                Answer::failure(Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address)))
+            }
+        };
+        match &answer.result {
+            Ok(_) => *self.avoid_until.lock() = None,
+            Err(e) => {
+                tracing::debug!(replica = %self.address, error = %e, "lookup failed");
+                self.avoid();
+            }
+        }
+        answer
+    }
+
+    pub(crate) async fn status(&self) -> Result<Status> {
+        let mut request = tonic::Request::new(StatusRequest {});
+        request.set_timeout(STATUS_TIMEOUT);
+        match tokio::time::timeout(STATUS_TIMEOUT, self.stub().status(request)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(transport_error(&self.address, &status)),
+            Err(_) => Err(Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address))),
+        }
+    }
+}
+
+/// A call that did not reach the service's own outcome.
+pub(crate) fn transport_error(address: &str, status: &tonic::Status) -> Error {
+    Error::new(ErrorCode::IndexUnavailable, format!("{address}: {}", status.message()))
+}
