@@ -1,0 +1,42 @@
+# Mantle's entry points. `make run` and `make test` ask nothing and install what they need (as root, on Debian 12).
+# The work is done by patroni/stack (the local stack) and tests/run.py (the tests); see patroni/README.md.
+
+PYTHON    ?= $(shell command -v python3.11 || command -v python3)
+PORT_BASE ?=
+FULL      ?=
+STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
+
+.DEFAULT_GOAL := help
+.PHONY: help run stop status clean install build test lint python
+
+help: ## What can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+python:
+	@test -n "$(PYTHON)" || { echo 'mantle: Python 3.11 or newer is needed and `python3` is not installed: apt-get install python3' >&2; exit 1; }
+
+run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it)
+	@$(STACK) run $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(FULL),--full)
+
+stop: python ## End what `make run` started; the data stays
+	@$(STACK) stop $(if $(PORT_BASE),--port-base $(PORT_BASE))
+
+status: python ## What runs, and how far each replica is
+	@$(STACK) status $(if $(PORT_BASE),--port-base $(PORT_BASE))
+
+clean: python ## End what runs and remove .run/ and .test/ with all data (not target/)
+	@$(STACK) clean $(if $(PORT_BASE),--port-base $(PORT_BASE))
+	@$(STACK) clean --folder .test
+	@rm -rf tests/.venv
+
+install: python ## Install what the build needs
+	@$(STACK) install
+
+build: python ## Build the services and the extension
+	@$(STACK) build
+
+test: python ## Install, build, run every test against a stack of its own under .test/
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py
+
+lint: python ## Format and clippy, warnings are errors
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint

@@ -1,0 +1,120 @@
+"""The launcher's command line, called by the Makefile: `python3 -m stack COMMAND`."""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from . import environment, load, packages, status
+from .build import BINARIES, build_extension, build_services
+from .failure import Failure
+from .layout import REPOSITORY
+from .stack import Stack
+from .terminal import say
+
+BUILD_GB = 7.0
+PORT_BASE = 7400
+DATA_GB = {"amd64": 6.0, "full": 20.0}
+CLIENT_REQUIREMENTS = REPOSITORY / "patroni" / "client-requirements.txt"
+
+
+def install() -> None:
+    packages.check_toolchain()
+    if not all((packages.target() / "release" / name).exists() for name in BINARIES):
+        load.check_disk(packages.target(), BUILD_GB, "the build")
+    packages.install_missing()
+
+
+def build() -> None:
+    build_services()
+    build_extension()
+
+
+def run(stack: Stack, part: str) -> None:
+    say("Mantle: checking what is installed")
+    install()
+    say("Mantle: building")
+    build()
+    if not (stack.layout.marks / f"import-{part}").exists():
+        load.check_disk(stack.given_folder, DATA_GB[part], "the namespace")
+    with stack.alone():
+        say(f"Mantle: starting in {load.shown(stack.given_folder)}/")
+        stack.start()
+        packages.make_venv(environment.client_folder(stack), CLIENT_REQUIREMENTS)
+        environment.write(stack)
+        if not load.load_debian(stack, part):
+            say(f"  namespace `{load.NAMESPACE}` is loaded already")
+    environment.suggest(stack)
+
+
+def stop(stack: Stack) -> None:
+    if not stack.layout.folder.exists():
+        say("nothing runs")
+        return
+    with stack.alone():
+        stopped = stack.stop()
+    say(f"stopped: {', '.join(stopped)}" if stopped else "nothing runs")
+
+
+def clean(stack: Stack) -> None:
+    if stack.given_folder.is_symlink() or stack.given_folder.exists():
+        stack.remove()
+        say(f"removed {load.shown(stack.given_folder)}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="stack", description="Mantle on one machine")
+    parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "venv"])
+    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".run")
+    parser.add_argument("--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with")
+    parser.add_argument("--full", action="store_true", help="load every Contents file, not amd64 alone")
+    parser.add_argument("--venv", type=Path, help="with `venv`: the folder")
+    parser.add_argument("--requirements", type=Path, help="with `venv`: what to install")
+    return parser.parse_args()
+
+
+def port_base(folder: Path, wanted: int | None) -> int:
+    """Ports stay what they were at the first start: the Raft group knows its members by address."""
+    try:
+        kept = int((folder / "port_base").read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return wanted or PORT_BASE
+    if wanted not in (None, kept):
+        raise Failure(f"{folder} was made with ports from {kept} on; `make clean` removes it, or leave PORT_BASE away")
+    return kept
+
+
+def main() -> int:
+    given = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that a start cut short ends what it started
+    os.umask(0o022)
+    try:
+        if given.command == "install":
+            install()
+        elif given.command == "build":
+            packages.check_toolchain()
+            build()
+        elif given.command == "venv":
+            packages.make_venv(given.venv.absolute(), given.requirements.absolute())
+        else:
+            stack = Stack(given.folder, port_base(given.folder, given.port_base))
+            if given.command == "run":
+                run(stack, "full" if given.full else "amd64")
+            elif given.command == "stop":
+                stop(stack)
+            elif given.command == "clean":
+                clean(stack)
+            else:
+                return 0 if status.show(stack) else 1
+    except Failure as failure:
+        print(f"\nmantle: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nmantle: interrupted; what this run had started was ended", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The unprivileged account that every service runs under.
+
+Invariant: no service runs as root (initdb and pgbouncer refuse to). Started by root, services run as the system account
+`mantle`; started by somebody else, as that person. The stack's folder must be reachable by the account: below a closed
+folder (a clone in root's home) the stack's folder is a link to a place under /var/lib/mantle.
+"""
+
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from .failure import Failure
+
+NAME = "mantle"
+OUTSIDE = Path("/var/lib/mantle")
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who the services are."""
+
+    uid: int
+    gid: int
+    switch: bool  # root starts them as somebody else
+
+    def popen_arguments(self) -> dict:
+        if not self.switch:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def own(self, path: Path) -> None:
+        if self.switch:
+            os.chown(path, self.uid, self.gid)
+
+
+def service_account() -> Account:
+    """The account; made when root asks and it is missing."""
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid(), switch=False)
+    try:
+        entry = pwd.getpwnam(NAME)
+    except KeyError:
+        command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
+        made = subprocess.run([*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            raise Failure(f"cannot make the system account `{NAME}`: {made.stderr.strip()}") from None
+        entry = pwd.getpwnam(NAME)
+    return Account(entry.pw_uid, entry.pw_gid, switch=True)
+
+
+def reachable(path: Path, account: Account) -> bool:
+    """May the account walk to `path`?"""
+    if not account.switch:
+        return True
+    test = subprocess.run(["/usr/bin/test", "-x", str(path)], check=False, cwd="/", **account.popen_arguments())
+    return test.returncode == 0
+
+
+def make_folder(folder: Path, account: Account) -> Path:
+    """Makes the stack's folder and gives its real place."""
+    if folder.is_symlink():
+        folder.resolve().mkdir(parents=True, exist_ok=True)
+    elif not folder.exists():
+        if reachable(folder.parent, account):
+            folder.mkdir()
+        else:
+            tag = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+            outside = OUTSIDE / f"{folder.name.lstrip('.')}-{tag}"
+            outside.mkdir(parents=True, exist_ok=True)
+            OUTSIDE.chmod(0o755)
+            folder.symlink_to(outside)
+            print(f"{folder.parent} is closed to other accounts, so the stack's data lies in {outside}; {folder} leads there")
+    place = folder.resolve()
+    place.chmod(0o755)
+    if not reachable(place, account):
+        raise Failure(
+            f"the account `{NAME}` cannot reach {place}: a folder above it is closed. Remove {folder} (or move it) and run again: "
+            f"its data will then lie under {OUTSIDE}"
+        )
+    return place
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes the stack's folder, and the place it leads to."""
+    place = folder.resolve()
+    if folder.is_symlink():
+        folder.unlink()
+    if place.exists():
+        shutil.rmtree(place)

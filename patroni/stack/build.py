@@ -1,0 +1,74 @@
+"""Builds the services, and PostgreSQL's extension into a private copy of Debian's server.
+
+Invariant: nothing below /usr changes. Debian's PostgreSQL finds its files relative to its own binary, so a copy of its
+lib and share trees under target/pg is a whole server, and the extension is installed there.
+"""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from .layout import POSTGRESQL_MAJOR, REPOSITORY
+from .packages import environment, target
+from .terminal import run, say, step
+
+BINARIES = ("mantle-gateway", "mantle-indexnode", "mantle")
+EXTENSION_SOURCES = ("extension", "sql", "indexnode/types", "Cargo.toml", "Cargo.lock")
+DEBIAN = Path("/usr")
+
+
+def postgresql_tree() -> Path:
+    return target() / "pg"
+
+
+def pg_config() -> Path:
+    return postgresql_tree() / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin" / "pg_config"
+
+
+def build_services() -> None:
+    """cargo build --release; a second without changes."""
+    say("  cargo build --release")
+    run(["cargo", "build", "--release", "--locked"], "cargo build", show=True, cwd=REPOSITORY, env=environment())
+
+
+def build_extension() -> None:
+    """Builds and installs the extension unless it is there already, from these very sources and this very server."""
+    fingerprint = _fingerprint()
+    mark = postgresql_tree() / "mantle.fingerprint"
+    if mark.exists() and mark.read_text(encoding="ascii") == fingerprint:
+        return
+    with step("a private copy of PostgreSQL's files"):
+        _copy_postgresql()
+    say("  cargo pgrx install --release")
+    run(
+        ["cargo", "pgrx", "install", "--release", "--package", "mantle", "--pg-config", str(pg_config())],
+        "building the extension",
+        show=True,
+        cwd=REPOSITORY / "extension",
+        env={**environment(), "PGRX_PG_CONFIG_PATH": str(pg_config())},
+    )
+    mark.write_text(fingerprint, encoding="ascii")
+
+
+def _copy_postgresql() -> None:
+    tree = postgresql_tree()
+    shutil.rmtree(tree, ignore_errors=True)
+    for part in ("lib", "share"):
+        shutil.copytree(DEBIAN / part / "postgresql" / POSTGRESQL_MAJOR, tree / part / "postgresql" / POSTGRESQL_MAJOR, symlinks=True)
+    (tree / "include").mkdir()
+    (tree / "include" / "postgresql").symlink_to(DEBIAN / "include" / "postgresql")
+
+
+def _fingerprint() -> str:
+    """A hash over the extension's sources and the version of Debian's server."""
+    digest = hashlib.sha256()
+    for source in EXTENSION_SOURCES:
+        path = REPOSITORY / source
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        for file in files:
+            digest.update(f"{file.relative_to(REPOSITORY)}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    server = (DEBIAN / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin" / "postgres").stat()
+    tap = sorted((DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension").glob("pgtap*.control"))
+    digest.update(f"{server.st_size} {server.st_mtime_ns} {len(tap)}".encode())
+    return digest.hexdigest()

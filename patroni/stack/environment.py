@@ -1,0 +1,60 @@
+"""The file that a person sources to use the stack, and what to try first."""
+
+import shlex
+from pathlib import Path
+
+from . import secret
+from .layout import REGION
+from .load import NAMESPACE, import_environment, shown
+from .stack import Stack
+from .terminal import say, write_private
+
+
+def variables(stack: Stack) -> dict[str, str]:
+    """What the S3 clients, curl, psql and the command line read. `operator` may read everything and import."""
+    return {
+        "AWS_ENDPOINT_URL": stack.gateway.url,
+        "AWS_ACCESS_KEY_ID": secret.read(stack.layout, "access_key"),
+        "AWS_SECRET_ACCESS_KEY": secret.read(stack.layout, "secret_key"),
+        "AWS_REGION": REGION,
+        "MANTLE_URL": stack.gateway.url,
+        "MANTLE_TOKEN": secret.read(stack.layout, "token"),
+        **import_environment(stack),
+    }
+
+
+def client_folder(stack: Stack) -> Path:
+    return stack.layout.folder / "client"
+
+
+def write(stack: Stack) -> None:
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables(stack).items()]
+    # Links, so that PATH needs one folder and the client environment's `python` does not shadow the caller's.
+    clients = {"aws": client_folder(stack) / "bin" / "aws", "psql": stack.layout.postgresql_bin / "psql"}
+    for name, program in clients.items():
+        link = stack.layout.binaries / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(program)
+    lines.append(f'export PATH={shlex.quote(str(stack.layout.binaries))}:"$PATH"')
+    write_private(stack.layout.environment_file, "\n".join(lines) + "\n")
+
+
+def suggest(stack: Stack) -> None:
+    """Prints three things to try."""
+    say(f"""
+Mantle runs at {stack.gateway.url} (S3 and /v1). Try:
+
+  . {shown(stack.given_folder / "env")}
+
+  # a directory of the Debian archive over S3
+  aws s3 ls s3://{NAMESPACE}/usr/share/doc/ | tail -n 3
+
+  # rename it, with its tens of thousands of directories: one RPC and one transaction
+  curl -sS -X POST "$MANTLE_URL/v1/ns/{NAMESPACE}/rename" -H "Authorization: Bearer $MANTLE_TOKEN" \\
+    -H 'Content-Type: application/json' -d '{{"src": "usr/share/doc/", "dst": "usr/share/documents/"}}'
+
+  # SQL sees it at once
+  psql "$DATABASE_URL" -c "SELECT * FROM mantle.du('{NAMESPACE}', 'usr/share/documents/')"
+  psql "$DATABASE_URL" -c "SELECT * FROM mantle.ls('{NAMESPACE}', 'usr/share/documents/') LIMIT 5"
+
+make status shows the services; make stop ends them and keeps the data; make clean removes it.""")

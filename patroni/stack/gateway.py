@@ -1,0 +1,78 @@
+"""The gateway of a stack."""
+
+from . import http, secret
+from .account import Account
+from .layout import DATABASE, INDEX_GROUP, REGION, Layout
+from .poll import wait_until
+from .process import Process
+from .terminal import write_private
+
+READY_BOUND_S = 60.0
+OWNER_UID = 1000
+
+
+class Gateway:
+    """One gateway: its settings, the folder of object bytes, its process."""
+
+    def __init__(self, layout: Layout, account: Account):
+        self.layout = layout
+        self.account = account
+        self.data = layout.data / "objects"
+        self.config = layout.config / "gateway.toml"
+        self.credentials = layout.config / "credentials.toml"
+        self.url = layout.gateway_url
+        self.process = Process(
+            name="gateway",
+            command=[str(layout.binaries / "mantle-gateway"), "--config", str(self.config)],
+            account=account,
+            pid_file=layout.pids / "gateway",
+            log_file=layout.logs / "gateway.log",
+            environment={"RUST_BACKTRACE": "1", "RUST_LOG": "info"},
+        )
+
+    def prepare(self) -> None:
+        self.data.mkdir(mode=0o700, exist_ok=True)
+        self.account.own(self.data)
+        replicas = ", ".join(f'"{address}"' for address in self.layout.index_addresses)
+        text = f"""listen = "127.0.0.1:{self.layout.gateway_port}"
+data_dir = "{self.data}"
+region = "{REGION}"
+credentials_file = "{self.credentials}"
+owner_name = "mantle"
+
+[postgres]
+host = "127.0.0.1"
+port = {self.layout.pgbouncer_port}
+database = "{DATABASE}"
+user = "gateway"
+password_file = "{self.layout.secrets / "gateway"}"
+pool_size = 16
+
+[index]
+group = {INDEX_GROUP}
+replicas = [{replicas}]
+"""
+        for path, content in ((self.credentials, self._credentials()), (self.config, text)):
+            write_private(path, content)
+            self.account.own(path)
+
+    def _credentials(self) -> str:
+        return f"""[[credential]]
+access_key = "{secret.read(self.layout, "access_key")}"
+secret_key = "{secret.read(self.layout, "secret_key")}"
+token = "{secret.read(self.layout, "token")}"
+uid = {OWNER_UID}
+gids = [{OWNER_UID}]
+"""
+
+    def start(self) -> None:
+        self.process.start()
+
+    def await_ready(self, bound_s: float = READY_BOUND_S) -> None:
+        wait_until(self.is_ready, "the gateway", bound_s, self.process.why_dead)
+
+    def is_ready(self) -> bool:
+        return http.is_ready(f"{self.url}/readyz")
+
+    def metrics(self) -> dict[str, float]:
+        return http.metrics(f"{self.url}/metrics")

@@ -1,0 +1,38 @@
+"""The few HTTP calls that the launcher makes itself."""
+
+import urllib.error
+import urllib.request
+
+TIMEOUT_S = 10.0
+
+
+def call(method: str, url: str, token: str | None = None) -> tuple[int, str]:
+    """Status and body; status 0 when nobody answers."""
+    request = urllib.request.Request(url, method=method)
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: never through a proxy
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as response:
+            return response.status, response.read().decode("utf-8", "replace")
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode("utf-8", "replace")
+    except OSError:
+        return 0, ""
+
+
+def is_ready(url: str) -> bool:
+    """Does the probe answer 200?"""
+    return call("GET", url)[0] == 200
+
+
+def metrics(url: str) -> dict[str, float]:
+    """The samples of a Prometheus page, by name with labels as written."""
+    status, body = call("GET", url)
+    samples = {}
+    if status == 200:
+        for line in body.splitlines():
+            name, _, value = line.rpartition(" ")
+            if name and not line.startswith("#"):
+                samples[name] = float(value)
+    return samples

@@ -1,0 +1,105 @@
+"""Where a stack keeps what, and on which ports.
+
+Invariant: everything a stack writes lies below `folder`; ports are `base + fixed offset`, so two stacks whose bases
+differ by 100 do not meet. The folder may be a link to a place that the unprivileged account can reach (see account.py).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+REPLICAS = (1, 2, 3)
+POSTGRESQL_MAJOR = "15"
+DATABASE = "mantle"
+INDEX_GROUP = 1
+REGION = "us-east-1"
+
+PORT_GATEWAY = 0
+PORT_PGBOUNCER = 1
+PORT_POSTGRESQL = 2
+PORT_INDEX_GRPC = 10  # + replica
+PORT_INDEX_HTTP = 20  # + replica
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths and ports of one stack."""
+
+    folder: Path
+    port_base: int
+
+    @property
+    def gateway_port(self) -> int:
+        return self.port_base + PORT_GATEWAY
+
+    @property
+    def pgbouncer_port(self) -> int:
+        return self.port_base + PORT_PGBOUNCER
+
+    @property
+    def postgresql_port(self) -> int:
+        return self.port_base + PORT_POSTGRESQL
+
+    def grpc_port(self, replica: int) -> int:
+        return self.port_base + PORT_INDEX_GRPC + replica
+
+    def http_port(self, replica: int) -> int:
+        return self.port_base + PORT_INDEX_HTTP + replica
+
+    def ports(self) -> dict[str, int]:
+        """Every port, by the name of what listens there."""
+        ports = {"gateway": self.gateway_port, "pgbouncer": self.pgbouncer_port, "postgresql": self.postgresql_port}
+        for replica in REPLICAS:
+            ports[f"indexnode-{replica}"] = self.grpc_port(replica)
+            ports[f"indexnode-{replica} http"] = self.http_port(replica)
+        return ports
+
+    @property
+    def gateway_url(self) -> str:
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+    @property
+    def index_addresses(self) -> list[str]:
+        return [f"127.0.0.1:{self.grpc_port(replica)}" for replica in REPLICAS]
+
+    # Folders. Services own data, config and secrets; root owns pids, binaries and the environment file.
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config"
+
+    @property
+    def secrets(self) -> Path:
+        return self.folder / "secrets"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def pids(self) -> Path:
+        return self.folder / "pids"
+
+    @property
+    def binaries(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def postgresql_tree(self) -> Path:
+        return self.folder / "pg"
+
+    @property
+    def postgresql_bin(self) -> Path:
+        return self.postgresql_tree / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin"
+
+    @property
+    def environment_file(self) -> Path:
+        return self.folder / "env"
+
+    @property
+    def marks(self) -> Path:
+        """One file for every step that is done once in a stack's life (an import)."""
+        return self.folder / "marks"

@@ -1,0 +1,86 @@
+"""The namespace `debian`: made through the gateway, filled by `mantle import`, once.
+
+Invariant: a mark file, written after the import's success, is what keeps it from being repeated. Without the mark the
+import runs again, which is safe: it is idempotent and goes on where it was cut off.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from . import debian, http, secret
+from .failure import Failure
+from .poll import wait_until
+from .stack import Stack
+from .terminal import say
+
+NAMESPACE = "debian"
+CREATE_BOUND_S = 30.0
+
+
+def create_namespace(stack: Stack, name: str) -> None:
+    """Makes a namespace through the gateway; one that is there already is fine."""
+    token = secret.read(stack.layout, "token")
+    answer: tuple[int, str] = (0, "")
+
+    def created() -> bool:
+        nonlocal answer
+        answer = http.call("PUT", f"{stack.gateway.url}/v1/ns/{name}", token)
+        return answer[0] not in (0, 503)
+
+    wait_until(created, f"the namespace `{name}` to be made", CREATE_BOUND_S)
+    status, body = answer
+    if status not in (200, 201, 409):
+        raise Failure(f"the gateway refuses to make the namespace `{name}`: {status} {body}")
+
+
+def import_environment(stack: Stack) -> dict[str, str]:
+    return {
+        "DATABASE_URL": stack.postgresql.url("operator"),
+        "MANTLE_INDEX": ",".join(stack.layout.index_addresses),
+    }
+
+
+def load_debian(stack: Stack, part: str) -> bool:
+    """Fills the namespace unless that was done before; tells whether it did anything."""
+    mark = stack.layout.marks / f"import-{part}"
+    if mark.exists():
+        return False
+    create_namespace(stack, NAMESPACE)
+    folder = stack.layout.folder / "import"
+    folder.mkdir(exist_ok=True)
+    listing = folder / f"{part}.list"
+    count = debian.make_listing(part, listing)
+    say(f"  mantle import: {count:,} paths")
+    report = folder / f"{part}.report"
+    import_listing(stack, NAMESPACE, listing, report)
+    say(f"  what was refused, and why: {shown(report)}")
+    mark.write_text(f"{count}\n", encoding="ascii")
+    return True
+
+
+def import_listing(stack: Stack, namespace: str, listing: Path, report: Path) -> None:
+    """Runs the command line's import on the terminal."""
+    command = [str(stack.layout.binaries / "mantle"), "import", "--namespace", namespace, str(listing), "--report", str(report)]
+    done = subprocess.run(command, check=False, env={**os.environ, **import_environment(stack)})
+    if done.returncode != 0:
+        raise Failure(f"mantle import ended with status {done.returncode}. Running this again goes on where it stopped")
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be shown from here."""
+    try:
+        return str(path.relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
+
+
+def check_disk(folder: Path, need_gb: float, what: str) -> None:
+    """A full disk in the middle of a build or an import is worse than a sentence before."""
+    place = folder
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 2**30
+    if free < need_gb:
+        raise Failure(f"{what} needs about {need_gb:g} GiB; {place} has {free:.1f} GiB free. Make room, then run this again")

@@ -1,0 +1,158 @@
+"""What the machine must have, and the installing of what it lacks.
+
+Invariant: Debian starts no service of its own because of us. A drop-in tells postgresql-common not to make a cluster, a
+policy-rc.d refuses starts during the installation; both are removed afterwards, and what was there before stays.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .failure import Failure
+from .layout import POSTGRESQL_MAJOR, REPOSITORY
+from .terminal import run, say, step
+
+RUST_MIN = (1, 95)
+PYTHON_MIN = (3, 11)
+CARGO_PGRX = "0.18.1"
+
+PACKAGES = (
+    f"postgresql-{POSTGRESQL_MAJOR}",
+    f"postgresql-client-{POSTGRESQL_MAJOR}",
+    f"postgresql-server-dev-{POSTGRESQL_MAJOR}",
+    f"postgresql-{POSTGRESQL_MAJOR}-pgtap",
+    "libtap-parser-sourcehandler-pgtap-perl",
+    "pgbouncer",
+    "apt-file",
+    "build-essential",
+    "ca-certificates",
+    "clang",
+    "curl",
+    "libclang-dev",
+    "libssl-dev",
+    "pkg-config",
+    "protobuf-compiler",
+)
+DEBIAN_PYTHON_PACKAGE = "python3-venv"
+CREATE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.d/mantle-no-cluster.conf")
+START_NO_SERVICE = Path("/usr/sbin/policy-rc.d")
+
+
+def tools() -> Path:
+    """Where this repository keeps the tools it builds itself."""
+    return target() / "tools"
+
+
+def target() -> Path:
+    return Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")).absolute()
+
+
+def environment() -> dict[str, str]:
+    """The environment of cargo: its usual folder is found even when the shell's profile was not read."""
+    own = [str(tools() / "bin"), str(Path.home() / ".cargo" / "bin")]
+    usual = os.environ.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+    return {**os.environ, "PATH": os.pathsep.join([*own, usual])}
+
+
+def check_toolchain() -> None:
+    """Rust and Python are not installed by us: say clearly what is missing."""
+    if sys.version_info < PYTHON_MIN:
+        raise Failure(f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer is needed; {sys.executable} is {sys.version.split()[0]}")
+    wanted = f"{RUST_MIN[0]}.{RUST_MIN[1]}"
+    for tool in ("rustc", "cargo"):
+        path = shutil.which(tool, path=environment()["PATH"])
+        if path is None:
+            raise Failure(f"`{tool}` is not installed. Install Rust {wanted} or newer (https://rustup.rs), then run this again")
+    version = run(["rustc", "--version"], "rustc", env=environment())
+    found = re.match(r"rustc (\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) < RUST_MIN:
+        raise Failure(f"Rust {wanted} or newer is needed; this is {version.strip()}. `rustup update stable` brings it")
+
+
+def missing_packages() -> list[str]:
+    query = ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n"]
+    wanted = list(PACKAGES)
+    if sys.executable.startswith("/usr/bin/"):  # Debian's Python comes without ensurepip
+        wanted.append(DEBIAN_PYTHON_PACKAGE)
+    try:
+        shown = subprocess.run([*query, *wanted], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Failure("this is not Debian (no dpkg-query); the launcher installs with apt-get. See patroni/README.md") from error
+    installed = {line.split()[0] for line in shown.stdout.splitlines() if line.endswith(" installed")}
+    return [name for name in wanted if name not in installed]
+
+
+@contextmanager
+def _no_services() -> Iterator[None]:
+    made = []
+    for path, text, mode in (
+        (CREATE_NO_CLUSTER, "create_main_cluster = false\n", 0o644),
+        (START_NO_SERVICE, "#!/bin/sh\nexit 101\n", 0o755),
+    ):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="ascii")
+            path.chmod(mode)
+            made.append(path)
+    try:
+        yield
+    finally:
+        for path in made:
+            path.unlink()
+
+
+def install_missing() -> None:
+    """Installs Debian's packages that are missing, and cargo-pgrx."""
+    missing = missing_packages()
+    if missing:
+        if os.geteuid() != 0:
+            raise Failure(f"these packages are missing: {' '.join(missing)}. As root: apt-get install {' '.join(missing)}")
+        say(f"  missing packages: {' '.join(missing)}")
+        pgbouncer_is_new = "pgbouncer" in missing
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+        with step("apt-get update"):
+            run(["apt-get", "update", "-q"], "apt-get update", env=quiet)
+        with step("apt-get install"), _no_services():
+            run(
+                ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing],
+                "apt-get install",
+                env=quiet,
+                stdin=subprocess.DEVNULL,
+            )
+        if pgbouncer_is_new and Path("/run/systemd/system").is_dir():
+            run(["systemctl", "disable", "--now", "pgbouncer.service"], "switching off the system's own pgbouncer service")
+    _install_cargo_pgrx()
+
+
+def _install_cargo_pgrx() -> None:
+    found = subprocess.run(["cargo", "pgrx", "--version"], capture_output=True, text=True, check=False, env=environment())
+    if found.returncode == 0 and found.stdout.split()[-1] == CARGO_PGRX:
+        return
+    say(f"  cargo-pgrx {CARGO_PGRX} is built once (some minutes)")
+    run(
+        ["cargo", "install", "--root", str(tools()), "--locked", f"cargo-pgrx@{CARGO_PGRX}"],
+        "cargo install cargo-pgrx",
+        show=True,
+        env=environment(),
+    )
+
+
+def make_venv(folder: Path, requirements: Path) -> None:
+    """A Python environment with exactly what `requirements` pins; made again when that file changes."""
+    mark = folder / "requirements.txt"
+    wanted = requirements.read_text(encoding="utf-8")
+    if mark.exists() and mark.read_text(encoding="utf-8") == wanted and (folder / "bin" / "python").exists():
+        return
+    with step(f"Python packages of {requirements.relative_to(REPOSITORY)}"):
+        shutil.rmtree(folder, ignore_errors=True)
+        run([sys.executable, "-m", "venv", str(folder)], "making a Python environment")
+        run(
+            [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)],
+            "pip install",
+        )
+        mark.write_text(wanted, encoding="utf-8")

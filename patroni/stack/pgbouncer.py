@@ -1,0 +1,63 @@
+"""PgBouncer of a stack: transaction pooling between gateways and PostgreSQL.
+
+Invariant: it holds SCRAM verifiers only, taken from PostgreSQL; it logs in with what the client's own login yields.
+Debian's service of the same name is not used and not touched.
+"""
+
+import signal
+import socket
+
+from .account import Account
+from .layout import REPOSITORY, Layout
+from .poll import wait_until
+from .postgresql import PostgreSQL
+from .process import Process
+from .terminal import write_private
+
+TEMPLATE = REPOSITORY / "patroni" / "pgbouncer" / "pgbouncer.ini"
+BINARY = "/usr/sbin/pgbouncer"
+READY_BOUND_S = 15.0
+
+
+class PgBouncer:
+    """One pooler."""
+
+    def __init__(self, layout: Layout, account: Account, postgresql: PostgreSQL):
+        self.layout = layout
+        self.account = account
+        self.postgresql = postgresql
+        self.config = layout.config / "pgbouncer.ini"
+        self.process = Process(
+            name="pgbouncer",
+            command=[BINARY, "-q", str(self.config)],
+            account=account,
+            pid_file=layout.pids / "pgbouncer",
+            log_file=layout.logs / "pgbouncer.log",
+            stop_signal=signal.SIGINT,
+        )
+
+    def prepare(self) -> None:
+        """Writes settings and users; PostgreSQL must be up."""
+        users = self.postgresql.psql(
+            "SELECT format('\"%s\" \"%s\"', rolname, rolpassword) FROM pg_authid WHERE rolname IN ('gateway', 'operator', 'analyst')",
+            database="postgres",
+        )
+        userlist = self.layout.config / "pgbouncer.users"
+        text = TEMPLATE.read_text(encoding="utf-8")
+        values = {"port": self.layout.pgbouncer_port, "postgresql_port": self.layout.postgresql_port, "userlist": userlist}
+        for name, value in values.items():
+            text = text.replace(f"@{name}@", str(value))
+        for path, content in ((userlist, users), (self.config, text)):
+            write_private(path, content)
+            self.account.own(path)
+
+    def start(self) -> None:
+        self.process.start()
+        wait_until(self.is_ready, "PgBouncer", READY_BOUND_S, self.process.why_dead)
+
+    def is_ready(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.layout.pgbouncer_port), timeout=1).close()
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,133 @@
+"""PostgreSQL of a stack: a private cluster from a private copy of the server's files.
+
+Invariant: the data folder is complete or absent (initdb works beside it, a rename puts it in place). Nothing of Debian's
+own cluster, its files under /usr and /etc, or port 5432 is touched.
+"""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from . import secret
+from .account import Account
+from .failure import Failure
+from .layout import DATABASE, REPOSITORY, Layout
+from .poll import wait_until
+from .process import Process
+from .terminal import run, write_private
+
+SETTINGS = REPOSITORY / "patroni" / "postgresql"
+READY_BOUND_S = 120.0  # a crash recovery of max_wal_size included
+SHARED_BUFFERS_MAX_MB = 2048
+
+ACCESS = """# Loopback only, passwords only. Replication of IndexNodes names the database, so these lines cover it.
+host all all 127.0.0.1/32 scram-sha-256
+"""
+
+
+class PostgreSQL:
+    """One cluster."""
+
+    def __init__(self, layout: Layout, account: Account):
+        self.layout = layout
+        self.account = account
+        self.data = layout.data / "postgresql"
+        self.process = Process(
+            name="postgresql",
+            command=[str(layout.postgresql_bin / "postgres"), "-D", str(self.data)],
+            account=account,
+            pid_file=layout.pids / "postgresql",
+            log_file=layout.logs / "postgresql.log",
+            stop_signal=signal.SIGINT,  # a fast shutdown
+        )
+
+    def prepare(self) -> None:
+        """Makes the data folder if there is none, and renews the settings."""
+        if not self.data.exists():
+            self._initialize()
+        shutil.copy(SETTINGS / "mantle.conf", self.data / "mantle.conf")
+        self.account.own(self.data / "mantle.conf")
+        for name, text in (("pg_hba.conf", ACCESS), ("postgresql.conf", self._settings())):
+            write_private(self.data / name, text)
+            self.account.own(self.data / name)
+
+    def _initialize(self) -> None:
+        new = self.data.with_name("postgresql.new")
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        self.account.own(new)
+        run(
+            [str(self.layout.postgresql_bin / "initdb"), "--pgdata", str(new), "--username", "postgres", "--auth", "scram-sha-256"]
+            + ["--pwfile", str(self.layout.secrets / "superuser"), "--locale", "C.UTF-8", "--encoding", "UTF8"]
+            + ["--data-checksums"],
+            "initdb",
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+            **self.account.popen_arguments(),
+        )
+        new.rename(self.data)
+
+    def _settings(self) -> str:
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+        return (
+            "include 'mantle.conf'\n"
+            f"port = {self.layout.postgresql_port}\n"
+            f"shared_buffers = '{max(128, min(SHARED_BUFFERS_MAX_MB, pages // 8))}MB'\n"
+            f"maintenance_work_mem = '{max(64, min(512, pages // 32))}MB'\n"
+        )
+
+    def start(self) -> None:
+        self.process.start()
+        wait_until(self.is_ready, "PostgreSQL", READY_BOUND_S, self.process.why_dead)
+
+    def is_ready(self) -> bool:
+        try:
+            self.psql("SELECT 1", database="postgres")
+        except Failure:
+            return False
+        return True
+
+    def set_up(self) -> None:
+        """Database, extension and roles; nothing changes when they are there."""
+        exists = self.psql(f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'", database="postgres").strip()
+        if not exists:
+            self.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
+        names = ("gateway", "index", "operator", "analyst")
+        lines = [f"\\set {name}_password '{secret.read(self.layout, name)}'" for name in names]
+        self.psql("\n".join([*lines, (SETTINGS / "roles.sql").read_text(encoding="utf-8")]))
+
+    def psql(self, text: str, *, database: str = DATABASE, user: str = "postgres", password: str = "superuser") -> str:
+        """Runs a script; gives its rows, unaligned, or raises a failure with psql's message."""
+        return run(
+            [str(self.layout.postgresql_bin / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-"],
+            "psql",
+            input=text,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+                "PGHOST": "127.0.0.1",
+                "PGPORT": str(self.layout.postgresql_port),
+                "PGDATABASE": database,
+                "PGUSER": user,
+                "PGPASSWORD": secret.read(self.layout, password),
+                "PGCONNECT_TIMEOUT": "5",
+            },
+        )
+
+    def url(self, user: str, password: str | None = None) -> str:
+        return f"postgresql://{user}:{secret.read(self.layout, password or user)}@127.0.0.1:{self.layout.postgresql_port}/{DATABASE}"
+
+
+def copy_tree(source: Path, layout: Layout) -> None:
+    """Gives the stack its own copy of the server's files (51 MB), so that a rebuild does not change a running server."""
+    mark = "mantle.fingerprint"
+    wanted = (source / mark).read_text(encoding="ascii")
+    own = layout.postgresql_tree / mark
+    if own.exists() and own.read_text(encoding="ascii") == wanted:
+        return
+    new = layout.postgresql_tree.with_name("pg.new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(source, new, symlinks=True)
+    shutil.rmtree(layout.postgresql_tree, ignore_errors=True)
+    new.rename(layout.postgresql_tree)

@@ -1,0 +1,35 @@
+"""The stack's generated passwords and keys.
+
+Invariant: each is made once, from the system's random source, and kept in a file of mode 0600 owned by the service
+account. None stands in the repository, in a command line or in a log.
+"""
+
+import secrets
+import string
+
+from .account import Account
+from .layout import Layout
+from .terminal import write_private
+
+PASSWORD_BYTES = 24
+NAMES = ("superuser", "gateway", "index", "operator", "analyst", "access_key", "secret_key", "token", "pgbouncer")
+
+
+def _make(name: str) -> str:
+    if name == "access_key":  # the shape of an AWS key: 20 capitals and digits
+        return "MNTL" + "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(16))
+    return secrets.token_urlsafe(PASSWORD_BYTES)
+
+
+def make_missing(layout: Layout, account: Account) -> None:
+    layout.secrets.mkdir(mode=0o700, exist_ok=True)
+    account.own(layout.secrets)
+    for name in NAMES:
+        path = layout.secrets / name
+        if not path.exists():
+            write_private(path, _make(name))
+            account.own(path)
+
+
+def read(layout: Layout, name: str) -> str:
+    return (layout.secrets / name).read_text(encoding="ascii").strip()

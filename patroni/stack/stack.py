@@ -1,0 +1,198 @@
+"""All services of a stack together: start, stop, what runs.
+
+Invariant: `start` either leaves everything running or ends whatever it started itself. Services start in the order of
+their needs (PostgreSQL, PgBouncer, IndexNodes, gateway) and stop in the reverse one.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import secret
+from .account import make_folder, remove_folder, service_account
+from .build import BINARIES, postgresql_tree
+from .failure import Failure
+from .gateway import Gateway
+from .indexnode import IndexNode
+from .layout import REPLICAS, Layout
+from .packages import target
+from .pgbouncer import PgBouncer
+from .postgresql import PostgreSQL, copy_tree
+from .process import Process
+from .terminal import step
+
+
+class Stack:
+    """One stack, given by its folder and its first port."""
+
+    def __init__(self, folder: Path, port_base: int):
+        self.given_folder = folder.absolute()
+        self.layout = Layout(self.given_folder.resolve(), port_base)
+        self._compose()
+
+    def _compose(self) -> None:
+        self.account = service_account()
+        self.postgresql = PostgreSQL(self.layout, self.account)
+        self.pgbouncer = PgBouncer(self.layout, self.account, self.postgresql)
+        self.indexnodes = {replica: IndexNode(self.layout, self.account, replica) for replica in REPLICAS}
+        self.gateway = Gateway(self.layout, self.account)
+
+    def processes(self) -> list[Process]:
+        """In the order in which they start."""
+        nodes = [node.process for node in self.indexnodes.values()]
+        return [self.postgresql.process, self.pgbouncer.process, *nodes, self.gateway.process]
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One launcher at a time works on a stack."""
+        place = make_folder(self.given_folder, self.account)
+        if place != self.layout.folder:
+            self.layout = Layout(place, self.layout.port_base)
+            self._compose()
+        with open(place / "lock", "w", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Failure(f"another launcher is working on {self.given_folder}; wait for its end") from None
+            yield
+
+    def start(self) -> None:
+        """Starts what does not run. Call within `alone`."""
+        self._prepare_folder()
+        self._check_ports()
+        running = {process.name for process in self.processes() if process.pid() is not None}
+        try:
+            self._start_all()
+        except BaseException:
+            for process in reversed(self.processes()):
+                if process.name not in running:
+                    process.stop()
+            raise
+
+    def _start_all(self) -> None:
+        with step("PostgreSQL"):
+            self.postgresql.prepare()
+            self.postgresql.start()
+            self._check_extension()
+            self.postgresql.set_up()
+        with step("PgBouncer"):
+            self.pgbouncer.prepare()
+            self.pgbouncer.start()
+        with step("three IndexNodes"):
+            for node in self.indexnodes.values():
+                node.prepare()
+                node.start()
+            for node in self.indexnodes.values():
+                node.await_ready()
+        with step("gateway"):
+            self.gateway.prepare()
+            self.gateway.start()
+            self.gateway.await_ready()
+
+    def stop(self) -> list[str]:
+        """Stops everything that runs; gives the names."""
+        stopped = []
+        for process in reversed(self.processes()):
+            if process.pid() is not None:
+                process.stop()
+                stopped.append(process.name)
+        return stopped
+
+    def remove(self) -> None:
+        """Stops everything and removes the folder with all data."""
+        self.stop()
+        remove_folder(self.given_folder)
+
+    def _prepare_folder(self) -> None:
+        layout = self.layout
+        for folder, mode in ((layout.data, 0o755), (layout.config, 0o755), (layout.logs, 0o755), (layout.pids, 0o755)):
+            folder.mkdir(mode=mode, exist_ok=True)
+            self.account.own(folder)
+        layout.binaries.mkdir(exist_ok=True)
+        layout.marks.mkdir(exist_ok=True)
+        (layout.folder / "port_base").write_text(f"{layout.port_base}\n", encoding="ascii")
+        secret.make_missing(layout, self.account)
+        self._renew_programs()
+
+    def _renew_programs(self) -> None:
+        """The stack runs from copies; a service whose program was built anew is stopped first, to be started again."""
+        built = {name: target() / "release" / name for name in BINARIES}
+        absent = [name for name, path in built.items() if not path.exists()]
+        if absent or not (postgresql_tree() / "mantle.fingerprint").exists():
+            raise Failure(f"not built yet: {', '.join(absent) or 'the extension'}. `make build` builds everything")
+        renewed = [name for name, path in built.items() if _differs(path, self.layout.binaries / name)]
+        fresh_tree = _differs(postgresql_tree() / "mantle.fingerprint", self.layout.postgresql_tree / "mantle.fingerprint")
+        if renewed or fresh_tree:
+            self.stop()
+        for name in renewed:
+            new = self.layout.binaries / f"{name}.new"
+            shutil.copy2(built[name], new)
+            new.chmod(0o755)
+            new.replace(self.layout.binaries / name)
+        copy_tree(postgresql_tree(), self.layout)
+
+    def _check_extension(self) -> None:
+        """Data made by another state of the extension under the same version number cannot be upgraded: say so."""
+        folder = self.layout.postgresql_tree / "share" / "postgresql" / "15" / "extension"
+        digest = hashlib.sha256()
+        for script in sorted(folder.glob("mantle--*.sql")):
+            digest.update(script.name.encode() + script.read_bytes())
+        mark = self.layout.marks / "extension"
+        if not mark.exists():
+            mark.write_text(digest.hexdigest(), encoding="ascii")
+        elif mark.read_text(encoding="ascii") != digest.hexdigest():
+            raise Failure(
+                f"the data in {self.given_folder} was made by another build of the extension, under the same version number. "
+                "`make clean` removes it; then run again"
+            )
+
+    def _check_ports(self) -> None:
+        running = {process.name for process in self.processes() if process.pid() is not None}
+        for name, port in self.layout.ports().items():
+            if name.split()[0] in running:
+                continue
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError as error:
+                    raise Failure(
+                        f"port {port}, wanted by {name}, is in use{_holder(port)} ({error.strerror}). End what holds it, or choose other "
+                        "ports: make run PORT_BASE=8400"
+                    ) from None
+
+
+def _differs(built: Path, own: Path) -> bool:
+    """Is `own` not a copy of `built`? Sizes and times decide (the copy keeps them)."""
+    if not own.exists():
+        return True
+    new, old = built.stat(), own.stat()
+    return (new.st_size, new.st_mtime_ns) != (old.st_size, old.st_mtime_ns)
+
+
+def _holder(port: int) -> str:
+    """Who listens on a port, if we may know."""
+    wanted = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            columns = line.split()
+            if columns[3] == "0A" and int(columns[1].rsplit(":", 1)[1], 16) == port:
+                wanted.add(f"socket:[{columns[9]}]")
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(descriptor) in wanted:
+                pid = descriptor.parts[2]
+                command = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+                return f" by {command} (pid {pid})"
+        except OSError:
+            continue
+    return ""
