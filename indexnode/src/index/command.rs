@@ -65,6 +65,15 @@ pub enum Command {
         /// Transactions with a commit LSN below this are in the copy, later ones will come by the stream.
         consistent_point: Lsn,
     },
+    /// Names the sources of the group (those not named are none any more), and how long removed directories are
+    /// remembered: the removals at or before log index `after` until each source has been applied up to its position.
+    /// A group with one source does without; one with several is told of all before the first streams (PROTOCOLS 1).
+    Horizon {
+        /// Log index that was applied when the positions were sampled.
+        after: u64,
+        /// The flush position of every source, sampled then.
+        positions: Vec<(SourceId, Lsn)>,
+    },
 }
 
 /// A request to lock a directory for renaming.

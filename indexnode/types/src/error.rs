@@ -112,7 +112,7 @@ impl fmt::Display for ErrorCode {
 }
 
 /// A Mantle error: its code, and a sentence for the client. Causes that a client must not see are logged, not carried.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct Error {
     code: ErrorCode,

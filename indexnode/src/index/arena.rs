@@ -1,0 +1,203 @@
+//! Storage of variable-sized cells in pages that never move.
+//!
+//! Growing allocates one page; nothing is copied, so no insertion stalls. A freed cell is kept in the list of its size
+//! and taken again by a cell of that size, or split for a smaller one; free cells are not joined (directory names
+//! repeat few sizes), and pages go back to the allocator only when the last cell does.
+//!
+//! Units: an address counts 4-byte units; 2^32 of them make 16 GiB, about 380 million directories in one group.
+
+const UNIT_BYTES: usize = 4;
+const PAGE_UNITS: usize = 1 << 16;
+const PAGE_BYTES: usize = PAGE_UNITS * UNIT_BYTES;
+/// Smallest cell: what is left of a split is not worth keeping below it.
+const CELL_UNITS_MIN: usize = 8;
+/// Largest cell. The set of non-empty free lists is one `u128`.
+const CELL_UNITS_MAX: usize = 80;
+/// Largest cell, in bytes.
+pub(super) const CELL_BYTES_MAX: usize = CELL_UNITS_MAX * UNIT_BYTES;
+/// End of a free list. No cell begins in a page's last unit, so no cell has this address.
+const NONE: u32 = u32::MAX;
+
+const _: () = assert!(CELL_UNITS_MIN > 1 && CELL_UNITS_MAX < 128);
+
+/// Where a cell begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Address(pub u32);
+
+impl Address {
+    fn new(page: usize, unit: usize) -> Self {
+        let page = u32::try_from(page).ok().filter(|page| *page < 1 << 16);
+        let page = page.expect("a group's index holds at most 16 GiB of directories: split the group");
+        Self(page << 16 | unit as u32)
+    }
+
+    fn page(self) -> usize {
+        (self.0 >> 16) as usize
+    }
+
+    fn byte(self) -> usize {
+        (self.0 & 0xffff) as usize * UNIT_BYTES
+    }
+}
+
+pub(super) struct Arena {
+    pages: Vec<Box<[u8]>>,
+    /// Units in use at the front of the last page.
+    tail: usize,
+    /// First free cell of each size, by units; a free cell begins with the address of the next.
+    free: [u32; CELL_UNITS_MAX + 1],
+    /// Bit n: `free[n]` is not empty.
+    sizes_free: u128,
+    cells: usize,
+}
+
+impl Arena {
+    pub(super) fn new() -> Self {
+        Self { pages: Vec::new(), tail: PAGE_UNITS, free: [NONE; CELL_UNITS_MAX + 1], sizes_free: 0, cells: 0 }
+    }
+
+    /// Bytes from the beginning of a cell; at least as many as were asked for.
+    pub(super) fn bytes(&self, at: Address) -> &[u8] {
+        &self.pages[at.page()][at.byte()..]
+    }
+
+    pub(super) fn bytes_mut(&mut self, at: Address) -> &mut [u8] {
+        &mut self.pages[at.page()][at.byte()..]
+    }
+
+    /// A cell of at least so many bytes. Its content is arbitrary.
+    pub(super) fn allocate(&mut self, bytes: usize) -> Address {
+        assert!(bytes <= CELL_BYTES_MAX, "cell of {bytes} bytes");
+        let units = Self::units(bytes);
+        self.cells += 1;
+        if let Some(at) = self.take_free(units) {
+            return at;
+        }
+        if self.tail + units > PAGE_UNITS {
+            self.keep_rest_of_page();
+            self.pages.push(vec![0; PAGE_BYTES].into_boxed_slice());
+            self.tail = 0;
+        }
+        let at = Address::new(self.pages.len() - 1, self.tail);
+        self.tail += units;
+        at
+    }
+
+    /// Gives back a cell that was allocated with so many bytes.
+    pub(super) fn release(&mut self, at: Address, bytes: usize) {
+        self.cells -= 1;
+        if self.cells == 0 {
+            *self = Self::new();
+        } else {
+            self.push_free(at, Self::units(bytes));
+        }
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.pages.len() * PAGE_BYTES + self.pages.capacity() * size_of::<Box<[u8]>>()
+    }
+
+    fn units(bytes: usize) -> usize {
+        bytes.div_ceil(UNIT_BYTES).max(CELL_UNITS_MIN)
+    }
+
+    fn push_free(&mut self, at: Address, units: usize) {
+        let next = std::mem::replace(&mut self.free[units], at.0);
+        self.bytes_mut(at)[..4].copy_from_slice(&next.to_le_bytes());
+        self.sizes_free |= 1 << units;
+    }
+
+    fn pop_free(&mut self, units: usize) -> Address {
+        let at = Address(self.free[units]);
+        let next = first_u32(self.bytes(at));
+        self.free[units] = next;
+        if next == NONE {
+            self.sizes_free &= !(1 << units);
+        }
+        at
+    }
+
+    /// A free cell of this size, or the front of the smallest one whose rest is a cell too.
+    fn take_free(&mut self, units: usize) -> Option<Address> {
+        if self.sizes_free & (1 << units) != 0 {
+            return Some(self.pop_free(units));
+        }
+        let larger = self.sizes_free >> (units + CELL_UNITS_MIN) << (units + CELL_UNITS_MIN);
+        if larger == 0 {
+            return None;
+        }
+        let size = larger.trailing_zeros() as usize;
+        let at = self.pop_free(size);
+        self.push_free(Address(at.0 + units as u32), size - units);
+        Some(at)
+    }
+
+    fn keep_rest_of_page(&mut self) {
+        let rest = PAGE_UNITS - self.tail;
+        if rest >= CELL_UNITS_MIN && !self.pages.is_empty() {
+            debug_assert!(rest <= CELL_UNITS_MAX);
+            let at = Address::new(self.pages.len() - 1, self.tail);
+            self.push_free(at, rest);
+        }
+    }
+}
+
+fn first_u32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Cells never overlap, whatever is allocated and released in between.
+        #[test]
+        fn cells_do_not_overlap(steps in proptest::collection::vec((any::<bool>(), 1usize..CELL_BYTES_MAX), 1..400)) {
+            let mut arena = Arena::new();
+            let mut live: Vec<(Address, usize, u8)> = Vec::new();
+            for (i, (allocate, size)) in steps.into_iter().enumerate() {
+                if allocate || live.is_empty() {
+                    let at = arena.allocate(size);
+                    let mark = i as u8;
+                    arena.bytes_mut(at)[..size].fill(mark);
+                    live.push((at, size, mark));
+                } else {
+                    let (at, size, mark) = live.swap_remove(size % live.len());
+                    prop_assert!(arena.bytes(at)[..size].iter().all(|b| *b == mark));
+                    arena.release(at, size);
+                }
+            }
+            for (at, size, mark) in live {
+                prop_assert!(arena.bytes(at)[..size].iter().all(|b| *b == mark));
+            }
+        }
+    }
+
+    #[test]
+    fn released_cells_are_taken_again() {
+        let mut arena = Arena::new();
+        let cells: Vec<_> = (0..100_000).map(|i| (arena.allocate(40 + i % 40), 40 + i % 40)).collect();
+        let bytes = arena.heap_bytes();
+        for (at, size) in &cells[1..] {
+            arena.release(*at, *size);
+        }
+        for i in 1..100_000 {
+            arena.allocate(40 + i % 40);
+        }
+        assert_eq!(arena.heap_bytes(), bytes);
+    }
+
+    #[test]
+    fn the_last_release_returns_the_pages() {
+        let mut arena = Arena::new();
+        let cells: Vec<_> = (0..10_000).map(|_| arena.allocate(100)).collect();
+        assert!(arena.heap_bytes() >= 1_000_000);
+        for at in cells {
+            arena.release(at, 100);
+        }
+        assert_eq!(arena.heap_bytes(), 0);
+    }
+}

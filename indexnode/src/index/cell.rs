@@ -1,0 +1,107 @@
+//! One directory in the arena: a fixed header, then its name.
+//!
+//! | byte | holds |
+//! |---|---|
+//! | 0 | id |
+//! | 8 | pid of its place |
+//! | 16 | record version |
+//! | 24 | number of child directories |
+//! | 28 | number of its permission (31 bits); the highest bit: *displaced* |
+//! | 32 | length of the name |
+//! | 33 | the name |
+//!
+//! The namespace is not kept: a directory never leaves it, and every path says it.
+
+use mantle_types::{DirectoryId, PartitionId, limits::NAME_BYTES_MAX};
+
+use super::{arena::CELL_BYTES_MAX, permissions::PermissionIndex};
+
+const VERSION: usize = 16;
+const CHILDREN: usize = 24;
+const PERMISSION: usize = 28;
+const NAME_LENGTH: usize = 32;
+const NAME: usize = 33;
+const DISPLACED: u32 = 1 << 31;
+
+const _: () = assert!(NAME + NAME_BYTES_MAX <= CELL_BYTES_MAX);
+const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
+
+/// Bytes of the cell of a directory with this name.
+pub(super) fn cell_bytes(name: &str) -> usize {
+    NAME + name.len()
+}
+
+/// A cell, to read.
+#[derive(Clone, Copy)]
+pub(super) struct Cell<'a>(pub &'a [u8]);
+
+impl<'a> Cell<'a> {
+    fn u64_at(self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    fn u32_at(self, at: usize) -> u32 {
+        u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    pub(super) fn id(self) -> DirectoryId {
+        DirectoryId(self.u64_at(0))
+    }
+
+    pub(super) fn pid(self) -> PartitionId {
+        PartitionId(self.u64_at(8))
+    }
+
+    pub(super) fn version(self) -> u64 {
+        self.u64_at(VERSION)
+    }
+
+    pub(super) fn children(self) -> u32 {
+        self.u32_at(CHILDREN)
+    }
+
+    pub(super) fn permission(self) -> PermissionIndex {
+        PermissionIndex(self.u32_at(PERMISSION) & !DISPLACED)
+    }
+
+    pub(super) fn is_displaced(self) -> bool {
+        self.u32_at(PERMISSION) & DISPLACED != 0
+    }
+
+    pub(super) fn name_bytes(self) -> &'a [u8] {
+        &self.0[NAME..NAME + usize::from(self.0[NAME_LENGTH])]
+    }
+
+    pub(super) fn name(self) -> &'a str {
+        std::str::from_utf8(self.name_bytes()).expect("it was written from a str")
+    }
+
+    pub(super) fn is_at(self, pid: PartitionId, name: &str) -> bool {
+        self.pid() == pid && self.name_bytes() == name.as_bytes()
+    }
+}
+
+/// A cell, to write.
+pub(super) struct CellMut<'a>(pub &'a mut [u8]);
+
+impl CellMut<'_> {
+    pub(super) fn write(&mut self, id: DirectoryId, pid: PartitionId, name: &str) {
+        self.0[..8].copy_from_slice(&id.0.to_le_bytes());
+        self.0[8..16].copy_from_slice(&pid.0.to_le_bytes());
+        self.0[NAME_LENGTH] = name.len() as u8;
+        self.0[NAME..NAME + name.len()].copy_from_slice(name.as_bytes());
+    }
+
+    pub(super) fn set_version(&mut self, version: u64) {
+        self.0[VERSION..VERSION + 8].copy_from_slice(&version.to_le_bytes());
+    }
+
+    pub(super) fn set_children(&mut self, children: u32) {
+        self.0[CHILDREN..CHILDREN + 4].copy_from_slice(&children.to_le_bytes());
+    }
+
+    pub(super) fn set_permission(&mut self, permission: PermissionIndex, is_displaced: bool) {
+        let bits = permission.0 | if is_displaced { DISPLACED } else { 0 };
+        self.0[PERMISSION..PERMISSION + 4].copy_from_slice(&bits.to_le_bytes());
+    }
+}

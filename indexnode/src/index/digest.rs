@@ -1,0 +1,30 @@
+//! The digest of a set of directory records: a sum of hashes, so the order does not matter and neither does the seed of
+//! any table. The hash is fixed here, not taken from a library, so that replicas of different builds agree.
+//!
+//! Source: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+
+use super::table::Record;
+
+/// Spreads the bits of a number over all of it.
+pub(super) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+fn add(state: u64, word: u64) -> u64 {
+    mix(state.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ word)
+}
+
+/// The part of one record in the digest.
+pub(super) fn record_hash(record: &Record<'_>) -> u64 {
+    let p = &record.permission;
+    let head =
+        [record.pid.0, record.id.0, record.version, u64::from(p.owner) << 32 | u64::from(p.group), u64::from(p.mode)];
+    let state = head.into_iter().chain([record.name.len() as u64]).fold(0, add);
+    record.name.as_bytes().chunks(8).fold(state, |state, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        add(state, u64::from_le_bytes(word))
+    })
+}

@@ -1,0 +1,88 @@
+//! Locks of prepared directory renames (PROTOCOLS 20, 23).
+//!
+//! Invariants: at most one lock a request key and one a source directory; the two maps below hold exactly the sources
+//! and the two places of every lock. A lock lives until its effect is applied, its attempt is released (the abort record
+//! is in PostgreSQL), or a rebuild begins under a raised epoch.
+
+use std::collections::{BTreeMap, HashMap};
+
+use mantle_types::{DirectoryId, PartitionId, RequestKey};
+use serde::{Deserialize, Serialize};
+
+/// A place in the index.
+pub(super) type Place = (PartitionId, String);
+
+/// A held lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lock {
+    pub request: RequestKey,
+    pub attempt: u64,
+    pub source_id: DirectoryId,
+    pub source: Place,
+    pub destination: Place,
+    pub lock_ms: u32,
+}
+
+#[derive(Default)]
+pub(super) struct Locks {
+    by_request: BTreeMap<RequestKey, Lock>,
+    sources: HashMap<DirectoryId, RequestKey>,
+    /// How many locks name a name under a partition; one lock may name the same place twice, several the same source.
+    places: HashMap<PartitionId, Vec<String>>,
+}
+
+impl Locks {
+    pub(super) fn len(&self) -> usize {
+        self.by_request.len()
+    }
+
+    pub(super) fn get(&self, request: &RequestKey) -> Option<&Lock> {
+        self.by_request.get(request)
+    }
+
+    /// In the order of their keys.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lock> {
+        self.by_request.values()
+    }
+
+    /// Is this place named by a lock, or the directory there locked?
+    pub(super) fn touch(&self, pid: PartitionId, name: &str, occupant: Option<DirectoryId>) -> bool {
+        if self.by_request.is_empty() {
+            return false;
+        }
+        occupant.is_some_and(|id| self.sources.contains_key(&id))
+            || self.places.get(&pid).is_some_and(|names| names.iter().any(|n| n == name))
+    }
+
+    /// Takes a lock; false, and nothing changes, when the request holds one or the source is locked.
+    pub(super) fn insert(&mut self, lock: Lock) -> bool {
+        if self.by_request.contains_key(&lock.request) || self.sources.contains_key(&lock.source_id) {
+            return false;
+        }
+        self.sources.insert(lock.source_id, lock.request);
+        for (pid, name) in [&lock.source, &lock.destination] {
+            self.places.entry(*pid).or_default().push(name.clone());
+        }
+        self.by_request.insert(lock.request, lock);
+        true
+    }
+
+    /// Gives back the lock of a request, whatever its attempt.
+    pub(super) fn remove(&mut self, request: &RequestKey) -> Option<Lock> {
+        let lock = self.by_request.remove(request)?;
+        self.sources.remove(&lock.source_id);
+        for (pid, name) in [&lock.source, &lock.destination] {
+            let names = self.places.get_mut(pid).expect("both places of a lock are listed");
+            let at = names.iter().position(|n| n == name).expect("both places of a lock are listed");
+            names.swap_remove(at);
+            if names.is_empty() {
+                self.places.remove(pid);
+            }
+        }
+        Some(lock)
+    }
+
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Lock> {
+        std::mem::take(self).by_request.into_values()
+    }
+}

@@ -1,0 +1,73 @@
+//! Permissions, each distinct one held once: millions of directories share a handful.
+//!
+//! Counted, so that a permission that no directory has any more gives its number back.
+
+use std::{collections::HashMap, hash::RandomState};
+
+use mantle_types::Permission;
+
+/// Number of a permission in the table that holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PermissionIndex(pub u32);
+
+struct Row {
+    permission: Permission,
+    directories: u32,
+}
+
+pub(super) struct Permissions {
+    rows: Vec<Row>,
+    free: Vec<u32>,
+    numbers: HashMap<Permission, u32, RandomState>,
+}
+
+impl Permissions {
+    pub(super) fn new(seed: RandomState) -> Self {
+        Self { rows: Vec::new(), free: Vec::new(), numbers: HashMap::with_hasher(seed) }
+    }
+
+    pub(super) fn get(&self, index: PermissionIndex) -> Permission {
+        self.rows[index.0 as usize].permission
+    }
+
+    /// The number of a permission, for one more directory.
+    pub(super) fn acquire(&mut self, permission: Permission) -> PermissionIndex {
+        if let Some(&number) = self.numbers.get(&permission) {
+            self.rows[number as usize].directories += 1;
+            return PermissionIndex(number);
+        }
+        let row = Row { permission, directories: 1 };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.rows[number as usize] = row;
+                number
+            }
+            None => {
+                self.rows.push(row);
+                (self.rows.len() - 1) as u32
+            }
+        };
+        self.numbers.insert(permission, number);
+        PermissionIndex(number)
+    }
+
+    /// One directory less has it.
+    pub(super) fn release(&mut self, index: PermissionIndex) {
+        let row = &mut self.rows[index.0 as usize];
+        row.directories -= 1;
+        if row.directories == 0 {
+            self.numbers.remove(&row.permission);
+            self.free.push(index.0);
+        }
+    }
+
+    /// Distinct permissions, and the directories that have them.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, u64) {
+        (self.numbers.len(), self.rows.iter().map(|row| u64::from(row.directories)).sum())
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.rows.capacity() * size_of::<Row>() + self.numbers.capacity() * (size_of::<Permission>() + 8)
+    }
+}

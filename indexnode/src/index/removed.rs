@@ -1,0 +1,68 @@
+//! Versions of removed directories, kept as long as an older message about them may still come (PROTOCOLS 1).
+//!
+//! With one source none can: its messages come in commit order, which is version order. With several, a message that
+//! committed before the removal may still be under way from another source. [`Command::Horizon`] says up to where: the
+//! flush positions of all sources, sampled when the log had been applied up to `after`. Once every source has been
+//! applied up to its position, the removals at or before log index `after` are forgotten.
+//!
+//! [`Command::Horizon`]: super::command::Command::Horizon
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mantle_types::{DirectoryId, Lsn};
+use serde::{Deserialize, Serialize};
+
+use super::command::SourceId;
+
+/// A removed directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Removal {
+    pub version: u64,
+    /// Log index of the entry that removed it.
+    pub log_index: u64,
+}
+
+/// Removals at or before `after` are forgotten once every source is past its position.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Horizon {
+    pub after: u64,
+    pub positions: Vec<(SourceId, Lsn)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Removed {
+    pub removals: BTreeMap<DirectoryId, Removal>,
+    pub horizons: VecDeque<Horizon>,
+}
+
+impl Removed {
+    pub(super) fn version(&self, id: DirectoryId) -> Option<u64> {
+        self.removals.get(&id).map(|removal| removal.version)
+    }
+
+    /// Drops what no source can contradict any more. `sources` holds, for each source, the LSN up to which all its
+    /// commits are applied.
+    pub(super) fn forget(&mut self, sources: &BTreeMap<SourceId, Lsn>) {
+        if sources.len() <= 1 {
+            self.removals.clear();
+            self.horizons.clear();
+            return;
+        }
+        let mut after = None;
+        while self.horizons.front().is_some_and(|horizon| horizon.is_passed(sources)) {
+            after = self.horizons.pop_front().map(|horizon| horizon.after).max(after);
+        }
+        if let Some(after) = after {
+            self.removals.retain(|_, removal| removal.log_index > after);
+        }
+    }
+}
+
+impl Horizon {
+    /// What committed below a position has a commit LSN below it. A source that is no longer one has nothing to say.
+    fn is_passed(&self, sources: &BTreeMap<SourceId, Lsn>) -> bool {
+        self.positions.iter().all(|(source, position)| {
+            sources.get(source).is_none_or(|applied| applied.0 >= position.0.saturating_sub(1))
+        })
+    }
+}

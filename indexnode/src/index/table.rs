@@ -1,0 +1,296 @@
+//! IndexTable: place `(pid, name)` → directory, and id → place.
+//!
+//! Invariants (checked by `invariants`): every id has one cell; a place that any directory claims has exactly one
+//! *occupant*, the others that claim it are *displaced*: known by id, not found by path. When an occupant leaves, the
+//! displaced claimant with the highest id takes its place. So the table depends on the newest record of each id only,
+//! once every place has one claimant, and never on the order in which records came.
+//! A directory's child count is the number of occupied places under it.
+//!
+//! Measured bytes a directory: see `memory` in the tests.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{BuildHasher, RandomState},
+};
+
+use mantle_types::{DirectoryId, PartitionId, Permission, limits::NAME_BYTES_MAX};
+
+use super::{
+    arena::{Address, Arena},
+    cell::{Cell, CellMut, cell_bytes},
+    digest,
+    permissions::{PermissionIndex, Permissions},
+    shards::Shards,
+};
+
+/// What the table holds of a directory, its name aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub id: DirectoryId,
+    pub pid: PartitionId,
+    pub version: u64,
+    pub permission: Permission,
+    pub children: u32,
+}
+
+/// A record as it is stored and listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record<'a> {
+    pub pid: PartitionId,
+    pub name: &'a str,
+    pub id: DirectoryId,
+    pub version: u64,
+    pub permission: Permission,
+}
+
+/// The directory that a partition belongs to. A directory is its own only partition as long as none is split.
+pub(super) fn directory_of(partition: PartitionId) -> DirectoryId {
+    DirectoryId(partition.0)
+}
+
+pub(super) struct IndexTable {
+    seed: RandomState,
+    id_seed: u64,
+    arena: Arena,
+    places: Shards,
+    ids: Shards,
+    permissions: Permissions,
+    /// Child counts of directories that are not here (yet, or any more).
+    absent_parents: HashMap<DirectoryId, u32, RandomState>,
+    /// Who claims a place that another occupies.
+    displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
+}
+
+fn place_hash(seed: &RandomState, pid: PartitionId, name: &[u8]) -> u64 {
+    seed.hash_one((pid.0, name))
+}
+
+/// Ids are allocated by the system, not chosen by users: a cheap mix will do.
+fn id_hash(id_seed: u64, id: DirectoryId) -> u64 {
+    digest::mix(id.0 ^ id_seed)
+}
+
+impl IndexTable {
+    pub(super) fn new(seed: RandomState) -> Self {
+        Self {
+            id_seed: seed.hash_one("id"),
+            arena: Arena::new(),
+            places: Shards::new(),
+            ids: Shards::new(),
+            permissions: Permissions::new(seed.clone()),
+            absent_parents: HashMap::with_hasher(seed.clone()),
+            displaced: BTreeSet::new(),
+            seed,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub(super) fn get(&self, id: DirectoryId) -> Option<Directory> {
+        self.find_id(id).map(|at| self.directory(self.cell(at)))
+    }
+
+    /// The occupant of a place.
+    pub(super) fn lookup(&self, pid: PartitionId, name: &str) -> Option<Directory> {
+        self.find_place(pid, name).map(|at| self.directory(self.cell(at)))
+    }
+
+    /// Stores a record in place of what was known of its id; the caller has compared the versions. The directory takes
+    /// the place it claims, whoever is there.
+    pub(super) fn put(&mut self, record: &Record<'_>) {
+        debug_assert!(record.name.len() <= NAME_BYTES_MAX);
+        let permission = self.permissions.acquire(record.permission);
+        if let Some(at) = self.find_id(record.id) {
+            let cell = self.cell(at);
+            if cell.is_at(record.pid, record.name) {
+                let (old, is_displaced) = (cell.permission(), cell.is_displaced());
+                self.permissions.release(old);
+                let mut cell = self.cell_mut(at);
+                cell.set_version(record.version);
+                cell.set_permission(permission, is_displaced);
+                if is_displaced {
+                    self.displaced.remove(&(record.pid, record.name.into(), record.id));
+                    self.attach(at);
+                }
+                return;
+            }
+            self.remove(record.id);
+        }
+        let at = self.insert_cell(record, permission);
+        self.attach(at);
+    }
+
+    /// Stores a record whose place has an occupant that stays there; the id is not in the table yet.
+    pub(super) fn put_displaced(&mut self, record: &Record<'_>) {
+        let permission = self.permissions.acquire(record.permission);
+        let at = self.insert_cell(record, permission);
+        self.mark_displaced(at, true);
+        self.displaced.insert((record.pid, record.name.into(), record.id));
+    }
+
+    fn insert_cell(&mut self, record: &Record<'_>, permission: PermissionIndex) -> Address {
+        let at = self.arena.allocate(cell_bytes(record.name));
+        let children = self.absent_parents.remove(&record.id).unwrap_or(0);
+        let mut cell = self.cell_mut(at);
+        cell.write(record.id, record.pid, record.name);
+        cell.set_version(record.version);
+        cell.set_children(children);
+        cell.set_permission(permission, false);
+        let (arena, seed) = (&self.arena, self.id_seed);
+        self.ids.insert(id_hash(seed, record.id), at, |at| id_hash(seed, Cell(arena.bytes(at)).id()));
+        at
+    }
+
+    /// Forgets a directory. Its place is emptied only if it is the occupant.
+    pub(super) fn remove(&mut self, id: DirectoryId) {
+        let Some(at) = self.find_id(id) else { return };
+        self.detach(at);
+        let cell = self.cell(at);
+        let (children, permission, bytes) = (cell.children(), cell.permission(), cell_bytes(cell.name()));
+        if children > 0 {
+            self.absent_parents.insert(id, children);
+        }
+        self.permissions.release(permission);
+        let (arena, seed) = (&self.arena, self.id_seed);
+        self.ids.remove(id_hash(seed, id), at, |at| id_hash(seed, Cell(arena.bytes(at)).id()));
+        self.arena.release(at, bytes);
+    }
+
+    /// Every record, in no particular order, and whether it is displaced.
+    pub(super) fn records(&self) -> impl Iterator<Item = (Record<'_>, bool)> {
+        self.ids.iter().map(|at| (self.record(at), self.cell(at).is_displaced()))
+    }
+
+    /// The records of the displaced, in the order of place and id.
+    pub(super) fn displaced_records(&self) -> impl Iterator<Item = Record<'_>> {
+        self.displaced.iter().filter_map(|(_, _, id)| self.find_id(*id)).map(|at| self.record(at))
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.records().fold(0, |sum, (record, _)| digest::record_hash(&record).wrapping_add(sum))
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let displaced: usize = self.displaced.iter().map(|(_, name, _)| name.len() + 48).sum();
+        self.arena.heap_bytes()
+            + self.places.heap_bytes()
+            + self.ids.heap_bytes()
+            + self.permissions.heap_bytes()
+            + self.absent_parents.capacity() * 24
+            + displaced
+    }
+
+    fn cell(&self, at: Address) -> Cell<'_> {
+        Cell(self.arena.bytes(at))
+    }
+
+    fn cell_mut(&mut self, at: Address) -> CellMut<'_> {
+        CellMut(self.arena.bytes_mut(at))
+    }
+
+    fn directory(&self, cell: Cell<'_>) -> Directory {
+        Directory {
+            id: cell.id(),
+            pid: cell.pid(),
+            version: cell.version(),
+            permission: self.permissions.get(cell.permission()),
+            children: cell.children(),
+        }
+    }
+
+    fn record(&self, at: Address) -> Record<'_> {
+        let cell = self.cell(at);
+        let permission = self.permissions.get(cell.permission());
+        Record { pid: cell.pid(), name: cell.name(), id: cell.id(), version: cell.version(), permission }
+    }
+
+    fn find_id(&self, id: DirectoryId) -> Option<Address> {
+        self.ids.find(id_hash(self.id_seed, id), |at| self.cell(at).id() == id)
+    }
+
+    fn find_place(&self, pid: PartitionId, name: &str) -> Option<Address> {
+        let hash = place_hash(&self.seed, pid, name.as_bytes());
+        self.places.find(hash, |at| self.cell(at).is_at(pid, name))
+    }
+
+    /// Makes a directory the occupant of its place; whoever is there is displaced.
+    fn attach(&mut self, at: Address) {
+        let cell = self.cell(at);
+        let (pid, hash) = (cell.pid(), place_hash(&self.seed, cell.pid(), cell.name_bytes()));
+        match self.find_place(pid, cell.name()) {
+            Some(occupant) => {
+                let key = (pid, Box::from(cell.name()), self.cell(occupant).id());
+                self.places.replace(hash, occupant, at);
+                self.displaced.insert(key);
+                self.mark_displaced(occupant, true);
+            }
+            None => {
+                let (arena, seed) = (&self.arena, &self.seed);
+                self.places.insert(hash, at, |at| {
+                    let cell = Cell(arena.bytes(at));
+                    place_hash(seed, cell.pid(), cell.name_bytes())
+                });
+                self.count_child(pid, 1);
+            }
+        }
+        self.mark_displaced(at, false);
+    }
+
+    /// Takes a directory from its place; the next claimant follows.
+    fn detach(&mut self, at: Address) {
+        let cell = self.cell(at);
+        let (pid, id, hash) = (cell.pid(), cell.id(), place_hash(&self.seed, cell.pid(), cell.name_bytes()));
+        if cell.is_displaced() {
+            let key = (pid, Box::from(cell.name()), id);
+            self.displaced.remove(&key);
+            return;
+        }
+        if let Some(claimant) = self.claimant(cell) {
+            let next = self.find_id(claimant.2).expect("a displaced directory is known by id");
+            self.displaced.remove(&claimant);
+            self.places.replace(hash, at, next);
+            self.mark_displaced(next, false);
+            return;
+        }
+        let (arena, seed) = (&self.arena, &self.seed);
+        self.places.remove(hash, at, |at| {
+            let cell = Cell(arena.bytes(at));
+            place_hash(seed, cell.pid(), cell.name_bytes())
+        });
+        self.count_child(pid, -1);
+    }
+
+    fn claimant(&self, cell: Cell<'_>) -> Option<(PartitionId, Box<str>, DirectoryId)> {
+        if self.displaced.is_empty() {
+            return None;
+        }
+        let key = |id| (cell.pid(), Box::from(cell.name()), id);
+        self.displaced.range(key(DirectoryId(0))..=key(DirectoryId(u64::MAX))).next_back().cloned()
+    }
+
+    fn mark_displaced(&mut self, at: Address, is_displaced: bool) {
+        let permission = self.cell(at).permission();
+        self.cell_mut(at).set_permission(permission, is_displaced);
+    }
+
+    fn count_child(&mut self, pid: PartitionId, change: i32) {
+        let parent = directory_of(pid);
+        if let Some(at) = self.find_id(parent) {
+            let children = self.cell(at).children();
+            self.cell_mut(at).set_children(changed(children, change));
+            return;
+        }
+        let count = changed(self.absent_parents.get(&parent).copied().unwrap_or(0), change);
+        if count == 0 {
+            self.absent_parents.remove(&parent);
+        } else {
+            self.absent_parents.insert(parent, count);
+        }
+    }
+}
+
+fn changed(count: u32, change: i32) -> u32 {
+    count.checked_add_signed(change).expect("a child is counted once when it comes and once when it goes")
+}
