@@ -103,17 +103,19 @@ class PostgreSQL:
             [str(self.layout.postgresql_bin / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-"],
             "psql",
             input=text,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "LANG": "C.UTF-8",
-                "PGHOST": "127.0.0.1",
-                "PGPORT": str(self.layout.postgresql_port),
-                "PGDATABASE": database,
-                "PGUSER": user,
-                "PGPASSWORD": secret.read(self.layout, password),
-                "PGCONNECT_TIMEOUT": "5",
-            },
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **self.client_environment(database, user, password)},
         )
+
+    def client_environment(self, database: str = DATABASE, user: str = "postgres", password: str = "superuser") -> dict[str, str]:
+        """What libpq's programs read."""
+        return {
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(self.layout.postgresql_port),
+            "PGDATABASE": database,
+            "PGUSER": user,
+            "PGPASSWORD": secret.read(self.layout, password),
+            "PGCONNECT_TIMEOUT": "5",
+        }
 
     def url(self, user: str, password: str | None = None) -> str:
         return f"postgresql://{user}:{secret.read(self.layout, password or user)}@127.0.0.1:{self.layout.postgresql_port}/{DATABASE}"

@@ -1,8 +1,9 @@
 """What runs, where, and how far each replica is."""
 
+import os
+import subprocess
 from pathlib import Path
 
-from . import http
 from .stack import Stack
 from .terminal import say
 
@@ -21,31 +22,27 @@ def resident_mib(pid: int) -> float:
 
 
 def show(stack: Stack) -> bool:
-    """Prints the table; true when everything runs and is ready."""
+    """Prints the table; true when everything runs and is ready, or nothing runs."""
     ready = {node.name: node.is_ready for node in stack.indexnodes.values()}
     ready |= {"postgresql": stack.postgresql.is_ready, "pgbouncer": stack.pgbouncer.is_ready, "gateway": stack.gateway.is_ready}
     ports = stack.layout.ports()
     say(f"{'service':<14}{'state':<12}{'pid':>8}{'port':>7}{'MiB':>8}")
-    good = True
+    states = set()
     for process in stack.processes():
         pid = process.pid()
         state = "stopped" if pid is None else "ready" if ready[process.name]() else "not ready"
-        good &= state == "ready"
+        states.add(state)
         memory = f"{resident_mib(pid):.0f}" if pid else ""
         say(f"{process.name:<14}{state:<12}{pid or '':>8}{ports[process.name]:>7}{memory:>8}")
-    _show_replicas(stack)
-    return good
+    if states != {"stopped"}:
+        _show_replicas(stack)
+    return len(states) == 1 and "not ready" not in states
 
 
 def _show_replicas(stack: Stack) -> None:
-    """Role and positions of the replicas, from their metrics."""
-    rows = []
-    for node in stack.indexnodes.values():
-        samples = http.metrics(f"{node.probe}/metrics")
-        rows.append((node.name, {name: value for name, value in samples.items() if name.startswith("mantle_index_")}))
-    names = sorted({name for _, samples in rows for name in samples})
-    if names:
-        say("")
-    for name in names:
-        values = "".join(f"{samples.get(name, float('nan')):>16g}" for _, samples in rows)
-        say(f"{name:<48}{values}")
+    """Role and positions of the replicas, as the command line tells them."""
+    program = stack.layout.binaries / "mantle"
+    if not program.exists():
+        return
+    say("")
+    subprocess.run([str(program), "status"], check=False, env={**os.environ, "MANTLE_INDEX": ",".join(stack.layout.index_addresses)})

@@ -1,0 +1,7 @@
+"""Warnings and errors that correct work produces: (service or *, pattern, why). Everything else fails the test."""
+
+# In any test.
+ALLOWED: list[tuple[str, str, str]] = []
+
+# Only in tests marked `faults`, which kill and wipe services.
+ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = []

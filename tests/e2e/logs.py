@@ -1,0 +1,52 @@
+"""Reads what the services log, and finds what nobody expected.
+
+Source of the habit: neon's `allowed_errors.py`. A line counts when its level is WARN or worse; allowed_logs.py says which
+such lines are part of correct work, and why.
+"""
+
+import re
+from pathlib import Path
+
+from allowed_logs import ALLOWED, ALLOWED_IN_FAULTS
+
+# Rust's tracing pads the level; PostgreSQL and PgBouncer end it with a colon or put it before the word LOG's place.
+LEVEL = {
+    "postgresql": re.compile(r"\b(WARNING|ERROR|FATAL|PANIC):  "),
+    "pgbouncer": re.compile(r"\b(WARNING|ERROR|FATAL) "),
+    "indexnode": re.compile(r"\b(WARN|ERROR)\b|panicked at"),
+    "gateway": re.compile(r"\b(WARN|ERROR)\b|panicked at"),
+}
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def service(log: Path) -> str:
+    return log.stem.split("-")[0]
+
+
+class LogWatch:
+    """What was logged since it was made."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.from_offset = {log.name: log.stat().st_size for log in folder.glob("*.log")}
+
+    def lines(self) -> list[tuple[Path, str]]:
+        found = []
+        for log in sorted(self.folder.glob("*.log")):
+            with open(log, "rb") as file:
+                file.seek(self.from_offset.get(log.name, 0))
+                text = file.read().decode("utf-8", "replace")
+            found += [(log, COLOUR.sub("", line)) for line in text.splitlines()]
+        return found
+
+    def unexpected(self, *, faults: bool) -> list[str]:
+        """Complaints that neither list allows."""
+        allowed = ALLOWED + (ALLOWED_IN_FAULTS if faults else [])
+        bad = []
+        for log, line in self.lines():
+            name = service(log)
+            if not LEVEL[name].search(line):
+                continue
+            if not any(who in (name, "*") and re.search(pattern, line) for who, pattern, _why in allowed):
+                bad.append(f"{log.name}: {line}")
+        return bad

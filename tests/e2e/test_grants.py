@@ -1,0 +1,66 @@
+"""What the database's roles may do, and may not."""
+
+import psycopg
+import pytest
+
+READS = ["mantle.meta", "mantle.namespaces"]
+
+
+def refused(connection, statement: str) -> bool:
+    try:
+        connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+def test_an_analyst_reads_and_nothing_more(bucket, rest, sql):
+    rest.mkdir(bucket, "a")
+    for table in READS:
+        assert sql.execute(f"SELECT count(*) FROM {table}").fetchone()[0] > 0
+    assert [row[0] for row in sql.execute("SELECT name FROM mantle.ls(%s, '')", (bucket,))] == ["a/"]
+    for statement in [
+        "DELETE FROM mantle.meta",
+        "UPDATE mantle.meta SET owner = 0",
+        "INSERT INTO mantle.namespaces SELECT * FROM mantle.namespaces",
+        "SELECT mantle.allocate_ids('me', 1)",
+        "SELECT mantle.raise_epoch(1, 1, 'x')",
+        "SELECT mantle.compact(0)",
+        "CREATE TABLE public.mine (a int)",
+        "CREATE TABLE mantle.mine (a int)",
+    ]:
+        assert refused(sql, statement), statement
+
+
+@pytest.mark.parametrize("user", ["analyst", "gateway", "operator"])
+def test_nobody_forges_the_change_stream(connect, user):
+    with connect(user) as connection:
+        assert refused(connection, "SELECT pg_logical_emit_message(true, 'mantle', 'x')")
+        assert refused(connection, "SELECT pg_logical_emit_message(true, 'mantle', 'x'::bytea)")
+
+
+def test_a_gateway_executes_and_touches_no_table(connect):
+    with connect("gateway") as connection:
+        for statement in ["SELECT FROM mantle.meta", "DELETE FROM mantle.meta", "UPDATE mantle.index_groups SET epoch = 9"]:
+            assert refused(connection, statement), statement
+        assert refused(connection, "SELECT mantle.raise_epoch(1, 1, 'x')")
+        first, last = connection.execute("SELECT first_id, last_id FROM mantle.allocate_ids('test', 10)").fetchone()
+        assert last - first == 9
+
+
+def test_an_index_reads_directories_only(connect):
+    with connect("index") as connection:
+        connection.execute("SELECT count(*) FROM mantle.directories").fetchone()
+        for statement in ["DELETE FROM mantle.meta", "SELECT mantle.allocate_ids('test', 1)"]:
+            assert refused(connection, statement), statement
+
+
+def test_advisory_locks_of_others_do_not_block_creates(bucket, rest, sql):
+    """The latches are in a lock class that SQL cannot reach."""
+    sql.execute("BEGIN")
+    ns = sql.execute("SELECT ns FROM mantle.namespaces WHERE name = %s", (bucket,)).fetchone()[0]
+    sql.execute("SELECT pg_advisory_xact_lock(%s), pg_advisory_xact_lock(0, %s::int), pg_advisory_xact_lock(1, %s::int)", (ns, ns, ns))
+    try:
+        assert rest.mkdir(bucket, "a").status == 201
+    finally:
+        sql.execute("ROLLBACK")

@@ -1,0 +1,210 @@
+"""Runs every test and prints the counts: `make test`.
+
+Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), pgtap (SQL), e2e (everything together).
+Invariant: the last line is `N passed, N failed, N skipped` over all phases; a phase that breaks before it counts is one
+failure. The stack under test lives in .test/ on ports from 7600 on; the stack of `make run` is never touched.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+REPOSITORY = TESTS.parent
+sys.path.insert(0, str(REPOSITORY / "patroni"))
+
+from stack import __main__ as launcher  # noqa: E402
+from stack import build, load, packages  # noqa: E402
+from stack.failure import Failure  # noqa: E402
+from stack.stack import Stack  # noqa: E402
+
+FOLDER = REPOSITORY / ".test"
+PORT_BASE = 7600
+DATA_GB = 3.0
+VENV = TESTS / ".venv"
+PGTAP_DATABASE = "pgtap"
+
+
+@dataclass
+class Counts:
+    """What a phase found."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __iadd__(self, other: "Counts") -> "Counts":
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def stream(command: list[str], **arguments) -> tuple[int, list[str]]:
+    """Runs a command, shows its output as it comes, gives status and lines."""
+    lines = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=REPOSITORY, **arguments
+    ) as process:
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            lines.append(line)
+    return process.returncode, lines
+
+
+def at_least_one_failure(status: int, counts: Counts) -> Counts:
+    if status != 0 and counts.failed == 0:
+        counts.failed = 1
+    return counts
+
+
+def cargo_environment() -> dict[str, str]:
+    return {**packages.environment(), "PGRX_PG_CONFIG_PATH": str(build.pg_config())}
+
+
+def lint(_stack: Stack) -> Counts:
+    """Formatting and clippy; each is one test."""
+    counts = Counts()
+    commands = (
+        ["cargo", "fmt", "--all", "--check"],
+        ["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+    )
+    for command in commands:
+        status, _ = stream(command, env=cargo_environment())
+        counts += Counts(passed=int(status == 0), failed=int(status != 0))
+    return counts
+
+
+def unit(_stack: Stack) -> Counts:
+    """Rust's unit and integration tests of the default members."""
+    status, lines = stream(["cargo", "test", "--locked", "--no-fail-fast"], env=cargo_environment())
+    counts = Counts()
+    for line in lines:
+        found = re.match(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", line)
+        if found:
+            counts += Counts(int(found[1]), int(found[2]), int(found[3]))
+    return at_least_one_failure(status, counts)
+
+
+def pgtap(stack: Stack) -> Counts:
+    """The SQL tests, in a database of their own in the stack's PostgreSQL."""
+    scripts = sorted((TESTS / "pgtap").glob("*.sql"))
+    if not scripts:
+        raise Failure("tests/pgtap holds no *.sql")
+    stack.postgresql.psql(f"DROP DATABASE IF EXISTS {PGTAP_DATABASE}", database="postgres")
+    stack.postgresql.psql(f"CREATE DATABASE {PGTAP_DATABASE}", database="postgres")
+    stack.postgresql.psql("CREATE EXTENSION pgtap; CREATE EXTENSION mantle;", database=PGTAP_DATABASE)
+    environment = {**os.environ, **stack.postgresql.client_environment(PGTAP_DATABASE)}
+    psql = stack.postgresql.layout.postgresql_bin / "psql"
+    status, lines = stream(["pg_prove", "--verbose", "--psql-bin", str(psql), *map(str, scripts)], env=environment)
+    counts = Counts()
+    for line in lines:
+        found = re.match(r"(not )?ok \d+(.*)", line)
+        if not found:
+            continue
+        if re.search(r"# skip", found[2], re.IGNORECASE):
+            counts.skipped += 1
+        elif found[1] and not re.search(r"# todo", found[2], re.IGNORECASE):
+            counts.failed += 1
+        else:
+            counts.passed += 1
+    return at_least_one_failure(status, counts)
+
+
+def e2e(_stack: Stack) -> Counts:
+    """Everything together: S3, REST and SQL against running services."""
+    packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
+    report = FOLDER / "e2e.xml"
+    report.unlink(missing_ok=True)
+    status, _ = stream([str(VENV / "bin" / "python"), "-m", "pytest", str(TESTS / "e2e"), f"--junitxml={report}"])
+    counts = Counts()
+    if report.exists():
+        for suite in ET.parse(report).getroot().iter("testsuite"):
+            tests, skipped = int(suite.get("tests")), int(suite.get("skipped"))
+            failed = int(suite.get("failures")) + int(suite.get("errors"))
+            counts += Counts(tests - failed - skipped, failed, skipped)
+    return at_least_one_failure(status, counts)
+
+
+def citus() -> str:
+    """Plainly: was Citus there, and what follows."""
+    controls = build.postgresql_tree().glob("share/postgresql/*/extension/citus.control")
+    if any(controls):
+        return "Citus: found, but this version has no distributed suite; the tests ran on plain PostgreSQL"
+    return "Citus: not found; the distributed suite is skipped (plain PostgreSQL was tested)"
+
+
+PHASES: dict[str, Callable[[Stack], Counts]] = {"lint": lint, "unit": unit, "pgtap": pgtap, "e2e": e2e}
+NEED_STACK = {"pgtap", "e2e"}
+
+
+def measured(name: str, phase: Callable[[Stack], Counts], stack: Stack) -> tuple[Counts, float]:
+    print(f"\n== {name} ==", flush=True)
+    began = time.monotonic()
+    try:
+        counts = phase(stack)
+    except Failure as failure:
+        print(f"{name}: {failure}", flush=True)
+        counts = Counts(failed=1)
+    return counts, time.monotonic() - began
+
+
+def run_phases(names: list[str], stack: Stack) -> Counts:
+    total = Counts()
+    table = []
+    for name in names:
+        if name in NEED_STACK and not stack.gateway.is_ready():
+            print("\n== a stack of its own in .test/ ==", flush=True)
+            stack.remove()
+            try:
+                with stack.alone():
+                    stack.start()
+            except Failure as failure:
+                print(f"the stack does not start: {failure}", flush=True)
+                total += Counts(failed=1)
+                table.append(f"  {'stack':<8}did not start")
+                break
+        counts, took = measured(name, PHASES[name], stack)
+        total += counts
+        table.append(f"  {name:<8}{took:6.0f} s  {counts}")
+    print("\n" + "\n".join(table))
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
+    parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
+    given = parser.parse_args()
+    began = time.monotonic()
+    stack = Stack(FOLDER, PORT_BASE)
+    try:
+        launcher.install()
+        launcher.build()
+        load.check_disk(FOLDER, DATA_GB, "the test")
+        total = run_phases(given.only or list(PHASES), stack)
+    except Failure as failure:
+        print(f"\nmantle: {failure}", file=sys.stderr, flush=True)
+        total = Counts(failed=1)
+    finally:
+        if not given.keep:
+            stack.stop()
+    print(citus())
+    print(f"{(time.monotonic() - began) / 60:.1f} minutes")
+    print(total, flush=True)
+    return 0 if total.failed == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
