@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from load import MkdirLoad
+from mkdir_load import MkdirLoad
 from rest import Rest
 from stack import secret
 from stack.gateway import Gateway
