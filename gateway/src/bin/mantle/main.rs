@@ -1,1 +1,60 @@
-fn main() {}
+//! The `mantle` command line: bulk import of a listing into a namespace, and the state of the index replicas.
+//!
+//! Exit codes: 0 done (an import that refused some lines and named them included), 1 failed, 2 wrong usage,
+//! 130 interrupted.
+
+mod connect;
+mod import;
+mod replicas;
+mod sql;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tools for a Mantle namespace.
+#[derive(Parser)]
+#[command(name = "mantle", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Load a list of paths into a namespace, at the speed of COPY
+    Import(import::Options),
+    /// Show role, positions, directories and memory of every index replica
+    Status(status::Options),
+}
+
+/// Where the index is; shared by the subcommands.
+#[derive(clap::Args)]
+struct IndexOptions {
+    /// Addresses of the index replicas, separated by commas (`host:port`)
+    #[arg(long = "index", env = "MANTLE_INDEX", value_name = "ADDRESSES", value_delimiter = ',')]
+    replicas: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
+            |runtime| {
+                let outcome = runtime.block_on(async {
+                    match cli.command {
+                        Command::Import(options) => import::run(options).await,
+                        Command::Status(options) => status::run(options).await,
+                    }
+                });
+                // A listing that comes from a pipe may keep its reader blocked for ever.
+                runtime.shutdown_background();
+                outcome
+            },
+        );
+    outcome.unwrap_or_else(|error| {
+        eprintln!("mantle: {error:#}");
+        ExitCode::FAILURE
+    })
+}

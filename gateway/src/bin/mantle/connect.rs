@@ -1,0 +1,82 @@
+//! PostgreSQL connections, and which failures are worth another attempt.
+//!
+//! Every call of the import is idempotent, so a connection lost in the middle of one is repeated on a new connection.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio_postgres::{Client, NoTls, error::SqlState};
+
+/// Attempts of one call before giving up, the first included.
+pub const ATTEMPTS_MAX: u32 = 10;
+/// The pause before the second attempt; doubled for each further one.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How PostgreSQL is reached.
+#[derive(clap::Args)]
+pub struct DatabaseOptions {
+    /// Direct PostgreSQL URL (not a pooler) of a role in mantle_gateway
+    #[arg(long = "database", env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    pub url: String,
+}
+
+/// Connects once. The connection's task ends with the client.
+pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
+    let mut config: tokio_postgres::Config = url.parse()?;
+    if config.get_application_name().is_none() {
+        config.application_name("mantle");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(Duration::from_secs(10));
+    }
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(async move {
+        // The caller's next query fails with the cause; here it would only be said twice.
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+/// Connects once, for the beginning of a command: a wrong URL should fail at once.
+pub async fn connect_first(url: &str) -> Result<Client> {
+    connect(url).await.context("cannot connect to PostgreSQL (--database, DATABASE_URL)")
+}
+
+/// May the same call succeed on another attempt?
+pub fn is_passing(error: &tokio_postgres::Error) -> bool {
+    let Some(state) = error.code() else {
+        // No SQLSTATE: the connection itself broke, unless a value could not be converted.
+        return error.is_closed() || std::error::Error::source(error).is_some_and(|e| e.is::<std::io::Error>());
+    };
+    [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ]
+    .contains(state)
+        || state.code().starts_with("08")
+}
+
+/// The pause before attempt `attempt` (2 is the first that has one).
+pub fn pause(attempt: u32) -> Duration {
+    PAUSE_MIN.saturating_mul(1 << attempt.saturating_sub(2).min(16)).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_limit() {
+        assert_eq!(pause(2), PAUSE_MIN);
+        assert_eq!(pause(3), PAUSE_MIN * 2);
+        assert!((2..100).all(|n| pause(n) <= pause(n + 1)));
+        assert_eq!(pause(100), PAUSE_MAX);
+    }
+}

@@ -1,0 +1,271 @@
+//! `mantle import`: loads a listing into a namespace.
+//!
+//! Phases: read the listing into a tree (memory bounded by its entries, not by its text), order it, make the directories
+//! level by level, make the objects, wait for the index. Nothing is dropped silently: every line is loaded, found already
+//! there, or named in the report.
+
+mod listing;
+mod load;
+mod order;
+mod progress;
+mod report;
+mod size;
+mod summary;
+mod tree;
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use mantle_index_client::{IndexClient, Status};
+use mantle_types::{
+    Lsn, NamespaceId,
+    limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
+    name::check_namespace_name,
+};
+use parking_lot::Mutex;
+use tokio_postgres::{Client, types::PgLsn};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    listing::Lines,
+    load::{Interrupted, Load},
+    order::{Order, Refusal},
+    progress::Progress,
+    report::{Finding, Report},
+    summary::Summary,
+    tree::{Insertion, Tree},
+};
+use crate::{IndexOptions, connect, connect::DatabaseOptions, replicas, sql};
+
+/// Lines between two looks at the interruption flag and the progress.
+const LINES_PER_LOOK: u64 = 16_384;
+/// Bytes of one read.
+const READ_BYTES: usize = 1 << 20;
+/// Exit code after Ctrl-C, as shells have it.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Options of `mantle import`.
+#[derive(clap::Args)]
+#[command(long_about = "Load a list of paths into a namespace, at the speed of COPY.\n\n\
+    The listing has one entry a line: `path`, or `path<TAB>bytes`. A path that ends in `/` is a directory; missing parents \
+    are made. The last tab of a line separates the size; without sizes, synthetic ones are made from the seed and labelled \
+    so. Lines that cannot be loaded are refused and reported: paths that stand twice (the first stays), paths that are both \
+    file and directory (the directory stays), names and keys over the limits, `.`, `..`, empty components, NUL, text that \
+    is not UTF-8.\n\n\
+    The import can be repeated: a second run loads what the first left, and counts what was there. It ends when every \
+    replica of the index has applied it.")]
+pub struct Options {
+    /// The namespace (bucket) to load into; it must exist
+    #[arg(long, short, value_name = "NAME")]
+    namespace: String,
+    /// The list of paths; `-` is standard input
+    #[arg(value_name = "LISTING")]
+    listing: PathBuf,
+    /// Write one row for each line that was refused or is remarkable: line, path, code, reason (tab-separated)
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Seed of the synthetic sizes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Connections to PostgreSQL
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=64))]
+    connections: u8,
+    /// Numeric id of the principal in whose name entries are made (0: superuser)
+    #[arg(long, value_name = "UID", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
+    principal: i32,
+    #[command(flatten)]
+    database: DatabaseOptions,
+    #[command(flatten)]
+    index: IndexOptions,
+}
+
+/// Runs the import.
+pub async fn run(options: Options) -> Result<ExitCode> {
+    let cancel = CancellationToken::new();
+    tokio::spawn(cancel_on_ctrl_c(cancel.clone()));
+    match import(options, cancel).await {
+        Ok(summary) => {
+            print!("{summary}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!("mantle: {error}");
+            Ok(ExitCode::from(EXIT_INTERRUPTED))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn cancel_on_ctrl_c(cancel: CancellationToken) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        eprintln!("mantle: stopping after the calls under way (Ctrl-C again: at once)");
+        cancel.cancel();
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(EXIT_INTERRUPTED.into());
+        }
+    }
+}
+
+async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> {
+    let started = Instant::now();
+    check_namespace_name(&options.namespace)?;
+    // Whatever is wrong with the arguments shows before the listing is read.
+    let client = connect::connect_first(&options.database.url).await?;
+    let index = match &options.index.replicas[..] {
+        [] => None,
+        replicas => Some(IndexClient::connect_lazy(replicas.to_vec()).context("--index, MANTLE_INDEX")?),
+    };
+    let ns = namespace(&client, &options.namespace).await?;
+    let report = Report::create(options.report.as_deref())
+        .with_context(|| format!("cannot write the report {:?}", options.report.clone().unwrap_or_default()))?;
+
+    let (listing, flag) = (options.listing.clone(), cancel.clone());
+    let read = tokio::task::spawn_blocking(move || read(&listing, report, &flag));
+    let parsed = tokio::select! {
+        parsed = read => parsed.context("reading the listing")??,
+        () = cancel.cancelled() => return Err(anyhow!(Interrupted)),
+    };
+    let Parsed { tree, order, report, lines, elapsed: parse } = parsed;
+
+    let load = Load {
+        url: options.database.url,
+        principal: options.principal,
+        ns,
+        tree,
+        order,
+        modified: chrono::Utc::now(),
+        seed: options.seed,
+        connections: options.connections.into(),
+        cancel: cancel.clone(),
+    };
+    let report = Mutex::new(report);
+    let outcome = load_all(&load, &client, &report).await;
+    // Findings up to a failure are worth having.
+    report.lock().flush().context("cannot write the report")?;
+    let mut summary = outcome?;
+    summary.namespace = options.namespace;
+    summary.lines = lines;
+    summary.phases.insert(0, ("parse", parse));
+    summary.seed = load.seed;
+    summary.report = report.into_inner();
+    if let Some(index) = index {
+        let progress = Progress::spinner("index");
+        summary.replicas = Some(tokio::select! {
+            replicas = wait_for_index(&client, &index, &progress) => replicas?,
+            () = cancel.cancelled() => return Err(anyhow!(Interrupted)),
+        });
+        summary.phases.push(("index", progress.finish()));
+    }
+    summary.elapsed = started.elapsed();
+    Ok(summary)
+}
+
+async fn namespace(client: &Client, name: &str) -> Result<NamespaceId> {
+    let row = client.query_opt(sql::NAMESPACE, &[&name]).await.context("looking the namespace up")?;
+    match row.and_then(|row| row.get::<_, Option<i64>>(0)) {
+        Some(ns) => Ok(ns.into()),
+        None => bail!("there is no namespace {name}; create it first (PUT /v1/ns/{name}, or CreateBucket)"),
+    }
+}
+
+async fn load_all(load: &Load, client: &Client, report: &Mutex<Report>) -> Result<Summary> {
+    let first_directory_id = load::allocate_ids(client, load.order.walk.len()).await?;
+    let first_object_id = load::allocate_ids(client, load.order.objects.len()).await?;
+
+    let progress = Progress::bar("directories", load.order.walk.len() as u64);
+    let (ids, directories) = load.directories(first_directory_id, report, &progress).await?;
+    let directories_elapsed = progress.finish();
+
+    let progress = Progress::bar("objects", load.order.objects.len() as u64);
+    let batches = load.order.batches(&load.tree, BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX);
+    let objects = load.objects(batches, &ids, first_object_id, report, &progress).await?;
+    let phases = vec![("directories", directories_elapsed), ("objects", progress.finish())];
+    let has_synthetic_sizes = load.order.has_synthetic_sizes(&load.tree);
+    Ok(Summary { directories, objects, phases, has_synthetic_sizes, ..Summary::default() })
+}
+
+async fn wait_for_index(client: &Client, index: &IndexClient, progress: &Progress) -> Result<Vec<(String, Status)>> {
+    let row = client.query_one(sql::FLUSH_LSN, &[]).await.context("asking for the flush position")?;
+    let lsn = Lsn(u64::from(row.get::<_, PgLsn>(0)));
+    replicas::wait_applied(index, lsn, |message| progress.say(message)).await
+}
+
+/// A listing, read and ordered.
+struct Parsed {
+    tree: Arc<Tree>,
+    order: Order,
+    report: Report,
+    lines: u64,
+    elapsed: Duration,
+}
+
+/// Reads the listing. Blocks.
+fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Result<Parsed> {
+    let progress = Progress::spinner("parse");
+    let mut tree = Tree::default();
+    let lines = if listing == Path::new("-") {
+        read_lines(io::stdin().lock(), &mut tree, &mut report, &progress, cancel)
+    } else {
+        let file = File::open(listing).with_context(|| format!("cannot open the listing {}", listing.display()))?;
+        read_lines(BufReader::with_capacity(READ_BYTES, file), &mut tree, &mut report, &progress, cancel)
+    }
+    .with_context(|| format!("reading {}", listing.display()))?;
+    progress.say(format!("lines read, {} MiB; ordering", tree.heap_bytes() >> 20));
+    let order = Order::new(&tree);
+    for (at, refusal) in &order.refused {
+        let object = &tree.objects[*at as usize];
+        let (finding, reason) = match refusal {
+            Refusal::Duplicate { line } => (Finding::Duplicate, format!("stands on line {line} already")),
+            Refusal::IsDirectory { line } => (
+                Finding::refused(mantle_types::ErrorCode::IsDirectory),
+                format!("is a directory, too (line {line}); the directory stays"),
+            ),
+        };
+        report.add(object.line.into(), tree.object_path(object).as_bytes(), finding, &reason)?;
+    }
+    Ok(Parsed { tree: Arc::new(tree), order, report, lines, elapsed: progress.finish() })
+}
+
+fn read_lines(
+    input: impl BufRead,
+    tree: &mut Tree,
+    report: &mut Report,
+    progress: &Progress,
+    cancel: &CancellationToken,
+) -> Result<u64> {
+    let mut lines = Lines::new(input);
+    let mut count = 0;
+    while let Some(line) = lines.next()? {
+        count = line.number;
+        let number = u32::try_from(count).context("the listing has more than 2^32 lines; split it")?;
+        if count.is_multiple_of(LINES_PER_LOOK) {
+            progress.add(LINES_PER_LOOK);
+            if cancel.is_cancelled() {
+                return Err(anyhow!(Interrupted));
+            }
+        }
+        let item = match line.parse() {
+            Ok(item) => item,
+            Err(malformed) => {
+                let (finding, reason) = malformed.finding();
+                report.add(count, line.bytes, finding, &reason)?;
+                continue;
+            }
+        };
+        let (finding, reason) = match tree.insert(number, &item) {
+            Ok(Insertion::Taken) if item.key.is_ascii() => continue,
+            Ok(Insertion::Taken) => (Finding::NotAscii, "the path is not ASCII; that is allowed".to_owned()),
+            Ok(Insertion::ListedBefore { line }) => (Finding::Duplicate, format!("stands on line {line} already")),
+            Err(error) => (Finding::refused(error.code()), error.detail().to_owned()),
+        };
+        report.add(count, item.key.as_bytes(), finding, &reason)?;
+    }
+    Ok(count)
+}

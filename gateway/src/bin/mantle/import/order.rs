@@ -1,0 +1,269 @@
+//! The order in which a tree is loaded, and what of it is not loaded: pure functions of the tree.
+//!
+//! Ids ascend along a walk of the tree (a directory, then what is below it, names in the C order in which PostgreSQL keeps
+//! them), so neighbouring objects go to neighbouring pages of the primary key. Directories are called level by level:
+//! every parent is committed before its children are sent. A batch of objects touches few directories.
+
+use std::{cmp::Ordering, ops::Range};
+
+use mantle_types::limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX};
+
+use super::tree::{Node, Object, Tree};
+
+/// Why an object of the tree is not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// An earlier line names the same object.
+    Duplicate {
+        /// That line.
+        line: u32,
+    },
+    /// Other lines make it a directory; the directory stays.
+    IsDirectory {
+        /// The first of them.
+        line: u32,
+    },
+}
+
+/// The order.
+pub struct Order {
+    /// All directories but the root, each before what is below it.
+    pub walk: Vec<Node>,
+    /// The same by depth, the root's children first; within a level in the order of the walk.
+    pub levels: Vec<Vec<Node>>,
+    /// Positions in [`Tree::objects`]: those with a size first, each part in the order of the walk, then by name.
+    pub objects: Vec<u32>,
+    /// Objects that are not loaded.
+    pub refused: Vec<(u32, Refusal)>,
+}
+
+/// A call of `import_objects`: a range of [`Order::objects`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The objects.
+    pub range: Range<usize>,
+    /// Are their sizes made up?
+    pub is_synthetic: bool,
+}
+
+impl Order {
+    /// The order of `tree`.
+    pub fn new(tree: &Tree) -> Self {
+        let walk = walk(tree);
+        let mut levels: Vec<Vec<Node>> = Vec::new();
+        for node in &walk {
+            let level = usize::from(tree.directories[node.index()].depth) - 1;
+            if levels.len() <= level {
+                levels.resize_with(level + 1, Vec::new);
+            }
+            levels[level].push(*node);
+        }
+        let (objects, refused) = objects(tree, &walk);
+        Self { walk, levels, objects, refused }
+    }
+
+    /// Is there an object whose size has to be made up?
+    pub fn has_synthetic_sizes(&self, tree: &Tree) -> bool {
+        // Those with a size come first.
+        self.objects.last().is_some_and(|at| tree.objects[*at as usize].size == Object::NO_SIZE)
+    }
+
+    /// Cuts the objects into batches of at most `elements_max` elements in at most `latches_max` directories.
+    pub fn batches(&self, tree: &Tree, elements_max: usize, latches_max: usize) -> Vec<Batch> {
+        assert!((1..=BATCH_ELEMENTS_MAX).contains(&elements_max) && (1..=BATCH_LATCHES_MAX).contains(&latches_max));
+        let mut batches = Vec::new();
+        let (mut start, mut latches, mut previous) = (0, 0, None);
+        for (at, object) in self.objects.iter().enumerate() {
+            let object = &tree.objects[*object as usize];
+            let is_synthetic = object.size == Object::NO_SIZE;
+            let is_new_latch = previous.is_none_or(|(parent, _)| parent != object.parent);
+            let changes_kind = previous.is_some_and(|(_, was_synthetic)| was_synthetic != is_synthetic);
+            if changes_kind || at - start == elements_max || is_new_latch && latches == latches_max {
+                batches.push(Batch { range: start..at, is_synthetic: previous.is_some_and(|(_, kind)| kind) });
+                (start, latches) = (at, 1);
+            } else {
+                latches += usize::from(is_new_latch);
+            }
+            previous = Some((object.parent, is_synthetic));
+        }
+        if let Some((_, is_synthetic)) = previous {
+            batches.push(Batch { range: start..self.objects.len(), is_synthetic });
+        }
+        batches
+    }
+}
+
+/// Spreads `lanes` workers over the batches: taken in this order, each worker goes through a stretch of its own, so two
+/// of them hardly ever wait for the same directory's latch or write to the same page.
+pub fn interleave<T>(batches: Vec<T>, lanes: usize) -> Vec<T> {
+    let stretch = batches.len().div_ceil(lanes.max(1)).max(1);
+    let mut keyed: Vec<(usize, T)> = batches.into_iter().enumerate().map(|(at, batch)| (at % stretch, batch)).collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    keyed.into_iter().map(|(_, batch)| batch).collect()
+}
+
+/// C order of two directory names with the slash that PostgreSQL stores behind them.
+fn compare_directories(a: &str, b: &str) -> Ordering {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let common = a.len().min(b.len());
+    let next = |name: &[u8]| name.get(common).copied().unwrap_or(b'/');
+    a[..common].cmp(&b[..common]).then_with(|| next(a).cmp(&next(b)))
+}
+
+/// All directories but the root, each before what is below it, siblings in C order.
+fn walk(tree: &Tree) -> Vec<Node> {
+    let mut children: Vec<Node> = (1..tree.directories.len()).map(Node::from_index).collect();
+    let parent = |node: &Node| tree.directories[node.index()].parent;
+    let name = |node: &Node| tree.name(tree.directories[node.index()].name);
+    // Sorted backwards, as the stack below wants them.
+    children.sort_unstable_by(|a, b| parent(a).cmp(&parent(b)).then_with(|| compare_directories(name(b), name(a))));
+    let mut first_child = vec![0usize; tree.directories.len() + 1];
+    for node in &children {
+        first_child[parent(node).index() + 1] += 1;
+    }
+    for index in 1..first_child.len() {
+        first_child[index] += first_child[index - 1];
+    }
+    let children_of = |node: Node| &children[first_child[node.index()]..first_child[node.index() + 1]];
+    let mut stack = children_of(Node::ROOT).to_vec();
+    let mut walk = Vec::with_capacity(children.len());
+    while let Some(node) = stack.pop() {
+        walk.push(node);
+        stack.extend_from_slice(children_of(node));
+    }
+    walk
+}
+
+/// The objects in loading order, and those left out.
+fn objects(tree: &Tree, walk: &[Node]) -> (Vec<u32>, Vec<(u32, Refusal)>) {
+    let mut rank = vec![0usize; tree.directories.len()];
+    for (at, node) in walk.iter().enumerate() {
+        rank[node.index()] = at + 1;
+    }
+    // Counting sort by directory, stable, so that the lines of one directory stay in order.
+    let mut place_of = vec![0usize; tree.directories.len() + 1];
+    for object in &tree.objects {
+        place_of[rank[object.parent.index()] + 1] += 1;
+    }
+    for index in 1..place_of.len() {
+        place_of[index] += place_of[index - 1];
+    }
+    let mut sorted = vec![0u32; tree.objects.len()];
+    for (at, object) in tree.objects.iter().enumerate() {
+        let place = &mut place_of[rank[object.parent.index()]];
+        sorted[*place] = u32::try_from(at).expect("lines are counted in 32 bits");
+        *place += 1;
+    }
+    let object = |at: u32| &tree.objects[at as usize];
+    for group in sorted.chunk_by_mut(|a, b| object(*a).parent == object(*b).parent) {
+        group.sort_by(|a, b| tree.name(object(*a).name).cmp(tree.name(object(*b).name)));
+    }
+    let (mut kept, mut refused) = (Vec::with_capacity(sorted.len()), Vec::new());
+    let mut previous: Option<&Object> = None;
+    for at in sorted {
+        let this = object(at);
+        let name = tree.name(this.name);
+        if let Some(first) = previous.filter(|first| first.parent == this.parent && tree.name(first.name) == name) {
+            refused.push((at, Refusal::Duplicate { line: first.line }));
+            continue;
+        }
+        previous = Some(this);
+        match tree.child(this.parent, name) {
+            Some(node) => {
+                let line = tree.directories[node.index()].line;
+                refused.push((at, Refusal::IsDirectory { line }));
+            }
+            None => kept.push(at),
+        }
+    }
+    // Calls are either of made-up sizes or of given ones.
+    kept.sort_by_key(|at| object(*at).size == Object::NO_SIZE);
+    (kept, refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::listing::Item, *};
+
+    fn tree(items: &[(&str, Option<i64>)]) -> Tree {
+        let mut tree = Tree::default();
+        for (line, (key, size)) in items.iter().enumerate() {
+            tree.insert(line as u32 + 1, &Item { key, size: *size }).unwrap();
+        }
+        tree
+    }
+
+    fn object_paths(tree: &Tree, order: &Order) -> Vec<String> {
+        order.objects.iter().map(|at| tree.object_path(&tree.objects[*at as usize])).collect()
+    }
+
+    #[test]
+    fn directories_go_in_c_order_of_their_stored_names() {
+        let tree =
+            tree(&[("a/x", None), ("a-b/x", None), ("a0/x", None), ("a/b/x", None), ("é/x", None), ("Z/", None)]);
+        let order = Order::new(&tree);
+        let walk: Vec<_> = order.walk.iter().map(|node| tree.directory_path(*node)).collect();
+        assert_eq!(walk, ["Z/", "a-b/", "a/", "a/b/", "a0/", "é/"]);
+        assert_eq!(order.levels.iter().map(Vec::len).collect::<Vec<_>>(), [5, 1]);
+        assert_eq!(object_paths(&tree, &order), ["a-b/x", "a/x", "a/b/x", "a0/x", "é/x"]);
+    }
+
+    #[test]
+    fn the_first_of_duplicates_and_the_directory_stay() {
+        let tree =
+            tree(&[("d/b", Some(1)), ("d/a", None), ("d/b", None), ("d", None), ("d/b", Some(3)), ("d/a/", None)]);
+        let order = Order::new(&tree);
+        assert_eq!(object_paths(&tree, &order), ["d/b"]);
+        assert_eq!(tree.objects[order.objects[0] as usize].line, 1);
+        let mut refused: Vec<_> =
+            order.refused.iter().map(|(at, why)| (tree.objects[*at as usize].line, *why)).collect();
+        refused.sort_by_key(|(line, _)| *line);
+        assert_eq!(
+            refused,
+            [
+                (2, Refusal::IsDirectory { line: 6 }),
+                (3, Refusal::Duplicate { line: 1 }),
+                (4, Refusal::IsDirectory { line: 1 }),
+                (5, Refusal::Duplicate { line: 1 }),
+            ]
+        );
+    }
+
+    #[test]
+    fn workers_get_stretches_of_their_own() {
+        assert_eq!(interleave((0..7).collect(), 2), [0, 4, 1, 5, 2, 6, 3]);
+        assert_eq!(interleave((0..3).collect(), 8), [0, 1, 2]);
+        assert!(interleave(Vec::<u8>::new(), 3).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn batches_cover_all_objects_within_the_limits(
+            keys in proptest::collection::vec(("[a-d]{1,2}/[a-z]{1,3}", proptest::option::of(0i64..9)), 0..300),
+            elements_max in 1usize..20,
+            latches_max in 1usize..5,
+        ) {
+            let items: Vec<_> = keys.iter().map(|(key, size)| (key.as_str(), *size)).collect();
+            let tree = tree(&items);
+            let order = Order::new(&tree);
+            let mut next = 0;
+            for batch in order.batches(&tree, elements_max, latches_max) {
+                prop_assert_eq!(batch.range.start, next);
+                next = batch.range.end;
+                prop_assert!((1..=elements_max).contains(&batch.range.len()));
+                let objects: Vec<_> = order.objects[batch.range].iter().map(|at| &tree.objects[*at as usize]).collect();
+                let mut parents: Vec<_> = objects.iter().map(|object| object.parent).collect();
+                parents.dedup();
+                prop_assert!(parents.len() <= latches_max);
+                prop_assert!(objects.iter().all(|object| (object.size == Object::NO_SIZE) == batch.is_synthetic));
+            }
+            prop_assert_eq!(next, order.objects.len());
+            let mut names: Vec<&str> = items.iter().map(|(key, _)| *key).collect();
+            names.sort_unstable();
+            names.dedup();
+            prop_assert_eq!(order.objects.len(), names.len());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What an import prints at its end.
+
+use std::{fmt, time::Duration};
+
+use indicatif::HumanCount;
+use mantle_index_client::Status;
+
+use super::{load::Loaded, report::Report};
+
+/// The outcome of an import.
+#[derive(Default)]
+pub struct Summary {
+    /// The namespace.
+    pub namespace: String,
+    /// Lines of the listing.
+    pub lines: u64,
+    /// Directories, implied ones included.
+    pub directories: Loaded,
+    /// Objects.
+    pub objects: Loaded,
+    /// What was refused or is remarkable.
+    pub report: Report,
+    /// Are there objects whose size is made up?
+    pub has_synthetic_sizes: bool,
+    /// Seed of those.
+    pub seed: u64,
+    /// Phases and their times.
+    pub phases: Vec<(&'static str, Duration)>,
+    /// All of it, from the start of the command.
+    pub elapsed: Duration,
+    /// The replicas at the end; `None` when no index was named.
+    pub replicas: Option<Vec<(String, Status)>>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { directories, objects, .. } = self;
+        let entries = directories.inserted + objects.inserted;
+        let seconds = self.elapsed.as_secs_f64();
+        writeln!(
+            f,
+            "{}: {} objects and {} directories loaded from {} lines in {seconds:.2} s, {} entries/s end to end",
+            self.namespace,
+            HumanCount(objects.inserted),
+            HumanCount(directories.inserted),
+            HumanCount(self.lines),
+            HumanCount((entries as f64 / seconds.max(0.001)) as u64)
+        )?;
+        let phases: Vec<String> =
+            self.phases.iter().map(|(name, t)| format!("{name} {:.2} s", t.as_secs_f64())).collect();
+        writeln!(f, "  phases         {}", phases.join(" · "))?;
+        if self.has_synthetic_sizes {
+            writeln!(f, "  sizes          synthetic where the listing gives none (seed {}), labelled so", self.seed)?;
+        }
+        if directories.existing + objects.existing > 0 {
+            let (there, too) = (HumanCount(objects.existing), HumanCount(directories.existing));
+            writeln!(f, "  already there  {there} objects, {too} directories")?;
+        }
+        if objects.repeated > 0 {
+            let repeated = HumanCount(objects.repeated);
+            writeln!(
+                f,
+                "                 {repeated} of them in calls sent again after a failure, perhaps by this run"
+            )?;
+        }
+        writeln!(f, "  refused        {} lines", HumanCount(self.report.refused()))?;
+        for is_refusal in [true, false] {
+            for (finding, count) in self.report.counts().filter(|(finding, _)| finding.is_refusal() == is_refusal) {
+                let label = if is_refusal { "" } else { "accepted" };
+                writeln!(
+                    f,
+                    "  {label:14} {:>9} {} (first: line {}, {})",
+                    HumanCount(count.lines).to_string(),
+                    finding.code(),
+                    count.first_line,
+                    count.first_path
+                )?;
+            }
+        }
+        match &self.replicas {
+            None => writeln!(f, "  index          not asked: no replica is named (--index, MANTLE_INDEX)"),
+            Some(replicas) => {
+                let each: Vec<String> = replicas
+                    .iter()
+                    .map(|(address, status)| format!("{address} {}", HumanCount(status.directories)))
+                    .collect();
+                writeln!(
+                    f,
+                    "  index          applied by all {} replicas; directories: {}",
+                    replicas.len(),
+                    each.join(", ")
+                )
+            }
+        }
+    }
+}

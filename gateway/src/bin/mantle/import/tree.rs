@@ -1,0 +1,323 @@
+//! The listing's entries in memory: a tree of directories, and objects that point into it.
+//!
+//! Compact, because a listing has millions of paths: a directory name is kept once however many paths run through it, all
+//! names lie in one string, and an object takes 24 bytes beside its name. Invariant: every name in the tree passed
+//! `mantle_types::name`, and a directory's parent stands before it in `directories`.
+
+use std::hash::{BuildHasher, RandomState};
+
+use mantle_types::{
+    Error, ErrorCode, Result,
+    limits::{KEY_BYTES_MAX, PATH_DEPTH_MAX},
+    name::{Path, check_name},
+};
+
+use super::listing::Item;
+
+/// A directory of the tree: its position in [`Tree::directories`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(u32);
+
+impl Node {
+    /// The namespace's root; it has no name.
+    pub const ROOT: Self = Self(0);
+
+    /// For tables with an element a directory.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The directory at a position.
+    pub fn from_index(index: usize) -> Self {
+        Self(u32::try_from(index).expect("fewer than 2^32 directories fit into memory"))
+    }
+}
+
+/// Where a name lies: offset in the upper 56 bits, length in the lower 8 (names have at most 255 bytes).
+#[derive(Clone, Copy, Debug)]
+pub struct Name(u64);
+
+/// A directory that the listing names or implies.
+#[derive(Clone, Copy, Debug)]
+pub struct Directory {
+    /// Its name, without a slash.
+    pub name: Name,
+    /// Its parent.
+    pub parent: Node,
+    /// The first line that names or implies it.
+    pub line: u32,
+    /// The line that names it (`…/`), 0 when it is only implied by what is below it.
+    pub listed: u32,
+    /// Components from the root to it.
+    pub depth: u8,
+}
+
+/// An object that the listing names.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// Its name.
+    pub name: Name,
+    /// Bytes, or [`Object::NO_SIZE`].
+    pub size: i64,
+    /// Its directory.
+    pub parent: Node,
+    /// Its line.
+    pub line: u32,
+}
+
+impl Object {
+    /// The listing gives no size.
+    pub const NO_SIZE: i64 = -1;
+}
+
+/// What became of an inserted item.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Insertion {
+    /// It is in the tree. (Objects that stand twice are found later, by [`super::order`].)
+    Taken,
+    /// A directory that an earlier line names.
+    ListedBefore {
+        /// That line.
+        line: u32,
+    },
+}
+
+/// The tree.
+pub struct Tree {
+    names: String,
+    /// All directories, the root first.
+    pub directories: Vec<Directory>,
+    /// All objects, in the order of the listing.
+    pub objects: Vec<Object>,
+    /// Open addressing over `(parent, name)`; a cell is a position in `directories`, [`EMPTY`] a free one.
+    table: Vec<u32>,
+    hasher: RandomState,
+    /// The previous line's parent, as written and as found: neighbours mostly share theirs.
+    previous: (String, Node),
+}
+
+const EMPTY: u32 = u32::MAX;
+
+impl Default for Tree {
+    fn default() -> Self {
+        let root = Directory { name: Name(0), parent: Node::ROOT, line: 0, listed: 0, depth: 0 };
+        Self {
+            names: String::new(),
+            directories: vec![root],
+            objects: Vec::new(),
+            table: vec![EMPTY; 1024],
+            hasher: RandomState::new(),
+            previous: (String::new(), Node::ROOT),
+        }
+    }
+}
+
+impl Tree {
+    /// Adds what a line says. Nothing of a refused item is kept, its parents neither.
+    pub fn insert(&mut self, line: u32, item: &Item<'_>) -> Result<Insertion> {
+        let (body, is_directory) = match item.key.strip_suffix('/') {
+            Some(body) => (body, true),
+            None => (item.key, false),
+        };
+        let (parent_key, name) = body.split_at(body.rfind('/').map_or(0, |slash| slash + 1));
+        let parent = self.parent(line, item.key, parent_key, name)?;
+        if !is_directory {
+            let size = item.size.unwrap_or(Object::NO_SIZE);
+            let name = self.keep(name);
+            self.objects.push(Object { name, size, parent, line });
+            return Ok(Insertion::Taken);
+        }
+        let node = self.child_or_insert(line, parent, name);
+        let listed = &mut self.directories[node.index()].listed;
+        if *listed != 0 {
+            return Ok(Insertion::ListedBefore { line: *listed });
+        }
+        *listed = line;
+        Ok(Insertion::Taken)
+    }
+
+    /// Checks the key and finds its parent, made when missing.
+    fn parent(&mut self, line: u32, key: &str, parent_key: &str, name: &str) -> Result<Node> {
+        let (previous_key, previous) = &self.previous;
+        if parent_key == previous_key {
+            // Its components passed already; what is left is the name, and the limits of the whole.
+            if key.len() > KEY_BYTES_MAX {
+                return Err(ErrorCode::KeyTooLong.into());
+            }
+            if usize::from(self.directories[previous.index()].depth) >= PATH_DEPTH_MAX {
+                return Err(Error::from(ErrorCode::PathTooDeep));
+            }
+            check_name(name)?;
+            return Ok(*previous);
+        }
+        let path = Path::parse(key)?;
+        let parents = path.split_last().map_or(&[][..], |(_, parents)| parents);
+        let node = parents.iter().fold(Node::ROOT, |node, name| self.child_or_insert(line, node, name));
+        self.previous.0.clear();
+        self.previous.0.push_str(parent_key);
+        self.previous.1 = node;
+        Ok(node)
+    }
+
+    /// The directory `name` in `parent`, if the tree has it.
+    pub fn child(&self, parent: Node, name: &str) -> Option<Node> {
+        let cell = self.table[self.cell(parent, name)];
+        (cell != EMPTY).then_some(Node(cell))
+    }
+
+    fn child_or_insert(&mut self, line: u32, parent: Node, name: &str) -> Node {
+        let mut cell = self.cell(parent, name);
+        if self.table[cell] != EMPTY {
+            return Node(self.table[cell]);
+        }
+        if self.directories.len() * 3 >= self.table.len() * 2 {
+            self.grow();
+            cell = self.cell(parent, name);
+        }
+        let node = Node::from_index(self.directories.len());
+        let depth = self.directories[parent.index()].depth + 1;
+        let name = self.keep(name);
+        self.directories.push(Directory { name, parent, line, listed: 0, depth });
+        self.table[cell] = node.0;
+        node
+    }
+
+    /// The cell that holds the directory, or the free one where it belongs.
+    fn cell(&self, parent: Node, name: &str) -> usize {
+        let mask = self.table.len() - 1;
+        let mut cell = self.hasher.hash_one((parent.0, name)) as usize & mask;
+        loop {
+            let Some(directory) = self.directories.get(self.table[cell] as usize) else { return cell };
+            if directory.parent == parent && self.name(directory.name) == name {
+                return cell;
+            }
+            cell = (cell + 1) & mask;
+        }
+    }
+
+    fn grow(&mut self) {
+        self.table = vec![EMPTY; self.table.len() * 2];
+        for index in 1..self.directories.len() {
+            let directory = self.directories[index];
+            let cell = self.cell(directory.parent, self.name(directory.name));
+            self.table[cell] = Node::from_index(index).0;
+        }
+    }
+
+    fn keep(&mut self, name: &str) -> Name {
+        let offset = self.names.len() as u64;
+        self.names.push_str(name);
+        Name(offset << 8 | name.len() as u64)
+    }
+
+    /// The text of a name.
+    pub fn name(&self, name: Name) -> &str {
+        let offset = (name.0 >> 8) as usize;
+        &self.names[offset..offset + (name.0 & 0xff) as usize]
+    }
+
+    /// The components of a directory's path, from the root's child down.
+    pub fn components(&self, node: Node) -> Vec<&str> {
+        let mut components = Vec::new();
+        let mut node = node;
+        while node != Node::ROOT {
+            let directory = &self.directories[node.index()];
+            components.push(self.name(directory.name));
+            node = directory.parent;
+        }
+        components.reverse();
+        components
+    }
+
+    /// A directory's path, with a slash at its end; empty for the root.
+    pub fn directory_path(&self, node: Node) -> String {
+        self.components(node).iter().flat_map(|name| [name, "/"]).collect()
+    }
+
+    /// An object's path.
+    pub fn object_path(&self, object: &Object) -> String {
+        self.directory_path(object.parent) + self.name(object.name)
+    }
+
+    /// Bytes of memory that the tree takes.
+    pub fn heap_bytes(&self) -> usize {
+        self.names.capacity()
+            + self.directories.capacity() * size_of::<Directory>()
+            + self.objects.capacity() * size_of::<Object>()
+            + self.table.capacity() * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn insert(tree: &mut Tree, line: u32, key: &str) -> Result<Insertion> {
+        tree.insert(line, &Item { key, size: None })
+    }
+
+    #[test]
+    fn parents_are_made_once() {
+        let mut tree = Tree::default();
+        for (line, key) in [(1, "usr/bin/ls"), (2, "usr/bin/cat"), (3, "usr/lib/"), (4, "top")] {
+            assert_eq!(insert(&mut tree, line, key), Ok(Insertion::Taken));
+        }
+        let paths: Vec<_> = (0..tree.directories.len()).map(|i| tree.directory_path(Node::from_index(i))).collect();
+        assert_eq!(paths, ["", "usr/", "usr/bin/", "usr/lib/"]);
+        let objects: Vec<_> = tree.objects.iter().map(|object| tree.object_path(object)).collect();
+        assert_eq!(objects, ["usr/bin/ls", "usr/bin/cat", "top"]);
+        assert_eq!(insert(&mut tree, 5, "usr/lib/"), Ok(Insertion::ListedBefore { line: 3 }));
+        assert_eq!(insert(&mut tree, 6, "usr/"), Ok(Insertion::Taken), "implied before, now named");
+    }
+
+    #[test]
+    fn a_refused_path_leaves_nothing_behind() {
+        let long = "n".repeat(256);
+        let deep = "d/".repeat(129);
+        for key in ["/", "/a", "new/../b", "new//b", "new/a\0b", "new/.", &long, &deep, &"k/".repeat(600)] {
+            let mut tree = Tree::default();
+            insert(&mut tree, 1, "old/x").unwrap();
+            assert!(insert(&mut tree, 2, key).is_err(), "{key:?}");
+            // Once more below the parent that the previous line had.
+            assert!(insert(&mut tree, 3, &format!("old/{key}")).is_err(), "{key:?}");
+            assert_eq!((tree.directories.len(), tree.objects.len()), (2, 1), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn the_limits_hold_below_a_remembered_parent() {
+        let mut tree = Tree::default();
+        let parent = "d/".repeat(127);
+        insert(&mut tree, 1, &format!("{parent}x")).unwrap();
+        insert(&mut tree, 2, &format!("{parent}y")).unwrap();
+        insert(&mut tree, 3, &format!("{parent}d/")).unwrap();
+        assert_eq!(insert(&mut tree, 4, &format!("{parent}d/z")).unwrap_err().code(), ErrorCode::PathTooDeep);
+        let parent = format!("{0}/{0}/{0}/{0}/", "n".repeat(250));
+        insert(&mut tree, 5, &format!("{parent}x")).unwrap();
+        let error = insert(&mut tree, 6, &format!("{parent}{}", "y".repeat(30))).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::KeyTooLong);
+    }
+
+    proptest! {
+        #[test]
+        fn the_tree_is_the_set_of_all_prefixes(
+            keys in proptest::collection::vec(proptest::collection::vec("[ab]{1,2}", 1..6), 0..400),
+        ) {
+            let mut tree = Tree::default();
+            let mut expected = HashSet::from([String::new()]);
+            for (line, components) in keys.iter().enumerate() {
+                insert(&mut tree, line as u32 + 1, &components.join("/")).unwrap();
+                expected.extend((1..components.len()).map(|n| components[..n].join("/") + "/"));
+            }
+            let paths: Vec<_> = (0..tree.directories.len()).map(|i| tree.directory_path(Node::from_index(i))).collect();
+            prop_assert_eq!(paths.len(), expected.len(), "none twice");
+            prop_assert_eq!(paths.into_iter().collect::<HashSet<_>>(), expected);
+            let objects: Vec<_> = tree.objects.iter().map(|object| tree.object_path(object)).collect();
+            prop_assert_eq!(objects, keys.iter().map(|k| k.join("/")).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Every SQL string of the command line. All are calls of the extension's functions: the role needs EXECUTE only.
+
+/// Namespace by name: its id. No row when it does not exist.
+pub const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
+
+/// A block of ids: first and last.
+pub const ALLOCATE_IDS: &str = "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
+
+/// Directories, parents first: principal, ns, pid[], name[] (with their slash), id[]. A row for each one not inserted.
+pub const IMPORT_DIRECTORIES: &str = "SELECT ord, code, id FROM mantle.import_directories($1, $2, $3, $4, $5)";
+
+/// Objects: principal, ns, pid[], name[], size[], first id, synthetic, modified.
+pub const IMPORT_OBJECTS: &str = "SELECT inserted, existing, refused_ord, refused_code \
+     FROM mantle.import_objects($1, $2, $3, $4, $5, $6, $7, $8)";
+
+/// The position up to which the WAL is flushed: everything that this program had acknowledged is below it.
+pub const FLUSH_LSN: &str = "SELECT pg_current_wal_flush_lsn()";

@@ -1,0 +1,97 @@
+//! `mantle status`: one row a replica of the index.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use indicatif::{BinaryBytes, HumanCount};
+use mantle_index_client::{IndexClient, Status};
+use mantle_types::Lsn;
+
+use crate::IndexOptions;
+
+/// Options of `mantle status`.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    index: IndexOptions,
+}
+
+const HEADINGS: [&str; 10] =
+    ["replica", "node", "role", "term", "epoch", "applied", "applied LSN", "directories", "index memory", "resident"];
+
+/// Shows all replicas. Fails when one does not answer or is not ready.
+pub async fn run(options: Options) -> Result<ExitCode> {
+    if options.index.replicas.is_empty() {
+        bail!("no index replica is named (--index, MANTLE_INDEX)");
+    }
+    let index = IndexClient::connect_lazy(options.index.replicas).context("--index, MANTLE_INDEX")?;
+    let mut is_whole = true;
+    let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
+    for (address, answer) in index.status().await {
+        rows.push(match answer {
+            Ok(status) => {
+                is_whole &= status.ready;
+                row(address, &status)
+            }
+            Err(error) => {
+                is_whole = false;
+                vec![address, "-".into(), error.to_string()]
+            }
+        });
+    }
+    print!("{}", table(&rows));
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn row(address: String, status: &Status) -> Vec<String> {
+    let role = if status.ready { status.role.clone() } else { format!("{} (not ready)", status.role) };
+    vec![
+        address,
+        status.node_id.to_string(),
+        role,
+        status.term.to_string(),
+        status.epoch.to_string(),
+        status.applied_index.to_string(),
+        Lsn(status.applied_lsn).to_string(),
+        HumanCount(status.directories).to_string(),
+        BinaryBytes(status.index_bytes).to_string(),
+        BinaryBytes(status.resident_bytes).to_string(),
+    ]
+}
+
+/// Columns as wide as their widest cell; the last cell of a short row may be longer than its column.
+fn table(rows: &[Vec<String>]) -> String {
+    let mut widths = vec![0; HEADINGS.len()];
+    for row in rows.iter().filter(|row| row.len() == HEADINGS.len()) {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.len().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_a_dead_replica_has_its_error() {
+        let status =
+            Status { node_id: 7, role: "leader".into(), ready: true, directories: 154_355, ..Status::default() };
+        let rows = [
+            HEADINGS.map(str::to_owned).to_vec(),
+            row("127.0.0.1:7411".into(), &status),
+            vec!["127.0.0.1:7412".into(), "-".into(), "no answer".into()],
+        ];
+        let text = table(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].find("directories"), lines[1].find("154,355"));
+        assert!(lines[2].ends_with("no answer"));
+    }
+}
