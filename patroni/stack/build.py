@@ -45,7 +45,8 @@ def build_extension() -> None:
         "building the extension",
         show=True,
         cwd=REPOSITORY / "extension",
-        env={**environment(), "PGRX_PG_CONFIG_PATH": str(pg_config())},
+        # cargo-pgrx links with flags of its own; in a shared target folder the two builds would undo each other's work.
+        env={**environment(), "PGRX_PG_CONFIG_PATH": str(pg_config()), "CARGO_TARGET_DIR": str(target() / "extension")},
     )
     mark.write_text(fingerprint, encoding="ascii")
 
