@@ -152,7 +152,7 @@ class Rest:
         cursor = None
         while True:
             page = self.list_page(ns, path, limit=limit, cursor=cursor)
-            names += [entry["name"] for entry in page["entries"]]
+            names += [entry["name"] + ("/" if entry["type"] == "directory" else "") for entry in page["entries"]]
             cursor = page.get("cursor")
             if not cursor:
                 return names

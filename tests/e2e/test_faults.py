@@ -1,6 +1,7 @@
 """Nothing acknowledged is lost, whatever is killed or wiped: replicas, all of them, PostgreSQL, everything."""
 
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -67,12 +68,21 @@ def assert_everywhere(stack, ns: str, paths: list[str]) -> None:
 
 def leader(stack) -> int:
     """The replica that leads, once there is one."""
-    return wait_until(lambda: next((n for n, node in stack.indexnodes.items() if leads(node)), None), "a leader", READY_BOUND_S)
+    return wait_until(lambda: leading(stack), "a leader", READY_BOUND_S)
 
 
-def leads(node) -> bool:
-    samples = node.metrics()
-    return any(value == 1 for name, value in samples.items() if name.startswith("mantle_index_leader"))
+def leading(stack) -> int | None:
+    """The replica that says it leads, as `mantle status` tells it."""
+    shown = subprocess.run(
+        [str(stack.layout.binaries / "mantle"), "status"],
+        env={"MANTLE_INDEX": ",".join(stack.layout.index_addresses)},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    rows = [line.split() for line in shown.splitlines()]
+    addresses = dict(zip(stack.layout.index_addresses, REPLICAS, strict=True))
+    return next((addresses[row[0]] for row in rows if len(row) > 2 and row[0] in addresses and row[2] == "leader"), None)
 
 
 def await_all_ready(stack) -> None:
