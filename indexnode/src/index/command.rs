@@ -58,7 +58,9 @@ pub enum Command {
         /// Directories, parents not necessarily first.
         records: Vec<DirectoryRecord>,
     },
-    /// The copy is complete as of the slot's consistent point: swap it in.
+    /// The copy is complete as of the slot's consistent point: swap it in. (With several sources: all slots are created
+    /// before the first copy; this names the first source, a [`Command::Horizon`] then all; and of what the others
+    /// committed between slot and copy only the removals are sent.)
     RebuildEnd {
         /// Which source.
         source: SourceId,

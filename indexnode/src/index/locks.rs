@@ -27,15 +27,12 @@ pub(super) struct Lock {
 pub(super) struct Locks {
     by_request: BTreeMap<RequestKey, Lock>,
     sources: HashMap<DirectoryId, RequestKey>,
-    /// How many locks name a name under a partition; one lock may name the same place twice, several the same source.
+    /// The names that locks name under a partition, once for each time (a place may be one lock's source, where nothing
+    /// is any more, and another's destination).
     places: HashMap<PartitionId, Vec<String>>,
 }
 
 impl Locks {
-    pub(super) fn len(&self) -> usize {
-        self.by_request.len()
-    }
-
     pub(super) fn get(&self, request: &RequestKey) -> Option<&Lock> {
         self.by_request.get(request)
     }
@@ -80,6 +77,13 @@ impl Locks {
             }
         }
         Some(lock)
+    }
+
+    /// What the two maps hold, names in order: to be compared with the locks.
+    pub(super) fn listed(&self) -> (HashMap<DirectoryId, RequestKey>, BTreeMap<PartitionId, Vec<String>>) {
+        let mut places: BTreeMap<_, _> = self.places.iter().map(|(pid, names)| (*pid, names.clone())).collect();
+        places.values_mut().for_each(|names| names.sort());
+        (self.sources.clone(), places)
     }
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Lock> {

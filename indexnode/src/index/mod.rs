@@ -10,6 +10,7 @@ mod arena;
 mod cell;
 pub mod command;
 mod digest;
+mod invariants;
 mod locks;
 mod permissions;
 mod prepare;

@@ -232,14 +232,28 @@ impl SnapshotReader {
                 self.state = State::Rebuild;
             }
             (State::Locks | State::Serving | State::Rebuild, Item::End { directories }) => {
-                if directories != self.directories {
-                    return Err(bad("directories are missing"));
-                }
+                self.check(directories)?;
                 self.state = State::Ended;
             }
             (_, item) => return self.take_of_tree(item),
         }
         Ok(())
+    }
+
+    fn check(&self, directories: u64) -> Result<()> {
+        let index = &self.index;
+        if directories != self.directories {
+            return Err(bad("directories are missing"));
+        }
+        if index.rebuild.is_some() && index.locks.iter().next().is_some() {
+            return Err(bad("locks are held during a rebuild"));
+        }
+        match index.catch_up {
+            Some((source, lsn)) if !index.serving.as_ref().is_some_and(|tree| tree.applied_lsn(source) < lsn) => {
+                Err(bad("there is nothing that could catch up"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn take_of_tree(&mut self, item: Item<'_>) -> Result<()> {
@@ -251,7 +265,7 @@ impl SnapshotReader {
         let tree = tree.ok_or_else(|| bad("an item stands where it may not"))?;
         match item {
             Item::Source { source, applied } => tree.advance(source, applied),
-            Item::Removal { id, removal } => {
+            Item::Removal { id, removal } if tree.table.get(id).is_none() => {
                 tree.removed.removals.insert(id, removal);
             }
             Item::Horizon(horizon) if horizon.positions.len() <= SOURCES_MAX => {
@@ -269,7 +283,7 @@ impl SnapshotReader {
 
 fn restore(tree: &mut Tree, e: &Entry<'_>) -> Result<()> {
     let record = Record { pid: e.pid, name: e.name, id: e.id, version: e.version, permission: e.permission };
-    if e.id == DirectoryId::SUPER_ROOT || e.name.len() > NAME_BYTES_MAX || tree.table.get(e.id).is_some() {
+    if e.id == DirectoryId::SUPER_ROOT || e.name.len() > NAME_BYTES_MAX || tree.known_version(e.id).is_some() {
         return Err(bad("a directory's id or name is out of range, or stands twice"));
     }
     if tree.table.lookup(e.pid, e.name).is_some() != e.is_displaced {

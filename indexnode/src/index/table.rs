@@ -9,7 +9,7 @@
 //! Measured bytes a directory: see `memory` in the tests.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, RandomState},
 };
 
@@ -170,6 +170,16 @@ impl IndexTable {
 
     pub(super) fn digest(&self) -> u64 {
         self.records().fold(0, |sum, (record, _)| digest::record_hash(&record).wrapping_add(sum))
+    }
+
+    /// Child counts of directories that are not in the table.
+    pub(super) fn absent_children(&self) -> BTreeMap<DirectoryId, u32> {
+        self.absent_parents.iter().map(|(id, children)| (*id, *children)).collect()
+    }
+
+    /// Occupied places, ids, and directories that a permission is counted for.
+    pub(super) fn counts(&self) -> (usize, usize, u64) {
+        (self.places.len(), self.ids.len(), self.permissions.directories())
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

@@ -88,7 +88,8 @@ impl Tree {
         self.removed.removals.insert(r.id, Removal { version: r.version, log_index });
     }
 
-    fn known_version(&self, id: DirectoryId) -> Option<u64> {
+    /// Of the record or the removal that was applied last.
+    pub(super) fn known_version(&self, id: DirectoryId) -> Option<u64> {
         self.table.get(id).map(|directory| directory.version).or_else(|| self.removed.version(id))
     }
 }

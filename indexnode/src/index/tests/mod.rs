@@ -1,1 +1,148 @@
-//! Tests of the index.
+//! Tests of the index: protocol rules by example, and random runs against models that are too simple to be wrong.
+
+mod convergence;
+mod memory;
+mod renames;
+mod replicas;
+mod rules;
+
+use std::collections::BTreeMap;
+
+use mantle_types::{
+    Caller, DirectoryId, Epoch, Lsn, NamespaceId, PartitionId, Permission, RequestKey,
+    message::{Cause, DirectoryOp, DirectoryRecord},
+};
+use uuid::Uuid;
+
+use super::{
+    Effects, Index, LockInfo,
+    command::{Applied, Command, SourceId, StreamTransaction},
+    removed::Removed,
+};
+
+pub(super) const NS: NamespaceId = NamespaceId(1);
+pub(super) const SOURCE: SourceId = SourceId(0);
+pub(super) const OPEN: Permission = Permission { owner: 7, group: 7, mode: 0o755 };
+
+pub(super) fn root() -> Caller {
+    Caller { uid: 0, gids: vec![] }
+}
+
+pub(super) fn key(number: u128) -> RequestKey {
+    RequestKey { principal: 0, ns: NS, id: Uuid::from_u128(number) }
+}
+
+pub(super) fn record(pid: u64, name: &str, id: u64, version: u64) -> DirectoryRecord {
+    let (pid, id) = (PartitionId(pid), DirectoryId(id));
+    DirectoryRecord { ns: NS, pid, name: name.to_owned(), id, version, permission: OPEN }
+}
+
+pub(super) fn put(record: DirectoryRecord) -> DirectoryOp {
+    DirectoryOp::Put { record, cause: None }
+}
+
+pub(super) fn remove(record: DirectoryRecord) -> DirectoryOp {
+    DirectoryOp::Remove { record, cause: None }
+}
+
+pub(super) fn caused(op: DirectoryOp, request: RequestKey, attempt: u64) -> DirectoryOp {
+    let cause = Some(Cause { request, attempt });
+    match op {
+        DirectoryOp::Put { record, .. } => DirectoryOp::Put { record, cause },
+        DirectoryOp::Remove { record, .. } => DirectoryOp::Remove { record, cause },
+        done => done,
+    }
+}
+
+/// An index and its log position.
+pub(super) struct Replica {
+    pub index: Index,
+    pub log_index: u64,
+    pub effects: Effects,
+}
+
+impl Replica {
+    /// Nothing served yet.
+    pub fn empty() -> Self {
+        Self { index: Index::new(), log_index: 0, effects: Effects::default() }
+    }
+
+    /// Serves a namespace `ns` (directory 1) without directories, as of LSN 1.
+    pub fn new() -> Self {
+        let mut replica = Self::empty();
+        replica.rebuild(1, (1, 1), vec![record(0, "ns", 1, 1)], Lsn(1));
+        replica
+    }
+
+    pub fn apply(&mut self, command: Command) -> Applied {
+        self.log_index += 1;
+        self.effects = Effects::default();
+        let applied = self.index.apply(self.log_index, command, &mut self.effects);
+        self.index.invariants();
+        applied
+    }
+
+    pub fn begin(&mut self, epoch: u64, (system_identifier, timeline): (u64, u32)) {
+        self.apply(Command::RebuildBegin { epoch: Epoch(epoch), system_identifier, timeline });
+    }
+
+    pub fn rebuild(&mut self, epoch: u64, system: (u64, u32), records: Vec<DirectoryRecord>, consistent_point: Lsn) {
+        self.begin(epoch, system);
+        self.apply(Command::RebuildChunk { records });
+        self.apply(Command::RebuildEnd { source: SOURCE, consistent_point });
+    }
+
+    /// One transaction of the only source.
+    pub fn stream(&mut self, lsn: u64, ops: Vec<DirectoryOp>) {
+        let transactions = vec![StreamTransaction { commit_lsn: Lsn(lsn), ops }];
+        self.apply(Command::Stream { source: SOURCE, transactions, position: Lsn(lsn + 1) });
+    }
+
+    /// The id a path resolves to, for the superuser.
+    pub fn id_of(&self, path: &str) -> Option<u64> {
+        let components: Vec<&str> = path.split('/').filter(|c| !c.is_empty()).collect();
+        let resolution = self.index.resolve("ns", &components, &root());
+        resolution.outcome.is_ok().then_some(resolution.id.0)
+    }
+}
+
+/// Everything that later entries depend on, in an order of its own.
+#[derive(Debug, PartialEq)]
+pub(super) struct State {
+    epoch: Epoch,
+    catch_up: Option<(SourceId, Lsn)>,
+    locks: Vec<LockInfo>,
+    trees: Vec<TreeState>,
+}
+
+type Row = (DirectoryId, PartitionId, String, u64, Permission, u32, bool);
+
+#[derive(Debug, PartialEq)]
+struct TreeState {
+    system: (u64, u32),
+    sources: BTreeMap<SourceId, Lsn>,
+    removed: Removed,
+    rows: Vec<Row>,
+    absent: BTreeMap<DirectoryId, u32>,
+}
+
+impl State {
+    pub fn of(index: &Index) -> Self {
+        let trees = index.serving.iter().chain(&index.rebuild).map(|tree| {
+            let children = |id| tree.table.get(id).map_or(0, |directory| directory.children);
+            let row = |(r, displaced): (super::table::Record<'_>, bool)| {
+                (r.id, r.pid, r.name.to_owned(), r.version, r.permission, children(r.id), displaced)
+            };
+            let mut rows: Vec<Row> = tree.table.records().map(row).collect();
+            rows.sort();
+            TreeState {
+                system: tree.system,
+                sources: tree.sources.clone(),
+                removed: tree.removed.clone(),
+                rows,
+                absent: tree.table.absent_children(),
+            }
+        });
+        Self { epoch: index.epoch(), catch_up: index.catch_up, locks: index.locks(), trees: trees.collect() }
+    }
+}

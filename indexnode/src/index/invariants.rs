@@ -1,0 +1,88 @@
+//! What always holds of an index, checked by brute force. For tests: it reads everything and panics.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{Index, locks::Locks, table::IndexTable, table::directory_of, tree::Tree};
+
+impl Index {
+    /// Asserts that all parts of the index agree with each other.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn invariants(&self) {
+        self.locks.invariants();
+        for tree in self.serving.iter().chain(&self.rebuild) {
+            tree.invariants();
+        }
+        if let Some((source, lsn)) = self.catch_up {
+            let tree = self.serving.as_ref().expect("only a tree can catch up");
+            assert!(tree.applied_lsn(source) < lsn, "an index that caught up serves");
+        }
+        assert!(
+            self.rebuild.is_none() || self.locks.iter().next().is_none(),
+            "locks are dropped when a rebuild begins"
+        );
+    }
+}
+
+impl Tree {
+    fn invariants(&self) {
+        self.table.invariants();
+        for id in self.removed.removals.keys() {
+            assert!(self.table.get(*id).is_none(), "directory {id} is present and removed");
+        }
+    }
+}
+
+impl Locks {
+    fn invariants(&self) {
+        let mut sources = HashMap::new();
+        let mut places: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for lock in self.iter() {
+            assert_eq!(self.get(&lock.request), Some(lock));
+            assert!(sources.insert(lock.source_id, lock.request).is_none(), "{} is locked twice", lock.source_id);
+            for (pid, name) in [&lock.source, &lock.destination] {
+                assert!(self.touch(*pid, name, None));
+                places.entry(*pid).or_default().push(name.clone());
+            }
+        }
+        places.values_mut().for_each(|names| names.sort());
+        assert_eq!((sources, places), self.listed());
+    }
+}
+
+impl IndexTable {
+    fn invariants(&self) {
+        let mut ids = BTreeSet::new();
+        let mut occupied = BTreeMap::new();
+        let mut displaced = BTreeSet::new();
+        for (record, is_displaced) in self.records() {
+            assert!(ids.insert(record.id), "id {} has two cells", record.id);
+            let found = self.get(record.id).expect("a listed id is found");
+            assert_eq!((found.pid, found.version), (record.pid, record.version));
+            if is_displaced {
+                displaced.insert((record.pid, record.name, record.id));
+            } else {
+                let other = occupied.insert((record.pid, record.name), record.id);
+                assert!(other.is_none(), "a place has two occupants");
+            }
+        }
+        for (pid, name, id) in &displaced {
+            let occupant = occupied.get(&(*pid, *name)).expect("a claimed place is occupied");
+            assert_ne!(occupant, id);
+        }
+        assert!(self.displaced_records().map(|r| (r.pid, r.name, r.id)).eq(displaced.iter().copied()));
+        let mut children: BTreeMap<_, u32> = BTreeMap::new();
+        for ((pid, name), id) in &occupied {
+            assert_eq!(self.lookup(*pid, name).map(|directory| directory.id), Some(*id), "the maps disagree on {id}");
+            *children.entry(directory_of(*pid)).or_default() += 1;
+        }
+        for id in &ids {
+            let count = self.get(*id).map(|directory| directory.children);
+            assert_eq!(count, Some(children.remove(id).unwrap_or(0)), "child count of {id}");
+        }
+        assert_eq!(self.absent_children(), children);
+        let counts = (occupied.len(), ids.len(), ids.len() as u64);
+        assert_eq!(self.counts(), counts, "places, ids, directories with a permission");
+    }
+}
