@@ -1,1 +1,25 @@
-//! placeholder
+//! TafDB: Mantle's MetaTable as a PostgreSQL extension.
+//!
+//! The SQL objects have their homes under `sql/`, one file each, and are put together in order by [`sql`]. Rust has what
+//! SQL cannot do: latches under lock tags of our own, the change-stream message, name rules shared with the gateway, the
+//! walk behind `mantle.list_tree`, settings and the background workers.
+
+pub mod guard;
+pub mod import_plan;
+pub mod latch;
+pub mod name;
+pub mod settings;
+pub mod sql;
+pub mod stream;
+pub mod walk;
+pub mod worker;
+
+pgrx::pg_module_magic!(name, version);
+
+/// Called by PostgreSQL when the library is loaded.
+#[pgrx::pg_guard]
+#[allow(non_snake_case)]
+pub extern "C-unwind" fn _PG_init() {
+    settings::define();
+    worker::register();
+}

@@ -1,0 +1,59 @@
+//! What must hold before a mutation may begin, and how a fault leaves Rust.
+//!
+//! Rust cannot raise a SQLSTATE of our own class (pgrx knows PostgreSQL's only), so functions answer a code, and
+//! `mantle.fault` (plpgsql, STRICT: not even called for NULL) raises it: `PERFORM mantle.fault(mantle.latch_…(…))`.
+
+use mantle_types::ErrorCode;
+use mantle_types::limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX};
+use pgrx::prelude::*;
+
+/// A SQLSTATE to raise or return, `None` when all is well.
+pub type Fault = Option<&'static str>;
+
+/// The SQLSTATE of a code.
+pub fn sqlstate(code: ErrorCode) -> &'static str {
+    code.row().sqlstate
+}
+
+/// Under anything but READ COMMITTED the snapshot may be older than the latch (PROTOCOLS 7): a create would commit below a
+/// removed directory. And a mutation whose commit does not wait for the flush would be acknowledged, then lost.
+pub fn mutation_fault() -> Option<ErrorCode> {
+    // SAFETY: plain reads of backend-local settings; the string, when not null, is PostgreSQL's and NUL-terminated.
+    let (isolation, commit, standbys) = unsafe {
+        let names = pg_sys::SyncRepStandbyNames;
+        (pg_sys::XactIsoLevel as u32, pg_sys::synchronous_commit as u32, !names.is_null() && *names != 0)
+    };
+    if isolation > pg_sys::XACT_READ_COMMITTED {
+        return Some(ErrorCode::WrongIsolation);
+    }
+    let weakest = if standbys {
+        pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_FLUSH
+    } else {
+        pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_LOCAL_FLUSH
+    };
+    (commit < weakest).then_some(ErrorCode::WeakCommit)
+}
+
+/// Checks a batch before anything else: isolation, commit level, number of elements, equal lengths.
+#[pg_extern(volatile)]
+fn batch_fault(elements: Option<i32>, lengths: Vec<Option<i32>>) -> Fault {
+    if let Some(code) = mutation_fault() {
+        return Some(sqlstate(code));
+    }
+    let Some(elements) = elements else { return Some(sqlstate(ErrorCode::InvalidArgument)) };
+    if elements as usize > BATCH_ELEMENTS_MAX {
+        return Some(sqlstate(ErrorCode::BatchTooLarge));
+    }
+    (!lengths.iter().all(|l| *l == Some(elements))).then(|| sqlstate(ErrorCode::InvalidArgument))
+}
+
+/// Is this number of latches too many for one batch? Checked before the first is taken.
+pub fn latches_fault(latches: usize) -> Option<ErrorCode> {
+    (latches > BATCH_LATCHES_MAX).then_some(ErrorCode::BatchTooLarge)
+}
+
+/// The meaning of one of our SQLSTATEs, for messages.
+#[pg_extern(immutable, parallel_safe, strict)]
+fn error_meaning(sqlstate: &str) -> Option<String> {
+    ErrorCode::from_sqlstate(sqlstate).map(|code| format!("{}: {}", code.row().name, code.row().meaning))
+}

@@ -1,0 +1,140 @@
+//! Plans a bulk import of directories: parents and children may stand in one call, and a parent may turn out to exist
+//! already under another id. One forward pass (parents precede children) gives every element the place it really has.
+//! Pure: arrays in, rows out; `mantle.import_directories` repeats it until no new existing parent comes up.
+
+use std::collections::HashMap;
+
+use mantle_types::ErrorCode;
+use pgrx::prelude::*;
+
+use crate::guard::sqlstate;
+
+/// An element as the plan sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Planned {
+    /// The directory it belongs to: as given, or the existing one that its parent in the call turned out to be.
+    pid: i64,
+    /// Does `pid` exist outside of this call (so that it needs a latch)?
+    outside: bool,
+    /// Why it is refused; MT012 when it exists.
+    code: Option<String>,
+    /// The existing directory's id, with MT012.
+    existing: Option<i64>,
+}
+
+struct Element<'a> {
+    pid: i64,
+    name: &'a str,
+    id: i64,
+    code: Option<String>,
+    existing: Option<i64>,
+}
+
+fn plan(elements: &[Element<'_>]) -> Vec<Planned> {
+    let refused = |code: ErrorCode| Some(sqlstate(code).to_owned());
+    let mut by_id: HashMap<i64, usize> = HashMap::with_capacity(elements.len());
+    let all_ids: HashMap<i64, usize> = elements.iter().enumerate().rev().map(|(i, e)| (e.id, i)).collect();
+    let mut by_place: HashMap<(i64, &str), usize> = HashMap::with_capacity(elements.len());
+    let mut planned: Vec<Planned> = Vec::with_capacity(elements.len());
+    for (i, element) in elements.iter().enumerate() {
+        let mut this =
+            Planned { pid: element.pid, outside: true, code: element.code.clone(), existing: element.existing };
+        match by_id.get(&element.pid).map(|parent| &planned[*parent]) {
+            Some(Planned { existing: Some(existing), .. }) => {
+                this.pid = *existing;
+                // A duplicate within the call stands for its first, which is new unless it has an existing id itself.
+                this.outside = by_id.get(existing).is_none_or(|first| planned[*first].existing.is_some());
+            }
+            Some(Planned { code: Some(_), .. }) => this.code = this.code.or(refused(ErrorCode::DirectoryRemoved)),
+            Some(_) => this.outside = false,
+            // The parent comes later, or the element is its own parent.
+            None if all_ids.contains_key(&element.pid) => this.code = this.code.or(refused(ErrorCode::InvalidArgument)),
+            None => {}
+        }
+        if this.code.is_none() {
+            if let Some(first) = by_place.get(&(this.pid, element.name)) {
+                this.code = refused(ErrorCode::AlreadyExists);
+                this.existing = planned[*first].existing.or(Some(elements[*first].id));
+            } else if by_id.contains_key(&element.id) {
+                this.code = refused(ErrorCode::InvalidArgument);
+            }
+        }
+        if this.code.is_none() || this.existing.is_some() {
+            by_place.entry((this.pid, element.name)).or_insert(i);
+        }
+        by_id.entry(element.id).or_insert(i);
+        planned.push(this);
+    }
+    planned
+}
+
+/// See the module. NULLs are refused before.
+#[pg_extern(immutable)]
+#[allow(clippy::type_complexity)]
+fn import_plan<'a>(
+    pid: Array<'a, i64>,
+    name: Array<'a, &'a str>,
+    id: Array<'a, i64>,
+    code: Array<'a, &'a str>,
+    existing: Array<'a, i64>,
+) -> TableIterator<
+    'static,
+    (
+        name!(ord, i32),
+        name!(pid, i64),
+        name!(outside, bool),
+        name!(code, Option<String>),
+        name!(existing, Option<i64>),
+    ),
+> {
+    let (mut name, mut id, mut code, mut existing) = (name.iter(), id.iter(), code.iter(), existing.iter());
+    let elements: Vec<Element<'_>> = pid
+        .iter()
+        .map(|pid| Element {
+            pid: pid.unwrap_or_default(),
+            name: name.next().flatten().unwrap_or_default(),
+            id: id.next().flatten().unwrap_or_default(),
+            code: code.next().flatten().map(str::to_owned),
+            existing: existing.next().flatten(),
+        })
+        .collect();
+    let rows = plan(&elements);
+    TableIterator::new((1..).zip(rows).map(|(ord, p)| (ord, p.pid, p.outside, p.code, p.existing)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn element(pid: i64, name: &str, id: i64) -> Element<'_> {
+        Element { pid, name, id, code: None, existing: None }
+    }
+
+    #[test]
+    fn children_follow_a_parent_that_exists() {
+        let mut elements = [element(1, "a/", 10), element(10, "b/", 11), element(11, "c/", 12)];
+        let fresh = plan(&elements);
+        assert_eq!(fresh.iter().map(|p| (p.pid, p.outside)).collect::<Vec<_>>(), [(1, true), (10, false), (11, false)]);
+        elements[0].code = Some("MT012".into());
+        elements[0].existing = Some(7);
+        let moved = plan(&elements);
+        assert_eq!(moved[1], Planned { pid: 7, outside: true, code: None, existing: None });
+        assert!(!moved[2].outside);
+    }
+
+    #[test]
+    fn duplicates_stand_for_their_first() {
+        let planned = plan(&[element(1, "a/", 10), element(1, "a/", 11), element(11, "b/", 12), element(10, "b/", 13)]);
+        assert_eq!(planned[1].existing, Some(10));
+        assert_eq!((planned[2].pid, planned[2].outside), (10, false));
+        assert_eq!(planned[3].existing, Some(12));
+    }
+
+    #[test]
+    fn children_of_the_refused_and_of_later_parents_are_refused() {
+        let mut elements = [element(1, "a", 10), element(10, "b/", 11), element(13, "c/", 12), element(1, "d/", 13)];
+        elements[0].code = Some("MT001".into());
+        let codes: Vec<_> = plan(&elements).into_iter().map(|p| p.code).collect();
+        assert_eq!(codes, [Some("MT001".into()), Some("MT018".into()), Some("MT006".into()), None]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Names in SQL: the rules of `mantle_types::name`, so that gateway and database refuse the same (PROTOCOLS 16).
+
+use mantle_types::{
+    ErrorCode,
+    name::{check_name, check_namespace_name},
+};
+use pgrx::prelude::*;
+
+use crate::guard::{Fault, sqlstate};
+
+/// The SQLSTATE that refuses an object's name, or NULL.
+#[pg_extern(immutable, parallel_safe)]
+fn object_name_fault(name: Option<&str>) -> Fault {
+    let Some(name) = name else { return Some(sqlstate(ErrorCode::InvalidName)) };
+    check_name(name).err().map(|e| sqlstate(e.code()))
+}
+
+/// The SQLSTATE that refuses a directory's name, which ends in a slash, or NULL.
+#[pg_extern(immutable, parallel_safe)]
+fn directory_name_fault(name: Option<&str>) -> Fault {
+    let Some(name) = name.and_then(|n| n.strip_suffix('/')) else { return Some(sqlstate(ErrorCode::InvalidName)) };
+    check_name(name).err().map(|e| sqlstate(e.code()))
+}
+
+/// The SQLSTATE that refuses an entry's name, a directory's if it ends in a slash, or NULL.
+#[pg_extern(immutable, parallel_safe)]
+fn entry_name_fault(name: Option<&str>) -> Fault {
+    match name {
+        Some(name) if name.ends_with('/') => directory_name_fault(Some(name)),
+        _ => object_name_fault(name),
+    }
+}
+
+/// The SQLSTATE that refuses a namespace's name, or NULL.
+#[pg_extern(immutable, parallel_safe)]
+fn namespace_name_fault(name: Option<&str>) -> Fault {
+    let Some(name) = name else { return Some(sqlstate(ErrorCode::InvalidNamespaceName)) };
+    check_namespace_name(name).err().map(|e| sqlstate(e.code()))
+}
+
+/// The smallest string above every string that begins with `prefix`, in byte order (COLLATE "C" of UTF-8, which is code
+/// point order); `None` when there is none.
+pub fn next_after_prefix(prefix: &str) -> Option<String> {
+    let mut end = prefix.to_owned();
+    while let Some(last) = end.pop() {
+        // Code points D800..DFFF are no characters; 10FFFF is the last.
+        let next = match last {
+            '\u{d7ff}' => Some('\u{e000}'),
+            c => char::from_u32(c as u32 + 1),
+        };
+        if let Some(next) = next {
+            end.push(next);
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// [`next_after_prefix`] for SQL.
+#[pg_extern(immutable, parallel_safe, strict)]
+fn prefix_end(prefix: &str) -> Option<String> {
+    next_after_prefix(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_after_prefix;
+
+    #[test]
+    fn prefix_ends() {
+        assert_eq!(next_after_prefix("ab").as_deref(), Some("ac"));
+        assert_eq!(next_after_prefix("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(next_after_prefix("\u{d7ff}").as_deref(), Some("\u{e000}"));
+        assert_eq!(next_after_prefix(""), None);
+        assert_eq!(next_after_prefix("\u{10ffff}"), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! The extension's settings (GUCs). Units are in the names. Read by the worker, and by SQL through `current_setting`.
+
+use std::ffi::CString;
+
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+
+/// Databases that get a worker, comma separated. A database that does not exist, or has no extension yet, is passed over
+/// and looked at again later.
+pub static COMPACTION_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"mantle"));
+/// How long the worker rests when there is nothing to do.
+pub static COMPACTION_NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1_000);
+/// Most delta records folded, directories pruned or rows purged in one of the worker's transactions.
+pub static COMPACTION_BATCH: GucSetting<i32> = GucSetting::<i32>::new(1_000);
+/// How long an implicit directory stays after its last entry went.
+pub static PRUNE_GRACE_MS: GucSetting<i32> = GucSetting::<i32>::new(5_000);
+/// How long the answer to a request id is kept.
+pub static REQUEST_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
+/// How long tombstones and rename attempts are kept; longer than any request's deadline.
+pub static TOMBSTONE_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
+
+/// Defines the settings. Called once, when the library is loaded.
+pub fn define() {
+    GucRegistry::define_string_guc(
+        c"mantle.compaction_databases",
+        c"Databases that get a compaction worker, comma separated.",
+        c"",
+        &COMPACTION_DATABASES,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    let int = |name, short, setting, min, max| {
+        GucRegistry::define_int_guc(name, short, c"", setting, min, max, GucContext::Sighup, GucFlags::default());
+    };
+    int(
+        c"mantle.compaction_naptime_ms",
+        c"How long the worker rests when there is nothing to do.",
+        &COMPACTION_NAPTIME_MS,
+        10,
+        3_600_000,
+    );
+    int(c"mantle.compaction_batch", c"Most rows one transaction of the worker changes.", &COMPACTION_BATCH, 1, 100_000);
+    int(
+        c"mantle.prune_grace_ms",
+        c"How long an implicit directory stays after its last entry went.",
+        &PRUNE_GRACE_MS,
+        0,
+        86_400_000,
+    );
+    int(
+        c"mantle.request_retention_s",
+        c"How long the answer to a request id is kept.",
+        &REQUEST_RETENTION_S,
+        60,
+        31_536_000,
+    );
+    int(
+        c"mantle.tombstone_retention_s",
+        c"How long tombstones and rename attempts are kept.",
+        &TOMBSTONE_RETENTION_S,
+        60,
+        31_536_000,
+    );
+}

@@ -1,0 +1,61 @@
+//! The order of the SQL files: a name, unique, and the file. Each comes after the ones before it; the first before and
+//! the last after everything that Rust declares.
+
+macro_rules! chain {
+    ($first:tt $path:tt, $($rest:tt)*) => {
+        pgrx::extension_sql_file!($path, name = $first, bootstrap);
+        chain!(@after $first, $($rest)*);
+    };
+    (@after $previous:tt, $last:tt $path:tt $(,)?) => {
+        pgrx::extension_sql_file!($path, name = $last, requires = [$previous], finalize);
+    };
+    (@after $previous:tt, $next:tt $path:tt, $($rest:tt)+) => {
+        pgrx::extension_sql_file!($path, name = $next, requires = [$previous]);
+        chain!(@after $next, $($rest)+);
+    };
+}
+
+chain! {
+    "roles" "../../sql/roles.sql",
+    "tables_meta" "../../sql/tables/meta.sql",
+    "tables_types" "../../sql/tables/types.sql",
+    "tables_namespaces" "../../sql/tables/namespaces.sql",
+    "tables_requests" "../../sql/tables/requests.sql",
+    "tables_rename_attempts" "../../sql/tables/rename_attempts.sql",
+    "tables_id_blocks" "../../sql/tables/id_blocks.sql",
+    "tables_index_groups" "../../sql/tables/index_groups.sql",
+    "tables_prune_queue" "../../sql/tables/prune_queue.sql",
+    "steps_fault" "../../sql/steps/fault.sql",
+    "steps_batch_context" "../../sql/steps/batch_context.sql",
+    "steps_recall" "../../sql/steps/recall.sql",
+    "steps_claim" "../../sql/steps/claim.sql",
+    "steps_apply_deltas" "../../sql/steps/apply_deltas.sql",
+    "steps_emit" "../../sql/steps/emit.sql",
+    "steps_finish" "../../sql/steps/finish.sql",
+    "steps_is_empty" "../../sql/steps/is_empty.sql",
+    "steps_bury" "../../sql/steps/bury.sql",
+    "verbs_allocate_ids" "../../sql/verbs/allocate_ids.sql",
+    "verbs_create_namespace" "../../sql/verbs/create_namespace.sql",
+    "verbs_delete_namespace" "../../sql/verbs/delete_namespace.sql",
+    "verbs_mkdir" "../../sql/verbs/mkdir.sql",
+    "verbs_rmdir" "../../sql/verbs/rmdir.sql",
+    "verbs_put_object" "../../sql/verbs/put_object.sql",
+    "verbs_delete_object" "../../sql/verbs/delete_object.sql",
+    "verbs_rename_object" "../../sql/verbs/rename_object.sql",
+    "verbs_set_attributes" "../../sql/verbs/set_attributes.sql",
+    "verbs_rename_directory" "../../sql/verbs/rename_directory.sql",
+    "verbs_abort_rename" "../../sql/verbs/abort_rename.sql",
+    "verbs_raise_epoch" "../../sql/verbs/raise_epoch.sql",
+    "reads_index_group" "../../sql/reads/index_group.sql",
+    "reads_replay" "../../sql/reads/replay.sql",
+    "reads_namespaces" "../../sql/reads/namespaces.sql",
+    "reads_stat" "../../sql/reads/stat.sql",
+    "reads_dirstat" "../../sql/reads/dirstat.sql",
+    "reads_list" "../../sql/reads/list.sql",
+    "reads_list_tree" "../../sql/reads/list_tree.sql",
+    "reads_resolve_path" "../../sql/reads/resolve_path.sql",
+    "reads_directories" "../../sql/reads/directories.sql",
+    "import_import_directories" "../../sql/import/import_directories.sql",
+    "import_import_objects" "../../sql/import/import_objects.sql",
+    "native" "../../sql/native.sql",
+}

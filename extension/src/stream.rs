@@ -1,0 +1,105 @@
+//! The change stream: one logical message for the directory changes of a call, emitted where and when their rows are
+//! written (PROTOCOLS 1). Written with `LogLogicalMessage`, not the SQL function: EXECUTE on that is revoked, so that
+//! nobody else can forge the stream (PROTOCOLS 6). Transactional: it appears at commit, never after a rollback.
+
+use std::ffi::{CString, c_char};
+
+use mantle_types::{
+    DirectoryId, NamespaceId, PartitionId, Permission, RequestKey,
+    message::{Cause, DirectoryOp, DirectoryRecord, MESSAGE_PREFIX, encode},
+};
+use pgrx::prelude::*;
+use uuid::Uuid;
+
+use crate::guard::{Fault, mutation_fault, sqlstate};
+
+// Not bound by pgrx; it may raise, so it is called inside of pgrx's guard.
+unsafe extern "C-unwind" {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    fn LogLogicalMessage(prefix: *const c_char, message: *const c_char, size: usize, transactional: bool) -> u64;
+    #[cfg(feature = "pg17")]
+    fn LogLogicalMessage(
+        prefix: *const c_char,
+        message: *const c_char,
+        size: usize,
+        transactional: bool,
+        flush: bool,
+    ) -> u64;
+}
+
+fn log_message(bytes: &[u8]) {
+    let prefix = CString::new(MESSAGE_PREFIX).expect("the prefix has no NUL");
+    // SAFETY: both pointers outlive the call, which copies what they point to into the WAL.
+    unsafe {
+        pg_sys::ffi::pg_guard_ffi_boundary(|| {
+            #[cfg(any(feature = "pg15", feature = "pg16"))]
+            LogLogicalMessage(prefix.as_ptr(), bytes.as_ptr().cast(), bytes.len(), true);
+            #[cfg(feature = "pg17")]
+            LogLogicalMessage(prefix.as_ptr(), bytes.as_ptr().cast(), bytes.len(), true, false);
+        });
+    }
+}
+
+/// Emits `mantle.directory_change` rows, given as parallel arrays. `removed` says which are removals; a name has its
+/// trailing slash; a NULL request is a change without a cause (import, pruning). `cause_ns` is 0 for a namespace's own
+/// creation and removal.
+#[pg_extern(volatile)]
+#[allow(clippy::too_many_arguments)]
+fn emit_directories(
+    principal: Option<i32>,
+    cause_ns: i64,
+    attempt: i64,
+    removed: Array<bool>,
+    ns: i64,
+    pid: Array<i64>,
+    name: Array<&str>,
+    id: Array<i64>,
+    version: Array<i64>,
+    owner: Array<i32>,
+    grp: Array<i32>,
+    mode: Array<i32>,
+    request: Option<Array<pgrx::Uuid>>,
+) -> Fault {
+    if let Some(code) = mutation_fault() {
+        return Some(sqlstate(code));
+    }
+    let (mut id, mut version, mut owner) = (id.iter(), version.iter(), owner.iter());
+    let (mut grp, mut mode, mut request, mut removed) = (grp.iter(), mode.iter(), request.iter().flat_map(|r| r.iter()), removed.iter());
+    let mut ops = Vec::new();
+    for (pid, name) in pid.iter().zip(name.iter()) {
+        let name = need(name, "name");
+        let record = DirectoryRecord {
+            ns: NamespaceId::from(ns),
+            pid: PartitionId::from(need(pid, "pid")),
+            name: name.strip_suffix('/').unwrap_or(name).to_owned(),
+            id: DirectoryId::from(need(id.next().flatten(), "id")),
+            version: need(version.next().flatten(), "version") as u64,
+            permission: Permission {
+                owner: need(owner.next().flatten(), "owner") as u32,
+                group: need(grp.next().flatten(), "grp") as u32,
+                mode: need(mode.next().flatten(), "mode") as u16,
+            },
+        };
+        let cause = request.next().flatten().map(|uuid| Cause {
+            request: RequestKey {
+                principal: need(principal, "principal") as u32,
+                ns: NamespaceId::from(cause_ns),
+                id: Uuid::from_bytes(*uuid.as_bytes()),
+            },
+            attempt: attempt as u64,
+        });
+        ops.push(match need(removed.next().flatten(), "removed") {
+            true => DirectoryOp::Remove { record, cause },
+            false => DirectoryOp::Put { record, cause },
+        });
+    }
+    if !ops.is_empty() {
+        log_message(&encode(&ops));
+    }
+    None
+}
+
+/// A NULL here is a fault of the calling SQL function, not of a client.
+fn need<T>(value: Option<T>, what: &str) -> T {
+    value.unwrap_or_else(|| pgrx::error!("mantle.emit_directories: {what} is NULL or missing"))
+}

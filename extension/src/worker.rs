@@ -1,0 +1,174 @@
+//! Background workers: a launcher, and one worker for each database named by `mantle.compaction_databases`.
+//!
+//! A worker folds delta records, prunes implicit directories left empty, and purges old request ids, tombstones and rename
+//! attempts. Each step is one short transaction of `mantle.run_maintenance`, which takes its latches without waiting or
+//! under a `lock_timeout`; nothing is held across steps, so it can be stopped at any time and goes on where it was. A
+//! database that does not exist, or where the extension is not created yet, is passed over and looked at again.
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    time::{Duration, Instant},
+};
+
+use pgrx::{
+    bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags},
+    prelude::*,
+};
+
+use crate::settings::{COMPACTION_DATABASES, COMPACTION_NAPTIME_MS};
+
+/// How often the launcher looks whether its databases exist and their workers run.
+const LAUNCH_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a database whose worker ended is left alone.
+const RELAUNCH_PAUSE: Duration = Duration::from_secs(10);
+const STEPS: [&str; 5] = ["compact", "prune", "purge_requests", "purge_tombstones", "purge_attempts"];
+
+/// Registers the launcher; only while the postmaster loads `shared_preload_libraries`.
+pub fn register() {
+    // SAFETY: a plain read.
+    if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
+        return;
+    }
+    BackgroundWorkerBuilder::new("mantle launcher")
+        .set_type("mantle launcher")
+        .set_library("mantle")
+        .set_function("mantle_launcher_main")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(RELAUNCH_PAUSE))
+        .load();
+}
+
+fn configured_databases() -> Vec<String> {
+    let list = COMPACTION_DATABASES.get().and_then(|s| s.into_string().ok()).unwrap_or_default();
+    list.split(',').map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect()
+}
+
+/// The OID of a database. Scans the shared catalog: the launcher belongs to no database, and cannot always use the
+/// catalog's index.
+fn database_oid(name: &str) -> Option<pg_sys::Oid> {
+    let wanted = CString::new(name).ok()?;
+    BackgroundWorker::transaction(|| {
+        // SAFETY: a catalog scan inside of a transaction; tuples are used before the scan goes on.
+        unsafe {
+            let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
+            let scan = pg_sys::systable_beginscan(
+                relation,
+                pg_sys::InvalidOid,
+                false,
+                std::ptr::null_mut(),
+                0,
+                std::ptr::null_mut(),
+            );
+            let mut found = None;
+            while found.is_none() {
+                let tuple = pg_sys::systable_getnext(scan);
+                if tuple.is_null() {
+                    break;
+                }
+                let database: pg_sys::Form_pg_database = pg_sys::heap_tuple_get_struct(tuple);
+                let connectable = (*database).datallowconn && !(*database).datistemplate;
+                let datname = std::ffi::CStr::from_ptr((*database).datname.data.as_ptr());
+                found = (connectable && datname == wanted.as_c_str()).then_some((*database).oid);
+            }
+            pg_sys::systable_endscan(scan);
+            pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
+            found
+        }
+    })
+}
+
+fn start(database: &str, oid: pg_sys::Oid) -> Option<DynamicBackgroundWorker> {
+    BackgroundWorkerBuilder::new(&format!("mantle worker {database}"))
+        .set_type("mantle worker")
+        .set_library("mantle")
+        .set_function("mantle_worker_main")
+        .enable_spi_access()
+        .set_argument(Some(pg_sys::Datum::from(oid.to_u32())))
+        // SAFETY: a plain read of this process's id.
+        .set_notify_pid(unsafe { pg_sys::MyProcPid })
+        .load_dynamic()
+        .ok()
+}
+
+struct Launched {
+    handle: Option<DynamicBackgroundWorker>,
+    tried: Instant,
+}
+
+/// Keeps one worker running for each configured database. Connects to no database of its own.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    BackgroundWorker::connect_worker_to_spi(None, None);
+    let mut launched: HashMap<String, Launched> = HashMap::new();
+    while BackgroundWorker::wait_latch(Some(LAUNCH_INTERVAL)) {
+        reload_settings();
+        let databases = configured_databases();
+        launched.retain(|name, worker| {
+            let keep = databases.contains(name);
+            if !keep && let Some(handle) = worker.handle.take() {
+                handle.terminate();
+            }
+            keep
+        });
+        for name in databases {
+            let idle = launched.get(&name).is_none_or(|w| {
+                let stopped = w.handle.as_ref().is_none_or(|h| matches!(h.pid(), Err(BackgroundWorkerStatus::Stopped)));
+                stopped && w.tried.elapsed() >= RELAUNCH_PAUSE
+            });
+            if idle && let Some(oid) = database_oid(&name) {
+                let handle = start(&name, oid);
+                launched.insert(name, Launched { handle, tried: Instant::now() });
+            }
+        }
+    }
+}
+
+fn reload_settings() {
+    if BackgroundWorker::sighup_received() {
+        // SAFETY: called between transactions, as the main loop of a worker should.
+        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+    }
+}
+
+/// One step in its own transaction: how many rows it changed. A step that fails (a lock timeout, a deadlock) is logged by
+/// PostgreSQL and tried again after a rest.
+fn step(name: &'static str) -> i64 {
+    BackgroundWorker::transaction(|| {
+        let installed = Spi::get_one::<bool>("SELECT to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL");
+        if !matches!(installed, Ok(Some(true))) {
+            return 0;
+        }
+        // SPI's statement names itself in pg_stat_activity, as a client's would.
+        let changed = Spi::connect_mut(|client| {
+            client.update("SELECT mantle.run_maintenance($1)", None, &[name.into()])?.first().get_one::<i64>()
+        });
+        changed.ok().flatten().unwrap_or(0)
+    })
+}
+
+/// A database's worker.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    BackgroundWorker::connect_worker_to_spi_by_oid(Some(pg_sys::Oid::from(argument.value() as u32)), None);
+    loop {
+        reload_settings();
+        let mut changed = 0;
+        for name in STEPS {
+            changed += step(name);
+            if BackgroundWorker::sigterm_received() {
+                return;
+            }
+        }
+        // Work left: only look whether to stop.
+        let rest = if changed > 0 { 1 } else { COMPACTION_NAPTIME_MS.get() as u64 };
+        if !BackgroundWorker::wait_latch(Some(Duration::from_millis(rest))) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+-- Bulk import of implicit directories. Parents stand before their children, in the same call or earlier. A parent that
+-- turns out to exist already (MT012, with its id) takes its children along, so repeating a call is harmless.
+--
+-- Exclusive latches of every parent that exists outside of the call stand for the names' latches: creates hold them
+-- shared. So counts go straight into primary attribute records, which leaves compaction nothing to do (PROTOCOLS 10
+-- forbids that only to those that hold a shared latch).
+
+-- Looks up the elements that the plan has not settled, of parents that came to light with it: what is refused, what exists.
+CREATE FUNCTION mantle.import_lookup(
+    p_pid bigint[], p_name text[], p_planned text[], p_fresh bigint[], INOUT p_code text[], INOUT p_existing bigint[])
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_removed bigint[] := ARRAY(SELECT m.pid FROM mantle.meta m
+                                 WHERE m.pid = ANY (p_fresh) AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed);
+BEGIN
+    SELECT array_agg(coalesce(u.code, CASE
+                WHEN NOT u.looked_up THEN NULL
+                WHEN u.pid = ANY (v_removed) THEN 'MT018'
+                WHEN d.id IS NOT NULL THEN 'MT012'
+                WHEN o.id IS NOT NULL THEN 'MT016' END) ORDER BY u.n),
+           array_agg(coalesce(u.existing, CASE WHEN u.looked_up THEN d.id END) ORDER BY u.n)
+      INTO p_code, p_existing
+      FROM (SELECT *, x.planned IS NULL AND x.pid = ANY (p_fresh) AS looked_up
+              FROM unnest(p_pid, p_name, p_planned, p_code, p_existing)
+                   WITH ORDINALITY AS x(pid, name, planned, code, existing, n)) AS u
+      LEFT JOIN LATERAL (SELECT m.id FROM mantle.meta m
+                          WHERE u.looked_up AND m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0) AS d ON true
+      LEFT JOIN LATERAL (SELECT m.id FROM mantle.meta m
+                          WHERE u.looked_up AND m.pid = u.pid AND m.name = left(u.name, -1) AND m.ts = 0 OFFSET 0) AS o ON true;
+END $$;
+COMMENT ON FUNCTION mantle.import_lookup(bigint[], text[], text[], bigint[], text[], bigint[]) IS
+    'Finds what exists already of an import of directories';
+REVOKE ALL ON FUNCTION mantle.import_lookup(bigint[], text[], text[], bigint[], text[], bigint[]) FROM PUBLIC;
+
+-- Adds to primary attribute records. The caller holds the exclusive latch of every pid, or has just made it.
+CREATE FUNCTION mantle.import_counts(p_ns bigint, p_deltas mantle.delta[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
+    SELECT d.pid, '/_ATTR', 0, p_ns, sum(d.entries), sum(d.subdirectories), sum(d.bytes), now(), false
+      FROM unnest(p_deltas) AS d GROUP BY d.pid ORDER BY d.pid
+    ON CONFLICT (pid, name, ts) DO UPDATE
+       SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
+           bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
+END $$;
+COMMENT ON FUNCTION mantle.import_counts(bigint, mantle.delta[]) IS 'Adds to directories'' counts under exclusive latches';
+REVOKE ALL ON FUNCTION mantle.import_counts(bigint, mantle.delta[]) FROM PUBLIC;
+
+-- Inserts what the plan left, counts it, emits one message.
+CREATE FUNCTION mantle.import_insert(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_root mantle.meta;
+    v_deltas mantle.delta[];
+BEGIN
+    SELECT * INTO v_root FROM mantle.meta m WHERE m.id = p_ns AND m.explicit IS NOT NULL AND m.pid = 0;
+    INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, created)
+    SELECT u.pid, u.name, p_ns, u.id, v_root.owner, v_root.grp, v_root.mode, 1, false, now()
+      FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
+    SELECT array_agg(ROW(u.pid, u.n, u.n, 0)::mantle.delta) INTO v_deltas
+      FROM (SELECT x.pid, count(*) AS n FROM unnest(p_pid, p_code) AS x(pid, code) WHERE x.code IS NULL GROUP BY x.pid) AS u;
+    IF v_deltas IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM mantle.import_counts(p_ns, v_deltas);
+    PERFORM mantle.fault(mantle.emit_directories(
+                NULL, 0, 0, array_agg(false), p_ns, array_agg(u.pid), array_agg(u.name), array_agg(u.id),
+                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode), NULL))
+       FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
+END $$;
+COMMENT ON FUNCTION mantle.import_insert(bigint, bigint[], text[], bigint[], text[]) IS
+    'Inserts the directories of an import that the plan left';
+REVOKE ALL ON FUNCTION mantle.import_insert(bigint, bigint[], text[], bigint[], text[]) FROM PUBLIC;
+
+CREATE FUNCTION mantle.import_directories(p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[])
+RETURNS TABLE (ord int, code text, id bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s' AS $$
+#variable_conflict use_column
+DECLARE
+    c mantle.batch_context;
+    v_code text[];      -- what the rows themselves and the tables say, and …
+    v_existing bigint[];
+    v_pid bigint[];     -- … what the plan makes of it.
+    v_planned text[];
+    v_planned_existing bigint[];
+    v_fresh bigint[];
+    v_latched bigint[] := '{}';
+BEGIN
+    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
+    c := mantle.batch_context(p_principal, p_ns, '{}', '{}', '{}');
+    SELECT array_agg(CASE
+               WHEN NOT c.ns_exists THEN 'MT011'
+               WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
+               WHEN u.pid IS NULL OR u.pid < 1024 THEN 'MT006'
+               WHEN u.id IS NULL OR NOT coalesce((
+                    SELECT b.last_id >= u.id FROM mantle.id_blocks b WHERE b.first_id <= u.id
+                     ORDER BY b.first_id DESC LIMIT 1), false) THEN 'MT040' END ORDER BY u.n), array_agg(NULL::bigint)
+      INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) WITH ORDINALITY AS u(pid, name, id, n);
+    LOOP
+        -- Rows come in order; each pass brings the children of parents found by the one before to their real places.
+        SELECT array_agg(p.pid), array_agg(p.code), array_agg(p.existing),
+               array_agg(DISTINCT p.pid) FILTER (WHERE p.outside AND p.code IS NULL AND p.pid <> ALL (v_latched))
+          INTO v_pid, v_planned, v_planned_existing, v_fresh
+          FROM mantle.import_plan(p_pid, p_name, p_id, v_code, v_existing) AS p;
+        EXIT WHEN v_fresh IS NULL;
+        v_latched := v_latched || v_fresh;
+        IF cardinality(v_latched) > 512 THEN
+            PERFORM mantle.fault('MT007');
+        END IF;
+        PERFORM mantle.fault(mantle.latch_pids('{}', v_fresh));
+        SELECT l.p_code, l.p_existing INTO v_code, v_existing
+          FROM mantle.import_lookup(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
+    END LOOP;
+    PERFORM mantle.import_insert(p_ns, v_pid, p_name, p_id, v_planned);
+    RETURN QUERY SELECT u.n::int, u.code, u.existing
+                   FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n) WHERE u.code IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) IS
+    'Imports implicit directories, parents before children; answers only those not inserted, MT012 with the existing id';
+REVOKE ALL ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) TO mantle_gateway;

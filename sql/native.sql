@@ -1,0 +1,23 @@
+-- Functions written in Rust (extension/src). None is for callers outside of this extension's own functions.
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mantle FROM PUBLIC;
+
+COMMENT ON FUNCTION mantle.batch_fault(int, int[]) IS
+    'Checks isolation, commit level, and that a batch''s arrays are equally long and not too long';
+COMMENT ON FUNCTION mantle.mutation_fault_code() IS 'Checks isolation and commit level';
+COMMENT ON FUNCTION mantle.error_meaning(text) IS 'Name and meaning of one of our SQLSTATEs';
+COMMENT ON FUNCTION mantle.latch_entries(bigint[], text[], bigint[]) IS 'Latches pids shared (some exclusively) and names exclusively';
+COMMENT ON FUNCTION mantle.latch_pids(bigint[], bigint[]) IS 'Latches pids, shared and exclusively';
+COMMENT ON FUNCTION mantle.try_latch_removal(bigint, bigint, text) IS 'Tries for the latches of a pruning without waiting';
+COMMENT ON FUNCTION mantle.latch_epoch(int, boolean) IS 'Latches an index group''s epoch';
+COMMENT ON FUNCTION mantle.latch_allocation() IS 'Serialises the allocation of ids';
+COMMENT ON FUNCTION mantle.object_name_fault(text) IS 'SQLSTATE that refuses an object''s name';
+COMMENT ON FUNCTION mantle.directory_name_fault(text) IS 'SQLSTATE that refuses a directory''s name';
+COMMENT ON FUNCTION mantle.entry_name_fault(text) IS 'SQLSTATE that refuses an entry''s name';
+COMMENT ON FUNCTION mantle.namespace_name_fault(text) IS 'SQLSTATE that refuses a namespace''s name';
+COMMENT ON FUNCTION mantle.prefix_end(text) IS 'The smallest string above all that begin so';
+COMMENT ON FUNCTION mantle.import_plan(bigint[], text[], bigint[], text[], bigint[]) IS
+    'The real places of the directories of an import';
+COMMENT ON FUNCTION mantle.walk_tree(bigint, text, text, int) IS 'The keys of one page of list_tree';
+COMMENT ON FUNCTION mantle.emit_directories(
+    int, bigint, bigint, boolean[], bigint, bigint[], text[], bigint[], bigint[], int[], int[], int[], uuid[]) IS
+    'Writes the change-stream message';

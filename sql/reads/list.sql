@@ -1,0 +1,33 @@
+-- Two ranges of the primary key, around the attribute and delta records (`/_ATTR` lies between `/` and `0`). The settings
+-- keep the planner to them: a bitmap scan or a sort would read the whole directory for each page.
+CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
+RETURNS TABLE (
+    name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
+    etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_from text := greatest(coalesce(p_prefix, '') COLLATE "C", coalesce(p_start_after, '') COLLATE "C");
+    -- Above every name when there is no prefix, or none above it: a name has at most 255 bytes.
+    v_below text := coalesce(mantle.prefix_end(coalesce(p_prefix, '')), repeat(chr(1114111), 64));
+BEGIN
+    RETURN QUERY
+    SELECT e.name, e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
+           e.user_metadata, e.locator, e.created, e.modified
+      FROM ((SELECT * FROM mantle.meta m
+              WHERE m.pid = p_pid AND m.name >= v_from AND m.name < v_below AND m.name < '/' AND m.ts = 0
+                AND m.name IS DISTINCT FROM p_start_after
+              ORDER BY m.name LIMIT p_limit)
+            UNION ALL
+            (SELECT * FROM mantle.meta m
+              WHERE m.pid = p_pid AND m.name >= v_from AND m.name < v_below AND m.name >= '0' AND m.ts = 0
+                AND m.name IS DISTINCT FROM p_start_after
+              ORDER BY m.name LIMIT p_limit)) AS e
+     WHERE p_pid = 0 OR e.ns = p_ns
+     ORDER BY e.name LIMIT p_limit;
+END $$;
+COMMENT ON FUNCTION mantle.list(bigint, bigint, text, text, int) IS
+    'Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix';
+REVOKE ALL ON FUNCTION mantle.list(bigint, bigint, text, text, int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint, text, text, int) TO mantle_gateway, mantle_analyst;

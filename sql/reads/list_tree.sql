@@ -1,0 +1,21 @@
+-- The walk finds the page's keys (see extension/src/walk.rs), this adds their rows, under the same snapshot. The settings
+-- apply to the walk's statements too.
+CREATE FUNCTION mantle.list_tree(p_ns bigint, p_pid bigint, p_prefix text, p_start_after text, p_limit int)
+RETURNS TABLE (
+    key text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
+    etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT w.key, e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
+           e.user_metadata, e.locator, e.created, e.modified
+      FROM mantle.walk_tree(p_pid, coalesce(p_prefix, ''), p_start_after, p_limit) AS w
+      CROSS JOIN LATERAL (SELECT * FROM mantle.meta m
+                           WHERE m.pid = w.pid AND m.name = w.name AND m.ts = 0 AND m.ns = p_ns OFFSET 0) AS e;
+END $$;
+COMMENT ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) IS
+    'One page of the keys below a directory, in S3''s order: objects, and explicit directories as dir/';
+REVOKE ALL ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) TO mantle_gateway, mantle_analyst;

@@ -1,0 +1,19 @@
+-- Roles are global: made when missing, never dropped with the extension. Login roles are granted membership by whoever
+-- installs a service; a login role in mantle_index needs REPLICATION besides (attributes are not inherited).
+DO $$
+DECLARE v_role text;
+BEGIN
+    FOREACH v_role IN ARRAY ARRAY['mantle_gateway', 'mantle_index', 'mantle_analyst'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = v_role) THEN
+            EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', v_role);
+        END IF;
+    END LOOP;
+END $$;
+
+REVOKE ALL ON SCHEMA mantle FROM PUBLIC;
+GRANT USAGE ON SCHEMA mantle TO mantle_gateway, mantle_index, mantle_analyst;
+
+-- Whoever may write messages may forge the change stream (PROTOCOLS 6). The extension writes its own from C and needs no
+-- EXECUTE.
+REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea) FROM PUBLIC;

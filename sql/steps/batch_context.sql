@@ -1,0 +1,20 @@
+-- Read in one statement after the latches. `removed`: pids with a tombstone (checked by every create, PROTOCOLS 7);
+-- `unrecorded`: ids outside every block (PROTOCOLS 9); `known`: request ids that were answered before.
+CREATE FUNCTION mantle.batch_context(p_principal int, p_ns bigint, p_pid bigint[], p_id bigint[], p_request uuid[])
+RETURNS mantle.batch_context LANGUAGE plpgsql VOLATILE AS $$
+DECLARE v_context mantle.batch_context;
+BEGIN
+    SELECT p_ns = 0 OR EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = p_ns),
+           ARRAY(SELECT r.request_id FROM mantle.requests r
+                  WHERE r.ns = p_ns AND r.principal = p_principal AND r.request_id = ANY (p_request)),
+           ARRAY(SELECT m.pid FROM mantle.meta m
+                  WHERE m.pid = ANY (p_pid) AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed),
+           ARRAY(SELECT u.id FROM unnest(p_id) AS u(id)
+                  WHERE NOT coalesce((SELECT b.last_id >= u.id FROM mantle.id_blocks b
+                                       WHERE b.first_id <= u.id ORDER BY b.first_id DESC LIMIT 1), false))
+      INTO v_context;
+    RETURN v_context;
+END $$;
+COMMENT ON FUNCTION mantle.batch_context(int, bigint, bigint[], bigint[], uuid[]) IS
+    'What a batch of mutations reads once, after its latches';
+REVOKE ALL ON FUNCTION mantle.batch_context(int, bigint, bigint[], bigint[], uuid[]) FROM PUBLIC;

@@ -1,0 +1,14 @@
+-- Called when every check has passed and nothing has been written. A concurrent call of the same request makes this wait
+-- for its end: a row then means that it was first.
+CREATE FUNCTION mantle.claim(
+    p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_pid bigint, p_id bigint, p_version bigint)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
+    VALUES (p_ns, p_principal, p_request, coalesce(p_hash, 0), p_verb, p_pid, p_id, p_version)
+    ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION mantle.claim(int, bigint, uuid, bigint, text, bigint, bigint, bigint) IS
+    'Records a request''s answer; false when it has one already';
+REVOKE ALL ON FUNCTION mantle.claim(int, bigint, uuid, bigint, text, bigint, bigint, bigint) FROM PUBLIC;

@@ -1,0 +1,15 @@
+CREATE FUNCTION mantle.finish(
+    p_principal int, p_cause_ns bigint, p_attempt bigint, p_ns bigint, p_changes mantle.directory_change[],
+    p_deltas mantle.delta[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF cardinality(p_deltas) > 0 THEN
+        PERFORM mantle.apply_deltas(p_ns, p_deltas);
+    END IF;
+    IF cardinality(p_changes) > 0 THEN
+        PERFORM mantle.emit(p_principal, p_cause_ns, p_attempt, p_ns, p_changes);
+    END IF;
+END $$;
+COMMENT ON FUNCTION mantle.finish(int, bigint, bigint, bigint, mantle.directory_change[], mantle.delta[]) IS
+    'Ends a mutation: counts, then the one message';
+REVOKE ALL ON FUNCTION mantle.finish(int, bigint, bigint, bigint, mantle.directory_change[], mantle.delta[]) FROM PUBLIC;

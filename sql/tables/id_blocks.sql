@@ -1,0 +1,11 @@
+-- Allocated id ranges: committed rows, not a sequence, which repeats ids after a failover (PROTOCOLS 9).
+CREATE TABLE mantle.id_blocks (
+    first_id  bigint PRIMARY KEY,
+    last_id   bigint NOT NULL,
+    timeline  int NOT NULL,
+    owner     text NOT NULL,
+    allocated timestamptz NOT NULL DEFAULT now(),
+    CHECK (last_id >= first_id)
+);
+SELECT pg_catalog.pg_extension_config_dump('mantle.id_blocks', '');
+COMMENT ON TABLE mantle.id_blocks IS 'Allocated id ranges, never overlapping, never reused';

@@ -1,0 +1,17 @@
+-- Types of the steps that verbs are made of.
+CREATE TYPE mantle.directory_change AS (
+    removed boolean, pid bigint, name text, id bigint, version bigint, owner int, grp int, mode int, request uuid
+);
+COMMENT ON TYPE mantle.directory_change IS 'One operation of the change stream: a directory''s whole record, put or removed';
+
+CREATE TYPE mantle.delta AS (pid bigint, entries bigint, subdirectories bigint, bytes bigint);
+COMMENT ON TYPE mantle.delta IS 'What one change adds to a directory''s counts';
+
+CREATE TYPE mantle.outcome AS (
+    code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text,
+    change mantle.directory_change, delta mantle.delta
+);
+COMMENT ON TYPE mantle.outcome IS 'What a verb did with one element: its answer, and what is left to emit and to count';
+
+CREATE TYPE mantle.batch_context AS (ns_exists boolean, known uuid[], removed bigint[], unrecorded bigint[]);
+COMMENT ON TYPE mantle.batch_context IS 'What a batch reads once, after its latches: see the function of this name';

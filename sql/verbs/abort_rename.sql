@@ -1,0 +1,16 @@
+-- Waits for a transaction of this attempt that is under way (prepared ones too): the unique key decides.
+CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint)
+RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_state text;
+BEGIN
+    PERFORM mantle.fault(mantle.mutation_fault_code());
+    INSERT INTO mantle.rename_attempts (ns, principal, request_id, attempt, state)
+    VALUES (p_ns, p_principal, p_request, p_attempt, 'aborted') ON CONFLICT DO NOTHING;
+    SELECT a.state INTO STRICT v_state FROM mantle.rename_attempts a
+     WHERE a.ns = p_ns AND a.principal = p_principal AND a.request_id = p_request AND a.attempt = p_attempt;
+    RETURN v_state;
+END $$;
+COMMENT ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) IS
+    'Makes sure that a rename''s attempt can no longer commit, or says that it has: aborted or committed';
+REVOKE ALL ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) TO mantle_index;

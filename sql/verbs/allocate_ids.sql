@@ -1,0 +1,23 @@
+-- Every block is above all blocks before it. On a new timeline (after a failover, or a restore) blocks that were given out
+-- and lost with the old one may be missing: skip further ahead than one block can reach.
+CREATE FUNCTION mantle.allocate_ids(p_owner text, p_count bigint, OUT first_id bigint, OUT last_id bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_last mantle.id_blocks;
+    v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
+BEGIN
+    IF p_owner IS NULL OR p_count IS NULL OR p_count NOT BETWEEN 1 AND 1 << 24 THEN
+        PERFORM mantle.fault('MT006');
+    END IF;
+    PERFORM mantle.fault(mantle.latch_allocation());
+    SELECT * INTO v_last FROM mantle.id_blocks b ORDER BY b.first_id DESC LIMIT 1;
+    first_id := CASE WHEN v_last.last_id IS NULL THEN 1024
+                     WHEN v_last.timeline <> v_timeline THEN v_last.last_id + 1 + (1 << 24)
+                     ELSE v_last.last_id + 1 END;
+    last_id := first_id + p_count - 1;
+    INSERT INTO mantle.id_blocks (first_id, last_id, timeline, owner) VALUES (first_id, last_id, v_timeline, p_owner);
+END $$;
+COMMENT ON FUNCTION mantle.allocate_ids(text, bigint) IS 'Allocates a block of up to 2^24 ids; use them only after the commit';
+REVOKE ALL ON FUNCTION mantle.allocate_ids(text, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.allocate_ids(text, bigint) TO mantle_gateway;

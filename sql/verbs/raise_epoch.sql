@@ -1,0 +1,19 @@
+-- Waits for every rename under way (they hold the latch shared), and lets none begin until it commits (PROTOCOLS 21).
+CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text)
+RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_epoch bigint;
+    v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
+BEGIN
+    PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));
+    UPDATE mantle.index_groups g
+       SET epoch = g.epoch + 1, cluster_id = p_cluster_id, timeline = v_timeline,
+           system_identifier = (SELECT s.system_identifier FROM pg_control_system() AS s)
+     WHERE g.index_group = p_index_group AND g.epoch = p_expected
+    RETURNING g.epoch INTO v_epoch;
+    RETURN v_epoch;
+END $$;
+COMMENT ON FUNCTION mantle.raise_epoch(int, bigint, text) IS
+    'Raises an index group''s epoch if it is the expected one; NULL if it is not';
+REVOKE ALL ON FUNCTION mantle.raise_epoch(int, bigint, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.raise_epoch(int, bigint, text) TO mantle_index;
