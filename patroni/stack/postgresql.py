@@ -82,11 +82,11 @@ class PostgreSQL:
         wait_until(self.is_ready, "PostgreSQL", READY_BOUND_S, self.process.why_dead)
 
     def is_ready(self) -> bool:
+        """Does it answer, and is it this cluster (not another one on the port)?"""
         try:
-            self.psql("SELECT 1", database="postgres")
+            return self.psql("SHOW data_directory", database="postgres").strip() == str(self.data)
         except Failure:
             return False
-        return True
 
     def set_up(self) -> None:
         """Database, extension and roles; nothing changes when they are there."""

@@ -66,7 +66,7 @@ class Process:
             note = json.loads(self.pid_file.read_text(encoding="ascii"))
         except (OSError, ValueError):
             return None
-        if note["boot"] != boot_id() or start_ticks(note["pid"]) != note["ticks"]:
+        if note["boot"] != boot_id() or note["ticks"] is None or start_ticks(note["pid"]) != note["ticks"]:
             return None
         return note["pid"]
 
