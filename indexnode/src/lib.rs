@@ -1,3 +1,25 @@
-//! IndexNode: the directory index of a Mantle namespace, in memory, replicated by Raft, rebuilt from PostgreSQL.
+//! IndexNode: the directory index of a namespace in memory, replicated by Raft, rebuilt from PostgreSQL.
+//!
+//! `index` is the pure core; `raft` makes a replicated log of its commands; `source` feeds it from PostgreSQL while this
+//! replica leads; `server` answers gateways, peers and probes; `membership` decides how a replica finds its place in the
+//! group; `node` is one incarnation of it, `replica` the process that runs
+//! them.
 
+pub mod config;
 pub mod index;
+pub mod membership;
+pub mod node;
+pub mod raft;
+pub mod replica;
+pub mod requests;
+pub mod server;
+pub mod source;
+
+/// The generated types of the service between replicas.
+pub mod proto {
+    /// `proto/peer.proto`.
+    #[allow(missing_docs, clippy::all)]
+    pub mod peer {
+        tonic::include_proto!("mantle.peer.v1");
+    }
+}

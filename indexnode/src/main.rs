@@ -1,1 +1,60 @@
-fn main() {}
+//! `mantle-indexnode`: one replica of an IndexNode group.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use mantle_indexnode::{config::Config, replica};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tracing_subscriber::EnvFilter;
+
+/// One replica of an IndexNode group: keeps the directories of its namespaces in memory.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Configuration file (TOML).
+    #[arg(long)]
+    config: PathBuf,
+    /// Check the configuration and exit.
+    #[arg(long)]
+    check_config: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("mantle-indexnode: {}", format!("{e:#}").replace('\n', " "));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let config = Config::read(&arguments.config)?;
+    if arguments.check_config {
+        println!("{}: ok", arguments.config.display());
+        return Ok(());
+    }
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
+    runtime.block_on(async {
+        let (tell, stop) = watch::channel(false);
+        let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping");
+            tell.send_replace(true);
+        });
+        replica::run(config, stop).await
+    })
+}

@@ -1,0 +1,226 @@
+//! The configuration file, read once at the start. Unknown keys are refused, relations are checked, secrets come from
+//! files of their own.
+
+use std::{
+    fs,
+    net::{SocketAddr, ToSocketAddrs},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// The whole file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Id of the Raft group, as in `mantle.index_groups`.
+    pub group: u64,
+    /// Folder of log, snapshots and identity; this replica's alone.
+    pub data_dir: PathBuf,
+    /// gRPC: the index service for gateways, and the service between replicas.
+    pub listen: String,
+    /// HTTP: `/livez`, `/readyz`, `/metrics`.
+    pub http_listen: String,
+    /// gRPC addresses of all replicas, this one's `listen` among them.
+    pub peers: Vec<String>,
+    /// The group's PostgreSQL node, directly: a replication connection cannot pass through PgBouncer.
+    pub postgres: PostgresSettings,
+    /// Raft's times.
+    #[serde(default)]
+    pub raft: RaftSettings,
+    /// Rename locks.
+    #[serde(default)]
+    pub rename: RenameSettings,
+}
+
+/// How to reach PostgreSQL.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PostgresSettings {
+    /// Host name, address, or folder of its Unix socket.
+    pub host: String,
+    /// Port.
+    #[serde(default = "default_port")]
+    pub port: u16,
+    /// Database.
+    pub database: String,
+    /// A login role with REPLICATION, member of `mantle_index`.
+    pub user: String,
+    /// File with its password.
+    pub password_file: PathBuf,
+}
+
+/// Raft's times, the same on every replica.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RaftSettings {
+    /// A follower that hears nothing of a leader campaigns after this long, up to twice as long.
+    pub election_timeout_ms: u64,
+    /// The leader's heartbeats.
+    pub heartbeat_ms: u64,
+    /// A snapshot is made after this many entries.
+    pub snapshot_log_entries: u64,
+}
+
+/// Rename locks.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RenameSettings {
+    /// Longest time a rename may hold its lock, in milliseconds.
+    pub lock_ms_max: u32,
+}
+
+fn default_port() -> u16 {
+    5432
+}
+
+impl Default for RaftSettings {
+    fn default() -> Self {
+        Self { election_timeout_ms: 500, heartbeat_ms: 100, snapshot_log_entries: 20_000 }
+    }
+}
+
+impl Default for RenameSettings {
+    fn default() -> Self {
+        Self { lock_ms_max: 30_000 }
+    }
+}
+
+impl RaftSettings {
+    /// Longest time that a leader's lease, granted by a follower's answer, may last; also the longest election timeout.
+    pub fn lease_ms(&self) -> u64 {
+        self.election_timeout_ms * 2
+    }
+
+    /// [`lease_ms`](Self::lease_ms) as a duration.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms())
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let config = Self::parse(&text).with_context(|| format!("configuration {}", path.display()))?;
+        config.password()?;
+        Ok(config)
+    }
+
+    /// Parses and checks a text.
+    pub fn parse(text: &str) -> Result<Self> {
+        let config: Self = toml::from_str(text).map_err(|e| anyhow::anyhow!("{}", e.to_string().trim_end()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<()> {
+        ensure!(self.group > 0, "group must be at least 1");
+        ensure!(!self.data_dir.as_os_str().is_empty(), "data_dir is empty");
+        resolve(&self.listen).context("listen")?;
+        resolve(&self.http_listen).context("http_listen")?;
+        ensure!(self.listen != self.http_listen, "listen and http_listen are the same address");
+        ensure!(
+            self.peers.contains(&self.listen),
+            "peers does not contain this replica's listen address `{}`",
+            self.listen
+        );
+        ensure!(self.peers.len() <= 9, "peers has {} replicas, at most 9 make sense", self.peers.len());
+        for (i, peer) in self.peers.iter().enumerate() {
+            resolve(peer).context("peers")?;
+            ensure!(!self.peers[..i].contains(peer), "peers names `{peer}` twice");
+        }
+        for (name, value) in
+            [("host", &self.postgres.host), ("database", &self.postgres.database), ("user", &self.postgres.user)]
+        {
+            ensure!(!value.is_empty(), "postgres.{name} is empty");
+        }
+        let raft = &self.raft;
+        ensure!(raft.heartbeat_ms >= 10, "raft.heartbeat_ms must be at least 10");
+        ensure!(
+            raft.election_timeout_ms >= 3 * raft.heartbeat_ms,
+            "raft.election_timeout_ms must be at least three times heartbeat_ms, or one late heartbeat starts an election"
+        );
+        ensure!(raft.election_timeout_ms <= 60_000, "raft.election_timeout_ms must be at most 60000");
+        ensure!(raft.snapshot_log_entries >= 100, "raft.snapshot_log_entries must be at least 100");
+        ensure!(self.rename.lock_ms_max >= 1000, "rename.lock_ms_max must be at least 1000");
+        Ok(())
+    }
+
+    /// The password of the PostgreSQL role.
+    pub fn password(&self) -> Result<String> {
+        let path = &self.postgres.password_file;
+        let text = fs::read_to_string(path).with_context(|| format!("postgres.password_file {}", path.display()))?;
+        let password = text.trim_end_matches(['\r', '\n']);
+        ensure!(!password.is_empty(), "postgres.password_file {} is empty", path.display());
+        Ok(password.to_owned())
+    }
+
+    /// The other replicas' addresses.
+    pub fn others(&self) -> impl Iterator<Item = &String> {
+        self.peers.iter().filter(|peer| **peer != self.listen)
+    }
+}
+
+fn resolve(address: &str) -> Result<SocketAddr> {
+    let mut found = address.to_socket_addrs().with_context(|| format!("`{address}` is not host:port"))?;
+    match found.next() {
+        Some(address) => Ok(address),
+        None => bail!("`{address}` has no address"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        group = 1
+        data_dir = "data"
+        listen = "127.0.0.1:7411"
+        http_listen = "127.0.0.1:7421"
+        peers = ["127.0.0.1:7411", "127.0.0.1:7412"]
+        [postgres]
+        host = "127.0.0.1"
+        database = "mantle"
+        user = "index"
+        password_file = "password"
+    "#;
+
+    fn error(text: &str) -> String {
+        format!("{:#}", Config::parse(text).unwrap_err())
+    }
+
+    #[test]
+    fn a_good_file_gets_defaults() {
+        let config = Config::parse(GOOD).unwrap();
+        assert_eq!(config.raft.lease_ms(), 1000);
+        assert_eq!(config.others().collect::<Vec<_>>(), ["127.0.0.1:7412"]);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        assert!(error(&format!("{GOOD}\n[raft]\nelection_timeout = 1")).contains("election_timeout"));
+        assert!(error(&format!("colour = 1\n{GOOD}")).contains("colour"));
+    }
+
+    #[test]
+    fn broken_relations_are_refused() {
+        for (from, to, why) in [
+            ("group = 1", "group = 0", "group"),
+            ("http_listen = \"127.0.0.1:7421\"", "http_listen = \"127.0.0.1:7411\"", "same address"),
+            ("\"127.0.0.1:7411\", \"127.0.0.1:7412\"", "\"127.0.0.1:7412\"", "does not contain"),
+            ("\"127.0.0.1:7412\"", "\"127.0.0.1:7411\"", "twice"),
+            ("\"127.0.0.1:7412\"", "\"nonsense\"", "host:port"),
+            ("database = \"mantle\"", "database = \"\"", "postgres.database"),
+        ] {
+            let text = GOOD.replace(from, to);
+            assert_ne!(text, GOOD, "{from}");
+            let message = error(&text);
+            assert!(message.contains(why), "{message}");
+        }
+        assert!(error(&format!("{GOOD}\n[raft]\nheartbeat_ms = 400")).contains("three times"));
+    }
+}

@@ -1,0 +1,148 @@
+//! How a replica finds its place: joins a living cluster, or founds one when none can live any more.
+//!
+//! Invariant: a cluster is founded only when every configured replica has answered and no cluster among them can have a
+//! quorum, and only by the one whose raise of the epoch PostgreSQL accepted (PROTOCOLS 22). A replica joins under a new
+//! id, first as a learner. The decision is a pure function of the replicas' answers.
+
+pub mod join;
+pub mod settle;
+pub mod view;
+
+use std::collections::{BTreeSet, HashMap};
+
+use view::View;
+
+/// What an empty replica does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Join one of these clusters; PostgreSQL says which when there are several.
+    Join(Vec<String>),
+    /// Found a new one.
+    Found,
+    /// Look again, for this reason.
+    Wait(&'static str),
+}
+
+/// The leader of a cluster, if a replica says of itself that it leads.
+pub fn leader_of<'a>(views: &'a [View], cluster_id: &str) -> Option<&'a View> {
+    let leaders = views.iter().filter(|v| v.cluster_id.as_deref() == Some(cluster_id) && v.leads());
+    leaders.max_by_key(|v| v.term)
+}
+
+/// Decides for the empty replica at `own` address. `views` holds the replicas that answered, itself among them.
+pub fn decide(own: &str, configured: &[String], views: &[View]) -> Decision {
+    let led: BTreeSet<String> = views.iter().filter(|v| v.leads()).filter_map(|v| v.cluster_id.clone()).collect();
+    if !led.is_empty() {
+        return Decision::Join(led.into_iter().collect());
+    }
+    if !configured.iter().all(|address| views.iter().any(|v| v.address == *address)) {
+        return Decision::Wait("not every replica answers");
+    }
+    if clusters(views).into_iter().any(|cluster| can_have_quorum(&cluster)) {
+        return Decision::Wait("a cluster is electing its leader");
+    }
+    if views.iter().any(|v| v.cluster_id.is_some() && v.voters.is_empty()) {
+        return Decision::Wait("a replica is joining a cluster or founding one");
+    }
+    let lowest = views.iter().filter(|v| v.cluster_id.is_none()).map(|v| v.address.as_str()).min();
+    if lowest == Some(own) { Decision::Found } else { Decision::Wait("another replica founds the cluster") }
+}
+
+/// The answers of each cluster's members that hold a log.
+fn clusters(views: &[View]) -> Vec<Vec<&View>> {
+    let mut clusters: HashMap<&str, Vec<&View>> = HashMap::new();
+    for view in views.iter().filter(|v| !v.voters.is_empty()) {
+        if let Some(cluster_id) = &view.cluster_id {
+            clusters.entry(cluster_id).or_default().push(view);
+        }
+    }
+    clusters.into_values().collect()
+}
+
+/// Could these members of a cluster elect a leader, by the newest membership that any of them knows?
+fn can_have_quorum(members: &[&View]) -> bool {
+    let Some(newest) = members.iter().max_by_key(|v| v.membership_index) else { return false };
+    newest.voters.iter().all(|set| {
+        let present = set.iter().filter(|id| members.iter().any(|v| v.node_id == **id)).count();
+        present > set.len() / 2
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty(address: &str, node_id: u64) -> View {
+        View { address: address.into(), node_id, ..View::default() }
+    }
+
+    fn member(address: &str, node_id: u64, cluster: &str, voters: &[u64], leader: u64) -> View {
+        View {
+            address: address.into(),
+            node_id,
+            cluster_id: Some(cluster.into()),
+            voters: vec![voters.iter().copied().collect()],
+            membership_index: voters.len() as u64,
+            term: 1,
+            leader_id: leader,
+            leader_address: String::new(),
+        }
+    }
+
+    fn addresses() -> Vec<String> {
+        ["a", "b", "c"].map(String::from).to_vec()
+    }
+
+    #[test]
+    fn the_lowest_of_three_empty_replicas_founds() {
+        let views = [empty("a", 1), empty("b", 2), empty("c", 3)];
+        assert_eq!(decide("a", &addresses(), &views), Decision::Found);
+        assert!(matches!(decide("b", &addresses(), &views), Decision::Wait(_)));
+        assert!(matches!(decide("a", &addresses(), &views[..2]), Decision::Wait(_)), "c does not answer");
+    }
+
+    #[test]
+    fn a_lone_replica_founds() {
+        assert_eq!(decide("a", &["a".to_owned()], &[empty("a", 1)]), Decision::Found);
+    }
+
+    #[test]
+    fn a_led_cluster_is_joined() {
+        let views = [member("a", 1, "x", &[1, 2, 3], 2), member("b", 2, "x", &[1, 2, 3], 2), empty("c", 4)];
+        assert_eq!(decide("c", &addresses(), &views), Decision::Join(vec!["x".into()]));
+        assert_eq!(leader_of(&views, "x").unwrap().node_id, 2);
+        // Even when nobody else answers.
+        assert_eq!(decide("c", &addresses(), &views[1..]), Decision::Join(vec!["x".into()]));
+    }
+
+    #[test]
+    fn a_cluster_with_a_quorum_is_waited_for() {
+        let views = [member("a", 1, "x", &[1, 2, 3], 3), member("b", 2, "x", &[1, 2, 3], 3), empty("c", 4)];
+        assert!(matches!(decide("c", &addresses(), &views), Decision::Wait(_)));
+        // The founder restarts alone: its own vote is its quorum.
+        let views = [member("a", 1, "x", &[1], 0), empty("b", 2), empty("c", 3)];
+        assert!(matches!(decide("b", &addresses(), &views), Decision::Wait(_)));
+    }
+
+    #[test]
+    fn a_cluster_that_lost_its_quorum_is_replaced() {
+        let views = [member("a", 1, "x", &[1, 2, 3], 0), empty("b", 4), empty("c", 5)];
+        assert_eq!(decide("b", &addresses(), &views), Decision::Found);
+        assert!(matches!(decide("c", &addresses(), &views), Decision::Wait(_)));
+    }
+
+    #[test]
+    fn the_newest_membership_counts() {
+        // b knows only the founder's membership; a knows that c, now wiped, was a voter beside it.
+        let views = [member("a", 1, "x", &[1, 3], 0), member("b", 2, "x", &[1], 0), empty("c", 9)];
+        assert_eq!(decide("c", &addresses(), &views), Decision::Found);
+    }
+
+    #[test]
+    fn a_replica_about_to_join_is_waited_for() {
+        let mut joining = member("b", 2, "x", &[], 0);
+        joining.voters.clear();
+        let views = [empty("a", 1), joining, empty("c", 3)];
+        assert!(matches!(decide("a", &addresses(), &views), Decision::Wait(_)));
+    }
+}

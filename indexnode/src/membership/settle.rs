@@ -1,0 +1,151 @@
+//! The life of a replica's place in the group: an empty folder becomes a member, and a member whose cluster is gone becomes
+//! empty again.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use openraft::BasicNode;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Decision, can_have_quorum, clusters, decide, leader_of,
+    view::{self, View},
+};
+use crate::{
+    config::Config,
+    node::{Node, NodeEnd, raft_error},
+    raft::{
+        identity::{DataFolder, Identity},
+        network::Peers,
+    },
+    source::database::{Database, new_cluster_id},
+};
+
+const POLL: Duration = Duration::from_millis(250);
+/// A member without a leader for this long asks whether its cluster still counts.
+const LEADERLESS: Duration = Duration::from_secs(3);
+
+/// Finds a cluster for an empty folder, or founds one; the choice is durable when this returns.
+pub async fn find_cluster(
+    config: &Config,
+    folder: &DataFolder,
+    identity: Identity,
+    peers: &Peers,
+    database: &Database,
+) -> Result<Identity> {
+    let mut last_reason = String::new();
+    loop {
+        let own = View { address: config.listen.clone(), node_id: identity.node_id, ..View::default() };
+        let views = view::poll(config, peers, Some(own)).await;
+        let reason = match decide(&config.listen, &config.peers, &views) {
+            Decision::Join(clusters) => match choose(clusters, database).await {
+                Ok(cluster_id) => {
+                    tracing::info!(%cluster_id, node_id = identity.node_id, "joining a cluster");
+                    let joined = Identity { cluster_id: Some(cluster_id), ..identity };
+                    folder.save_identity(&joined)?;
+                    return Ok(joined);
+                }
+                Err(e) => format!("{e:#}"),
+            },
+            Decision::Found => match claim(database).await {
+                Ok(cluster_id) => {
+                    tracing::info!(%cluster_id, node_id = identity.node_id, "founding a cluster");
+                    let founder = Identity { cluster_id: Some(cluster_id), is_founder: true, ..identity };
+                    folder.save_identity(&founder)?;
+                    return Ok(founder);
+                }
+                Err(e) => format!("{e:#}"),
+            },
+            Decision::Wait(reason) => reason.to_owned(),
+        };
+        if reason != last_reason {
+            tracing::info!(reason, "this replica is empty and waits");
+            last_reason = reason;
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Of several led clusters, the one that PostgreSQL names.
+async fn choose(mut clusters: Vec<String>, database: &Database) -> Result<String> {
+    if let [only] = &mut clusters[..] {
+        return Ok(std::mem::take(only));
+    }
+    let recorded = database.connect().await?.index_group().await?.cluster_id;
+    clusters.into_iter().find(|id| Some(id) == recorded.as_ref()).context("PostgreSQL names none of the led clusters")
+}
+
+/// PostgreSQL is the arbiter: whoever raises the epoch founds the cluster.
+async fn claim(database: &Database) -> Result<String> {
+    let session = database.connect().await?;
+    let group = session.index_group().await?;
+    let cluster_id = new_cluster_id();
+    match session.raise_epoch(group.epoch, &cluster_id).await? {
+        Some(_) => Ok(cluster_id),
+        None => bail!("another replica founds the cluster"),
+    }
+}
+
+/// Begins a founder's log, unless it has begun.
+pub async fn initialize(node: &Node, identity: &Identity) -> Result<()> {
+    if !identity.is_founder || node.raft.is_initialized().await.context("Raft")? {
+        return Ok(());
+    }
+    let members = std::collections::BTreeMap::from([(node.node_id, BasicNode::new(&node.config.listen))]);
+    node.raft.initialize(members).await.map_err(|e| raft_error(&e)).context("initializing the cluster")
+}
+
+/// Watches for the end of the cluster: when no leader is known for a while, and the replicas or PostgreSQL say that there
+/// will not be one, this replica has to start anew.
+pub async fn watch_abandonment(node: Arc<Node>, identity: Identity, database: Database) -> NodeEnd {
+    let mut leaderless_since = Instant::now();
+    loop {
+        sleep(POLL).await;
+        if node.leader().is_some() {
+            leaderless_since = Instant::now();
+            continue;
+        }
+        if leaderless_since.elapsed() < LEADERLESS {
+            continue;
+        }
+        match is_abandoned(&node, &identity, &database).await {
+            Ok(None) => {}
+            Ok(Some(reason)) => {
+                tracing::warn!(reason, cluster_id = %node.cluster_id, "leaving a cluster that is gone");
+                return NodeEnd::Reset;
+            }
+            Err(e) => tracing::debug!(error = format!("{e:#}"), "cannot tell whether the cluster is gone"),
+        }
+        leaderless_since = Instant::now() - LEADERLESS / 2;
+    }
+}
+
+async fn is_abandoned(node: &Node, identity: &Identity, database: &Database) -> Result<Option<&'static str>> {
+    let answer = view::describe(node.config.group, identity, Some(node));
+    let own = View {
+        address: node.config.listen.clone(),
+        node_id: node.node_id,
+        cluster_id: Some(node.cluster_id.clone()),
+        voters: answer.voters.into_iter().map(|set| set.node_ids.into_iter().collect()).collect(),
+        membership_index: answer.membership_index,
+        ..View::default()
+    };
+    let has_log = !own.voters.is_empty();
+    let views = view::poll(&node.config, &node.peers, Some(own)).await;
+    if leader_of(&views, &node.cluster_id).is_some() {
+        return Ok(None);
+    }
+    let members: Vec<Vec<&View>> = clusters(&views)
+        .into_iter()
+        .filter(|c| c.iter().any(|v| v.cluster_id.as_deref() == Some(&node.cluster_id)))
+        .collect();
+    if members.iter().any(|cluster| can_have_quorum(cluster)) {
+        return Ok(None);
+    }
+    if !has_log && !identity.is_founder {
+        return Ok(Some("the cluster to join has no leader, and nothing was received from it"));
+    }
+    let recorded = database.connect().await?.index_group().await?.cluster_id;
+    let is_replaced = recorded.is_some_and(|id| id != node.cluster_id);
+    Ok(is_replaced.then_some("it has no quorum, and PostgreSQL names another one"))
+}

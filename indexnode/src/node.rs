@@ -1,0 +1,243 @@
+//! One incarnation of a replica: a Raft node over a data folder, until it stops or the folder is reset.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use mantle_types::{Error, ErrorCode, Result as MantleResult};
+use openraft::{
+    ServerState,
+    async_runtime::watch::WatchReceiver,
+    errors::{ClientWriteError, ForwardReason, RaftError},
+    impls::ProgressResponder,
+    storage::{RaftLogReader, RaftLogStorage},
+};
+use tokio::time::sleep;
+
+use crate::{
+    config::Config,
+    index::command::{Applied, Command},
+    raft::{
+        NodeId, Proposal, Raft,
+        identity::Identity,
+        log::LogStore,
+        machine::{IndexState, Machine},
+        network::{Network, Peers},
+        openraft_config,
+        snapshot::SnapshotStore,
+        types::{CommittedLeaderId, StoredMembership},
+    },
+    server::read_gate::ReadGate,
+    source::progress::StreamProgress,
+};
+
+/// After an election the leader's lease begins with the first answer of a quorum; a proposal before that is repeated.
+const LEASE_RETRY: Duration = Duration::from_millis(2);
+const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Why a node ended.
+#[derive(Debug)]
+pub enum NodeEnd {
+    /// Its cluster is gone: forget everything and join or found another one.
+    Reset,
+    /// It cannot go on.
+    Failed(anyhow::Error),
+}
+
+/// A term in which this replica leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// The term.
+    pub term: u64,
+    id: CommittedLeaderId,
+}
+
+/// A member of a Raft cluster.
+pub struct Node {
+    /// The process's configuration.
+    pub config: Arc<Config>,
+    /// This replica's Raft id.
+    pub node_id: NodeId,
+    /// Its cluster.
+    pub cluster_id: String,
+    /// openraft.
+    pub raft: Raft,
+    /// The replicated state.
+    pub state: Arc<IndexState>,
+    /// The log, for its size.
+    pub log: LogStore,
+    /// Where received snapshots go.
+    pub snapshots: SnapshotStore,
+    /// Connections to the other replicas.
+    pub peers: Peers,
+    /// Read indexes for linearizable lookups.
+    pub reads: ReadGate,
+    /// The change stream's progress.
+    pub stream: StreamProgress,
+    /// Before this a vote could break a lease that was granted before the restart.
+    votes_from: Option<Instant>,
+}
+
+impl Node {
+    /// Opens log and snapshots and starts Raft. The state machine is brought to the last known commit.
+    pub async fn start(config: Arc<Config>, folder: &Path, identity: &Identity, peers: Peers) -> Result<Arc<Self>> {
+        let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
+        let mut log = LogStore::open(&folder.join("log")).context("Raft log")?;
+        let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
+        let state = Arc::new(IndexState::new());
+        let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();
+        let machine = Machine::new(state.clone(), snapshots.clone());
+        let raft_config = openraft_config(config.group, &config.raft)?;
+        let network = Network::new(cluster_id.clone());
+        let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
+        let reads = ReadGate::spawn(raft.clone(), peers.clone(), cluster_id.clone());
+        // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
+        // nor campaigns. Alone there is nobody to betray.
+        let is_alone = raft.voter_ids().all(|id| id == identity.node_id);
+        let votes_from = (has_promised && !is_alone).then(|| Instant::now() + config.raft.lease());
+        if votes_from.is_some() {
+            raft.runtime_config().elect(false);
+        }
+        Ok(Arc::new(Self {
+            config,
+            node_id: identity.node_id,
+            cluster_id,
+            raft,
+            state,
+            log,
+            snapshots,
+            peers,
+            reads,
+            stream: StreamProgress::default(),
+            votes_from,
+        }))
+    }
+
+    /// May this replica vote?
+    pub fn may_vote(&self) -> bool {
+        self.votes_from.is_none_or(|from| Instant::now() >= from)
+    }
+
+    /// Lets the replica campaign once every lease it may have granted before the restart is over.
+    pub async fn enable_elections(&self) {
+        if let Some(from) = self.votes_from {
+            tokio::time::sleep_until(from.into()).await;
+            self.raft.runtime_config().elect(true);
+        }
+    }
+
+    /// The leader's id and address, if one is known.
+    pub fn leader(&self) -> Option<(NodeId, String)> {
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let id = metrics.current_leader?;
+        Some((id, metrics.membership_config.membership().get_node(&id)?.addr.clone()))
+    }
+
+    /// Does this replica lead?
+    pub fn is_leader(&self) -> bool {
+        self.raft.is_leader()
+    }
+
+    /// The membership this replica knows.
+    pub fn membership(&self) -> Arc<StoredMembership> {
+        self.raft.server_metrics().borrow_watched().membership_config.clone()
+    }
+
+    /// `not_leader` for a caller, with the leader's address as the detail's source.
+    pub fn not_leader(&self) -> Error {
+        Error::new(ErrorCode::NotLeader, "this replica does not lead the group")
+    }
+
+    /// Leadership now.
+    pub fn leadership(&self) -> Option<Leadership> {
+        let leader = self.raft.as_leader().ok()?;
+        Some(Leadership { term: leader.leader_id().term, id: leader.to_committed_leader_id() })
+    }
+
+    /// Waits until this replica leads.
+    pub async fn wait_leadership(&self) -> Leadership {
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            metrics.borrow_and_update();
+            if let Some(leadership) = self.leadership() {
+                return leadership;
+            }
+            if metrics.changed().await.is_err() {
+                // Raft has stopped: this replica will never lead again.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Waits until this replica no longer leads in the given term.
+    pub async fn wait_leadership_lost(&self, leadership: &Leadership) {
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            let leads = {
+                let metrics = metrics.borrow_and_update();
+                metrics.state == ServerState::Leader && metrics.vote.leader_id.term == leadership.term
+            };
+            if !leads || metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Proposes a command in a term of this replica; answers when it is applied here. An error other than
+    /// `invalid_argument` leaves open whether it will be.
+    pub async fn propose_as(&self, leadership: &Leadership, command: &Command) -> MantleResult<Applied> {
+        let proposal = Proposal::encode(command);
+        let deadline = Instant::now() + LEASE_WAIT_MAX;
+        loop {
+            let (responder, answer) = ProgressResponder::complete_only();
+            let request = self.raft.write(proposal.clone()).with_leader(leadership.id).responder(responder);
+            request.await.map_err(|e| stopped(&e))?;
+            match answer.await {
+                Ok(Ok(response)) => return Ok(response.data),
+                Ok(Err(ClientWriteError::ForwardToLeader(forward)))
+                    if forward.reason == ForwardReason::LeaseExpired && Instant::now() < deadline =>
+                {
+                    sleep(LEASE_RETRY).await;
+                }
+                Ok(Err(e)) => {
+                    tracing::debug!(error = %e, "a proposal was refused");
+                    return Err(self.not_leader());
+                }
+                Err(_) => return Err(Error::new(ErrorCode::IndexUnavailable, "this replica is stopping")),
+            }
+        }
+    }
+
+    /// Stops Raft. What was acknowledged is on disk.
+    pub async fn shutdown(&self) {
+        if let Err(e) = self.raft.shutdown().await {
+            tracing::warn!(error = %e, "Raft did not stop cleanly");
+        }
+    }
+
+    /// Waits until Raft has failed (a disk that cannot be written).
+    pub async fn wait_failed(&self) -> anyhow::Error {
+        let mut metrics = self.raft.metrics();
+        loop {
+            if let Err(e) = &metrics.borrow_and_update().running_state {
+                return anyhow::anyhow!("Raft has stopped: {e}");
+            }
+            if metrics.changed().await.is_err() {
+                return anyhow::anyhow!("Raft has stopped");
+            }
+        }
+    }
+}
+
+fn stopped(error: &impl std::fmt::Display) -> Error {
+    Error::new(ErrorCode::IndexUnavailable, format!("Raft has stopped: {error}"))
+}
+
+/// The error of a membership change or an initialization, in one line.
+pub fn raft_error<E: std::error::Error>(error: &RaftError<crate::raft::TypeConfig, E>) -> anyhow::Error {
+    anyhow::anyhow!("{error}")
+}

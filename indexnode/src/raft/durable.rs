@@ -1,0 +1,80 @@
+//! Small files that change as a whole: what a reader finds is the last value written completely, or none.
+//!
+//! Layout: CRC-32 (4 bytes, little endian) of the rest, then the value in postcard. Written to a temporary name, flushed,
+//! renamed, and the folder flushed: after a crash at any point the old or the new file is there.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::Path,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+const CRC_BYTES: usize = 4;
+
+/// Replaces the file's value, durably.
+pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let mut bytes = vec![0; CRC_BYTES];
+    bytes.extend(postcard::to_stdvec(value).map_err(io::Error::other)?);
+    let crc = crc32fast::hash(&bytes[CRC_BYTES..]);
+    bytes[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+    let temporary = path.with_extension("tmp");
+    let mut file = File::create(&temporary)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    sync_parent(path)
+}
+
+/// Reads the value; `None` when there is no file, an error when it is damaged.
+pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let damaged =
+        |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{} is damaged: {why}", path.display()));
+    let (crc, body) = bytes.split_first_chunk::<CRC_BYTES>().ok_or_else(|| damaged("it is too short"))?;
+    if u32::from_le_bytes(*crc) != crc32fast::hash(body) {
+        return Err(damaged("its checksum differs"));
+    }
+    postcard::from_bytes(body).map(Some).map_err(|e| damaged(&e.to_string()))
+}
+
+/// Makes a rename, creation or removal in the file's folder durable.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().ok_or_else(|| io::Error::other("a file without a folder"))?;
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_complete_value_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("value");
+        assert_eq!(read::<u64>(&path).unwrap(), None);
+        write(&path, &7u64).unwrap();
+        write(&path, &8u64).unwrap();
+        // A crash while the next value was being written.
+        fs::write(path.with_extension("tmp"), b"par").unwrap();
+        assert_eq!(read::<u64>(&path).unwrap(), Some(8));
+    }
+
+    #[test]
+    fn damage_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("value");
+        write(&path, &"value".to_owned()).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        assert!(read::<String>(&path).is_err());
+        fs::write(&path, b"x").unwrap();
+        assert!(read::<String>(&path).is_err());
+    }
+}

@@ -1,0 +1,332 @@
+//! The durable Raft log: segments on disk, the newest entries in memory, one thread that writes.
+//!
+//! Invariant: `purged < every entry present ≤ last`, without holes; an append is reported as flushed only after
+//! `fdatasync`; vote and entries are written by one thread, in the order in which they were asked for. Whatever was asked
+//! for while a flush was under way is flushed together next (group commit). Reads never wait for the disk's flush. Sizes
+//! are in bytes.
+
+mod record;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::{
+    collections::VecDeque,
+    fmt::Debug,
+    fs::{self, File},
+    io,
+    ops::{Bound, RangeBounds},
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+};
+
+use openraft::{
+    EntryPayload, LogIdOptionExt, LogState, OptionalSend, RaftLogReader,
+    storage::{IOFlushed, RaftLogStorage},
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use self::{
+    segment::{Location, Segment, read_entry},
+    writer::{Job, Writer},
+};
+use super::{
+    TypeConfig, durable,
+    types::{Entry, LogId, Vote},
+};
+
+/// Entries kept in memory, so that replication and apply of fresh ones read no file.
+const CACHE_BYTES_MAX: usize = 16 << 20;
+/// One append RPC carries at most this much, unless a single entry is larger.
+const READ_BYTES_MAX: usize = 4 << 20;
+/// What an entry takes beside its proposal.
+const ENTRY_OVERHEAD_BYTES: usize = 64;
+const VOTE_FILE: &str = "vote";
+const PURGED_FILE: &str = "purged";
+const COMMITTED_FILE: &str = "committed";
+
+/// What readers and the writer share.
+struct State {
+    /// Segments, oldest first; they hold the entries below `written_end`.
+    segments: Vec<Segment>,
+    written_end: u64,
+    /// The newest entries, those not yet written among them.
+    cache: VecDeque<Entry>,
+    cache_bytes: usize,
+    purged: Option<LogId>,
+    last: Option<LogId>,
+    vote: Option<Vote>,
+}
+
+impl State {
+    fn cache_first(&self) -> u64 {
+        self.last.next_index() - self.cache.len() as u64
+    }
+
+    fn first(&self) -> u64 {
+        self.purged.next_index()
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.cache_bytes += entry_bytes(&entry);
+        self.last = Some(entry.log_id);
+        self.cache.push_back(entry);
+    }
+
+    /// Forgets cached entries that can be read from disk, oldest first, down to the limit.
+    fn evict(&mut self) {
+        while self.cache_bytes > CACHE_BYTES_MAX && self.cache_first() < self.written_end {
+            let Some(entry) = self.cache.pop_front() else { return };
+            self.cache_bytes -= entry_bytes(&entry);
+        }
+    }
+
+    fn drop_cached_through(&mut self, index: u64) {
+        while self.cache.front().is_some_and(|e| e.log_id.index <= index) {
+            if let Some(entry) = self.cache.pop_front() {
+                self.cache_bytes -= entry_bytes(&entry);
+            }
+        }
+    }
+
+    fn location(&self, index: u64) -> Option<(Arc<File>, Location)> {
+        let at = self.segments.partition_point(|s| s.end() <= index);
+        let segment = self.segments.get(at)?;
+        let location = segment.locations.get(index.checked_sub(segment.first)? as usize)?;
+        Some((segment.file.clone(), *location))
+    }
+}
+
+fn entry_bytes(entry: &Entry) -> usize {
+    ENTRY_OVERHEAD_BYTES
+        + match &entry.payload {
+            EntryPayload::Normal(proposal) => proposal.len(),
+            EntryPayload::Blank | EntryPayload::Membership(_) => 0,
+        }
+}
+
+/// A handle on the log; clones share it. The writing thread ends with the last handle.
+#[derive(Clone)]
+pub struct LogStore {
+    shared: Arc<Mutex<State>>,
+    jobs: mpsc::Sender<Job>,
+    committed: Arc<File>,
+    folder: PathBuf,
+}
+
+impl LogStore {
+    /// Opens the log in a folder, which is created when missing.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        if !folder.exists() {
+            fs::create_dir_all(folder)?;
+            durable::sync_parent(folder)?;
+        }
+        let vote = durable::read(&folder.join(VOTE_FILE))?;
+        let purged: Option<LogId> = durable::read(&folder.join(PURGED_FILE))?;
+        let mut last = purged;
+        let mut segments = Segment::open_all(folder, |entry| {
+            if Some(entry.log_id.index) > last.map(|l| l.index) {
+                last = Some(entry.log_id);
+            }
+        })?;
+        remove_purged(&mut segments, purged)?;
+        if let Some(first) = segments.first().map(|s| s.first)
+            && first > purged.next_index()
+        {
+            let expected = purged.next_index();
+            let why = format!("Raft log: it begins at entry {first}, {expected} is missing");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let committed =
+            File::options().read(true).write(true).create(true).truncate(false).open(folder.join(COMMITTED_FILE))?;
+        let state = State {
+            segments,
+            written_end: last.next_index(),
+            cache: VecDeque::new(),
+            cache_bytes: 0,
+            purged,
+            last,
+            vote,
+        };
+        let shared = Arc::new(Mutex::new(state));
+        let (jobs, queue) = mpsc::channel();
+        let writer = Writer::new(folder.to_owned(), shared.clone());
+        std::thread::Builder::new().name("raft-log".into()).spawn(move || writer.run(&queue))?;
+        Ok(Self { shared, jobs, committed: Arc::new(committed), folder: folder.to_owned() })
+    }
+
+    /// Bytes of the segments on disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.shared.lock().segments.iter().map(Segment::bytes).sum()
+    }
+
+    fn submit(&self, job: Job) -> io::Result<()> {
+        self.jobs.send(job).map_err(|_| stopped())
+    }
+
+    /// Submits a job that reports by channel, and waits for the report.
+    async fn run_job(&self, job: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Job) -> io::Result<()> {
+        let (reply, done) = oneshot::channel();
+        self.submit(job(reply))?;
+        done.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Entries of `[start, end)` that the log has, as many as fit into `bytes_max` but at least one.
+    fn read(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<Vec<Entry>> {
+        enum Found {
+            Cached(Entry),
+            OnDisk(Arc<File>, Location),
+        }
+        let mut found = Vec::new();
+        {
+            let state = self.shared.lock();
+            let cache_first = state.cache_first();
+            let mut bytes = 0;
+            for index in start.max(state.first())..end.min(state.last.next_index()) {
+                let item = if index >= cache_first {
+                    let entry = &state.cache[(index - cache_first) as usize];
+                    bytes += entry_bytes(entry);
+                    Found::Cached(entry.clone())
+                } else {
+                    let missing = || io::Error::other(format!("entry {index} is missing in the Raft log"));
+                    let (file, location) = state.location(index).ok_or_else(missing)?;
+                    bytes += location.length as usize;
+                    Found::OnDisk(file, location)
+                };
+                if bytes > bytes_max && !found.is_empty() {
+                    break;
+                }
+                found.push(item);
+            }
+        }
+        let entries = found.into_iter().map(|item| match item {
+            Found::Cached(entry) => Ok(entry),
+            Found::OnDisk(file, location) => read_entry(&file, location),
+        });
+        entries.collect()
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::other("the Raft log's writer has stopped after a failure")
+}
+
+/// Removes leading segments whose entries are all purged.
+fn remove_purged(segments: &mut Vec<Segment>, purged: Option<LogId>) -> io::Result<()> {
+    let keep_from = segments.partition_point(|s| s.end() <= purged.next_index());
+    for segment in segments.drain(..keep_from) {
+        segment.remove()?;
+    }
+    Ok(())
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + OptionalSend>(
+        &mut self,
+        range: RB,
+    ) -> io::Result<Vec<Entry>> {
+        let start = match range.start_bound() {
+            Bound::Included(i) => *i,
+            Bound::Excluded(i) => i + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(i) => i + 1,
+            Bound::Excluded(i) => *i,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.read(start, end, usize::MAX)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        self.read(start, end, READ_BYTES_MAX)
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        Ok(self.shared.lock().vote)
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
+        let state = self.shared.lock();
+        Ok(LogState { last_purged_log_id: state.purged, last_log_id: state.last })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        let (vote, path) = (*vote, self.folder.join(VOTE_FILE));
+        self.run_job(|reply| Job::Vote { vote, path, reply }).await?;
+        self.shared.lock().vote = Some(vote);
+        Ok(())
+    }
+
+    /// Kept in the page cache only: it outlives the process, and a power cut loses no more than a head start.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(64);
+        record::append(&mut bytes, |out| postcard::to_io(&committed, out).map(|_| ()).map_err(io::Error::other))?;
+        std::os::unix::fs::FileExt::write_all_at(&*self.committed, &bytes, 0)
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        let bytes = fs::read(self.folder.join(COMMITTED_FILE))?;
+        let committed: Option<LogId> =
+            record::parse(&bytes).and_then(|payload| postcard::from_bytes(payload).ok()).flatten();
+        // A power cut may have spared the pointer and lost entries below it that were not flushed here.
+        Ok(committed.filter(|c| Some(*c) <= self.shared.lock().last))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let mut bytes = Vec::new();
+        let mut lengths = Vec::new();
+        let mut batch = Vec::new();
+        for entry in entries {
+            let before = bytes.len();
+            record::append(&mut bytes, |out| postcard::to_io(&entry, out).map(|_| ()).map_err(io::Error::other))?;
+            lengths.push((bytes.len() - before) as u32);
+            batch.push(entry);
+        }
+        let Some(first) = batch.first().map(|e| e.log_id.index) else {
+            callback.io_completed(Ok(()));
+            return Ok(());
+        };
+        {
+            let mut state = self.shared.lock();
+            if first != state.last.next_index() {
+                return Err(io::Error::other(format!("entry {first} does not follow {:?}", state.last)));
+            }
+            batch.into_iter().for_each(|entry| state.push(entry));
+        }
+        self.submit(Job::Append { first, bytes, lengths, callback })
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let end = last.next_index();
+        {
+            let mut state = self.shared.lock();
+            while state.cache.back().is_some_and(|e| e.log_id.index >= end) {
+                if let Some(entry) = state.cache.pop_back() {
+                    state.cache_bytes -= entry_bytes(&entry);
+                }
+            }
+            state.last = last.max(state.purged);
+        }
+        self.run_job(|reply| Job::Truncate { end, reply }).await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> io::Result<()> {
+        let path = self.folder.join(PURGED_FILE);
+        self.run_job(|reply| Job::Purge { log_id, path, reply }).await
+    }
+}

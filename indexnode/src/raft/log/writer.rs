@@ -1,0 +1,165 @@
+//! The thread that writes the log: takes everything that is waiting, writes it, flushes once, reports.
+//!
+//! Invariant: after a failed write or flush nothing more is written: what the kernel then holds is not known, so the
+//! replica has to stop (openraft does, on the error) and start again from what the disk holds.
+
+use std::{
+    io,
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+};
+
+use openraft::{LogIdOptionExt, storage::IOFlushed};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{
+    State, remove_purged,
+    segment::{Location, Segment},
+};
+use crate::raft::{
+    TypeConfig, durable,
+    types::{LogId, Vote},
+};
+
+/// A segment over this size is followed by a new one. Purging frees whole segments.
+const SEGMENT_BYTES_MAX: u64 = 32 << 20;
+
+type Reply = oneshot::Sender<io::Result<()>>;
+
+/// What the log asks of its thread, in this order.
+pub(super) enum Job {
+    /// Write entries that are in the cache already.
+    Append { first: u64, bytes: Vec<u8>, lengths: Vec<u32>, callback: IOFlushed<TypeConfig> },
+    /// Record the vote.
+    Vote { vote: Vote, path: PathBuf, reply: Reply },
+    /// Drop the entries from `end` on.
+    Truncate { end: u64, reply: Reply },
+    /// Drop the entries up to this one.
+    Purge { log_id: LogId, path: PathBuf, reply: Reply },
+}
+
+pub(super) struct Writer {
+    folder: PathBuf,
+    shared: Arc<Mutex<State>>,
+}
+
+/// Appends that are flushed together.
+#[derive(Default)]
+struct Group {
+    bytes: Vec<u8>,
+    lengths: Vec<u32>,
+    callbacks: Vec<IOFlushed<TypeConfig>>,
+}
+
+impl Writer {
+    pub(super) fn new(folder: PathBuf, shared: Arc<Mutex<State>>) -> Self {
+        Self { folder, shared }
+    }
+
+    pub(super) fn run(self, queue: &mpsc::Receiver<Job>) {
+        let mut held = None;
+        while let Some(job) = held.take().or_else(|| queue.recv().ok()) {
+            let result = match job {
+                Job::Append { first, bytes, lengths, callback } => {
+                    let mut group = Group { bytes, lengths, callbacks: vec![callback] };
+                    while held.is_none() {
+                        match queue.try_recv() {
+                            Ok(Job::Append { bytes, lengths, callback, .. }) => {
+                                group.bytes.extend_from_slice(&bytes);
+                                group.lengths.extend_from_slice(&lengths);
+                                group.callbacks.push(callback);
+                            }
+                            Ok(other) => held = Some(other),
+                            Err(_) => break,
+                        }
+                    }
+                    self.append(first, group)
+                }
+                Job::Vote { vote, path, reply } => report(reply, durable::write(&path, &vote)),
+                Job::Truncate { end, reply } => report(reply, self.truncate(end)),
+                Job::Purge { log_id, path, reply } => {
+                    report(reply, durable::write(&path, &log_id).and_then(|()| self.purge(log_id)))
+                }
+            };
+            if let Err(e) = result {
+                // Dropping the queue fails every later request.
+                tracing::error!(error = %e, "the Raft log cannot be written");
+                return;
+            }
+        }
+    }
+
+    fn append(&self, first: u64, group: Group) -> io::Result<()> {
+        let result = self.write(first, &group);
+        for callback in group.callbacks {
+            callback.io_completed(result.as_ref().map(|()| ()).map_err(copy_error));
+        }
+        result
+    }
+
+    fn write(&self, first: u64, group: &Group) -> io::Result<()> {
+        // Only this thread changes the segments, so what is read here stays true without the lock.
+        let (file, mut offset) = {
+            let mut state = self.shared.lock();
+            if state.segments.last().is_none_or(|s| s.bytes() >= SEGMENT_BYTES_MAX) {
+                let segment = Segment::create(&self.folder, first)?;
+                state.segments.push(segment);
+            }
+            let segment = state.segments.last().ok_or_else(|| io::Error::other("no segment"))?;
+            (segment.file.clone(), segment.bytes())
+        };
+        file.write_all_at(&group.bytes, offset)?;
+        file.sync_data()?;
+        let mut state = self.shared.lock();
+        if let Some(segment) = state.segments.last_mut() {
+            for length in &group.lengths {
+                segment.locations.push(Location { offset, length: *length });
+                offset += u64::from(*length);
+            }
+        }
+        state.written_end = first + group.lengths.len() as u64;
+        state.evict();
+        Ok(())
+    }
+
+    fn truncate(&self, end: u64) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        while let Some(mut segment) = state.segments.pop() {
+            if segment.first >= end {
+                segment.remove()?;
+                continue;
+            }
+            if segment.end() > end {
+                segment.truncate(end)?;
+            }
+            state.segments.push(segment);
+            break;
+        }
+        state.written_end = state.written_end.min(end);
+        Ok(())
+    }
+
+    fn purge(&self, log_id: LogId) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        state.purged = state.purged.max(Some(log_id));
+        state.drop_cached_through(log_id.index);
+        if state.last < state.purged {
+            state.last = state.purged;
+        }
+        state.written_end = state.written_end.max(state.purged.next_index());
+        let purged = state.purged;
+        remove_purged(&mut state.segments, purged)
+    }
+}
+
+fn report(reply: Reply, result: io::Result<()>) -> io::Result<()> {
+    // The caller may have been dropped while the replica shuts down.
+    let _ = reply.send(result.as_ref().map(|()| ()).map_err(copy_error));
+    result
+}
+
+fn copy_error(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}

@@ -1,0 +1,158 @@
+//! The Raft shell around the index: durable log, state machine, snapshots and the network between replicas.
+//!
+//! Invariant: what a replica has acknowledged to a leader or a candidate is on its disk before the answer leaves. Source:
+//! openraft's storage and network (v2) contracts.
+
+pub mod durable;
+pub mod identity;
+pub mod log;
+pub mod machine;
+pub mod network;
+pub mod snapshot;
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use mantle_types::{Error, ErrorCode, Result};
+use openraft::SnapshotPolicy;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
+
+use crate::{
+    config::RaftSettings,
+    index::command::{Applied, Command},
+};
+
+/// A command as the log, the disk and the network hold it. Encoded once by its proposer; decoded once by each replica,
+/// when it is applied.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proposal(Bytes);
+
+impl Serialize for Proposal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Proposal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BytesVisitor;
+
+        impl Visitor<'_> for BytesVisitor {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an encoded command")
+            }
+
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes::copy_from_slice(bytes))
+            }
+
+            fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
+                Ok(bytes.into())
+            }
+        }
+
+        deserializer.deserialize_byte_buf(BytesVisitor).map(Self)
+    }
+}
+
+impl Proposal {
+    /// Encodes a command.
+    pub fn encode(command: &Command) -> Self {
+        let bytes = postcard::to_stdvec(command).expect("commands are plain data that postcard can always encode");
+        Self(bytes.into())
+    }
+
+    /// The command.
+    pub fn decode(&self) -> Result<Command> {
+        postcard::from_bytes(&self.0)
+            .map_err(|e| Error::new(ErrorCode::Internal, format!("a log entry is not a command of this version: {e}")))
+    }
+
+    /// Encoded length, in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Is it empty? A command never is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proposal({} bytes)", self.0.len())
+    }
+}
+
+impl fmt::Display for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+openraft::declare_raft_types!(
+    /// openraft's types, chosen.
+    pub TypeConfig:
+        D = Proposal,
+        R = Applied,
+);
+
+/// Identifies a replica's log folder, not its address: a wiped replica gets a new one (PROTOCOLS 22).
+pub type NodeId = u64;
+/// The Raft handle.
+pub type Raft = openraft::Raft<TypeConfig, machine::Machine>;
+/// Names of openraft's generic types, filled in.
+pub mod types {
+    use openraft::alias;
+
+    use super::TypeConfig;
+
+    /// Position of an entry.
+    pub type LogId = alias::LogIdOf<TypeConfig>;
+    /// An entry.
+    pub type Entry = alias::EntryOf<TypeConfig>;
+    /// A vote.
+    pub type Vote = alias::VoteOf<TypeConfig>;
+    /// A membership and where it was set.
+    pub type StoredMembership = alias::StoredMembershipOf<TypeConfig>;
+    /// What a snapshot covers.
+    pub type SnapshotMeta = alias::SnapshotMetaOf<TypeConfig>;
+    /// A snapshot.
+    pub type Snapshot = alias::SnapshotOf<TypeConfig, super::snapshot::SnapshotFile>;
+    /// Who leads, by term and node.
+    pub type CommittedLeaderId = alias::CommittedLeaderIdOf<TypeConfig>;
+}
+
+/// Entries kept behind a snapshot, so that a follower a little behind needs no snapshot.
+const LOG_ENTRIES_KEPT: u64 = 4096;
+/// Most entries in one append RPC; its bytes are bounded by the log's reader.
+const APPEND_ENTRIES_MAX: u64 = 512;
+/// Installing a snapshot may take this long.
+const SNAPSHOT_TIMEOUT_MS: u64 = 120_000;
+
+/// openraft's configuration from ours. The relations were checked when ours was read.
+pub fn openraft_config(group: u64, settings: &RaftSettings) -> Result<Arc<openraft::Config>> {
+    let config = openraft::Config {
+        cluster_name: format!("mantle-{group}"),
+        heartbeat_interval: settings.heartbeat_ms,
+        election_timeout_min: settings.election_timeout_ms,
+        election_timeout_max: settings.lease_ms(),
+        install_snapshot_timeout: SNAPSHOT_TIMEOUT_MS,
+        max_payload_entries: APPEND_ENTRIES_MAX,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(settings.snapshot_log_entries),
+        max_in_snapshot_log_to_keep: LOG_ENTRIES_KEPT,
+        replication_lag_threshold: settings.snapshot_log_entries + LOG_ENTRIES_KEPT,
+        enable_pre_vote: Some(true),
+        // A restarted leader that resumed without an election would serve from a state that is older than what it had
+        // acknowledged: the state machine lives in memory.
+        enable_leader_restore: Some(false),
+        broadcast_submitted_on_append: Some(true),
+        backoff: "20ms 50ms 100ms ...500ms".to_owned(),
+        ..openraft::Config::default()
+    };
+    let config = config.validate().map_err(|e| Error::new(ErrorCode::InvalidArgument, format!("[raft]: {e}")))?;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,230 @@
+//! The network from this replica to the others: openraft's messages over the peer service.
+//!
+//! Invariant: every message names the cluster and node that it is for, so that a replica which took over a dead one's
+//! address is never taken for it. A peer's connections are shared; losses are repaired by the channel. Times are
+//! [`Duration`]s.
+
+use std::{collections::HashMap, future::Future, io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use mantle_types::{Error, ErrorCode};
+use openraft::{
+    BasicNode, RaftNetworkFactory, RaftNetworkV2,
+    errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable},
+    network::RPCOption,
+    raft::{
+        AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
+        VoteRequest, VoteResponse,
+    },
+};
+use parking_lot::Mutex;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{io::AsyncReadExt, sync::mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+use super::{
+    NodeId, TypeConfig,
+    snapshot::SnapshotFile,
+    types::{Snapshot, Vote},
+};
+use crate::proto::peer::{Destination, RaftMessage, SnapshotPart, peer_client::PeerClient};
+
+/// Longest message between replicas: a Raft entry is far below.
+pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// An append of large entries may take longer than a heartbeat's time.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
+const VOTE_TIMEOUT: Duration = Duration::from_secs(2);
+const SNAPSHOT_PART_BYTES: usize = 1 << 20;
+const WINDOW_BYTES: u32 = 16 << 20;
+
+/// Connections to other replicas, by address.
+#[derive(Clone, Default)]
+pub struct Peers {
+    channels: Arc<Mutex<HashMap<String, PeerClient<Channel>>>>,
+}
+
+impl Peers {
+    /// The client of an address; it connects when used.
+    pub fn client(&self, address: &str) -> Result<PeerClient<Channel>, Error> {
+        if let Some(client) = self.channels.lock().get(address) {
+            return Ok(client.clone());
+        }
+        let client = connect_lazy(address)?;
+        self.channels.lock().insert(address.to_owned(), client.clone());
+        Ok(client)
+    }
+}
+
+fn connect_lazy(address: &str) -> Result<PeerClient<Channel>, Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|e| Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not a replica's address: {e}")))?;
+    let channel = endpoint
+        .tcp_nodelay(true)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .connect_lazy();
+    let client = PeerClient::new(channel);
+    Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))
+}
+
+/// Makes the networks to single peers. Appends, heartbeats and snapshots get connections of their own, so that a heartbeat
+/// never waits behind megabytes.
+pub struct Network {
+    cluster_id: String,
+}
+
+impl Network {
+    /// The network of a member of this cluster.
+    pub fn new(cluster_id: String) -> Self {
+        Self { cluster_id }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = PeerNetwork;
+
+    async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> PeerNetwork {
+        PeerNetwork {
+            client: connect_lazy(&node.addr).map_err(|e| e.to_string()),
+            to: Destination { cluster_id: self.cluster_id.clone(), node_id: target },
+        }
+    }
+}
+
+/// The way to one peer.
+pub struct PeerNetwork {
+    client: Result<PeerClient<Channel>, String>,
+    to: Destination,
+}
+
+type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
+
+impl PeerNetwork {
+    fn client(&self) -> RpcResult<PeerClient<Channel>> {
+        self.client.clone().map_err(|e| RPCError::Unreachable(Unreachable::from_string(e)))
+    }
+
+    /// One request and its answer.
+    async fn call<Q, R, Fut>(
+        &self,
+        request: &Q,
+        limit: Duration,
+        send: impl FnOnce(PeerClient<Channel>, RaftMessage) -> Fut,
+    ) -> RpcResult<R>
+    where
+        Q: Serialize,
+        R: DeserializeOwned,
+        Fut: Future<Output = Result<tonic::Response<RaftMessage>, tonic::Status>>,
+    {
+        let message = RaftMessage { to: Some(self.to.clone()), body: encode(request).map_err(network_error)? };
+        match tokio::time::timeout(limit, send(self.client()?, message)).await {
+            Ok(Ok(response)) => decode(&response.into_inner().body).map_err(network_error),
+            Ok(Err(status)) => Err(rpc_error(&status)),
+            Err(_) => Err(RPCError::Unreachable(Unreachable::from_string("no answer in time"))),
+        }
+    }
+}
+
+/// Encodes a message of openraft.
+pub fn encode<T: Serialize>(value: &T) -> io::Result<Bytes> {
+    postcard::to_stdvec(value).map(Bytes::from).map_err(io::Error::other)
+}
+
+/// Decodes one.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(bytes).map_err(io::Error::other)
+}
+
+fn network_error(error: io::Error) -> RPCError<TypeConfig> {
+    RPCError::Network(NetworkError::new(&error))
+}
+
+fn rpc_error(status: &tonic::Status) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(status.message()))
+}
+
+impl RaftNetworkV2<TypeConfig> for PeerNetwork {
+    type SnapshotData = SnapshotFile;
+
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
+        let limit = if rpc.entries.is_empty() { option.hard_ttl().max(VOTE_TIMEOUT) } else { APPEND_TIMEOUT };
+        self.call(&rpc, limit, |mut client, message| async move { client.append(message).await }).await
+    }
+
+    async fn vote(&mut self, rpc: VoteRequest<TypeConfig>, _option: RPCOption) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.vote(message).await }).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<TypeConfig>,
+        _option: RPCOption,
+    ) -> RpcResult<VoteResponse<TypeConfig>> {
+        self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.pre_vote(message).await }).await
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        rpc: TransferLeaderRequest<TypeConfig>,
+        _option: RPCOption,
+    ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
+        self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.transfer_leader(message).await }).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let head =
+            SnapshotPart { to: Some(self.to.clone()), vote: encode(&vote).map_err(network_error)?, data: Bytes::new() };
+        let file = snapshot.snapshot.file.try_clone().map_err(network_error)?;
+        let (parts, stream) = mpsc::channel(4);
+        let reader = tokio::spawn(send_parts(head, tokio::fs::File::from_std(file), parts));
+        let mut client = self.client()?;
+        tokio::select! {
+            closed = cancel => {
+                reader.abort();
+                Err(StreamingError::Closed(closed))
+            }
+            answer = client.install_snapshot(ReceiverStream::new(stream)) => {
+                let answer = answer.map_err(|status| rpc_error(&status))?;
+                Ok(decode(&answer.into_inner().body).map_err(network_error)?)
+            }
+        }
+    }
+}
+
+async fn send_parts(head: SnapshotPart, mut file: tokio::fs::File, parts: mpsc::Sender<SnapshotPart>) {
+    if parts.send(head).await.is_err() {
+        return;
+    }
+    loop {
+        let mut data = vec![0; SNAPSHOT_PART_BYTES];
+        let read = match file.read(&mut data).await {
+            Ok(0) => return,
+            Ok(read) => read,
+            Err(e) => {
+                // The receiver finds the file too short by its checksum, and the leader tries again.
+                tracing::warn!(error = %e, "cannot read the snapshot to send");
+                return;
+            }
+        };
+        data.truncate(read);
+        if parts.send(SnapshotPart { to: None, vote: Bytes::new(), data: data.into() }).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Snapshots: one file that holds what the log up to some entry amounts to.
+//!
+//! Invariant: the file named `snapshot` is always whole: a new one is written beside it, flushed and renamed over it. The
+//! same bytes go over the network. Layout: length and CRC-32 of the metadata (4 bytes each), the metadata, then the index's own (checksummed) format.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use super::{durable, types::SnapshotMeta};
+use crate::index::Index;
+
+const FILE: &str = "snapshot";
+const META_BYTES_MAX: u32 = 1 << 20;
+
+/// An open snapshot. `received` is set on a file that came from the leader and is not the current one yet.
+#[derive(Debug)]
+pub struct SnapshotFile {
+    /// Positioned at its beginning.
+    pub file: File,
+    /// Length, in bytes.
+    pub bytes: u64,
+    received: Option<PathBuf>,
+}
+
+impl Drop for SnapshotFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.received
+            && let Err(e) = fs::remove_file(path)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), error = %e, "cannot remove a received snapshot");
+        }
+    }
+}
+
+/// The folder of a replica's snapshots.
+#[derive(Clone, Debug)]
+pub struct SnapshotStore {
+    folder: PathBuf,
+}
+
+impl SnapshotStore {
+    /// Opens the folder and removes what a crash left unfinished.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        for item in fs::read_dir(folder)? {
+            let path = item?.path();
+            if path.extension().is_some_and(|e| e == "part") {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// The current snapshot, if there is one.
+    pub fn current(&self) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
+        let path = self.folder.join(FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let meta = read_meta(&mut BufReader::new(File::open(&path)?))?;
+        let file = File::open(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Some((meta, SnapshotFile { file, bytes, received: None })))
+    }
+
+    /// Writes metadata and index to a new file, still unfinished: the caller may hold the index's lock and shall not while
+    /// the disk is waited for.
+    pub fn write(&self, meta: &SnapshotMeta, index: &Index) -> io::Result<UnfinishedSnapshot> {
+        let path = self.unfinished_path("build");
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&path)?);
+        let unfinished = UnfinishedSnapshot { path };
+        let encoded = postcard::to_stdvec(meta).map_err(io::Error::other)?;
+        out.write_all(&(encoded.len() as u32).to_le_bytes())?;
+        out.write_all(&crc32fast::hash(&encoded).to_le_bytes())?;
+        out.write_all(&encoded)?;
+        index.write_snapshot(&mut out)?;
+        out.flush()?;
+        Ok(unfinished)
+    }
+
+    /// Makes an unfinished snapshot the current one, durably.
+    pub fn finish(&self, unfinished: UnfinishedSnapshot) -> io::Result<()> {
+        self.promote(&unfinished.path)
+    }
+
+    /// A file for a snapshot that the leader sends.
+    pub fn receive(&self) -> io::Result<(File, PathBuf)> {
+        let path = self.unfinished_path("receive");
+        Ok((File::create(&path)?, path))
+    }
+
+    /// Opens a received file.
+    pub fn received(&self, path: PathBuf) -> io::Result<(SnapshotMeta, SnapshotFile)> {
+        let file = File::open(&path)?;
+        let bytes = file.metadata()?.len();
+        let snapshot = SnapshotFile { file, bytes, received: Some(path.clone()) };
+        let meta = read_meta(&mut BufReader::new(File::open(&path)?))?;
+        Ok((meta, snapshot))
+    }
+
+    /// Reads the index of a snapshot, and makes the file the current one if it was received.
+    pub fn install(&self, snapshot: SnapshotFile) -> io::Result<Index> {
+        let mut input = BufReader::with_capacity(1 << 20, &snapshot.file);
+        read_meta(&mut input)?;
+        let index = Index::read_snapshot(&mut input)?;
+        if let Some(path) = &snapshot.received {
+            self.promote(path)?;
+        }
+        Ok(index)
+    }
+
+    fn promote(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()?;
+        let current = self.folder.join(FILE);
+        fs::rename(path, &current)?;
+        durable::sync_parent(&current)
+    }
+
+    fn unfinished_path(&self, purpose: &str) -> PathBuf {
+        self.folder.join(format!("{purpose}-{:016x}.part", rand::random::<u64>()))
+    }
+}
+
+/// A snapshot file being built; removed when dropped unfinished.
+#[derive(Debug)]
+pub struct UnfinishedSnapshot {
+    path: PathBuf,
+}
+
+impl Drop for UnfinishedSnapshot {
+    fn drop(&mut self) {
+        // After `finish` it has another name, and this finds nothing.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn read_meta(input: &mut impl Read) -> io::Result<SnapshotMeta> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the snapshot's metadata is damaged");
+    let mut number = [0; 4];
+    input.read_exact(&mut number)?;
+    let length = u32::from_le_bytes(number);
+    input.read_exact(&mut number)?;
+    if length > META_BYTES_MAX {
+        return Err(damaged());
+    }
+    let mut encoded = vec![0; length as usize];
+    input.read_exact(&mut encoded)?;
+    if crc32fast::hash(&encoded) != u32::from_le_bytes(number) {
+        return Err(damaged());
+    }
+    postcard::from_bytes(&encoded).map_err(|_| damaged())
+}

@@ -1,0 +1,139 @@
+//! The process: one replica, through all its incarnations.
+//!
+//! Invariant: the services are up from the start, also while the replica is empty or waits for its cluster: a replica that
+//! decides for all has to hear from all.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use mantle_index_client::proto::index_server::IndexServer;
+use parking_lot::RwLock;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tonic::transport::server::TcpIncoming;
+
+use crate::{
+    config::Config,
+    membership::{join, settle},
+    node::{Node, NodeEnd},
+    proto::peer::peer_server::PeerServer,
+    raft::{
+        identity::{DataFolder, Identity},
+        network::{MESSAGE_BYTES_MAX, Peers},
+    },
+    server::{http, index_service::IndexService, metrics::Metrics, peer_service::PeerService},
+    source::{database::Database, lead},
+};
+
+const WINDOW_BYTES: u32 = 16 << 20;
+
+/// What the services of this process share.
+pub struct Replica {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// PostgreSQL.
+    pub database: Database,
+    /// Measurements.
+    pub metrics: Metrics,
+    current: RwLock<(Identity, Option<Arc<Node>>)>,
+}
+
+impl Replica {
+    /// The identity of the folder, and the node while one runs.
+    pub fn current(&self) -> (Identity, Option<Arc<Node>>) {
+        self.current.read().clone()
+    }
+
+    /// The node, while one runs.
+    pub fn node(&self) -> Option<Arc<Node>> {
+        self.current.read().1.clone()
+    }
+
+    fn set(&self, identity: &Identity, node: Option<Arc<Node>>) {
+        *self.current.write() = (identity.clone(), node);
+    }
+}
+
+/// Runs a replica until `stop` is told.
+pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> {
+    let config = Arc::new(config);
+    let folder =
+        DataFolder::open(&config.data_dir).with_context(|| format!("data folder {}", config.data_dir.display()))?;
+    let identity = folder.identity().with_context(|| format!("data folder {}", config.data_dir.display()))?;
+    let replica = Arc::new(Replica {
+        config: config.clone(),
+        database: Database::new(&config)?,
+        metrics: Metrics::install()?,
+        current: RwLock::new((identity, None)),
+    });
+    let mut services = JoinSet::new();
+    let grpc =
+        TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let probes = TcpListener::bind(&config.http_listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.http_listen))?;
+    services.spawn(serve_grpc(replica.clone(), grpc));
+    services.spawn(http::serve(replica.clone(), probes));
+    let result = tokio::select! {
+        result = incarnations(&replica, &folder) => result,
+        _ = stop.wait_for(|stop| *stop) => Ok(()),
+        Some(ended) = services.join_next() => ended.context("a service panicked")?.context("a service ended"),
+    };
+    if let (_, Some(node)) = replica.current() {
+        node.shutdown().await;
+    }
+    result
+}
+
+async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> Result<()> {
+    let peer = PeerServer::new(PeerService::new(replica.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    tonic::transport::Server::builder()
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .add_service(IndexServer::new(IndexService::new(replica)))
+        .add_service(peer)
+        .serve_with_incoming(incoming)
+        .await
+        .context("gRPC service")
+}
+
+/// One incarnation after the other: an empty folder finds its cluster; a node runs until its cluster is gone.
+async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result<()> {
+    loop {
+        let mut identity = folder.identity().context("identity")?;
+        folder.finish_reset(&identity).context("cleaning the data folder")?;
+        replica.set(&identity, None);
+        let peers = Peers::default();
+        if identity.cluster_id.is_none() {
+            identity = settle::find_cluster(&replica.config, folder, identity, &peers, &replica.database).await?;
+            replica.set(&identity, None);
+        }
+        let node = Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers).await?;
+        replica.set(&identity, Some(node.clone()));
+        let end = live(replica, &node, &identity).await;
+        replica.set(&identity, None);
+        node.shutdown().await;
+        match end {
+            NodeEnd::Reset => folder.reset().context("resetting the data folder")?,
+            NodeEnd::Failed(e) => return Err(e),
+        }
+    }
+}
+
+async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
+    if let Err(e) = settle::initialize(node, identity).await {
+        return NodeEnd::Failed(e);
+    }
+    let background = async {
+        tokio::join!(node.enable_elections(), join::until_voter(node));
+        std::future::pending::<NodeEnd>().await
+    };
+    tokio::select! {
+        end = background => end,
+        end = lead::run(node.clone(), replica.database.clone()) => end,
+        end = settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone()) => end,
+        error = node.wait_failed() => NodeEnd::Failed(error),
+    }
+}

@@ -1,0 +1,173 @@
+//! Which requests' changes are applied, and who waits for one.
+//!
+//! Invariant: a waiter that registers before or after its request is applied is answered, as long as the request is among
+//! the last [`FINISHED_MAX`]; older ones are asked for by position instead. Waiters are bounded and carry deadlines
+//! (PROTOCOLS 24).
+
+use std::collections::{HashMap, VecDeque};
+
+use mantle_types::{Error, ErrorCode, RequestKey, Result};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// Finished requests remembered.
+pub const FINISHED_MAX: usize = 65_536;
+/// Most waiters at once.
+pub const WAITERS_MAX: usize = 65_536;
+
+/// The record.
+#[derive(Default)]
+pub struct FinishedRequests {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Finished, oldest first, and how often each stands there.
+    order: VecDeque<RequestKey>,
+    finished: HashMap<RequestKey, u32>,
+    waiting: HashMap<RequestKey, Vec<Waiting>>,
+    waiters: usize,
+    next_ticket: u64,
+}
+
+struct Waiting {
+    ticket: u64,
+    done: oneshot::Sender<()>,
+}
+
+impl FinishedRequests {
+    /// Records requests as applied and tells those who wait for them.
+    pub fn finish(&self, requests: &[RequestKey]) {
+        if requests.is_empty() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        for request in requests {
+            inner.remember(*request);
+            for waiting in inner.waiting.remove(request).unwrap_or_default() {
+                inner.waiters -= 1;
+                // A waiter that gave up has taken itself out, or is about to.
+                let _ = waiting.done.send(());
+            }
+        }
+    }
+
+    /// A wait for a request; `None` when it is applied already.
+    pub fn wait(&self, request: RequestKey) -> Result<Option<Wait<'_>>> {
+        let (done, told) = oneshot::channel();
+        let mut inner = self.inner.lock();
+        if inner.finished.contains_key(&request) {
+            return Ok(None);
+        }
+        if inner.waiters == WAITERS_MAX {
+            return Err(Error::new(ErrorCode::AwaitTimeout, "too many requests are waited for"));
+        }
+        inner.waiters += 1;
+        inner.next_ticket += 1;
+        let ticket = inner.next_ticket;
+        inner.waiting.entry(request).or_default().push(Waiting { ticket, done });
+        Ok(Some(Wait { registry: self, request, ticket, told }))
+    }
+
+    /// Waiters now.
+    pub fn waiters(&self) -> usize {
+        self.inner.lock().waiters
+    }
+}
+
+impl Inner {
+    fn remember(&mut self, request: RequestKey) {
+        self.order.push_back(request);
+        *self.finished.entry(request).or_default() += 1;
+        if self.order.len() > FINISHED_MAX
+            && let Some(oldest) = self.order.pop_front()
+            && let Some(count) = self.finished.get_mut(&oldest)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.finished.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// A registered waiter; dropping it gives its place back.
+pub struct Wait<'a> {
+    registry: &'a FinishedRequests,
+    request: RequestKey,
+    ticket: u64,
+    told: oneshot::Receiver<()>,
+}
+
+impl Wait<'_> {
+    /// Returns once the request is applied.
+    pub async fn done(&mut self) {
+        // The sender is dropped only after it was used, or with the registry that `self` borrows.
+        let _ = (&mut self.told).await;
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.registry.inner.lock();
+        let Some(waiting) = inner.waiting.get_mut(&self.request) else { return };
+        let before = waiting.len();
+        waiting.retain(|w| w.ticket != self.ticket);
+        let (removed, is_empty) = (before - waiting.len(), waiting.is_empty());
+        inner.waiters -= removed;
+        if is_empty {
+            inner.waiting.remove(&self.request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mantle_types::NamespaceId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn key(n: u128) -> RequestKey {
+        RequestKey { principal: 1, ns: NamespaceId(1), id: Uuid::from_u128(n) }
+    }
+
+    #[tokio::test]
+    async fn waiters_before_and_after_are_answered() {
+        let requests = FinishedRequests::default();
+        let mut first = requests.wait(key(1)).unwrap().unwrap();
+        let mut second = requests.wait(key(1)).unwrap().unwrap();
+        requests.finish(&[key(1)]);
+        first.done().await;
+        second.done().await;
+        assert!(requests.wait(key(1)).unwrap().is_none());
+        assert_eq!(requests.waiters(), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_gives_its_place_back() {
+        let requests = FinishedRequests::default();
+        let held = requests.wait(key(1)).unwrap();
+        drop(requests.wait(key(1)).unwrap());
+        assert_eq!(requests.waiters(), 1);
+        drop(held);
+        assert_eq!(requests.waiters(), 0);
+        assert!(requests.inner.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn only_the_newest_finished_are_remembered() {
+        let requests = FinishedRequests::default();
+        requests.finish(&[key(0), key(1)]);
+        let later: Vec<_> = (2..FINISHED_MAX as u128).map(key).collect();
+        requests.finish(&later);
+        // Finished twice: the newer mention counts.
+        requests.finish(&[key(1)]);
+        assert!(requests.wait(key(0)).unwrap().is_some());
+        assert!(requests.wait(key(1)).unwrap().is_none());
+        requests.finish(&[key(u128::MAX)]);
+        assert!(requests.wait(key(1)).unwrap().is_none());
+        assert_eq!(requests.inner.lock().order.len(), FINISHED_MAX);
+    }
+}

@@ -1,0 +1,109 @@
+//! Measurements, as Prometheus reads them. Gauges are set when they are asked for.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use anyhow::{Context, Result};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::{node::Node, replica::Replica, server::http::resident_bytes};
+
+const LOOKUP_SECONDS: &str = "mantle_index_lookup_seconds";
+const AWAIT_SECONDS: &str = "mantle_index_await_seconds";
+const LOOKUPS: &str = "mantle_index_lookups_total";
+const AWAITS: &str = "mantle_index_awaits_total";
+/// From 50 µs, by twos and fives.
+const BUCKETS_SECONDS: &[f64] =
+    &[0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
+
+/// The recorder of this process.
+pub struct Metrics {
+    handle: PrometheusHandle,
+}
+
+impl Metrics {
+    /// Makes the process's recorder.
+    pub fn install() -> Result<Self> {
+        let builder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), BUCKETS_SECONDS)
+            .context("metrics")?;
+        let recorder = builder.build_recorder();
+        let handle = recorder.handle();
+        // Several replicas in one process (tests) share the first recorder.
+        let _ = metrics::set_global_recorder(recorder);
+        describe_histogram!(LOOKUP_SECONDS, "Time of a batch of lookups, read index included");
+        describe_histogram!(AWAIT_SECONDS, "Time that a caller waited for its change to be applied");
+        describe_counter!(LOOKUPS, "Paths looked up, by result of their batch");
+        describe_counter!(AWAITS, "Changes waited for, by result");
+        describe_gauge!("mantle_index_stream_lag_bytes", "WAL received from PostgreSQL and not applied yet");
+        Ok(Self { handle })
+    }
+
+    /// Counts a batch of lookups.
+    pub fn lookups(&self, paths: usize, elapsed: Duration, is_ok: bool) {
+        histogram!(LOOKUP_SECONDS).record(elapsed);
+        counter!(LOOKUPS, "result" => result(is_ok)).increment(paths as u64);
+    }
+
+    /// Counts a wait.
+    pub fn awaited(&self, elapsed: Duration, is_ok: bool) {
+        histogram!(AWAIT_SECONDS).record(elapsed);
+        counter!(AWAITS, "result" => result(is_ok)).increment(1);
+    }
+
+    /// The page that Prometheus reads.
+    pub fn render(&self, replica: &Replica) -> String {
+        gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
+        if let Some(node) = replica.node() {
+            set_gauges(&node);
+        }
+        self.handle.run_upkeep();
+        self.handle.render()
+    }
+}
+
+fn result(is_ok: bool) -> &'static str {
+    if is_ok { "ok" } else { "error" }
+}
+
+fn set_gauges(node: &Node) {
+    let positions = *node.state.positions().borrow();
+    {
+        use openraft::async_runtime::watch::WatchReceiver;
+        let raft = node.raft.metrics();
+        let raft = raft.borrow_watched();
+        gauge!("mantle_index_raft_term").set(raft.current_term as f64);
+        gauge!("mantle_index_raft_committed_index").set(raft.local_committed.map_or(0, |id| id.index) as f64);
+        gauge!("mantle_index_raft_last_index").set(raft.last_log_index.unwrap_or(0) as f64);
+        gauge!("mantle_index_raft_snapshot_index").set(raft.snapshot.map_or(0, |id| id.index) as f64);
+    }
+    let (epoch, directories, bytes, locks) = {
+        let state = node.state.read();
+        let index = &state.index;
+        (index.epoch().0, index.directories(), index.heap_bytes(), index.locks().len())
+    };
+    let received = node.stream.received();
+    let lag = if node.stream.is_streaming() { received.0.saturating_sub(positions.source_end.0) } else { 0 };
+    for (name, value) in [
+        ("mantle_index_raft_applied_index", positions.applied_end.saturating_sub(1)),
+        ("mantle_index_applied_lsn", positions.source_end.0),
+        ("mantle_index_received_lsn", received.0),
+        ("mantle_index_stream_lag_bytes", lag),
+        ("mantle_index_serving", u64::from(positions.is_serving)),
+        ("mantle_index_leader", u64::from(node.is_leader())),
+        ("mantle_index_streaming", u64::from(node.stream.is_streaming())),
+        ("mantle_index_epoch", epoch),
+        ("mantle_index_directories", directories as u64),
+        ("mantle_index_heap_bytes", bytes as u64),
+        ("mantle_index_locks", locks as u64),
+        ("mantle_index_waiters", (node.state.requests.waiters() + node.stream.waiters()) as u64),
+        ("mantle_index_log_bytes", node.log.disk_bytes()),
+    ] {
+        gauge!(name).set(value as f64);
+    }
+    let counters = &node.state.counters;
+    counter!("mantle_index_stream_proposals_total").absolute(node.stream.proposals());
+    counter!("mantle_index_applied_entries_total").absolute(counters.entries.load(Ordering::Relaxed));
+    counter!("mantle_index_applied_operations_total").absolute(counters.operations.load(Ordering::Relaxed));
+    counter!("mantle_index_apply_busy_microseconds_total").absolute(counters.busy_ns.load(Ordering::Relaxed) / 1000);
+}

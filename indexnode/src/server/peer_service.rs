@@ -1,0 +1,154 @@
+//! The service between replicas.
+
+use std::{path::PathBuf, sync::Arc};
+
+use bytes::Bytes;
+use openraft::storage::Snapshot;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{io::AsyncWriteExt, sync::Mutex};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::read_gate::local_read_index;
+use crate::{
+    membership::{join, view},
+    node::Node,
+    proto::peer::{
+        DescribeRequest, DescribeResponse, Destination, JoinRequest, JoinResponse, RaftMessage, ReadIndexRequest,
+        ReadIndexResponse, SnapshotPart, join_response::State, peer_server::Peer,
+    },
+    raft::{
+        network::{decode, encode},
+        types::Vote,
+    },
+    replica::Replica,
+};
+
+/// The service of one process.
+pub struct PeerService {
+    replica: Arc<Replica>,
+    join_turn: Mutex<()>,
+}
+
+type Answer = Result<Response<RaftMessage>, Status>;
+
+impl PeerService {
+    /// A service for a process.
+    pub fn new(replica: Arc<Replica>) -> Self {
+        Self { replica, join_turn: Mutex::new(()) }
+    }
+
+    /// The node that a message is for, if that is this one.
+    fn destination(&self, to: Option<&Destination>) -> Result<Arc<Node>, Status> {
+        let node = self.replica.node().ok_or_else(|| Status::unavailable("this replica belongs to no cluster yet"))?;
+        match to {
+            Some(to) if to.cluster_id == node.cluster_id && to.node_id == node.node_id => Ok(node),
+            _ => Err(Status::failed_precondition("another node is at this address now")),
+        }
+    }
+
+    /// The node and the request of a Raft message.
+    fn open<T: DeserializeOwned>(&self, message: &RaftMessage) -> Result<(Arc<Node>, T), Status> {
+        let node = self.destination(message.to.as_ref())?;
+        let request = decode(&message.body).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        Ok((node, request))
+    }
+}
+
+fn answer<T: Serialize>(value: &T) -> Answer {
+    let body = encode(value).map_err(|e| Status::internal(e.to_string()))?;
+    Ok(Response::new(RaftMessage { to: None, body }))
+}
+
+fn failed(error: impl std::fmt::Display) -> Status {
+    Status::unavailable(error.to_string())
+}
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
+        let (identity, node) = self.replica.current();
+        Ok(Response::new(view::describe(self.replica.config.group, &identity, node.as_deref())))
+    }
+
+    async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
+        let Some(node) = self.replica.node() else {
+            let state = State::NotLeader.into();
+            return Ok(Response::new(JoinResponse { state, ..JoinResponse::default() }));
+        };
+        Ok(Response::new(join::serve(&node, request.get_ref(), &self.join_turn).await))
+    }
+
+    async fn read_index(&self, request: Request<ReadIndexRequest>) -> Result<Response<ReadIndexResponse>, Status> {
+        let node = self.replica.node().filter(|node| node.cluster_id == request.get_ref().cluster_id);
+        let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
+        let mut response = ReadIndexResponse::default();
+        if node.is_leader()
+            && let Ok(log_index) = local_read_index(&node.raft).await
+        {
+            response.is_leader = true;
+            response.log_index = log_index;
+        } else if let Some((_, address)) = node.leader() {
+            response.leader_address = address;
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn append(&self, request: Request<RaftMessage>) -> Answer {
+        let (node, rpc) = self.open(request.get_ref())?;
+        answer(&node.raft.append_entries(rpc).await.map_err(failed)?)
+    }
+
+    async fn vote(&self, request: Request<RaftMessage>) -> Answer {
+        let (node, rpc) = self.open(request.get_ref())?;
+        if !node.may_vote() {
+            return Err(Status::unavailable("restarted a moment ago; an older leader may still hold a lease"));
+        }
+        answer(&node.raft.vote(rpc).await.map_err(failed)?)
+    }
+
+    async fn pre_vote(&self, request: Request<RaftMessage>) -> Answer {
+        let (node, rpc) = self.open(request.get_ref())?;
+        if !node.may_vote() {
+            return Err(Status::unavailable("restarted a moment ago; an older leader may still hold a lease"));
+        }
+        answer(&node.raft.pre_vote(rpc).await.map_err(failed)?)
+    }
+
+    async fn transfer_leader(&self, request: Request<RaftMessage>) -> Answer {
+        let (node, rpc) = self.open(request.get_ref())?;
+        answer(&node.raft.handle_transfer_leader(rpc).await.map_err(failed)?)
+    }
+
+    async fn install_snapshot(&self, request: Request<Streaming<SnapshotPart>>) -> Answer {
+        let mut parts = request.into_inner();
+        let head = parts.message().await?.ok_or_else(|| Status::invalid_argument("an empty snapshot"))?;
+        let node = self.destination(head.to.as_ref())?;
+        let vote: Vote = decode(&head.vote).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let path = receive(&node, parts).await?;
+        let (meta, snapshot) = node.snapshots.received(path).map_err(failed)?;
+        let installed = node.raft.install_full_snapshot(vote, Snapshot { meta, snapshot }).await;
+        answer(&installed.map_err(failed)?)
+    }
+}
+
+/// Writes the parts to a file. One that is cut short is removed when the replica starts again.
+async fn receive(node: &Node, mut parts: Streaming<SnapshotPart>) -> Result<PathBuf, Status> {
+    let (file, path) = node.snapshots.receive().map_err(failed)?;
+    let mut file = tokio::fs::File::from_std(file);
+    let copied = async {
+        while let Some(part) = parts.message().await? {
+            let data: Bytes = part.data;
+            file.write_all(&data).await.map_err(failed)?;
+        }
+        file.flush().await.map_err(failed)
+    };
+    match copied.await {
+        Ok(()) => Ok(path),
+        Err(status) => {
+            if let Err(e) = std::fs::remove_file(&path) {
+                tracing::warn!(error = %e, "cannot remove a snapshot that was cut short");
+            }
+            Err(status)
+        }
+    }
+}

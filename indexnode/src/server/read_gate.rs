@@ -1,0 +1,101 @@
+//! Read indexes for linearizable lookups, batched naturally.
+//!
+//! Invariant: a read index serves only those who asked before it was asked for (PROTOCOLS 27): a batch is closed when its
+//! request leaves; whoever comes later waits for the next. The leader reads by its lease, or confirms it with a quorum; any
+//! other replica asks the leader.
+
+use std::time::Duration;
+
+use mantle_types::{Error, ErrorCode, Result};
+use openraft::{ReadPolicy, async_runtime::watch::WatchReceiver};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use crate::{
+    proto::peer::ReadIndexRequest,
+    raft::{Raft, network::Peers},
+};
+
+/// The leader is given this long; whoever waits longer asks again.
+const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The gate; clones share it.
+#[derive(Clone)]
+pub struct ReadGate {
+    queue: mpsc::UnboundedSender<oneshot::Sender<Result<u64>>>,
+}
+
+impl ReadGate {
+    /// Starts the gate's task; it ends with the last handle.
+    pub fn spawn(raft: Raft, peers: Peers, cluster_id: String) -> Self {
+        let (queue, requests) = mpsc::unbounded_channel();
+        let asker = Asker { raft, peers, cluster_id };
+        tokio::spawn(asker.run(requests));
+        Self { queue }
+    }
+
+    /// A log index such that whoever reads after it is applied sees every change that was committed before this call.
+    pub async fn read_index(&self) -> Result<u64> {
+        let (reply, answer) = oneshot::channel();
+        let stopping = || Error::new(ErrorCode::IndexUnavailable, "this replica is stopping");
+        self.queue.send(reply).map_err(|_| stopping())?;
+        answer.await.unwrap_or_else(|_| Err(stopping()))
+    }
+}
+
+/// The read index by this replica's own leadership: by lease if that holds, else confirmed by a quorum.
+pub async fn local_read_index(raft: &Raft) -> Result<u64> {
+    if let Ok(linearizer) = raft.get_read_linearizer(ReadPolicy::LeaseRead).await {
+        return Ok(linearizer.read_log_id().index());
+    }
+    match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+        Ok(linearizer) => Ok(linearizer.read_log_id().index()),
+        Err(e) => Err(Error::new(ErrorCode::NotLeader, format!("leadership is not confirmed: {e}"))),
+    }
+}
+
+struct Asker {
+    raft: Raft,
+    peers: Peers,
+    cluster_id: String,
+}
+
+impl Asker {
+    async fn run(self, mut requests: mpsc::UnboundedReceiver<oneshot::Sender<Result<u64>>>) {
+        let mut batch = Vec::new();
+        while requests.recv_many(&mut batch, usize::MAX).await > 0 {
+            let result = self.ask().await;
+            for reply in batch.drain(..) {
+                // Who no longer waits misses nothing.
+                let _ = reply.send(result.clone());
+            }
+        }
+    }
+
+    async fn ask(&self) -> Result<u64> {
+        if self.raft.is_leader() {
+            return local_read_index(&self.raft).await;
+        }
+        let unavailable = |why: String| Error::new(ErrorCode::IndexUnavailable, why);
+        let address = {
+            let metrics = self.raft.server_metrics();
+            let metrics = metrics.borrow_watched();
+            let node = metrics.current_leader.and_then(|id| metrics.membership_config.get_node(&id));
+            node.map(|node| node.addr.clone())
+        };
+        let address = address.ok_or_else(|| unavailable("the group has no leader now".into()))?;
+        let mut client = self.peers.client(&address)?;
+        let request = ReadIndexRequest { cluster_id: self.cluster_id.clone() };
+        match timeout(ASK_TIMEOUT, client.read_index(request)).await {
+            Ok(Ok(response)) => {
+                let response = response.into_inner();
+                let not_leading = || unavailable(format!("{address} does not lead the group"));
+                response.is_leader.then_some(response.log_index).ok_or_else(not_leading)
+            }
+            Ok(Err(status)) => Err(unavailable(format!("the leader {address}: {}", status.message()))),
+            Err(_) => Err(unavailable(format!("the leader {address} does not answer"))),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Preparing and releasing directory renames, on the leader.
+
+use mantle_index_client::proto::{PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest};
+use mantle_types::{Caller, Error, ErrorCode, NamespaceId, RequestKey, Result, name::check_name};
+
+use crate::{
+    index::command::{Applied, Command, Prepare, PreparedRename},
+    node::{Leadership, Node},
+    source::{database::Database, lead::abort_rename},
+};
+
+/// Locks the source of a rename. An older attempt of the same request is aborted first.
+pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameRequest) -> Result<PreparedRename> {
+    let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
+    let prepare = check(node, request)?;
+    if let Some(attempt) = older_attempt(node, &prepare) {
+        abandon(node, &leadership, database, prepare.request, attempt).await?;
+    }
+    match node.propose_as(&leadership, &Command::Prepare(prepare)).await? {
+        Applied::Prepared(result) => result,
+        Applied::Done => Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer")),
+    }
+}
+
+/// Gives an attempt's lock back.
+pub async fn release(node: &Node, database: &Database, request: ReleaseRenameRequest) -> Result<()> {
+    let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
+    let key = RequestKey::try_from(request.request.unwrap_or_default())?;
+    abandon(node, &leadership, database, key, request.attempt).await
+}
+
+/// Abort record first, then the lock (PROTOCOLS 20).
+async fn abandon(
+    node: &Node,
+    leadership: &Leadership,
+    database: &Database,
+    request: RequestKey,
+    attempt: u64,
+) -> Result<()> {
+    if !abort_rename(database, &request, attempt).await? {
+        return Err(Error::new(ErrorCode::AttemptSuperseded, "an earlier attempt of this rename is committed"));
+    }
+    node.propose_as(leadership, &Command::Release { request, attempt }).await.map(|_| ())
+}
+
+fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
+    let invalid = |why: &str| Error::new(ErrorCode::InvalidArgument, why);
+    let key = request.request.ok_or_else(|| invalid("the request key is missing"))?;
+    let mut key = RequestKey::try_from(key)?;
+    if request.source.is_empty() || request.destination.is_empty() {
+        return Err(invalid("a namespace's root can neither be moved nor be a destination"));
+    }
+    for name in request.source.iter().chain(&request.destination) {
+        check_name(name)?;
+    }
+    let caller = Caller::from(request.caller.ok_or_else(|| invalid("the caller is missing"))?);
+    let root = node.state.read().index.resolve(&request.namespace, &[], &Caller { uid: 0, gids: Vec::new() });
+    root.outcome.map_err(Error::from)?;
+    if key.ns == NamespaceId(0) {
+        key.ns = root.ns;
+    }
+    if key.ns != root.ns {
+        return Err(invalid("the request key is of another namespace"));
+    }
+    Ok(Prepare {
+        request: key,
+        namespace: request.namespace,
+        source: request.source,
+        destination: request.destination,
+        caller,
+        overwrite: request.overwrite,
+        lock_ms: request.lock_ms.clamp(1, node.config.rename.lock_ms_max),
+    })
+}
+
+fn older_attempt(node: &Node, prepare: &Prepare) -> Option<u64> {
+    node.state.read().index.locks_of(&prepare.request).map(|lock| lock.attempt)
+}
+
+/// The answer on the wire.
+pub fn response(prepared: PreparedRename) -> PrepareRenameResponse {
+    PrepareRenameResponse {
+        outcome: None,
+        attempt: prepared.attempt,
+        epoch: prepared.epoch.0,
+        ns: prepared.ns.0,
+        source_pid: prepared.source_pid.0,
+        source_id: prepared.source_id.0,
+        source_version: prepared.source_version,
+        destination_pid: prepared.destination_pid.0,
+        victim_id: prepared.victim.map_or(0, |id| id.0),
+    }
+}

@@ -1,0 +1,68 @@
+//! Expiry of rename locks: a gateway that prepared a rename and then died must not hold its lock for ever.
+//!
+//! Invariant: a lock is given back only after the attempt's abort record is in PostgreSQL, so that a late commit cannot
+//! move what is no longer locked (PROTOCOLS 20). Time is the leader's own monotonic clock, counted from when this leader
+//! learned of the lock: a new leader counts anew, which only prolongs.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mantle_types::RequestKey;
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+
+use super::{database::Database, lead::abort_rename};
+use crate::{
+    index::command::Command,
+    node::{Leadership, Node},
+};
+
+/// Locks are looked at this often.
+const SCAN: Duration = Duration::from_millis(100);
+/// An attempt whose abort failed, or that turned out to be committed, is tried again after this long.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Looks after the locks for one term; never returns.
+pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Database) {
+    let mut deadlines: HashMap<(RequestKey, u64), Instant> = HashMap::new();
+    let mut aborts = JoinSet::new();
+    let mut scan = interval(SCAN);
+    scan.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        scan.tick().await;
+        while aborts.try_join_next().is_some() {}
+        let locks = node.state.read().index.locks();
+        if locks.is_empty() {
+            deadlines.clear();
+            continue;
+        }
+        let now = Instant::now();
+        deadlines.retain(|(request, attempt), _| {
+            locks.iter().any(|lock| lock.request == *request && lock.attempt == *attempt)
+        });
+        for lock in locks {
+            let held = Duration::from_millis(u64::from(lock.lock_ms));
+            let deadline = deadlines.entry((lock.request, lock.attempt)).or_insert(now + held);
+            if *deadline > now {
+                continue;
+            }
+            *deadline = now + RETRY;
+            let (node, leadership, database) = (node.clone(), leadership.clone(), database.clone());
+            aborts.spawn(async move {
+                tracing::warn!(request = %lock.request, attempt = lock.attempt, "a rename lock expired");
+                // A committed attempt is unlocked by its own message; a failure is logged there and tried again.
+                if let Ok(true) = abort_rename(&database, &lock.request, lock.attempt).await {
+                    let release = Command::Release { request: lock.request, attempt: lock.attempt };
+                    if let Err(e) = node.propose_as(&leadership, &release).await {
+                        tracing::warn!(request = %lock.request, error = %e, "cannot release an expired lock");
+                    }
+                }
+            });
+        }
+    }
+}

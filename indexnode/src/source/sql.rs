@@ -1,0 +1,48 @@
+//! Every SQL string of the IndexNode.
+
+/// Identity of the server that the control session is connected to.
+pub const SYSTEM: &str = "SELECT s.system_identifier, c.timeline_id FROM pg_catalog.pg_control_system() s, \
+                          pg_catalog.pg_control_checkpoint() c";
+
+/// The group's row: epoch, cluster and slot.
+pub const INDEX_GROUP: &str = "SELECT epoch, cluster_id, slot_name FROM mantle.index_group($1)";
+
+/// Raises the group's epoch if it still is the expected one.
+pub const RAISE_EPOCH: &str = "SELECT mantle.raise_epoch($1, $2, $3)";
+
+/// Records that a rename's attempt must not commit any more; says which came first.
+pub const ABORT_RENAME: &str = "SELECT mantle.abort_rename($1, $2, $3, $4)";
+
+/// State of a logical slot of this database.
+pub const SLOT: &str = "SELECT active_pid, wal_status, confirmed_flush_lsn FROM pg_catalog.pg_replication_slots \
+                        WHERE slot_name = $1 AND database = pg_catalog.current_database() AND plugin = 'pgoutput'";
+
+/// Ends the session that holds the slot; of the same role, so no special right is needed. Waits for its end.
+pub const TERMINATE: &str = "SELECT pg_catalog.pg_terminate_backend($1, 5000)";
+
+/// Drops a slot, if it is there.
+pub const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM \
+                             pg_catalog.pg_replication_slots WHERE slot_name = $1";
+
+/// All directories, for the initial copy. The casts fix the binary format that is read.
+pub const COPY_DIRECTORIES: &str = "COPY (SELECT ns::bigint, pid::bigint, id::bigint, version::bigint, \
+                                    owner::integer, grp::integer, mode::integer, name::text FROM mantle.directories) \
+                                    TO STDOUT (FORMAT binary)";
+
+/// Publication of the change stream; empty, so that messages alone are sent.
+pub const PUBLICATION: &str = "mantle_stream";
+
+/// Creates the slot and exports the snapshot of its consistent point, on a replication connection.
+pub fn create_slot(slot: &str) -> String {
+    format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput (SNAPSHOT 'export')", quote_identifier(slot))
+}
+
+/// Begins a transaction that sees an exported snapshot.
+pub fn begin_with_snapshot(snapshot: &str) -> String {
+    let literal = snapshot.replace('\'', "''");
+    format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{literal}'")
+}
+
+fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
