@@ -1,0 +1,52 @@
+//! The head of the report: what was measured, where and with which settings.
+
+use std::fs;
+
+use anyhow::Result;
+
+use crate::{
+    measure::Bench,
+    report::{Report, count, short},
+    sql::Session,
+};
+
+/// Writes the head.
+pub async fn describe(report: &mut Report, bench: &Bench, session: &Session) -> Result<()> {
+    report.title("Bench");
+    report.paragraph(
+        "Written by `make bench` (`mantle-bench`); do not edit. One machine runs everything: PostgreSQL, PgBouncer, three \
+         index replicas, the gateway and the clients. Ratios hold better than absolute figures.",
+    );
+    let keys = bench.input.len() as u64;
+    let mut facts = vec![
+        format!("at             {}", chrono::Utc::now().format("%Y-%m-%d %H:%M UTC")),
+        format!("processors     {} × {}", std::thread::available_parallelism()?, cpu_model()),
+        format!("memory         {} GiB", short(memory_kib() as f64 / f64::from(1 << 20))),
+        format!("kernel         {}", read("/proc/sys/kernel/osrelease")),
+        format!("load before    {}", read("/proc/loadavg")),
+        format!("listing        {} different keys", count(keys)),
+    ];
+    facts.extend(session.facts().await?);
+    report.block(&facts.join("\n"));
+    Ok(())
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// The value of a `name : value` line.
+fn field(path: &str, name: &str) -> String {
+    let text = read(path);
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.and_then(|line| line.split_once(':'))
+        .map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
+}
+
+fn cpu_model() -> String {
+    field("/proc/cpuinfo", "model name")
+}
+
+fn memory_kib() -> u64 {
+    field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0)
+}

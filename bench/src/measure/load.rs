@@ -1,0 +1,88 @@
+//! Bulk load, and what the index takes in memory.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+
+use super::Bench;
+use crate::report::{Report, count, short};
+
+/// Memory of one replica.
+struct Memory {
+    address: String,
+    directories: u64,
+    index_bytes: u64,
+    resident_bytes: u64,
+}
+
+/// Loads a listing with the command line; its summary.
+pub async fn import(bench: &Bench, ns: &str, listing: &std::path::Path) -> Result<String> {
+    bench.rest.create_namespace(ns).await?;
+    let output = Command::new(&bench.mantle)
+        .args(["import", "--namespace", ns])
+        .arg(listing)
+        .env("DATABASE_URL", &bench.database_url)
+        .env("MANTLE_INDEX", &bench.index_addresses)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .with_context(|| format!("cannot run {}", bench.mantle.display()))?;
+    if !output.status.success() {
+        bail!("mantle import ended with {}", output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+async fn memory(bench: &Bench) -> Result<Vec<Memory>> {
+    let mut replicas = Vec::new();
+    for (address, answer) in bench.index.status().await {
+        let status = answer.with_context(|| format!("replica {address}"))?;
+        replicas.push(Memory {
+            address,
+            directories: status.directories,
+            index_bytes: status.index_bytes,
+            resident_bytes: status.resident_bytes,
+        });
+    }
+    Ok(replicas)
+}
+
+/// Measures.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    report.heading("Bulk load");
+    let before = memory(bench).await?;
+    let summary = import(bench, &bench.ns, &bench.listing).await?;
+    report.paragraph(
+        "`mantle import` of the listing into an empty namespace: rows in PostgreSQL *and* directories applied by all \
+         replicas; the clock runs from the start of the command to the last replica's confirmation.",
+    );
+    report.block(&summary);
+    report.heading("Memory of a replica");
+    let mut rows = Vec::new();
+    for (before, after) in before.iter().zip(memory(bench).await?) {
+        let per = |bytes: u64, directories: u64| short(bytes as f64 / directories.max(1) as f64);
+        rows.push([
+            after.address,
+            count(after.directories),
+            per(after.index_bytes, after.directories),
+            per(after.resident_bytes, after.directories),
+            per(
+                after.resident_bytes.saturating_sub(before.resident_bytes),
+                after.directories.saturating_sub(before.directories),
+            ),
+        ]);
+    }
+    report.table(
+        [
+            "replica",
+            "directories",
+            "index bytes/directory",
+            "resident bytes/directory, all of the process",
+            "growth of resident bytes/new directory",
+        ],
+        &rows,
+    );
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Lookup of real directories by the index, against the level-by-level lookup in SQL.
+
+use anyhow::{Result, bail};
+use mantle_index_client::{IndexClient, Query};
+use mantle_types::{Caller, Epoch};
+
+use super::{Bench, in_lanes, timed};
+use crate::{
+    report::{Report, count, short},
+    sample::Sample,
+    sql::Session,
+};
+
+/// Different paths asked for.
+const PATHS: usize = 20_000;
+/// Callers at once, sharing the client's connections.
+const CALLERS: usize = 64;
+/// Paths of one call, where the caller has many.
+const PATHS_PER_CALL: usize = 64;
+/// Sessions of the SQL baseline at once.
+const SESSIONS: usize = 8;
+/// Seed of the choice of paths.
+const SEED: u64 = 15;
+
+struct Row {
+    name: &'static str,
+    rate: f64,
+    /// Paths a call.
+    paths: usize,
+    sample: Sample,
+}
+
+/// Measures.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    report.heading("Lookup");
+    let paths = bench.input.some_directories(PATHS, SEED);
+    let depth = paths.iter().map(Vec::len).sum::<usize>() as f64 / paths.len() as f64;
+    let caller = Caller { uid: 0, gids: Vec::new() };
+    let queries: Vec<Query> = paths
+        .iter()
+        .map(|path| Query { namespace: bench.ns.clone(), components: path.clone(), caller: caller.clone() })
+        .collect();
+    let pick = |lane: usize, round: usize| (lane * 7919 + round) % PATHS;
+
+    let mut rows = Vec::new();
+    let (mut one, mut one_sql) = (Sample::default(), Sample::default());
+    let session = Session::connect(&bench.pooler_url).await?;
+    for call in 0..bench.calls {
+        timed(&mut one, ask(&bench.index, &queries[call % PATHS..call % PATHS + 1])).await?;
+        timed(&mut one_sql, ask_sql(&session, &bench.ns, &paths[call % PATHS])).await?;
+    }
+    let rate = |sample: &Sample| 1e3 / sample.p50_ms();
+    rows.push(Row { name: "index, one caller", rate: rate(&one), paths: 1, sample: one });
+    rows.push(Row { name: "SQL, one caller (baseline)", rate: rate(&one_sql), paths: 1, sample: one_sql });
+
+    let (rate, sample) = in_lanes(CALLERS, bench.period, |lane, round| {
+        let at = pick(lane, round);
+        ask(&bench.index, &queries[at..=at])
+    })
+    .await?;
+    rows.push(Row { name: "index, 64 callers, one path a call", rate, paths: 1, sample });
+    let (rate, sample) = in_lanes(SESSIONS, bench.period, |lane, round| {
+        let at = pick(lane, round) % (PATHS - PATHS_PER_CALL);
+        ask(&bench.index, &queries[at..at + PATHS_PER_CALL])
+    })
+    .await?;
+    rows.push(Row { name: "index, 8 callers, 64 paths a call", rate: rate * PATHS_PER_CALL as f64, paths: 64, sample });
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS {
+        sessions.push(Session::connect(&bench.pooler_url).await?);
+    }
+    let (rate, sample) =
+        in_lanes(SESSIONS, bench.period, |lane, round| ask_sql(&sessions[lane], &bench.ns, &paths[pick(lane, round)]))
+            .await?;
+    rows.push(Row { name: "SQL, 8 callers (baseline)", rate, paths: 1, sample });
+
+    report.paragraph(&format!(
+        "{} random directories of the listing, {depth:.1} components on average; one RPC a call whatever the depth, all \
+         replicas in turn. Baseline: `mantle.resolve_path` through the pooler, one statement a path.",
+        count(PATHS as u64)
+    ));
+    let cells: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.name.to_owned(),
+                count(row.rate as u64),
+                row.paths.to_string(),
+                short(row.sample.p50_ms()),
+                short(row.sample.p99_ms()),
+            ]
+        })
+        .collect();
+    report.table(["lookup", "paths/s", "paths a call", "p50 ms a call", "p99 ms a call"], &cells);
+    Ok(())
+}
+
+async fn ask(index: &IndexClient, queries: &[Query]) -> Result<()> {
+    for (answer, query) in index.resolve(Epoch(0), queries.to_vec()).await?.into_iter().zip(queries) {
+        if let Err(error) = answer.outcome {
+            bail!("lookup of {:?}: {error}", query.components);
+        }
+    }
+    Ok(())
+}
+
+async fn ask_sql(session: &Session, ns: &str, path: &[String]) -> Result<()> {
+    let depth = session.resolve_path(ns, path).await?;
+    if depth as usize != path.len() {
+        bail!("resolve_path of {path:?} found {depth} components");
+    }
+    Ok(())
+}

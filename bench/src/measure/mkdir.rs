@@ -1,0 +1,95 @@
+//! mkdir over REST, acknowledged by the index, against the same mkdir in PostgreSQL alone, in turn.
+
+use anyhow::Result;
+
+use super::{Bench, in_lanes, timed};
+use crate::{
+    report::{Report, count, short},
+    sample::Sample,
+    sql::Session,
+};
+
+/// Calls before the measurement.
+const WARM_UP: usize = 50;
+/// Clients at once, for the throughput.
+const CLIENTS: usize = 16;
+
+/// Measures.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    report.heading("mkdir, one client");
+    let ns = format!("{}-mkdir", bench.ns);
+    bench.rest.create_namespace(&ns).await?;
+    for parent in ["rest", "sql", "many-rest", "many-sql"] {
+        bench.rest.mkdir(&ns, parent).await?;
+    }
+    let session = Session::connect(&bench.pooler_url).await?;
+    let ns_id = session.namespace(&ns).await?;
+    let pid = session.child(ns_id, ns_id, "sql").await?;
+    let first_id = session.allocate_ids((WARM_UP + bench.calls) as i64).await?;
+    let (mut rest, mut sql) = (Sample::default(), Sample::default());
+    for call in 0..WARM_UP + bench.calls {
+        if call == WARM_UP {
+            (rest, sql) = (Sample::default(), Sample::default());
+        }
+        timed(&mut rest, bench.rest.mkdir(&ns, &format!("rest/d{call}"))).await?;
+        timed(&mut sql, session.mkdir(ns_id, pid, &format!("d{call}"), first_id + call as i64)).await?;
+    }
+    report.paragraph(
+        "REST: lookup of the parent, one SQL call through the pooler, and the wait until the index has applied the new \
+         directory. Baseline: the same SQL call through the same pooler, with neither lookup nor index. Taken in turn, \
+         so that both meet the same machine.",
+    );
+    let row = |name: &str, sample: &Sample| {
+        [name.to_owned(), count(sample.len() as u64), short(sample.p50_ms()), short(sample.p99_ms())]
+    };
+    report.table(
+        ["mkdir", "calls", "p50 ms", "p99 ms"],
+        &[
+            row("REST, acknowledged by the index", &rest),
+            row("PostgreSQL alone (baseline)", &sql),
+            ["ratio".into(), String::new(), short(rest.p50_ms() / sql.p50_ms()), short(rest.p99_ms() / sql.p99_ms())],
+        ],
+    );
+    many(bench, report, &ns, ns_id, &session).await
+}
+
+/// Several clients at once: the gateway gathers what arrives together.
+async fn many(bench: &Bench, report: &mut Report, ns: &str, ns_id: i64, session: &Session) -> Result<()> {
+    report.heading(&format!("mkdir, {CLIENTS} clients"));
+    let clients: Vec<_> = (0..CLIENTS).map(|_| bench.rest.another()).collect();
+    let (rest_rate, rest) = in_lanes(CLIENTS, bench.period, |lane, round| {
+        let (client, path) = (&clients[lane], format!("many-rest/d{lane}-{round}"));
+        async move { client.mkdir(ns, &path).await }
+    })
+    .await?;
+    let pid = session.child(ns_id, ns_id, "many-sql").await?;
+    const IDS_PER_LANE: i64 = 1_000_000;
+    let first_id = session.allocate_ids(IDS_PER_LANE * CLIENTS as i64).await?;
+    let mut sessions = Vec::new();
+    for _ in 0..CLIENTS {
+        sessions.push(Session::connect(&bench.pooler_url).await?);
+    }
+    let (sql_rate, sql) = in_lanes(CLIENTS, bench.period, |lane, round| {
+        let id = first_id + IDS_PER_LANE * lane as i64 + round as i64;
+        let (session, name) = (&sessions[lane], format!("d{lane}-{round}"));
+        async move { session.mkdir(ns_id, pid, &name, id).await }
+    })
+    .await?;
+    report.paragraph("All clients write to one parent directory.");
+    let row =
+        |name: &str, rate: f64, s: &Sample| [name.to_owned(), count(rate as u64), short(s.p50_ms()), short(s.p99_ms())];
+    report.table(
+        ["mkdir", "per second", "p50 ms", "p99 ms"],
+        &[
+            row("REST, acknowledged by the index", rest_rate, &rest),
+            row("PostgreSQL alone (baseline)", sql_rate, &sql),
+            [
+                "ratio".into(),
+                short(rest_rate / sql_rate),
+                short(rest.p50_ms() / sql.p50_ms()),
+                short(rest.p99_ms() / sql.p99_ms()),
+            ],
+        ],
+    );
+    Ok(())
+}

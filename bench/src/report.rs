@@ -1,0 +1,88 @@
+//! The report: Markdown, made as the measurements come.
+
+use std::fmt::Write as _;
+
+/// The page.
+#[derive(Default)]
+pub struct Report {
+    text: String,
+}
+
+impl Report {
+    /// The page's title.
+    pub fn title(&mut self, text: &str) {
+        let _ = writeln!(self.text, "# {text}\n");
+    }
+
+    /// A heading of the second level.
+    pub fn heading(&mut self, text: &str) {
+        let _ = writeln!(self.text, "\n## {text}\n");
+        eprintln!("{text}");
+    }
+
+    /// A paragraph.
+    pub fn paragraph(&mut self, text: &str) {
+        let _ = writeln!(self.text, "{text}\n");
+    }
+
+    /// Preformatted text.
+    pub fn block(&mut self, text: &str) {
+        let _ = writeln!(self.text, "```\n{}\n```\n", text.trim_end());
+    }
+
+    /// A table.
+    pub fn table<const N: usize>(&mut self, headings: [&str; N], rows: &[[String; N]]) {
+        let _ = writeln!(self.text, "| {} |\n|{}", headings.join(" | "), "---|".repeat(N));
+        for row in rows {
+            let _ = writeln!(self.text, "| {} |", row.join(" | "));
+            eprintln!("  {}", row.join(" · "));
+        }
+        self.text.push('\n');
+    }
+
+    /// The page so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Three significant digits.
+pub fn short(value: f64) -> String {
+    match value {
+        v if !v.is_finite() => "–".into(),
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// A whole number with its thousands apart.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([short(0.123), short(12.34), short(123.4), short(f64::NAN)], ["0.12", "12.3", "123", "–"]);
+        assert_eq!([count(0), count(999), count(1_000), count(1_655_516)], ["0", "999", "1,000", "1,655,516"]);
+    }
+
+    #[test]
+    fn tables_are_markdown() {
+        let mut report = Report::default();
+        report.table(["a", "b"], &[["1".into(), "2".into()]]);
+        assert_eq!(report.text(), "| a | b |\n|---|---|\n| 1 | 2 |\n\n");
+    }
+}

@@ -1,0 +1,62 @@
+//! Durations of repeated calls, and their percentiles.
+
+use std::time::Duration;
+
+/// Durations, sorted when asked.
+#[derive(Clone, Default)]
+pub struct Sample {
+    durations: Vec<Duration>,
+}
+
+impl Sample {
+    /// Adds one.
+    pub fn add(&mut self, duration: Duration) {
+        self.durations.push(duration);
+    }
+
+    /// Adds all of another sample.
+    pub fn merge(&mut self, other: Self) {
+        self.durations.extend(other.durations);
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.durations.len()
+    }
+
+    /// The smallest duration that at least `share` of all do not exceed (nearest rank), in milliseconds.
+    pub fn percentile_ms(&self, share: f64) -> f64 {
+        let mut sorted = self.durations.clone();
+        sorted.sort_unstable();
+        let rank = (share * sorted.len() as f64).ceil() as usize;
+        sorted.get(rank.max(1) - 1).map_or(f64::NAN, |duration| duration.as_secs_f64() * 1e3)
+    }
+
+    /// The median, in milliseconds.
+    pub fn p50_ms(&self) -> f64 {
+        self.percentile_ms(0.50)
+    }
+
+    /// The 99th percentile, in milliseconds.
+    pub fn p99_ms(&self) -> f64 {
+        self.percentile_ms(0.99)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_by_nearest_rank() {
+        let mut sample = Sample::default();
+        for ms in (1..=200).rev() {
+            sample.add(Duration::from_millis(ms));
+        }
+        assert_eq!((sample.p50_ms(), sample.p99_ms(), sample.percentile_ms(1.0)), (100.0, 198.0, 200.0));
+        assert!(Sample::default().p50_ms().is_nan());
+        let mut one = Sample::default();
+        one.add(Duration::from_millis(7));
+        assert_eq!((one.p50_ms(), one.p99_ms()), (7.0, 7.0));
+    }
+}

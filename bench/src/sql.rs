@@ -1,0 +1,109 @@
+//! Every SQL string of the bench, and the one session that uses them: through the pooler, in the unnamed extended
+//! protocol, as the gateway does it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio_postgres::{Client, NoTls, types::Type};
+use uuid::Uuid;
+
+const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
+const ALLOCATE_IDS: &str = "SELECT first_id FROM mantle.allocate_ids($1, $2)";
+const STAT: &str = "SELECT code, id FROM mantle.stat($1, $2, $3)";
+const MKDIR: &str = "SELECT code, id FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
+const VERSION: &str = "SELECT version()";
+const SETTINGS: &str = "SELECT name || ' = ' || current_setting(name) FROM unnest(ARRAY['shared_buffers', 'fsync', \
+     'synchronous_commit', 'wal_level', 'max_wal_size', 'wal_sync_method']) AS name";
+
+/// A session through the pooler.
+pub struct Session {
+    client: Client,
+}
+
+impl Session {
+    /// Connects.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let mut config: tokio_postgres::Config = url.parse()?;
+        config.connect_timeout(Duration::from_secs(10));
+        let (client, connection) = config.connect(NoTls).await.context("cannot connect to the pooler")?;
+        tokio::spawn(async move {
+            // The next query has the cause.
+            let _ = connection.await;
+        });
+        Ok(Self { client })
+    }
+
+    /// Version and the settings that matter, one a line.
+    pub async fn facts(&self) -> Result<Vec<String>> {
+        let mut facts: Vec<String> = Vec::new();
+        for sql in [VERSION, SETTINGS] {
+            facts.extend(self.client.query_typed(sql, &[]).await?.iter().map(|row| row.get::<_, String>(0)));
+        }
+        Ok(facts)
+    }
+
+    /// A namespace's id.
+    pub async fn namespace(&self, name: &str) -> Result<i64> {
+        let rows = self.client.query_typed(NAMESPACE, &[(&name, Type::TEXT)]).await?;
+        rows.first().map(|row| row.get(0)).with_context(|| format!("no namespace {name}"))
+    }
+
+    /// The first id of a new block.
+    pub async fn allocate_ids(&self, count: i64) -> Result<i64> {
+        let rows = self.client.query_typed(ALLOCATE_IDS, &[(&"bench", Type::TEXT), (&count, Type::INT8)]).await?;
+        Ok(rows.first().context("allocate_ids gave no row")?.get(0))
+    }
+
+    /// The id of a directory by its parent's.
+    pub async fn child(&self, ns: i64, pid: i64, name: &str) -> Result<i64> {
+        let name = vec![format!("{name}/")];
+        let rows = self
+            .client
+            .query_typed(STAT, &[(&ns, Type::INT8), (&vec![pid], Type::INT8_ARRAY), (&name, Type::TEXT_ARRAY)])
+            .await?;
+        match rows.first() {
+            Some(row) if row.get::<_, Option<String>>(0).is_none() => Ok(row.get(1)),
+            _ => bail!("no directory {name:?}"),
+        }
+    }
+
+    /// mkdir in PostgreSQL alone: one call of one function, as the gateway sends it, without lookup and index.
+    pub async fn mkdir(&self, ns: i64, pid: i64, name: &str, id: i64) -> Result<()> {
+        let (pids, names, ids) = (vec![pid], vec![format!("{name}/")], vec![id]);
+        let (owner, mode, explicit) = (vec![1000i32], vec![0o755i32], vec![true]);
+        let metadata: Vec<Option<serde_json::Value>> = vec![None];
+        let (request, hash) = (vec![Uuid::new_v4()], vec![id]);
+        let rows = self
+            .client
+            .query_typed(
+                MKDIR,
+                &[
+                    (&0i32, Type::INT4),
+                    (&ns, Type::INT8),
+                    (&pids, Type::INT8_ARRAY),
+                    (&names, Type::TEXT_ARRAY),
+                    (&ids, Type::INT8_ARRAY),
+                    (&owner, Type::INT4_ARRAY),
+                    (&owner, Type::INT4_ARRAY),
+                    (&mode, Type::INT4_ARRAY),
+                    (&explicit, Type::BOOL_ARRAY),
+                    (&metadata, Type::JSONB_ARRAY),
+                    (&request, Type::UUID_ARRAY),
+                    (&hash, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        match rows.first().map(|row| row.get::<_, Option<String>>(0)) {
+            Some(None) => Ok(()),
+            Some(Some(code)) => bail!("mantle.mkdir of {name} answered {code}"),
+            None => bail!("mantle.mkdir of {name} gave no row"),
+        }
+    }
+
+    /// Level-by-level lookup in SQL; how many components exist.
+    pub async fn resolve_path(&self, ns: &str, components: &[String]) -> Result<i32> {
+        let rows = self.client.query_typed(RESOLVE_PATH, &[(&ns, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await?;
+        Ok(rows.first().context("resolve_path gave no row")?.get(0))
+    }
+}
