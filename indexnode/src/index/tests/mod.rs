@@ -2,6 +2,7 @@
 
 mod convergence;
 mod memory;
+mod model;
 mod renames;
 mod replicas;
 mod rules;
