@@ -1,1 +1,55 @@
-fn main() {}
+//! The gateway's process: arguments, log, signals.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use mantle_gateway::{Credentials, config::Config, serve};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Serves S3 and the native REST API of Mantle.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Configuration file (TOML).
+    #[arg(long)]
+    config: PathBuf,
+    /// Check the configuration and the credentials file, and exit.
+    #[arg(long)]
+    check_config: bool,
+}
+
+/// What `s3s` logs as errors are the errors of clients, and `deadpool` warns of connections that ended; both are reported
+/// by the gateway itself where they matter. Name them in `RUST_LOG` to see them all the same.
+const QUIET: [&str; 2] = ["s3s", "deadpool"];
+
+fn log_filter() -> EnvFilter {
+    let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let mut filter = if asked.is_empty() { "info".to_owned() } else { asked.clone() };
+    for target in QUIET.iter().filter(|target| !asked.contains(**target)) {
+        filter.push_str(&format!(",{target}=off"));
+    }
+    EnvFilter::new(filter)
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let config = Config::read(&arguments.config)?;
+    if arguments.check_config {
+        Credentials::read(&config.credentials_file)?;
+        println!("{}: valid", arguments.config.display());
+        return Ok(());
+    }
+    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(std::io::stderr).with_ansi(false).init();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    serve(&config, async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+    })
+    .await
+}

@@ -1,0 +1,93 @@
+//! What every use case works with: the index, the database, the bytes, and who calls under which request id.
+
+use std::{sync::Arc, time::Duration};
+
+use mantle_types::{Caller, ErrorCode, NamespaceId, Permission, RequestKey, Result, request::derive_request_id};
+use uuid::Uuid;
+
+use crate::{
+    auth::primary_group,
+    config::{Config, Limits},
+    data::DataStore,
+    ids::Ids,
+    index::Index,
+    store::{Signed, Store},
+};
+
+/// Mode of a new directory.
+pub const DIRECTORY_MODE: u16 = 0o755;
+/// Mode of a new object.
+pub const OBJECT_MODE: u16 = 0o644;
+
+/// The gateway's parts.
+pub struct Gateway {
+    /// The index group.
+    pub index: Index,
+    /// The database.
+    pub store: Arc<Store>,
+    /// The bytes.
+    pub data: DataStore,
+    /// New ids.
+    pub ids: Arc<Ids>,
+    /// Named limits.
+    pub limits: Limits,
+}
+
+impl Gateway {
+    /// Puts the parts together; nothing is connected yet. Must be called within a tokio runtime.
+    pub fn new(config: &Config) -> anyhow::Result<Self> {
+        let wait = Duration::from_millis(config.limits.connection_wait_ms);
+        let store = Arc::new(Store::new(&config.postgres, "mantle-gateway", wait)?);
+        Ok(Self {
+            index: Index::new(config, store.clone())?,
+            data: DataStore::open(&config.data_dir)?,
+            ids: Arc::new(Ids::new(store.clone(), config.owner_name.clone(), config.limits.id_block)),
+            store,
+            limits: config.limits.clone(),
+        })
+    }
+}
+
+/// One request: who calls, and its id.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The caller.
+    pub caller: Caller,
+    /// The request id: the client's, or one of ours.
+    pub request: Uuid,
+    /// Did the client choose it? Then the recorded answer is asked for before anything is resolved (PROTOCOLS rule 19).
+    pub client_key: bool,
+}
+
+impl Call {
+    /// The call's signature on a mutation in a namespace.
+    pub fn signed(&self, ns: i64, hash: i64) -> Signed {
+        Signed { principal: self.caller.uid, ns, request: self.request, hash }
+    }
+
+    /// The key under which the index knows a mutation.
+    pub fn key(&self, signed: &Signed) -> RequestKey {
+        RequestKey { principal: signed.principal, ns: NamespaceId::from(signed.ns), id: signed.request }
+    }
+
+    /// The signature of one step of a request that takes several.
+    pub fn step(&self, ns: i64, step: &str, hash: i64) -> Signed {
+        Signed { request: derive_request_id(self.request, step), ..self.signed(ns, hash) }
+    }
+
+    /// What a new entry of this caller is born with.
+    pub fn permission(&self, mode: u16) -> Permission {
+        Permission { owner: self.caller.uid, group: primary_group(&self.caller), mode }
+    }
+}
+
+/// Runs a mutation to its end even when the client goes away: a mutation is never cancelled (PROTOCOLS rule 18).
+pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    match tokio::spawn(work).await {
+        Ok(answer) => answer,
+        Err(cause) => {
+            tracing::error!(%cause, "a request's task failed");
+            Err(ErrorCode::Internal.into())
+        }
+    }
+}

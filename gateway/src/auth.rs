@@ -1,0 +1,151 @@
+//! Who calls: a bearer token or an S3 access key, looked up in the credentials file. The file is read once, at start, and
+//! refused when others than its owner may read it. Tokens are compared by their SHA-256, so that the time a lookup takes
+//! tells nothing about a token.
+
+use std::{collections::HashMap, os::unix::fs::PermissionsExt, path::Path};
+
+use anyhow::{Context, ensure};
+use mantle_types::{Caller, Error, ErrorCode, Result};
+use s3s::{
+    S3Result,
+    auth::{S3Auth, SecretKey},
+    s3_error,
+};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    credential: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    access_key: String,
+    secret_key: String,
+    token: String,
+    uid: u32,
+    #[serde(default)]
+    gids: Vec<u32>,
+}
+
+/// The credentials that are accepted.
+pub struct Credentials {
+    keys: HashMap<String, (SecretKey, Caller)>,
+    tokens: HashMap<[u8; 32], Caller>,
+}
+
+impl Credentials {
+    /// Reads the file; it must be unreadable to group and others.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let mode = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.permissions().mode();
+        ensure!(mode & 0o077 == 0, "{shown} holds secrets and must have mode 0600, not {:04o}", mode & 0o7777);
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+        // The parser's error quotes the line, which may be a secret: only its place is told.
+        Self::parse(&text).with_context(|| format!("{shown} is not a valid credentials file"))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let file: File = toml::from_str(text).map_err(|e| match e.span() {
+            Some(span) => anyhow::anyhow!("{} (at byte {})", e.message(), span.start),
+            None => anyhow::anyhow!("{}", e.message()),
+        })?;
+        let (mut keys, mut tokens) = (HashMap::new(), HashMap::new());
+        for entry in file.credential {
+            ensure!(
+                !entry.access_key.is_empty() && !entry.secret_key.is_empty() && !entry.token.is_empty(),
+                "access_key, secret_key and token must not be empty"
+            );
+            ensure!(i32::try_from(entry.uid).is_ok(), "uid {} is out of range", entry.uid);
+            ensure!(entry.gids.iter().all(|g| i32::try_from(*g).is_ok()), "a gid is out of range");
+            let caller = Caller { uid: entry.uid, gids: entry.gids };
+            let doubled = keys.insert(entry.access_key, (entry.secret_key.into(), caller.clone())).is_some()
+                | tokens.insert(fingerprint(&entry.token), caller).is_some();
+            ensure!(!doubled, "an access_key or token stands twice");
+        }
+        Ok(Self { keys, tokens })
+    }
+
+    /// The caller of an access key whose signature was verified.
+    pub fn by_access_key(&self, access_key: &str) -> Result<Caller> {
+        self.keys.get(access_key).map(|(_, caller)| caller.clone()).ok_or_else(|| ErrorCode::Unauthenticated.into())
+    }
+
+    /// The caller of an `Authorization` header with a bearer token.
+    pub fn by_authorization(&self, header: Option<&str>) -> Result<Caller> {
+        let Some(header) = header else {
+            return Err(Error::new(ErrorCode::Unauthenticated, "the request has no Authorization header"));
+        };
+        let Some((scheme, token)) = header.split_once(' ') else {
+            return Err(Error::new(ErrorCode::Unauthenticated, "the Authorization header is malformed"));
+        };
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(Error::new(ErrorCode::Unauthenticated, "a bearer token or an S3 signature is expected"));
+        }
+        let caller = self.tokens.get(&fingerprint(token.trim())).cloned();
+        caller.ok_or_else(|| Error::new(ErrorCode::Unauthenticated, "the token is not known"))
+    }
+}
+
+fn fingerprint(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+/// Gives the S3 front the secret keys.
+pub struct SecretKeys(pub std::sync::Arc<Credentials>);
+
+#[async_trait::async_trait]
+impl S3Auth for SecretKeys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match self.0.keys.get(access_key) {
+            Some((secret, _)) => Ok(secret.clone()),
+            None => Err(s3_error!(InvalidAccessKeyId, "The access key is not known.")),
+        }
+    }
+}
+
+/// The group that new entries of a caller get.
+pub fn primary_group(caller: &Caller) -> u32 {
+    caller.gids.first().copied().unwrap_or(caller.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str =
+        "[[credential]]\naccess_key = \"AK\"\nsecret_key = \"SK\"\ntoken = \"TK\"\nuid = 7\ngids = [20, 21]\n";
+
+    #[test]
+    fn tokens_and_keys_name_the_caller() {
+        let credentials = Credentials::parse(FILE).unwrap();
+        let caller = Caller { uid: 7, gids: vec![20, 21] };
+        assert_eq!(credentials.by_access_key("AK").unwrap(), caller);
+        assert_eq!(credentials.by_authorization(Some("Bearer TK")).unwrap(), caller);
+        assert_eq!(primary_group(&caller), 20);
+        for bad in [None, Some("Bearer"), Some("Bearer SK"), Some("Basic TK"), Some("")] {
+            assert_eq!(credentials.by_authorization(bad).unwrap_err().code(), ErrorCode::Unauthenticated);
+        }
+    }
+
+    #[test]
+    fn bad_files_are_refused_without_quoting_them() {
+        assert!(Credentials::parse(&format!("{FILE}{FILE}")).is_err());
+        let Err(error) = Credentials::parse("[[credential]]\nsecret_key = \"hush") else { panic!("accepted") };
+        assert!(!format!("{error:#}").contains("hush"), "{error:#}");
+    }
+
+    #[test]
+    fn a_readable_file_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(Credentials::read(file.path()).is_err());
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(Credentials::read(file.path()).is_ok());
+    }
+}

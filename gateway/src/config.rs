@@ -1,0 +1,198 @@
+//! The gateway's configuration file (TOML). Unknown keys are refused, relations between values are checked, so that a
+//! file that `--check-config` accepts starts. Times are in milliseconds, sizes in bytes; the unit ends the name.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+/// Everything the gateway is told at its start.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where S3, the native API and the probes answer.
+    pub listen: SocketAddr,
+    /// Folder of the objects' bytes.
+    pub data_dir: PathBuf,
+    /// The S3 region's name.
+    #[serde(default = "default_region")]
+    pub region: String,
+    /// File of the credentials, mode 0600.
+    pub credentials_file: PathBuf,
+    /// Name of this gateway; the owner of its id blocks.
+    #[serde(default = "default_owner_name")]
+    pub owner_name: String,
+    /// The metadata database.
+    pub postgres: Postgres,
+    /// The IndexNode group.
+    pub index: Index,
+    /// Named limits.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// How to reach PostgreSQL; PgBouncer in transaction mode is expected between.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Postgres {
+    /// Host.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Database.
+    pub database: String,
+    /// Login role, a member of `mantle_gateway`.
+    pub user: String,
+    /// File with the password; none when the server asks for none.
+    pub password_file: Option<PathBuf>,
+    /// Most connections held.
+    #[serde(default = "default_pool_size")]
+    pub pool_size: usize,
+}
+
+/// The IndexNode group that serves the namespaces.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Index {
+    /// Its number in `mantle.index_groups`.
+    #[serde(default = "default_group")]
+    pub group: u32,
+    /// gRPC addresses (`host:port`) of its replicas.
+    pub replicas: Vec<String>,
+}
+
+/// Named limits.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Largest object that one PutObject may carry.
+    pub object_bytes_max: u64,
+    /// Largest JSON body of the native API and XML body of S3.
+    pub document_bytes_max: usize,
+    /// Most paths of one batch stat.
+    pub stat_paths_max: usize,
+    /// How long an acknowledgement waits for the index.
+    pub await_timeout_ms: u64,
+    /// How long a rename may hold its lock.
+    pub rename_lock_ms: u32,
+    /// How long a call waits for a pooled connection.
+    pub connection_wait_ms: u64,
+    /// How old the epoch may be under which lookups are asked.
+    pub epoch_lease_ms: u64,
+    /// Ids taken from PostgreSQL at a time.
+    pub id_block: u32,
+    /// How long a shutdown waits for requests under way.
+    pub shutdown_ms: u64,
+    /// Bytes without metadata are removed once they are this old; longer than any upload takes.
+    pub orphan_grace_ms: u64,
+    /// How often bytes without metadata are looked for.
+    pub sweep_interval_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            object_bytes_max: 5 << 30,
+            document_bytes_max: 4 << 20,
+            stat_paths_max: 1000,
+            await_timeout_ms: 5_000,
+            rename_lock_ms: 10_000,
+            connection_wait_ms: 5_000,
+            epoch_lease_ms: 2_000,
+            id_block: 4096,
+            shutdown_ms: 10_000,
+            orphan_grace_ms: 24 * 3_600_000,
+            sweep_interval_ms: 3_600_000,
+        }
+    }
+}
+
+fn default_region() -> String {
+    "us-east-1".into()
+}
+
+fn default_owner_name() -> String {
+    "gateway".into()
+}
+
+fn default_pool_size() -> usize {
+    16
+}
+
+fn default_group() -> u32 {
+    1
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{} is not a valid configuration", path.display()))
+    }
+
+    /// Parses and checks a text.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let config: Self = toml::from_str(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let limits = &self.limits;
+        ensure!(!self.index.replicas.is_empty(), "index.replicas is empty");
+        ensure!(self.postgres.pool_size > 0, "postgres.pool_size must be at least 1");
+        ensure!(!self.owner_name.is_empty(), "owner_name is empty");
+        ensure!(!self.region.is_empty(), "region is empty");
+        ensure!(limits.id_block >= 16, "limits.id_block must be at least 16");
+        ensure!(limits.await_timeout_ms > 0, "limits.await_timeout_ms must be positive");
+        ensure!(limits.epoch_lease_ms >= 100, "limits.epoch_lease_ms must be at least 100");
+        ensure!(limits.rename_lock_ms > 0, "limits.rename_lock_ms must be positive");
+        ensure!(limits.sweep_interval_ms > 0, "limits.sweep_interval_ms must be positive");
+        ensure!(
+            limits.orphan_grace_ms >= 2 * (limits.await_timeout_ms + limits.connection_wait_ms),
+            "limits.orphan_grace_ms must be at least twice the time that a request may wait \
+             (await_timeout_ms + connection_wait_ms), or bytes of a request under way could be removed"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINIMAL: &str = r#"
+        listen = "127.0.0.1:0"
+        data_dir = "data"
+        credentials_file = "credentials.toml"
+        [postgres]
+        host = "localhost"
+        port = 5432
+        database = "mantle"
+        user = "gateway"
+        [index]
+        replicas = ["127.0.0.1:1"]
+    "#;
+
+    #[test]
+    fn the_minimal_file_is_enough() {
+        let config = Config::parse(MINIMAL).unwrap();
+        assert_eq!((config.index.group, config.region.as_str()), (1, "us-east-1"));
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_at_every_level() {
+        assert!(Config::parse(&format!("surprise = 1\n{MINIMAL}")).is_err());
+        assert!(Config::parse(&format!("{MINIMAL}\nsurprise = 1")).is_err());
+        assert!(Config::parse(&format!("{MINIMAL}\n[limits]\nsurprise = 1")).is_err());
+    }
+
+    #[test]
+    fn relations_are_checked() {
+        assert!(Config::parse(&format!("{MINIMAL}\n[limits]\norphan_grace_ms = 1000")).is_err());
+        assert!(Config::parse(&MINIMAL.replace("[\"127.0.0.1:1\"]", "[]")).is_err());
+    }
+}

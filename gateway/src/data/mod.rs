@@ -1,0 +1,165 @@
+//! The objects' bytes: a folder, through `object_store`. Invariant: bytes are durable before the metadata names them, and
+//! are removed only after the metadata no longer does. A locator is random and used once, so bytes are never overwritten.
+
+mod digest;
+pub mod sweep;
+
+use std::{ops::Range, path::Path, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
+use mantle_types::{ErrorCode, Result};
+use object_store::{
+    GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem,
+};
+use uuid::Uuid;
+
+pub use self::digest::{ALGORITHMS, Checksums, Expected, Mismatch};
+
+/// Objects up to this size are written in one piece.
+const PIECE_BYTES: usize = 4 << 20;
+/// First component of every locator.
+const OBJECTS: &str = "objects";
+
+/// The store.
+pub struct DataStore {
+    store: Arc<dyn ObjectStore>,
+}
+
+/// Bytes that are durable, and not yet named by any metadata.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Where.
+    pub locator: String,
+    /// How many.
+    pub size: u64,
+    /// What they hash to.
+    pub checksums: Checksums,
+}
+
+/// Why bytes were not stored.
+#[derive(Debug)]
+pub enum UploadError {
+    /// There are more than allowed.
+    TooLarge,
+    /// The client's stream broke, or does not verify.
+    Body(Box<dyn std::error::Error + Send + Sync>),
+    /// They are not what the client announced.
+    Mismatch(Mismatch),
+    /// The folder failed.
+    Store(mantle_types::Error),
+}
+
+impl From<object_store::Error> for UploadError {
+    fn from(cause: object_store::Error) -> Self {
+        Self::Store(failed(&cause))
+    }
+}
+
+fn failed(cause: &object_store::Error) -> mantle_types::Error {
+    tracing::error!(%cause, "the data store failed");
+    ErrorCode::Internal.into()
+}
+
+fn path_of(locator: &str) -> Result<object_store::path::Path> {
+    object_store::path::Path::parse(locator).map_err(|cause| {
+        tracing::error!(locator, %cause, "a locator is not a path");
+        ErrorCode::Internal.into()
+    })
+}
+
+fn new_locator() -> String {
+    let id = Uuid::new_v4().simple().to_string();
+    format!("{OBJECTS}/{}/{id}", &id[..2])
+}
+
+impl DataStore {
+    /// Opens a folder, making it when it is missing. Writes are flushed to the disk before they count.
+    pub fn open(folder: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        Ok(Self { store: Arc::new(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true)) })
+    }
+
+    /// Stores a client's stream, checking it against what the client announced. On an error nothing remains.
+    pub async fn put<S, E>(&self, mut body: S, size_max: u64, expected: Expected) -> Result<Stored, UploadError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let locator = new_locator();
+        let path = path_of(&locator).map_err(UploadError::Store)?;
+        let mut hasher = expected.hasher();
+        let mut size = 0u64;
+        let mut piece = BytesMut::new();
+        let mut upload: Option<Box<dyn MultipartUpload>> = None;
+        let received: Result<(), UploadError> = async {
+            while let Some(chunk) = body.next().await {
+                let chunk = chunk.map_err(|e| UploadError::Body(e.into()))?;
+                size += chunk.len() as u64;
+                if size > size_max {
+                    return Err(UploadError::TooLarge);
+                }
+                hasher.update(&chunk);
+                piece.extend_from_slice(&chunk);
+                if piece.len() >= PIECE_BYTES {
+                    let parts = match &mut upload {
+                        Some(parts) => parts,
+                        none => none.insert(self.store.put_multipart(&path).await?),
+                    };
+                    parts.put_part(PutPayload::from(piece.split().freeze())).await?;
+                }
+            }
+            Ok(())
+        }
+        .await;
+        let checked = received.and_then(|()| expected.check(hasher).map_err(UploadError::Mismatch));
+        match (checked, upload) {
+            (Ok(checksums), Some(mut parts)) => {
+                if !piece.is_empty() {
+                    parts.put_part(PutPayload::from(piece.freeze())).await?;
+                }
+                parts.complete().await?;
+                Ok(Stored { locator, size, checksums })
+            }
+            (Ok(checksums), None) => {
+                self.store.put(&path, PutPayload::from(piece.freeze())).await?;
+                Ok(Stored { locator, size, checksums })
+            }
+            (Err(error), Some(mut parts)) => {
+                if let Err(cause) = parts.abort().await {
+                    tracing::debug!(%cause, "an aborted upload is left to the sweeper");
+                }
+                Err(error)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Reads a range; `None` when the bytes are gone.
+    pub async fn get(
+        &self,
+        locator: &str,
+        range: Range<u64>,
+    ) -> Result<Option<BoxStream<'static, object_store::Result<Bytes>>>> {
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+        match self.store.get_opts(&path_of(locator)?, options).await {
+            Ok(found) => Ok(Some(found.into_stream())),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(cause) => Err(failed(&cause)),
+        }
+    }
+
+    /// Removes bytes that no metadata names. If that fails, the sweeper does it later.
+    pub async fn delete(&self, locator: &str) {
+        let Ok(path) = path_of(locator) else { return };
+        match self.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(cause) => tracing::warn!(%cause, locator, "could not remove bytes; the sweeper will"),
+        }
+    }
+
+    /// All bytes, in no order.
+    fn all(&self) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.store.list(Some(&OBJECTS.into())).map_err(|cause| failed(&cause)).boxed()
+    }
+}

@@ -1,0 +1,51 @@
+//! The sweeper: bytes that no metadata names and that are older than any upload takes are removed. They are left behind by
+//! a crash between the bytes and the metadata, by an unknown outcome, and between a commit and the removal of old bytes.
+//! Whether a locator is used is asked of the database, in batches; without its answer nothing is removed.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::Utc;
+use futures::{StreamExt, TryStreamExt};
+use mantle_types::{ErrorCode, Result};
+
+use crate::app::Gateway;
+
+/// How many locators are asked for at once.
+const BATCH_LOCATORS: usize = 1000;
+
+/// Sweeps for ever.
+pub async fn run(gateway: Arc<Gateway>) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(gateway.limits.sweep_interval_ms));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first tick is at once: a start is not the moment to read the whole folder.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        match sweep(&gateway).await {
+            Ok(removed) => tracing::debug!(removed, "swept the data folder"),
+            Err(e) if e.code() == ErrorCode::NotImplemented => {
+                tracing::info!("the database cannot say which bytes are used; nothing is swept");
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "could not sweep the data folder; trying again later"),
+        }
+    }
+}
+
+/// Removes what is old and unused; answers how many.
+pub async fn sweep(gateway: &Gateway) -> Result<u64> {
+    let grace = chrono::Duration::milliseconds(gateway.limits.orphan_grace_ms as i64);
+    let before = Utc::now() - grace;
+    let mut removed = 0;
+    let old = gateway.data.all().try_filter(|meta| futures::future::ready(meta.last_modified < before));
+    let mut batches = old.map_ok(|meta| meta.location.to_string()).try_chunks(BATCH_LOCATORS);
+    while let Some(batch) = batches.next().await {
+        let batch = batch.map_err(|e| e.1)?;
+        for locator in gateway.store.unused_locators(&batch).await? {
+            gateway.data.delete(&locator).await;
+            removed += 1;
+        }
+    }
+    metrics::counter!("mantle_gateway_orphans_removed_total").increment(removed);
+    Ok(removed)
+}

@@ -1,0 +1,148 @@
+//! HTTP: one listener for the native API (`/v1`), the probes and S3 (everything else). The dispatch looks at the raw path
+//! only, so that no router touches a key.
+
+mod percent;
+mod probes;
+mod problem;
+mod rest;
+mod s3;
+mod status;
+mod tracked;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderValue, Method, Response, header},
+    serve::ListenerExt,
+};
+use mantle_types::{Error, ErrorCode, Result};
+use s3s::service::S3Service;
+use tokio::net::TcpListener;
+use tower::ServiceExt;
+
+use self::{problem::Failure, tracked::Tracked};
+use crate::{app::Gateway, auth::Credentials, config::Config, data::sweep};
+
+/// Carries the request id in S3's answers.
+const AMZ_REQUEST_ID: &str = "x-amz-request-id";
+/// Carries the request id in the native API's answers.
+const REQUEST_ID: &str = "x-request-id";
+
+/// What the fronts share.
+pub(crate) struct App {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) credentials: Arc<Credentials>,
+}
+
+#[derive(Clone)]
+struct Fronts {
+    app: Arc<App>,
+    rest: Router,
+    s3: S3Service,
+}
+
+/// Serves until `stop` resolves; then finishes the requests under way, boundedly.
+pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
+    probes::install_metrics()?;
+    let credentials = Arc::new(Credentials::read(&config.credentials_file)?);
+    let gateway = Arc::new(Gateway::new(config)?);
+    let listener = TcpListener::bind(config.listen).await?;
+    tracing::info!(listen = %listener.local_addr()?, "the gateway answers");
+    let app = Arc::new(App { gateway: gateway.clone(), credentials });
+    let rest = rest::router(app.clone());
+    let s3 = s3::service(&app, config, rest.clone());
+    let background = [
+        tokio::spawn({
+            let gateway = gateway.clone();
+            async move { gateway.index.keep_lease().await }
+        }),
+        tokio::spawn(sweep::run(gateway)),
+    ];
+    let fronts = Router::new().fallback(dispatch).with_state(Fronts { app, rest, s3 });
+    // An answer is written in one piece, and waiting to fill a packet would cost more than the request.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    let (stopping, stopped) = tokio::sync::oneshot::channel();
+    let server = axum::serve(listener, fronts).with_graceful_shutdown(async move {
+        stop.await;
+        let _ = stopping.send(());
+    });
+    let grace = Duration::from_millis(config.limits.shutdown_ms);
+    tokio::select! {
+        served = server => served?,
+        () = async {
+            let _ = stopped.await;
+            tokio::time::sleep(grace).await;
+        } => tracing::info!("requests were still under way when the time for a shutdown ended"),
+    }
+    background.iter().for_each(tokio::task::JoinHandle::abort);
+    tracing::info!("the gateway has stopped");
+    Ok(())
+}
+
+async fn dispatch(State(fronts): State<Fronts>, mut request: Request) -> Response<Body> {
+    let tracked = Tracked::begin(request.headers());
+    request.extensions_mut().insert(tracked.clone());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let is_native = path == "/v1" || path.starts_with("/v1/");
+    let response = match path.as_str() {
+        "/livez" | "/readyz" | "/metrics" => probe(&fronts, &tracked, &method, &path).await,
+        _ if is_native && !s3::is_signed(&request) => native(&fronts, request).await,
+        _ => s3(&fronts, request).await,
+    };
+    let mut response = match response.extensions().get::<Failure>() {
+        Some(Failure(error)) => problem::response(error, tracked.id()),
+        None => response,
+    };
+    if let Ok(id) = HeaderValue::try_from(tracked.id().to_string()) {
+        let name = if is_native { REQUEST_ID } else { AMZ_REQUEST_ID };
+        response.headers_mut().insert(name, id);
+    }
+    tracked.end(method.as_str(), &path, &response);
+    response
+}
+
+async fn probe(fronts: &Fronts, tracked: &Tracked, method: &Method, path: &str) -> Response<Body> {
+    tracked.set_verb("probe");
+    let answer: Result<Response<Body>> = match path {
+        _ if *method != Method::GET && *method != Method::HEAD => Err(ErrorCode::NotImplemented.into()),
+        "/livez" => Ok(probes::live()),
+        "/readyz" => probes::ready(&fronts.app.gateway).await,
+        _ => Ok(probes::metrics()),
+    };
+    answer.unwrap_or_else(failure)
+}
+
+fn failure(error: Error) -> Response<Body> {
+    axum::response::IntoResponse::into_response(Failure(error))
+}
+
+async fn native(fronts: &Fronts, request: Request) -> Response<Body> {
+    match fronts.rest.clone().oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+async fn s3(fronts: &Fronts, request: Request) -> Response<Body> {
+    let head = *request.method() == Method::HEAD;
+    let request = request.map(s3s::Body::http_body_unsync);
+    match fronts.s3.call(request).await {
+        Ok(mut response) => {
+            // An error's document has no place in the answer to HEAD.
+            if head && !response.status().is_success() {
+                *response.body_mut() = s3s::Body::empty();
+                response.headers_mut().remove(header::CONTENT_TYPE);
+            }
+            response.map(Body::new)
+        }
+        Err(cause) => {
+            tracing::error!(?cause, "the S3 front failed");
+            failure(ErrorCode::Internal.into())
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Probes and metrics.
+
+use std::sync::OnceLock;
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, header},
+};
+use mantle_types::{Error, ErrorCode, Result};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::app::Gateway;
+
+/// Upper bounds of the latency histograms, in seconds.
+const LATENCY_BUCKETS_S: &[f64] =
+    &[0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
+
+/// Installs the recorder, once a process.
+pub fn install_metrics() -> anyhow::Result<()> {
+    if METRICS.get().is_none() {
+        let builder =
+            PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".into()), LATENCY_BUCKETS_S)?;
+        let _ = METRICS.set(builder.install_recorder()?);
+    }
+    Ok(())
+}
+
+/// The process runs.
+pub fn live() -> Response<Body> {
+    text("text/plain", "live\n".into())
+}
+
+/// The database answers, and a replica of the index does.
+pub async fn ready(gateway: &Gateway) -> Result<Response<Body>> {
+    let (database, index) = futures::join!(gateway.store.ping(), gateway.index.is_ready());
+    database?;
+    if !index {
+        return Err(Error::from(ErrorCode::IndexUnavailable));
+    }
+    Ok(text("text/plain", "ready\n".into()))
+}
+
+/// Metrics, as Prometheus reads them.
+pub fn metrics() -> Response<Body> {
+    let page = METRICS.get().map(PrometheusHandle::render).unwrap_or_default();
+    text("text/plain; version=0.0.4", page)
+}
+
+fn text(content_type: &'static str, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}

@@ -1,0 +1,119 @@
+//! stat, batch stat, set attributes.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use mantle_types::{Error, ErrorCode, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{
+    input::{Input, Json},
+    namespaces::NoParameters,
+    output::{Answer, Changed, EntryView, document, path_of},
+};
+use crate::{
+    app::to_the_end,
+    http::{App, status},
+    ops::{set_attributes::Attributes, stat::Naming},
+};
+
+/// Largest mode: `rwxrwxrwx`.
+const MODE_MAX: u16 = 0o777;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatBody {
+    paths: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttributesBody {
+    owner: Option<u32>,
+    group: Option<u32>,
+    /// Octal text, as `stat` shows it.
+    mode: Option<String>,
+    user_metadata: Option<Map<String, Value>>,
+}
+
+#[derive(Serialize)]
+struct StatPage {
+    entries: Vec<StatAnswer>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum StatAnswer {
+    Found { path: String, entry: Box<EntryView> },
+    Failed { path: String, error: Refusal },
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    code: &'static str,
+    detail: String,
+}
+
+pub async fn stat(State(app): State<Arc<App>>, input: Input) -> Answer {
+    let input = input.verb("stat");
+    input.query::<NoParameters>()?;
+    let found = app.gateway.stat(&input.call, &input.ns, &input.path, Naming::Either).await?;
+    let path = path_of(&input.path, &found.entry);
+    document(status::DONE, &EntryView::new(path, found.entry))
+}
+
+pub async fn stat_many(State(app): State<Arc<App>>, input: Input, Json(body): Json<StatBody>) -> Answer {
+    let input = input.verb("stat_many");
+    input.query::<NoParameters>()?;
+    let limit = app.gateway.limits.stat_paths_max;
+    if body.paths.len() > limit {
+        return Err(Error::new(ErrorCode::BatchTooLarge, format!("at most {limit} paths are allowed")).into());
+    }
+    let answers = app.gateway.stat_many(&input.call, &input.ns, &body.paths).await?;
+    let view = |(path, answer): (String, Result<crate::store::Entry>)| match answer {
+        Ok(entry) => StatAnswer::Found { entry: Box::new(EntryView::new(path_of(&path, &entry), entry)), path },
+        Err(e) => {
+            let error = Refusal { code: e.code().row().name, detail: e.detail().to_owned() };
+            StatAnswer::Failed { path, error }
+        }
+    };
+    document(status::DONE, &StatPage { entries: body.paths.into_iter().zip(answers).map(view).collect() })
+}
+
+pub async fn set_attributes(State(app): State<Arc<App>>, input: Input, Json(body): Json<AttributesBody>) -> Answer {
+    let input = input.verb("set_attributes");
+    input.query::<NoParameters>()?;
+    let new = attributes(body)?;
+    let (gateway, call) = (app.gateway.clone(), input.call.clone());
+    let (ns, path) = (input.ns.clone(), input.path.clone());
+    let id = to_the_end(async move { gateway.set_attributes(&call, &ns, &path, &new).await }).await?;
+    document(status::DONE, &Changed { path: &input.path, id })
+}
+
+fn attributes(body: AttributesBody) -> Result<Attributes> {
+    let invalid = |why: &str| Error::new(ErrorCode::InvalidArgument, why);
+    let in_range = |id: Option<u32>| id.is_none_or(|id| i32::try_from(id).is_ok());
+    if !in_range(body.owner) || !in_range(body.group) {
+        return Err(invalid("owner and group must be below 2^31"));
+    }
+    let parse = |text: &str| u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= MODE_MAX);
+    let mode = match body.mode.as_deref() {
+        None => None,
+        Some(text) => Some(parse(text).ok_or_else(|| invalid("mode must be octal text from 0000 to 0777"))?),
+    };
+    if let Some(metadata) = &body.user_metadata {
+        // As S3's x-amz-meta-* headers can carry them.
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
+        let valid = |key: &str, value: &Value| !key.is_empty() && key.chars().all(is_name) && value.is_string();
+        if !metadata.iter().all(|(key, value)| valid(key, value)) {
+            return Err(invalid("user_metadata maps names of a-z, 0-9, `-`, `_` and `.` to strings"));
+        }
+    }
+    let new =
+        Attributes { owner: body.owner, group: body.group, mode, user_metadata: body.user_metadata.map(Value::Object) };
+    if new.owner.is_none() && new.group.is_none() && new.mode.is_none() && new.user_metadata.is_none() {
+        return Err(invalid("nothing to change"));
+    }
+    Ok(new)
+}

@@ -1,0 +1,114 @@
+//! What a native call was given: who calls, the namespace and path from the raw target, query parameters, the body.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Query, Request},
+    http::{Uri, header, request::Parts},
+};
+use mantle_types::{Caller, Error, ErrorCode, Result};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    app::Call,
+    http::{App, percent, problem::Failure, tracked::Tracked},
+};
+
+/// The call, with its target. `ns` and `path` are empty where the route has none.
+pub struct Input {
+    /// Who calls.
+    pub call: Call,
+    /// The namespace's name.
+    pub ns: String,
+    /// The key: everything behind `/v1/ns/{ns}/{kind}/`.
+    pub path: String,
+    tracked: Tracked,
+    uri: Uri,
+}
+
+impl Input {
+    /// Names the verb for metrics.
+    pub fn verb(self, verb: &'static str) -> Self {
+        self.tracked.set_verb(verb);
+        self
+    }
+
+    /// The query parameters; unknown ones are refused.
+    pub fn query<T: DeserializeOwned>(&self) -> Result<T> {
+        match Query::<T>::try_from_uri(&self.uri) {
+            Ok(Query(parameters)) => Ok(parameters),
+            Err(cause) => Err(Error::new(ErrorCode::InvalidArgument, cause.body_text())),
+        }
+    }
+
+    /// The key as a directory's, with or without the trailing slash in the request.
+    pub fn directory_key(&self) -> &str {
+        match self.path.as_str() {
+            // A doubled slash in the request, not the root.
+            "/" => "/",
+            path => path.strip_suffix('/').unwrap_or(path),
+        }
+    }
+}
+
+/// The namespace and the key of `/v1/ns/{ns}/{kind}/{key}`, decoded.
+fn target(raw_path: &str) -> Result<(String, String)> {
+    let Some(rest) = raw_path.strip_prefix("/v1/ns/") else { return Ok((String::new(), String::new())) };
+    let (ns, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    let key = rest.split_once('/').map_or("", |(_, key)| key);
+    Ok((percent::decode(ns)?, percent::decode(key)?))
+}
+
+impl FromRequestParts<Arc<App>> for Input {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
+        let tracked = parts.extensions.get::<Tracked>().cloned().unwrap_or_else(|| Tracked::begin(&parts.headers));
+        // The S3 front has verified a signature already.
+        let caller = match parts.extensions.get::<Caller>() {
+            Some(caller) => caller.clone(),
+            None => {
+                let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+                app.credentials.by_authorization(header)?
+            }
+        };
+        let (ns, path) = target(parts.uri.path())?;
+        Ok(Self { call: tracked.call(caller)?, ns, path, tracked, uri: parts.uri.clone() })
+    }
+}
+
+/// A JSON body; unknown members are refused by the types.
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Failure> {
+        let limit = app.gateway.limits.document_bytes_max;
+        let body: Bytes = axum::body::to_bytes(request.into_body(), limit).await.map_err(|_| {
+            Error::new(ErrorCode::InvalidArgument, format!("the body is over {limit} bytes or broke off"))
+        })?;
+        let parsed = serde_json::from_slice(&body);
+        parsed.map(Self).map_err(|cause| Error::new(ErrorCode::InvalidArgument, format!("the body: {cause}")).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_cut_at_the_right_slashes() {
+        let parse = |raw| target(raw).unwrap();
+        let text = |ns: &str, key: &str| (ns.to_owned(), key.to_owned());
+        assert_eq!(parse("/v1/ns"), text("", ""));
+        assert_eq!(parse("/v1/ns/debian"), text("debian", ""));
+        assert_eq!(parse("/v1/ns/debian/list"), text("debian", ""));
+        assert_eq!(parse("/v1/ns/debian/list/"), text("debian", ""));
+        assert_eq!(parse("/v1/ns/debian/list//a"), text("debian", "/a"));
+        assert_eq!(parse("/v1/ns/debian/dirs/a/../b//"), text("debian", "a/../b//"));
+        assert_eq!(parse("/v1/ns/debian/dirs/a%2Fb%20c/"), text("debian", "a/b c/"));
+        assert!(target("/v1/ns/debian/dirs/%ff").is_err());
+    }
+}

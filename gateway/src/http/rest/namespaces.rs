@@ -1,0 +1,65 @@
+//! Namespaces, and background operations.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::IntoResponse};
+use mantle_types::{Error, ErrorCode};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    input::Input,
+    output::{Answer, NamespaceView, document},
+};
+use crate::{
+    app::to_the_end,
+    http::{App, status},
+    ops::namespaces::Creation,
+};
+
+/// A call without parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoParameters {}
+
+#[derive(Serialize)]
+struct Namespaces {
+    namespaces: Vec<NamespaceView>,
+}
+
+#[derive(Serialize)]
+struct Created<'a> {
+    name: &'a str,
+    id: i64,
+}
+
+pub async fn list(State(app): State<Arc<App>>, input: Input) -> Answer {
+    let input = input.verb("list_namespaces");
+    input.query::<NoParameters>()?;
+    let all = app.gateway.list_namespaces(&input.call).await?;
+    document(status::DONE, &Namespaces { namespaces: all.into_iter().map(Into::into).collect() })
+}
+
+pub async fn create(State(app): State<Arc<App>>, input: Input) -> Answer {
+    let input = input.verb("create_namespace");
+    input.query::<NoParameters>()?;
+    let (gateway, call, name) = (app.gateway.clone(), input.call.clone(), input.ns.clone());
+    let creation = to_the_end(async move { gateway.create_namespace(&call, &name).await }).await?;
+    match creation {
+        Creation::Created(id) => document(status::CREATED, &Created { name: &input.ns, id }),
+        Creation::Existing(id) => document(status::DONE, &Created { name: &input.ns, id }),
+    }
+}
+
+pub async fn remove(State(app): State<Arc<App>>, input: Input) -> Answer {
+    let input = input.verb("delete_namespace");
+    input.query::<NoParameters>()?;
+    let gateway = app.gateway.clone();
+    to_the_end(async move { gateway.delete_namespace(&input.call, &input.ns).await }).await?;
+    Ok(status::GONE_AS_WANTED.into_response())
+}
+
+/// There are no background operations: what would start one is refused.
+pub async fn operation(_: State<Arc<App>>, input: Input) -> Answer {
+    input.verb("operation").query::<NoParameters>()?;
+    Err(Error::new(ErrorCode::NotFound, "there is no such operation").into())
+}

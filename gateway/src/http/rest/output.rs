@@ -1,0 +1,119 @@
+//! Documents of the native API.
+
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    http::problem::Failure,
+    store::{Entry, Namespace},
+};
+
+/// What a call answers.
+pub type Answer = Result<Response, Failure>;
+
+/// A document with a status.
+pub fn document(status: StatusCode, body: &impl Serialize) -> Answer {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => Ok((status, [(axum::http::header::CONTENT_TYPE, "application/json")], bytes).into_response()),
+        Err(cause) => {
+            tracing::error!(%cause, "a document cannot be written");
+            Err(Failure(mantle_types::ErrorCode::Internal.into()))
+        }
+    }
+}
+
+/// Answer of a mutation.
+#[derive(Serialize)]
+pub struct Changed<'a> {
+    /// Key of the entry.
+    pub path: &'a str,
+    /// Its id.
+    pub id: i64,
+}
+
+/// A namespace.
+#[derive(Serialize)]
+pub struct NamespaceView {
+    name: String,
+    id: i64,
+    owner: u32,
+    created: DateTime<Utc>,
+}
+
+impl From<Namespace> for NamespaceView {
+    fn from(ns: Namespace) -> Self {
+        Self { name: ns.name, id: ns.ns, owner: ns.owner, created: ns.created }
+    }
+}
+
+/// A directory or an object.
+#[derive(Serialize)]
+pub struct EntryView {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: String,
+    path: String,
+    id: i64,
+    owner: u32,
+    group: u32,
+    mode: String,
+    version: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explicit: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    synthetic: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    has_data: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_metadata: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified: Option<DateTime<Utc>>,
+}
+
+impl EntryView {
+    /// The entry at `path`. Directories' paths end in a slash; the root's is empty.
+    pub fn new(path: String, entry: Entry) -> Self {
+        let directory = entry.is_directory();
+        Self {
+            kind: if directory { "directory" } else { "object" },
+            name: entry.name.trim_end_matches('/').to_owned(),
+            path,
+            id: entry.id,
+            owner: entry.permission.owner,
+            group: entry.permission.group,
+            mode: format!("{:04o}", entry.permission.mode),
+            version: entry.version,
+            explicit: directory.then_some(entry.explicit),
+            size: (!directory).then_some(entry.size),
+            synthetic: (!directory).then_some(entry.synthetic),
+            has_data: (!directory).then_some(entry.locator.is_some()),
+            etag: entry.etag,
+            content_type: entry.content_type,
+            user_metadata: entry.user_metadata,
+            created: entry.created,
+            modified: entry.modified,
+        }
+    }
+}
+
+/// The path of an entry whose key was asked for with or without its slash.
+pub fn path_of(key: &str, entry: &Entry) -> String {
+    let bare = key.strip_suffix('/').unwrap_or(key);
+    match entry.is_directory() && !bare.is_empty() {
+        true => format!("{bare}/"),
+        false => bare.to_owned(),
+    }
+}

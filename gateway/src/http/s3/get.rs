@@ -1,0 +1,189 @@
+//! GetObject and HeadObject.
+
+use std::ops::Range;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mantle_types::ErrorCode;
+use s3s::{
+    S3Error, S3Request, S3Response, S3Result,
+    dto::{
+        ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range as AskedRange, StreamingBlob,
+        Timestamp,
+    },
+};
+use uuid::Uuid;
+
+use super::{
+    Surface,
+    conditions::Conditions,
+    errors::{not_offered, s3_error},
+    listing::timestamp,
+    metadata,
+};
+use crate::store::Entry;
+
+/// Says that the size of an imported entry was made up.
+const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
+/// MIME type of an object whose creator gave none, as in S3.
+const DEFAULT_TYPE: &str = "binary/octet-stream";
+/// MIME type of an explicit directory.
+const DIRECTORY_TYPE: &str = "application/x-directory";
+/// MD5 of nothing: the etag of an explicit directory.
+const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
+
+/// The MD5 of an entry's bytes, if it has bytes.
+pub(super) fn etag(entry: &Entry) -> Option<&str> {
+    if entry.is_directory() { Some(EMPTY_MD5) } else { entry.etag.as_deref() }
+}
+
+/// A failure on the way: ours, or one of S3's own protocol.
+enum Refused {
+    Ours(mantle_types::Error),
+    S3(S3Error),
+}
+
+impl From<mantle_types::Error> for Refused {
+    fn from(error: mantle_types::Error) -> Self {
+        Self::Ours(error)
+    }
+}
+
+impl Refused {
+    fn into_s3(self, id: Uuid) -> S3Error {
+        match self {
+            Self::Ours(error) => s3_error(&error, id),
+            Self::S3(error) => error,
+        }
+    }
+}
+
+/// Size of what a key holds.
+fn size(entry: &Entry) -> u64 {
+    if entry.is_directory() { 0 } else { entry.size }
+}
+
+/// The bytes asked for, and the Content-Range header if only a part is.
+fn select(
+    entry: &Entry,
+    conditions: &Conditions<'_>,
+    range: Option<AskedRange>,
+) -> Result<(Range<u64>, Option<String>), Refused> {
+    let modified = entry.last_modified().map(timestamp);
+    conditions.check(etag(entry), modified.as_ref()).map_err(Refused::S3)?;
+    let size = size(entry);
+    let Some(range) = range else { return Ok((0..size, None)) };
+    let chosen = range.check(size).map_err(|_| Refused::Ours(ErrorCode::InvalidRange.into()))?;
+    let header = format!("bytes {}-{}/{size}", chosen.start, chosen.end.saturating_sub(1));
+    Ok((chosen, Some(header)))
+}
+
+/// What GET and HEAD have in common.
+fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) -> (HeadObjectOutput, HeaderMap) {
+    let default_type = if entry.is_directory() { DIRECTORY_TYPE } else { DEFAULT_TYPE };
+    let mut output = HeadObjectOutput {
+        accept_ranges: Some("bytes".to_owned()),
+        content_length: Some((bytes.end - bytes.start) as i64),
+        content_range,
+        content_type: Some(entry.content_type.clone().unwrap_or_else(|| default_type.to_owned())),
+        e_tag: etag(entry).map(|md5| ETag::Strong(md5.to_owned())),
+        last_modified: entry.last_modified().map(timestamp),
+        ..HeadObjectOutput::default()
+    };
+    metadata::add_to(&mut output, entry.user_metadata.as_ref());
+    let mut headers = HeaderMap::new();
+    if entry.synthetic {
+        headers.insert(SIZE_HEADER, HeaderValue::from_static("synthetic"));
+    }
+    (output, headers)
+}
+
+impl Surface {
+    pub(super) async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let admitted = self.admit(&request, "head_object")?;
+        let input = request.input;
+        if input.part_number.is_some() || input.version_id.is_some() {
+            return Err(not_offered("parts and versions are not offered"));
+        }
+        let found = self.gateway.head_object(&admitted.call, &input.bucket, &input.key).await;
+        let entry = found.map_err(|e| admitted.refuse(&e))?;
+        let conditions = Conditions {
+            if_match: input.if_match.as_ref(),
+            if_none_match: input.if_none_match.as_ref(),
+            if_modified_since: input.if_modified_since.as_ref(),
+            if_unmodified_since: input.if_unmodified_since.as_ref(),
+        };
+        let (bytes, content_range) =
+            select(&entry, &conditions, input.range).map_err(|e| e.into_s3(admitted.tracked.id()))?;
+        let partial = content_range.is_some();
+        let (output, headers) = describe(&entry, &bytes, content_range);
+        let mut response = S3Response::with_headers(output, headers);
+        response.status = partial.then_some(http::StatusCode::PARTIAL_CONTENT);
+        Ok(response)
+    }
+
+    pub(super) async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let admitted = self.admit(&request, "get_object")?;
+        let input = request.input;
+        if input.part_number.is_some() || input.version_id.is_some() {
+            return Err(not_offered("parts and versions are not offered"));
+        }
+        let conditions = Conditions {
+            if_match: input.if_match.as_ref(),
+            if_none_match: input.if_none_match.as_ref(),
+            if_modified_since: input.if_modified_since.as_ref(),
+            if_unmodified_since: input.if_unmodified_since.as_ref(),
+        };
+        let choose = |entry: &Entry| {
+            let (bytes, header) = select(entry, &conditions, input.range)?;
+            Ok::<_, Refused>((bytes.clone(), (bytes, header)))
+        };
+        let answer = self.gateway.get_object(&admitted.call, &input.bucket, &input.key, choose).await;
+        let (entry, (bytes, content_range), stream) = answer.map_err(|e| e.into_s3(admitted.tracked.id()))?;
+        let (head, headers) = describe(&entry, &bytes, content_range);
+        let output = GetObjectOutput {
+            body: Some(StreamingBlob::wrap(SyncStream::new(stream))),
+            accept_ranges: head.accept_ranges,
+            cache_control: head.cache_control,
+            content_disposition: head.content_disposition,
+            content_encoding: head.content_encoding,
+            content_language: head.content_language,
+            content_length: head.content_length,
+            content_range: head.content_range,
+            content_type: head.content_type,
+            e_tag: head.e_tag,
+            expires: head.expires,
+            last_modified: head.last_modified,
+            metadata: head.metadata,
+            ..GetObjectOutput::default()
+        };
+        Ok(S3Response::with_headers(output, headers))
+    }
+}
+
+/// `s3s` wants bodies that are `Sync`; a stream is polled by one task at a time, so a lock that is never contended does.
+struct SyncStream<S>(parking_lot::Mutex<S>);
+
+impl<S> SyncStream<S> {
+    fn new(stream: S) -> Self {
+        Self(parking_lot::Mutex::new(stream))
+    }
+}
+
+impl<S: futures::Stream + Unpin> futures::Stream for SyncStream<S> {
+    type Item = S::Item;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::pin::Pin::new(self.get_mut().0.get_mut()).poll_next(cx)
+    }
+}
+
+/// The time of an entry that has none, so that clients that insist on one get it.
+pub(super) fn never() -> Timestamp {
+    std::time::UNIX_EPOCH.into()
+}

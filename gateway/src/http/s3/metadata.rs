@@ -1,0 +1,85 @@
+//! What S3 keeps beside the bytes. `x-amz-meta-*` are user metadata under their names; the standard headers that S3 stores
+//! and returns (Cache-Control, …) are kept with them under names with a colon in front, which no header's name can have.
+
+use s3s::dto::{HeadObjectOutput, Metadata, PutObjectInput, Timestamp, TimestampFormat};
+use serde_json::{Map, Value};
+
+const CACHE_CONTROL: &str = ":cache-control";
+const CONTENT_DISPOSITION: &str = ":content-disposition";
+const CONTENT_ENCODING: &str = ":content-encoding";
+const CONTENT_LANGUAGE: &str = ":content-language";
+const EXPIRES: &str = ":expires";
+
+/// How the client frames the upload; not the object's encoding.
+const FRAMING: &str = "aws-chunked";
+
+/// What a PutObject brings; `None` when nothing.
+pub(super) fn of_put(input: &PutObjectInput) -> Option<Value> {
+    let mut map = Map::new();
+    for (name, value) in input.metadata.iter().flatten() {
+        map.insert(name.clone(), Value::String(value.clone()));
+    }
+    let encoding = input.content_encoding.as_deref().map(|value| {
+        let kept: Vec<&str> =
+            value.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != FRAMING).collect();
+        kept.join(",")
+    });
+    let standard = [
+        (CACHE_CONTROL, input.cache_control.clone()),
+        (CONTENT_DISPOSITION, input.content_disposition.clone()),
+        (CONTENT_ENCODING, encoding.filter(|value| !value.is_empty())),
+        (CONTENT_LANGUAGE, input.content_language.clone()),
+        (EXPIRES, input.expires.as_ref().and_then(http_date)),
+    ];
+    for (name, value) in standard {
+        if let Some(value) = value {
+            map.insert(name.to_owned(), Value::String(value));
+        }
+    }
+    (!map.is_empty()).then_some(Value::Object(map))
+}
+
+fn http_date(time: &Timestamp) -> Option<String> {
+    let mut text = Vec::new();
+    time.format(TimestampFormat::HttpDate, &mut text).ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// Adds what is kept to an answer.
+pub(super) fn add_to(output: &mut HeadObjectOutput, kept: Option<&Value>) {
+    let Some(Value::Object(map)) = kept else { return };
+    let text = |name: &str| map.get(name).and_then(Value::as_str).map(str::to_owned);
+    output.cache_control = text(CACHE_CONTROL);
+    output.content_disposition = text(CONTENT_DISPOSITION);
+    output.content_encoding = text(CONTENT_ENCODING);
+    output.content_language = text(CONTENT_LANGUAGE);
+    output.expires = text(EXPIRES).and_then(|value| Timestamp::parse(TimestampFormat::HttpDate, &value).ok());
+    let user: Metadata = map
+        .iter()
+        .filter(|(name, _)| !name.starts_with(':'))
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+        .collect();
+    output.metadata = (!user.is_empty()).then_some(user);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_comes_back_without_the_framing() {
+        let input = PutObjectInput {
+            metadata: Some(Metadata::from([("colour".to_owned(), "blå".to_owned())])),
+            content_encoding: Some("aws-chunked, gzip".to_owned()),
+            cache_control: Some("no-store".to_owned()),
+            ..PutObjectInput::default()
+        };
+        let mut output = HeadObjectOutput::default();
+        add_to(&mut output, of_put(&input).as_ref());
+        assert_eq!(output.metadata, input.metadata);
+        assert_eq!(output.content_encoding.as_deref(), Some("gzip"));
+        assert_eq!(output.cache_control.as_deref(), Some("no-store"));
+        let framed = PutObjectInput { content_encoding: Some(FRAMING.to_owned()), ..PutObjectInput::default() };
+        assert_eq!(of_put(&framed), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! PutObject. A key that ends in a slash makes a directory.
+
+use futures::StreamExt;
+use mantle_types::{Error, ErrorCode};
+use s3s::{
+    S3Error, S3ErrorCode, S3Request, S3Result,
+    dto::{ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob},
+    s3_error,
+};
+
+use super::{
+    Admitted, Surface,
+    errors::{Named, not_offered},
+    metadata,
+};
+use crate::{
+    app::to_the_end,
+    data::{ALGORITHMS, Expected, Mismatch, UploadError},
+    ops::{mkdir::Mkdir, put_object::PutObject},
+};
+
+/// Carries the digest of the body, or how the body is framed and signed.
+const CONTENT_SHA256: &str = "x-amz-content-sha256";
+
+/// What of the body can fail, by how it is signed.
+#[derive(Clone, Copy)]
+enum Framing {
+    /// One SHA-256 for all.
+    Digest,
+    /// A signature for each chunk.
+    SignedChunks,
+    /// Nothing, or a trailer.
+    Other,
+}
+
+impl Framing {
+    fn of(headers: &http::HeaderMap) -> Self {
+        let value = headers.get(CONTENT_SHA256).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match value {
+            _ if value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit()) => Self::Digest,
+            _ if value.starts_with("STREAMING-AWS4") => Self::SignedChunks,
+            _ => Self::Other,
+        }
+    }
+
+    /// The stream's failure: `s3s` verifies while the body is read, and its error types are its own.
+    fn failure(self) -> S3Error {
+        match self {
+            Self::Digest => {
+                let mut error = S3Error::with_message(
+                    S3ErrorCode::named("XAmzContentSHA256Mismatch"),
+                    "The body is not what x-amz-content-sha256 says.",
+                );
+                error.set_status_code(crate::http::status::of(ErrorCode::InvalidArgument));
+                error
+            }
+            Self::SignedChunks => {
+                s3_error!(SignatureDoesNotMatch, "A chunk of the body does not verify, or the body broke off.")
+            }
+            Self::Other => s3_error!(IncompleteBody, "The body broke off or is malformed."),
+        }
+    }
+}
+
+/// What the client asks for that would be lost silently.
+fn refuse_unknown(input: &PutObjectInput) -> S3Result<()> {
+    let refused = [
+        (input.write_offset_bytes.is_some(), "appending is not offered"),
+        (input.tagging.is_some(), "tags are not offered"),
+        (
+            input.sse_customer_algorithm.is_some() || input.sse_customer_key.is_some(),
+            "encryption with the client's keys is not offered",
+        ),
+        (
+            input.server_side_encryption.is_some() || input.ssekms_key_id.is_some(),
+            "server-side encryption is not offered",
+        ),
+        (
+            input.object_lock_mode.is_some()
+                || input.object_lock_legal_hold_status.is_some()
+                || input.object_lock_retain_until_date.is_some(),
+            "object lock is not offered",
+        ),
+        (input.website_redirect_location.is_some(), "redirects are not offered"),
+        (input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private"), "access control lists are not offered"),
+        (
+            input.grant_read.is_some()
+                || input.grant_full_control.is_some()
+                || input.grant_read_acp.is_some()
+                || input.grant_write_acp.is_some(),
+            "access control lists are not offered",
+        ),
+    ];
+    match refused.into_iter().find(|(asked, _)| *asked) {
+        Some((_, what)) => Err(not_offered(what)),
+        None => Ok(()),
+    }
+}
+
+fn condition(input: &PutObjectInput) -> S3Result<Option<String>> {
+    match (&input.if_match, &input.if_none_match) {
+        (None, None) => Ok(None),
+        (Some(ETagCondition::Any), None) => Ok(Some("*present".to_owned())),
+        (Some(ETagCondition::ETag(etag)), None) => Ok(Some(etag.value().to_owned())),
+        (None, Some(ETagCondition::Any)) => Ok(Some("*absent".to_owned())),
+        (None, Some(ETagCondition::ETag(_))) => Err(not_offered("If-None-Match is offered with * only")),
+        (Some(_), Some(_)) => Err(not_offered("If-Match and If-None-Match are not offered together")),
+    }
+}
+
+fn expected(request: &S3Request<PutObjectInput>) -> Expected {
+    let input = &request.input;
+    let trailer = request.headers.get("x-amz-trailer").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let announced = trailer.to_ascii_lowercase();
+    let given = |algorithm: &str| match algorithm {
+        "crc32" => input.checksum_crc32.clone(),
+        "crc32c" => input.checksum_crc32c.clone(),
+        "crc64nvme" => input.checksum_crc64nvme.clone(),
+        "sha1" => input.checksum_sha1.clone(),
+        _ => input.checksum_sha256.clone(),
+    };
+    let in_trailer = |algorithm: &str| {
+        announced.split(',').any(|name| name.trim().strip_prefix("x-amz-checksum-") == Some(algorithm))
+    };
+    let others = ALGORITHMS
+        .into_iter()
+        .filter_map(|algorithm| match given(algorithm) {
+            Some(value) => Some((algorithm, Some(value))),
+            None => in_trailer(algorithm).then_some((algorithm, None)),
+        })
+        .collect();
+    Expected { md5: input.content_md5.clone(), others, trailer: request.trailing_headers.clone() }
+}
+
+fn upload_error(error: UploadError, framing: Framing, admitted: &Admitted) -> S3Error {
+    match error {
+        UploadError::TooLarge => s3_error!(EntityTooLarge, "The object is over this service's limit."),
+        UploadError::Body(cause) => {
+            tracing::debug!(%cause, "a body broke");
+            framing.failure()
+        }
+        UploadError::Mismatch(Mismatch::Wrong(what)) => s3_error!(BadDigest, "The body does not match its {what}."),
+        UploadError::Mismatch(Mismatch::Malformed(what)) => {
+            s3_error!(InvalidDigest, "The {what} is not a valid digest.")
+        }
+        UploadError::Store(error) => admitted.refuse(&error),
+    }
+}
+
+impl Surface {
+    pub(super) async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
+        let admitted = self.admit(&request, "put_object")?;
+        refuse_unknown(&request.input)?;
+        let framing = Framing::of(&request.headers);
+        let size_max = self.gateway.limits.object_bytes_max;
+        if request.input.content_length.is_some_and(|length| length as u64 > size_max) {
+            return Err(s3_error!(EntityTooLarge, "The object is over this service's limit."));
+        }
+        let body = request.input.body.take();
+        if request.input.key.ends_with('/') {
+            return self.put_directory(&admitted, request.input, body, framing).await;
+        }
+        let put = PutObject {
+            content_type: request.input.content_type.clone(),
+            user_metadata: metadata::of_put(&request.input),
+            condition: condition(&request.input)?,
+        };
+        let expected = expected(&request);
+        let (bucket, key) = (request.input.bucket, request.input.key);
+        let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
+        let received = self.gateway.receive_object(&admitted.call, &bucket, &key, body, expected).await;
+        let received = received.map_err(|e| upload_error(e, framing, &admitted))?;
+        let checksums = received.stored().checksums.clone();
+        let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
+        let done = to_the_end(async move { gateway.put_object(&call, &bucket, &key, put, received).await }).await;
+        done.map_err(|e| admitted.refuse(&e))?;
+        Ok(PutObjectOutput {
+            e_tag: Some(ETag::Strong(checksums.md5)),
+            checksum_crc32: checksums.others.checksum_crc32,
+            checksum_crc32c: checksums.others.checksum_crc32c,
+            checksum_crc64nvme: checksums.others.checksum_crc64nvme,
+            checksum_sha1: checksums.others.checksum_sha1,
+            checksum_sha256: checksums.others.checksum_sha256,
+            ..PutObjectOutput::default()
+        })
+    }
+
+    /// An explicit directory: an object without bytes, whose key ends in a slash. It may exist.
+    async fn put_directory(
+        &self,
+        admitted: &Admitted,
+        input: PutObjectInput,
+        body: Option<StreamingBlob>,
+        framing: Framing,
+    ) -> S3Result<PutObjectOutput> {
+        if let Some(mut body) = body {
+            // Read to its end, or its digest would not be verified.
+            while let Some(chunk) = body.next().await {
+                let chunk = chunk.map_err(|_| framing.failure())?;
+                if !chunk.is_empty() {
+                    let why = "a key that ends in a slash names a directory, which holds no bytes";
+                    return Err(admitted.refuse(&Error::new(ErrorCode::InvalidArgument, why)));
+                }
+            }
+        }
+        if condition(&input)?.is_some() {
+            return Err(not_offered("conditions on directories are not offered"));
+        }
+        let options = Mkdir { parents: true, exist_ok: true, user_metadata: metadata::of_put(&input) };
+        let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
+        let made = to_the_end(async move { gateway.mkdir(&call, &input.bucket, &input.key, options).await }).await;
+        made.map_err(|e| admitted.refuse(&e))?;
+        Ok(PutObjectOutput {
+            e_tag: Some(ETag::Strong("d41d8cd98f00b204e9800998ecf8427e".to_owned())),
+            ..PutObjectOutput::default()
+        })
+    }
+}

@@ -1,0 +1,30 @@
+//! The one file that names HTTP statuses. Those of errors are in the error table.
+
+use axum::http::StatusCode;
+use mantle_types::ErrorCode;
+
+/// Something new was made.
+pub const CREATED: StatusCode = StatusCode::CREATED;
+/// Done, or already as wanted.
+pub const DONE: StatusCode = StatusCode::OK;
+/// Done, and there is nothing to say.
+pub const GONE_AS_WANTED: StatusCode = StatusCode::NO_CONTENT;
+
+/// The status of an error.
+pub fn of(code: ErrorCode) -> StatusCode {
+    StatusCode::from_u16(code.row().http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+#[cfg(test)]
+mod tests {
+    use mantle_types::error::ERROR_TABLE;
+
+    #[test]
+    fn every_error_has_a_status_of_its_own_class() {
+        for row in ERROR_TABLE {
+            let status = super::of(row.code);
+            assert_eq!(status.as_u16(), row.http, "{}", row.name);
+            assert!(status.is_client_error() || status.is_server_error(), "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! One request on its way: its id, its verb for metrics, its start. Made by the dispatcher, carried in the extensions.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use axum::http::{HeaderMap, Response};
+use mantle_types::{Caller, Error, ErrorCode, Result};
+use uuid::Uuid;
+
+use crate::app::Call;
+
+/// The client's idempotency key.
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Shared by all that work on one request.
+#[derive(Clone)]
+pub struct Tracked(Arc<Inner>);
+
+struct Inner {
+    id: Uuid,
+    key: KeyGiven,
+    verb: OnceLock<&'static str>,
+    started: Instant,
+}
+
+#[derive(Clone, Copy)]
+enum KeyGiven {
+    None,
+    Valid,
+    Malformed,
+}
+
+impl Tracked {
+    /// Begins a request.
+    pub fn begin(headers: &HeaderMap) -> Self {
+        let (id, key) = match headers.get(IDEMPOTENCY_KEY) {
+            None => (Uuid::new_v4(), KeyGiven::None),
+            Some(value) => match value.to_str().ok().and_then(|text| Uuid::parse_str(text).ok()) {
+                Some(id) => (id, KeyGiven::Valid),
+                None => (Uuid::new_v4(), KeyGiven::Malformed),
+            },
+        };
+        Self(Arc::new(Inner { id, key, verb: OnceLock::new(), started: Instant::now() }))
+    }
+
+    /// The request id.
+    pub fn id(&self) -> Uuid {
+        self.0.id
+    }
+
+    /// Names the verb; the first name stays.
+    pub fn set_verb(&self, verb: &'static str) {
+        let _ = self.0.verb.set(verb);
+    }
+
+    /// The call of an authenticated caller.
+    pub fn call(&self, caller: Caller) -> Result<Call> {
+        if matches!(self.0.key, KeyGiven::Malformed) {
+            return Err(Error::new(ErrorCode::InvalidArgument, "Idempotency-Key must be a UUID"));
+        }
+        Ok(Call { caller, request: self.0.id, client_key: matches!(self.0.key, KeyGiven::Valid) })
+    }
+
+    /// Ends a request: metrics and the access log.
+    pub fn end<B>(&self, method: &str, path: &str, response: &Response<B>) {
+        let verb = self.0.verb.get().copied().unwrap_or("unrouted");
+        let (status, elapsed) = (response.status().as_u16(), self.0.started.elapsed());
+        metrics::counter!("mantle_gateway_requests_total", "verb" => verb, "code" => status.to_string()).increment(1);
+        metrics::histogram!("mantle_gateway_request_seconds", "verb" => verb).record(elapsed);
+        tracing::debug!(target: "mantle_gateway::access", request = %self.0.id, method, path, verb, status, ?elapsed, "request");
+    }
+}

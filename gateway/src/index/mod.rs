@@ -1,0 +1,136 @@
+//! The index, as the use cases see it: paths to directories, rename locks, acknowledgements. Invariant (PROTOCOLS rule 5):
+//! a lookup carries the group's epoch, read from PostgreSQL at most one lease ago, so that an abandoned group cannot
+//! answer; the lease is renewed in the background at half its time, off the path of requests.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mantle_index_client::{IndexClient, Query};
+pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
+use mantle_types::{Epoch, Error, ErrorCode, RequestKey, Result};
+use parking_lot::Mutex;
+
+use crate::{config::Config, store::Store, store::Written};
+
+/// How often a lookup is asked again under a newer epoch.
+const EPOCH_RETRIES_MAX: u32 = 3;
+
+/// Handle on the index group.
+pub struct Index {
+    client: IndexClient,
+    store: Arc<Store>,
+    group: u32,
+    await_timeout: Duration,
+    lease: Duration,
+    epoch: Mutex<Option<(Epoch, Instant)>>,
+    refreshing: tokio::sync::Mutex<()>,
+}
+
+impl Index {
+    /// Connects when first used. Must be called within a tokio runtime.
+    pub fn new(config: &Config, store: Arc<Store>) -> Result<Self> {
+        Ok(Self {
+            client: IndexClient::connect_lazy(config.index.replicas.clone())?,
+            store,
+            group: config.index.group,
+            await_timeout: Duration::from_millis(config.limits.await_timeout_ms),
+            lease: Duration::from_millis(config.limits.epoch_lease_ms),
+            epoch: Mutex::new(None),
+            refreshing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// The group's number.
+    pub fn group(&self) -> u32 {
+        self.group
+    }
+
+    /// Renews the epoch's lease for ever.
+    pub async fn keep_lease(&self) {
+        let mut ticks = tokio::time::interval(self.lease / 2);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // A failure is reported by the requests that need the epoch.
+            let _ = self.refresh(Instant::now()).await;
+        }
+    }
+
+    async fn epoch(&self) -> Result<Epoch> {
+        let now = Instant::now();
+        match *self.epoch.lock() {
+            Some((epoch, read)) if now.duration_since(read) < self.lease => return Ok(epoch),
+            _ => {}
+        }
+        self.refresh(now).await
+    }
+
+    /// Reads the epoch unless somebody did after `wanted`.
+    async fn refresh(&self, wanted: Instant) -> Result<Epoch> {
+        let _guard = self.refreshing.lock().await;
+        if let Some((epoch, read)) = *self.epoch.lock()
+            && read >= wanted
+        {
+            return Ok(epoch);
+        }
+        let started = Instant::now();
+        let epoch = Epoch(self.store.epoch(self.group).await?);
+        // The lease counts from before the read: the epoch may have been raised right after.
+        *self.epoch.lock() = Some((epoch, started));
+        Ok(epoch)
+    }
+
+    /// Resolves paths of directories, one RPC for all, on any replica.
+    pub async fn resolve(&self, queries: Vec<Query>) -> Result<Vec<Resolution>> {
+        for _ in 0..EPOCH_RETRIES_MAX {
+            let epoch = self.epoch().await?;
+            match timed("resolve", self.client.resolve(epoch, queries.clone())).await {
+                Err(e) if e.code() == ErrorCode::StaleEpoch => self.refresh(Instant::now()).await?,
+                answer => return answer,
+            };
+        }
+        Err(Error::new(ErrorCode::IndexUnavailable, "the index group is being rebuilt"))
+    }
+
+    /// Resolves and locks the source of a directory rename, on the leader.
+    pub async fn prepare_rename(&self, request: RenameRequest) -> Result<PreparedRename> {
+        timed("prepare_rename", self.client.prepare_rename(request)).await
+    }
+
+    /// Gives a lock back whose rename is known not to have committed. If that fails, the leader's timer does it.
+    pub async fn release_rename(&self, request: RequestKey, attempt: u64) {
+        if let Err(error) = timed("release_rename", self.client.release_rename(request, attempt)).await {
+            tracing::debug!(%error, attempt, "the lock is left to the leader");
+        }
+    }
+
+    /// Waits until a committed change is served by every replica.
+    pub async fn await_written(&self, request: RequestKey, written: &Written) -> Result<()> {
+        let answer = match written.flush_lsn {
+            Some(lsn) if written.replayed => timed("await_lsn", self.client.await_lsn(lsn, self.await_timeout)).await,
+            _ => timed("await_request", self.client.await_request(request, self.await_timeout)).await,
+        };
+        answer.map_err(|e| match e.code() {
+            ErrorCode::AwaitTimeout => e,
+            // The change is committed: whatever kept the index from saying so is a matter of time.
+            _ => Error::new(
+                ErrorCode::AwaitTimeout,
+                format!("{} ({})", ErrorCode::AwaitTimeout.row().meaning, e.detail()),
+            ),
+        })
+    }
+
+    /// Does a replica answer lookups?
+    pub async fn is_ready(&self) -> bool {
+        self.client.status().await.iter().any(|(_, status)| status.as_ref().is_ok_and(|s| s.ready))
+    }
+}
+
+async fn timed<T>(call: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
+    let started = Instant::now();
+    let answer = future.await;
+    metrics::histogram!("mantle_gateway_index_seconds", "call" => call).record(started.elapsed());
+    answer
+}

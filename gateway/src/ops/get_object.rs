@@ -1,0 +1,60 @@
+//! get_object: the metadata, then the bytes it names.
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use mantle_types::{Error, ErrorCode, Result, permission::Access};
+
+use super::{
+    RESTARTS_MAX,
+    stat::{Found, Naming},
+};
+use crate::{
+    app::{Call, Gateway},
+    store::Entry,
+};
+
+impl Gateway {
+    /// The object, or the explicit directory, at a key that the caller may read.
+    pub async fn head_object(&self, call: &Call, namespace: &str, key: &str) -> Result<Entry> {
+        let Found { entry, .. } = self.stat(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
+            // In S3 nothing is below an object, so nothing is in its way.
+            ErrorCode::ParentIsObject => Error::new(ErrorCode::NotFound, e.detail()),
+            _ => e,
+        })?;
+        if entry.is_directory() && !entry.explicit {
+            return Err(Error::new(ErrorCode::NotFound, "the directory was not made explicitly"));
+        }
+        if !entry.permission.allows(&call.caller, Access::Read) {
+            return Err(Error::new(ErrorCode::AccessDenied, "the caller may not read the object"));
+        }
+        Ok(entry)
+    }
+
+    /// The object at a key and the bytes that `select` wants of it.
+    pub async fn get_object<T, E: From<Error>>(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        select: impl Fn(&Entry) -> Result<(std::ops::Range<u64>, T), E>,
+    ) -> Result<(Entry, T, BoxStream<'static, object_store::Result<Bytes>>), E> {
+        for _ in 0..RESTARTS_MAX {
+            let entry = self.head_object(call, namespace, key).await?;
+            let (range, selected) = select(&entry)?;
+            if entry.is_directory() {
+                return Ok((entry, selected, Box::pin(futures::stream::empty())));
+            }
+            let Some(locator) = &entry.locator else { return Err(E::from(ErrorCode::NoData.into())) };
+            if range.is_empty() {
+                return Ok((entry, selected, Box::pin(futures::stream::empty())));
+            }
+            match self.data.get(locator, range).await? {
+                Some(bytes) => return Ok((entry, selected, bytes)),
+                // Replaced or removed between the two reads: look again.
+                None => tracing::debug!(locator, "the bytes are gone"),
+            }
+        }
+        tracing::error!(namespace, key, "an object's bytes are missing");
+        Err(E::from(ErrorCode::Internal.into()))
+    }
+}

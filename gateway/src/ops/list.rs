@@ -1,0 +1,37 @@
+//! list: the children of one directory, in key order.
+
+use mantle_types::{Result, name::Path, permission::Access};
+
+use super::locate::Purpose;
+use crate::{
+    app::{Call, Gateway},
+    store::Entry,
+};
+
+/// A page of children.
+pub struct Children {
+    /// The children.
+    pub entries: Vec<Entry>,
+    /// Are there more?
+    pub truncated: bool,
+}
+
+impl Gateway {
+    /// Children of a directory after a name.
+    pub async fn list(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        start_after: Option<&str>,
+        limit: usize,
+    ) -> Result<Children> {
+        let path = Path::parse(key)?;
+        let directory = self.locate(&call.caller, namespace, path.components(), Purpose::Lookup).await?;
+        directory.check(&call.caller, Access::Read)?;
+        let mut entries = self.store.list(directory.ns, directory.pid(), start_after, "", limit + 1).await?;
+        let truncated = entries.len() > limit;
+        entries.truncate(limit);
+        Ok(Children { entries, truncated })
+    }
+}

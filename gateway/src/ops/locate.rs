@@ -1,0 +1,190 @@
+//! From a path to a directory: one RPC to the index. What the index does not find, or finds on the way of a rename, is
+//! looked up once in PostgreSQL before anybody is told that it does not exist (PROTOCOLS rules 26 and 28): a listing,
+//! which PostgreSQL answers, never shows what a lookup denies.
+
+use mantle_index_client::{Query, Resolution};
+use mantle_types::{Caller, Error, ErrorCode, Permission, Result, permission::Access};
+
+use crate::app::Gateway;
+
+/// A directory, by its permanent id.
+#[derive(Clone, Copy, Debug)]
+pub struct Located {
+    /// The namespace.
+    pub ns: i64,
+    /// The directory.
+    pub id: i64,
+    /// Its permission.
+    pub permission: Permission,
+}
+
+impl Located {
+    /// The partition that holds its entries; directories are not split yet.
+    pub fn pid(&self) -> i64 {
+        self.id
+    }
+
+    /// May the caller do this to the directory?
+    pub fn check(&self, caller: &Caller, access: Access) -> Result<()> {
+        if self.permission.allows(caller, access) {
+            return Ok(());
+        }
+        let what = match access {
+            Access::Read => "read",
+            Access::Write => "write to",
+            Access::Search => "search",
+        };
+        Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {what} the directory")))
+    }
+
+    /// May the caller create, remove or replace entries here?
+    pub fn check_change(&self, caller: &Caller) -> Result<()> {
+        self.check(caller, Access::Search)?;
+        self.check(caller, Access::Write)
+    }
+}
+
+/// How far a path leads.
+#[derive(Clone, Copy, Debug)]
+pub enum Reached {
+    /// All of it exists.
+    All(Located),
+    /// The first `depth` components exist; the deepest is given.
+    Part {
+        /// The deepest directory.
+        deepest: Located,
+        /// How many components exist.
+        depth: usize,
+    },
+}
+
+/// What the answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Without an index PostgreSQL alone may answer.
+    Lookup,
+    /// The change is acknowledged by the index: without one there is no point in beginning.
+    DirectoryChange,
+}
+
+impl Gateway {
+    /// How far a path of directories leads.
+    pub async fn search(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        components: &[&str],
+        purpose: Purpose,
+    ) -> Result<Reached> {
+        let mut found = self.search_many(caller, namespace, &[components], purpose).await?;
+        found.pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
+    }
+
+    /// How far several paths lead, with one RPC.
+    pub async fn search_many(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        paths: &[&[&str]],
+        purpose: Purpose,
+    ) -> Result<Vec<Result<Reached>>> {
+        let query = |path: &&[&str]| Query::new(namespace, path.iter().copied(), caller.clone());
+        let answers = match self.index.resolve(paths.iter().map(query).collect()).await {
+            Ok(answers) => answers.into_iter().map(Some).collect(),
+            Err(e) if e.code() == ErrorCode::IndexUnavailable && purpose == Purpose::Lookup => vec![None; paths.len()],
+            Err(e) => return Err(e),
+        };
+        let mut reached = Vec::with_capacity(paths.len());
+        for (path, answer) in paths.iter().zip(answers) {
+            reached.push(match answer {
+                Some(resolution) if !resolution.crossed_lock && is_final(&resolution) => from_index(resolution),
+                _ => self.search_database(caller, namespace, path).await,
+            });
+        }
+        Ok(reached)
+    }
+
+    async fn search_database(&self, caller: &Caller, namespace: &str, components: &[&str]) -> Result<Reached> {
+        metrics::counter!("mantle_gateway_lookups_in_database_total").increment(1);
+        let Some(found) = self.store.resolve_path(namespace, components).await? else {
+            return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`")));
+        };
+        // Every directory in which a further name was looked up, found or not.
+        let searched = components.len().min(found.chain.len());
+        if !found.chain[..searched].iter().all(|p| p.allows(caller, Access::Search)) {
+            return Err(Error::new(ErrorCode::AccessDenied, "the caller may not search a directory on the way"));
+        }
+        let Some(permission) = found.chain.last().copied() else {
+            tracing::error!(namespace, "resolve_path answered no permissions");
+            return Err(ErrorCode::Internal.into());
+        };
+        let located = Located { ns: found.ns, id: found.id, permission };
+        Ok(match found.depth == components.len() {
+            true => Reached::All(located),
+            false => Reached::Part { deepest: located, depth: found.depth },
+        })
+    }
+
+    /// The directory at a path.
+    pub async fn locate(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        components: &[&str],
+        purpose: Purpose,
+    ) -> Result<Located> {
+        let reached = self.search(caller, namespace, components, purpose).await?;
+        self.whole(reached, components, false).await
+    }
+
+    /// The directory at a path, in which something is to be looked up or changed.
+    pub async fn locate_parent(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        components: &[&str],
+        purpose: Purpose,
+    ) -> Result<Located> {
+        let reached = self.search(caller, namespace, components, purpose).await?;
+        self.whole(reached, components, true).await
+    }
+
+    /// All of a path or the error that says why not: `not_found`, or `parent_is_object` when an object is in the way.
+    pub async fn whole(&self, reached: Reached, components: &[&str], is_parent: bool) -> Result<Located> {
+        let (deepest, depth) = match reached {
+            Reached::All(located) => return Ok(located),
+            Reached::Part { deepest, depth } => (deepest, depth),
+        };
+        let missing = components.get(depth).copied().unwrap_or_default();
+        let last = depth + 1 == components.len();
+        if (is_parent || !last) && self.is_object(deepest, missing).await? {
+            return Err(Error::new(
+                ErrorCode::ParentIsObject,
+                format!("`{}` is an object", components[..=depth].join("/")),
+            ));
+        }
+        Err(Error::new(ErrorCode::NotFound, format!("there is no directory `{}/`", components[..=depth].join("/"))))
+    }
+
+    async fn is_object(&self, directory: Located, name: &str) -> Result<bool> {
+        let found = self.store.stat(directory.ns, &[(directory.pid(), name)]).await?;
+        Ok(found.into_iter().flatten().next().is_some())
+    }
+}
+
+/// May the index's answer stand without asking PostgreSQL?
+fn is_final(resolution: &Resolution) -> bool {
+    match &resolution.outcome {
+        Ok(()) => true,
+        Err(e) => !matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound),
+    }
+}
+
+fn from_index(resolution: Resolution) -> Result<Reached> {
+    resolution.outcome?;
+    Ok(Reached::All(Located {
+        ns: resolution.ns.as_i64(),
+        id: resolution.id.as_i64(),
+        permission: resolution.permission,
+    }))
+}

@@ -1,0 +1,88 @@
+//! Namespaces (buckets): create, remove, list.
+
+use mantle_types::{Error, ErrorCode, Result, name::check_namespace_name, permission::Access};
+
+use super::locate::Purpose;
+use crate::{
+    app::{Call, DIRECTORY_MODE, Gateway},
+    hash::RequestHash,
+    store::Namespace,
+};
+
+/// Names that are paths of the gateway itself.
+pub const RESERVED: [&str; 3] = ["livez", "readyz", "metrics"];
+
+/// What became of a creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// It is new.
+    Created(i64),
+    /// The caller had it already.
+    Existing(i64),
+}
+
+impl Gateway {
+    /// Creates a namespace; the caller's own may exist already.
+    pub async fn create_namespace(&self, call: &Call, name: &str) -> Result<Creation> {
+        check_namespace_name(name)?;
+        if RESERVED.contains(&name) {
+            return Err(Error::new(
+                ErrorCode::InvalidNamespaceName,
+                format!("`{name}` is a path of the service itself"),
+            ));
+        }
+        let signed = call.signed(0, RequestHash::new("create_namespace", name, "").finish());
+        if call.client_key
+            && let Some(written) = self.store.replay_namespace(signed).await?
+        {
+            self.index.await_written(call.key(&signed), &written).await?;
+            return Ok(Creation::Created(written.id));
+        }
+        let permission = call.permission(DIRECTORY_MODE);
+        let (code, written) = self.with_new_id(|id| self.store.create_namespace(signed, name, id, permission)).await?;
+        match code {
+            None => {
+                self.index.await_written(call.key(&signed), &written).await?;
+                Ok(Creation::Created(written.id))
+            }
+            Some(ErrorCode::NamespaceExists) if written.owner == Some(call.caller.uid) => {
+                Ok(Creation::Existing(written.id))
+            }
+            Some(code) => Err(code.into()),
+        }
+    }
+
+    /// Removes an empty namespace of the caller.
+    pub async fn delete_namespace(&self, call: &Call, name: &str) -> Result<()> {
+        check_namespace_name(name)?;
+        let signed = call.signed(0, RequestHash::new("delete_namespace", name, "").finish());
+        if call.client_key
+            && let Some(written) = self.store.replay_namespace(signed).await?
+        {
+            return self.index.await_written(call.key(&signed), &written).await;
+        }
+        let found = self.store.namespace(name).await?;
+        let Some(namespace) = found else {
+            return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{name}`")));
+        };
+        if call.caller.uid != 0 && call.caller.uid != namespace.owner {
+            return Err(Error::new(ErrorCode::AccessDenied, "only its owner may remove a namespace"));
+        }
+        let written = self.store.delete_namespace(signed, name).await?;
+        self.index.await_written(call.key(&signed), &written).await
+    }
+
+    /// The caller's namespaces; all of them for uid 0.
+    pub async fn list_namespaces(&self, call: &Call) -> Result<Vec<Namespace>> {
+        let mut all = self.store.list_namespaces().await?;
+        all.retain(|namespace| call.caller.uid == 0 || call.caller.uid == namespace.owner);
+        Ok(all)
+    }
+
+    /// Does the namespace exist, and may the caller use it?
+    pub async fn head_namespace(&self, call: &Call, name: &str) -> Result<()> {
+        check_namespace_name(name)?;
+        let root = self.locate(&call.caller, name, &[], Purpose::Lookup).await?;
+        root.check(&call.caller, Access::Search)
+    }
+}

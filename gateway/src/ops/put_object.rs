@@ -1,0 +1,166 @@
+//! put_object: the bytes first, then the metadata, then the old bytes go. What is left behind by a crash in between are
+//! bytes that no metadata names, which the sweeper removes. Missing parents are made on the way.
+
+use bytes::Bytes;
+use futures::Stream;
+use mantle_types::{Error, ErrorCode, Result, name::Path};
+use serde_json::Value;
+
+use super::{
+    RESTARTS_MAX,
+    locate::{Purpose, Reached},
+};
+use crate::{
+    app::{Call, Gateway, OBJECT_MODE},
+    data::{Expected, Stored, UploadError},
+    hash::RequestHash,
+    store::{NewObject, pause},
+};
+
+/// What the metadata will say, apart from the bytes.
+#[derive(Clone, Debug, Default)]
+pub struct PutObject {
+    /// MIME type.
+    pub content_type: Option<String>,
+    /// User metadata.
+    pub user_metadata: Option<Value>,
+    /// `*absent`, `*present` or an etag.
+    pub condition: Option<String>,
+}
+
+/// Bytes received, and where the key led before.
+pub struct Received {
+    stored: Stored,
+    reached: Option<Reached>,
+}
+
+impl Received {
+    /// What was stored.
+    pub fn stored(&self) -> &Stored {
+        &self.stored
+    }
+}
+
+fn object_path(key: &str) -> Result<Path<'_>> {
+    let path = Path::parse(key)?;
+    match path.is_directory() {
+        true => Err(Error::new(ErrorCode::InvalidArgument, "a key that ends in a slash names a directory")),
+        false => Ok(path),
+    }
+}
+
+impl Gateway {
+    /// Stores the bytes of an object that may be created at a key. May be dropped half-way: nothing is visible yet.
+    pub async fn receive_object<S, E>(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        body: S,
+        expected: Expected,
+    ) -> Result<Received, UploadError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Unpin,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let path = object_path(key).map_err(UploadError::Store)?;
+        let parents = path.split_last().map(|(_, parents)| parents).unwrap_or_default();
+        // Looked up before the body is asked for, so that a client that waits for `100 Continue` learns of a refusal
+        // first. A client's own key is asked for before anything is resolved: that takes the body's hash.
+        let reached = match call.client_key {
+            true => None,
+            false => {
+                let found = self.search(&call.caller, namespace, parents, Purpose::Lookup).await;
+                let reached = found.map_err(UploadError::Store)?;
+                let (Reached::All(directory) | Reached::Part { deepest: directory, .. }) = reached;
+                directory.check_change(&call.caller).map_err(UploadError::Store)?;
+                Some(reached)
+            }
+        };
+        let stored = self.data.put(body, self.limits.object_bytes_max, expected).await?;
+        Ok(Received { stored, reached })
+    }
+
+    /// Makes the bytes an object. Run it to its end: dropped half-way it may leave bytes to the sweeper.
+    pub async fn put_object(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        put: PutObject,
+        received: Received,
+    ) -> Result<()> {
+        let locator = received.stored.locator.clone();
+        let answer = self.commit_object(call, namespace, key, put, received).await;
+        if let Err(error) = &answer
+            && !matches!(error.code(), ErrorCode::UnknownOutcome | ErrorCode::AwaitTimeout)
+        {
+            self.data.delete(&locator).await;
+        }
+        answer
+    }
+
+    async fn commit_object(
+        &self,
+        call: &Call,
+        namespace: &str,
+        key: &str,
+        put: PutObject,
+        received: Received,
+    ) -> Result<()> {
+        let Received { stored, mut reached } = received;
+        let path = object_path(key)?;
+        let Some((name, parents)) = path.split_last() else { return Err(ErrorCode::InvalidArgument.into()) };
+        let hash = RequestHash::new("put_object", namespace, key)
+            .optional(put.content_type.as_deref())
+            .optional(put.user_metadata.as_ref().map(Value::to_string))
+            .optional(put.condition.as_deref())
+            .part(stored.size.to_le_bytes())
+            .part(&stored.checksums.md5)
+            .finish();
+        if self.replayed(call, namespace, hash).await?.is_some() {
+            // The earlier attempt has bytes of its own, the same ones.
+            self.data.delete(&stored.locator).await;
+            return Ok(());
+        }
+        for restart in 0..RESTARTS_MAX {
+            let parent = self.make_parents(call, namespace, parents, reached.take()).await?;
+            parent.directory.check_change(&call.caller)?;
+            let signed = call.signed(parent.directory.ns, hash);
+            let answer = self
+                .with_new_id(|id| {
+                    let new = NewObject {
+                        pid: parent.directory.pid(),
+                        name,
+                        id,
+                        permission: call.permission(OBJECT_MODE),
+                        size: stored.size,
+                        etag: &stored.checksums.md5,
+                        content_type: put.content_type.as_deref(),
+                        user_metadata: put.user_metadata.clone(),
+                        locator: &stored.locator,
+                        condition: put.condition.as_deref(),
+                    };
+                    let store = self.store.clone();
+                    async move { store.put_object(signed, &new).await }
+                })
+                .await;
+            match answer {
+                Ok(written) => {
+                    // A replayed answer may be this very attempt's (its connection broke), or an earlier one's: then the
+                    // sweeper finds these bytes.
+                    if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
+                        self.data.delete(old).await;
+                    }
+                    return match &parent.made {
+                        Some((key, made)) => self.index.await_written(*key, made).await,
+                        None => Ok(()),
+                    };
+                }
+                Err(e) if e.code() == ErrorCode::DirectoryRemoved => pause(restart).await,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(ErrorCode::DirectoryRemoved.into())
+    }
+}

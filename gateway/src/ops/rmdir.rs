@@ -1,0 +1,43 @@
+//! rmdir: resolve the parent and the directory with one RPC, one SQL call, wait until the index forgot the directory.
+
+use mantle_types::{Error, ErrorCode, Result, name::Path};
+
+use super::{directory_name, locate::Purpose};
+use crate::{
+    app::{Call, Gateway},
+    hash::RequestHash,
+};
+
+impl Gateway {
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
+        let path = Path::parse(key)?;
+        let Some((name, parents)) = path.split_last() else {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the root goes with its namespace"));
+        };
+        let hash = RequestHash::new("rmdir", namespace, &path.components().join("/")).finish();
+        if self.replayed(call, namespace, hash).await?.is_some() {
+            return Ok(());
+        }
+        let paths = [parents, path.components()];
+        let mut found = self.search_many(&call.caller, namespace, &paths, Purpose::DirectoryChange).await?.into_iter();
+        let (Some(parent), Some(directory)) = (found.next(), found.next()) else {
+            return Err(ErrorCode::Internal.into());
+        };
+        let parent = self.whole(parent?, parents, true).await?;
+        parent.check_change(&call.caller)?;
+        let directory = self.whole(directory?, path.components(), false).await?;
+        let signed = call.signed(parent.ns, hash);
+        let written = self.store.rmdir(signed, parent.pid(), &directory_name(name), directory.id).await?;
+        self.index.await_written(call.key(&signed), &written).await
+    }
+
+    /// Deletes the key `dir/`: the directory when it is empty; otherwise only its being explicit would go, which the
+    /// database has no call for, so a directory with entries stays as it is.
+    pub async fn delete_marker(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
+        match self.rmdir(call, namespace, key).await {
+            Err(e) if e.code() == ErrorCode::NotEmpty => Ok(()),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! set_attributes: owner, group, mode and user metadata of a directory or an object. As in POSIX, the owner may change the
+//! mode, give the entry to a group of its own and replace the metadata; only uid 0 may change the owner.
+
+use mantle_types::{Caller, Error, ErrorCode, Result};
+use serde_json::Value;
+
+use super::{RESTARTS_MAX, stat::Naming};
+use crate::{
+    app::{Call, Gateway},
+    hash::RequestHash,
+    store::{Entry, SetAttributes, pause},
+};
+
+/// New values; `None` leaves one as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes {
+    /// Owner.
+    pub owner: Option<u32>,
+    /// Group.
+    pub group: Option<u32>,
+    /// Mode.
+    pub mode: Option<u16>,
+    /// User metadata, replaced as a whole.
+    pub user_metadata: Option<Value>,
+}
+
+fn check(caller: &Caller, entry: &Entry, new: &Attributes) -> Result<()> {
+    if caller.uid == 0 {
+        return Ok(());
+    }
+    let refuse = |why: &str| Err(Error::new(ErrorCode::AccessDenied, why));
+    if caller.uid != entry.permission.owner {
+        return refuse("only the owner may change attributes");
+    }
+    if new.owner.is_some_and(|owner| owner != entry.permission.owner) {
+        return refuse("only uid 0 may change the owner");
+    }
+    if new.group.is_some_and(|group| group != entry.permission.group && !caller.gids.contains(&group)) {
+        return refuse("the caller is not in the new group");
+    }
+    Ok(())
+}
+
+impl Gateway {
+    /// Changes attributes; answers the entry's id.
+    pub async fn set_attributes(&self, call: &Call, namespace: &str, key: &str, new: &Attributes) -> Result<i64> {
+        let number = |value: Option<u32>| value.map(|v| v.to_le_bytes());
+        let hash = RequestHash::new("set_attributes", namespace, key)
+            .optional(number(new.owner))
+            .optional(number(new.group))
+            .optional(number(new.mode.map(u32::from)))
+            .optional(new.user_metadata.as_ref().map(Value::to_string))
+            .finish();
+        if let Some(id) = self.replayed(call, namespace, hash).await? {
+            return Ok(id);
+        }
+        for restart in 0..RESTARTS_MAX {
+            let found = self.stat(call, namespace, key, Naming::Either).await?;
+            check(&call.caller, &found.entry, new)?;
+            let signed = call.signed(found.ns, hash);
+            let set = SetAttributes {
+                pid: found.pid,
+                name: &found.entry.name,
+                id: found.entry.id,
+                owner: new.owner,
+                group: new.group,
+                mode: new.mode,
+                user_metadata: new.user_metadata.clone(),
+            };
+            match self.store.set_attributes(signed, set).await {
+                Ok(written) => {
+                    if found.entry.is_directory() {
+                        self.index.await_written(call.key(&signed), &written).await?;
+                    }
+                    return Ok(written.id);
+                }
+                Err(e) if matches!(e.code(), ErrorCode::DirectoryRemoved | ErrorCode::SourceChanged) => {
+                    pause(restart).await;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Err(ErrorCode::DirectoryRemoved.into())
+    }
+}

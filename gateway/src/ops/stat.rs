@@ -1,0 +1,145 @@
+//! stat: what an entry is. The parent is resolved by the index, the entry read from PostgreSQL, which knows objects too.
+
+use std::collections::HashMap;
+
+use mantle_types::{Error, ErrorCode, Result, name::Path, permission::Access};
+
+use super::{
+    directory_name,
+    locate::{Located, Purpose},
+};
+use crate::{
+    app::{Call, Gateway},
+    store::Entry,
+};
+
+/// An entry and where it is.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The namespace.
+    pub ns: i64,
+    /// The partition that holds it.
+    pub pid: i64,
+    /// The entry.
+    pub entry: Entry,
+}
+
+/// Which entries a key without a trailing slash may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// Objects only, as in S3.
+    Exact,
+    /// An object, or else the directory of that name.
+    Either,
+}
+
+/// The parent's components, and the names to look for in it.
+type Place<'a> = (Vec<&'a str>, Vec<String>);
+
+fn place<'a>(path: &Path<'a>, naming: Naming) -> Option<Place<'a>> {
+    let (name, parents) = path.split_last()?;
+    let names = match (path.is_directory(), naming) {
+        (true, _) => vec![directory_name(name)],
+        (false, Naming::Exact) => vec![name.to_owned()],
+        (false, Naming::Either) => vec![name.to_owned(), directory_name(name)],
+    };
+    Some((parents.to_vec(), names))
+}
+
+impl Gateway {
+    /// The entry at a key.
+    pub async fn stat(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Found> {
+        let path = Path::parse(key)?;
+        let (ns, pid, names) = match place(&path, naming) {
+            Some((parents, names)) => {
+                let parent = self.locate_parent(&call.caller, namespace, &parents, Purpose::Lookup).await?;
+                parent.check(&call.caller, Access::Search)?;
+                (parent.ns, parent.pid(), names)
+            }
+            None => {
+                let root = self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?;
+                (root.ns, 0, vec![directory_name(namespace)])
+            }
+        };
+        let places: Vec<(i64, &str)> = names.iter().map(|name| (pid, name.as_str())).collect();
+        let found = self.store.stat(ns, &places).await?.into_iter().flatten().next();
+        let entry = found.ok_or_else(|| not_found(key))?;
+        Ok(Found { ns, pid, entry })
+    }
+
+    /// The entries at many keys, with one RPC and one SQL call.
+    pub async fn stat_many(&self, call: &Call, namespace: &str, keys: &[String]) -> Result<Vec<Result<Entry>>> {
+        let mut parents: Vec<Vec<&str>> = Vec::new();
+        let mut numbers: HashMap<Vec<&str>, usize> = HashMap::new();
+        let mut wanted = Vec::with_capacity(keys.len());
+        for key in keys {
+            let path = match Path::parse(key) {
+                Ok(path) => path,
+                Err(error) => {
+                    wanted.push(Err(error));
+                    continue;
+                }
+            };
+            let (components, names) =
+                place(&path, Naming::Either).unwrap_or_else(|| (vec![], vec![directory_name(namespace)]));
+            let number = *numbers.entry(components.clone()).or_insert_with(|| {
+                parents.push(components);
+                parents.len() - 1
+            });
+            wanted.push(Ok((number, names, path.is_root())));
+        }
+        let paths: Vec<&[&str]> = parents.iter().map(Vec::as_slice).collect();
+        let reached = self.search_many(&call.caller, namespace, &paths, Purpose::Lookup).await?;
+        let mut directories: Vec<Result<Located>> = Vec::with_capacity(paths.len());
+        for (reached, path) in reached.into_iter().zip(&paths) {
+            directories.push(match reached {
+                Ok(reached) => self.whole(reached, path, true).await,
+                Err(error) => Err(error),
+            });
+        }
+        self.stat_located(call, keys, wanted, &directories).await
+    }
+
+    async fn stat_located(
+        &self,
+        call: &Call,
+        keys: &[String],
+        wanted: Vec<Result<(usize, Vec<String>, bool)>>,
+        directories: &[Result<Located>],
+    ) -> Result<Vec<Result<Entry>>> {
+        let mut places: Vec<(i64, String)> = Vec::new();
+        let mut ns = 0;
+        let mut spans = Vec::with_capacity(wanted.len());
+        for want in wanted {
+            let span = want.and_then(|(number, names, is_root)| {
+                let directory = directories[number].clone()?;
+                if !is_root {
+                    directory.check(&call.caller, Access::Search)?;
+                }
+                ns = directory.ns;
+                let pid = if is_root { 0 } else { directory.pid() };
+                let first = places.len();
+                places.extend(names.into_iter().map(|name| (pid, name)));
+                Ok(first..places.len())
+            });
+            spans.push(span);
+        }
+        let borrowed: Vec<(i64, &str)> = places.iter().map(|(pid, name)| (*pid, name.as_str())).collect();
+        let mut entries = match borrowed.is_empty() {
+            true => vec![],
+            false => self.store.stat(ns, &borrowed).await?,
+        };
+        if entries.len() != borrowed.len() {
+            tracing::error!(asked = borrowed.len(), answered = entries.len(), "stat answered another number of rows");
+            return Err(ErrorCode::Internal.into());
+        }
+        let pick = |(span, key): (Result<std::ops::Range<usize>>, &String)| {
+            span.and_then(|span| entries[span].iter_mut().find_map(Option::take).ok_or_else(|| not_found(key)))
+        };
+        Ok(spans.into_iter().zip(keys).map(pick).collect())
+    }
+}
+
+fn not_found(key: &str) -> Error {
+    Error::new(ErrorCode::NotFound, format!("there is no entry `{key}`"))
+}

@@ -1,0 +1,83 @@
+//! What a failed statement means: the SQLSTATE decides, never the text of a message.
+
+use mantle_types::{Error, ErrorCode};
+use tokio_postgres::error::SqlState;
+
+/// A failure, by what may be done about it.
+#[derive(Debug)]
+pub enum Fault {
+    /// One of Mantle's own SQLSTATEs: the answer.
+    Mantle(ErrorCode),
+    /// The transaction was rolled back by a conflict (serialization, deadlock, lock timeout): the same again may succeed.
+    Conflict(tokio_postgres::Error),
+    /// The connection broke after the statement may have been sent.
+    Lost(tokio_postgres::Error),
+    /// Nothing was sent, or the server refused for a passing reason; nothing changed.
+    Unavailable(String),
+    /// Anything else: a fault of the service.
+    Unexpected(tokio_postgres::Error),
+}
+
+impl Fault {
+    /// Classifies an error of a statement.
+    pub fn of(error: tokio_postgres::Error) -> Self {
+        let Some(state) = error.code().cloned() else {
+            // No SQLSTATE: the wire broke, or a value did not convert (a fault of ours).
+            let wire = error.is_closed() || std::error::Error::source(&error).is_some_and(|s| s.is::<std::io::Error>());
+            return if wire { Self::Lost(error) } else { Self::Unexpected(error) };
+        };
+        if let Some(code) = ErrorCode::from_sqlstate(state.code()) {
+            return Self::Mantle(code);
+        }
+        match state {
+            SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::LOCK_NOT_AVAILABLE => {
+                Self::Conflict(error)
+            }
+            SqlState::UNDEFINED_FUNCTION => {
+                tracing::debug!(cause = %error, "the database lacks a function");
+                Self::Mantle(ErrorCode::NotImplemented)
+            }
+            SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => Self::Lost(error),
+            SqlState::CANNOT_CONNECT_NOW
+            | SqlState::TOO_MANY_CONNECTIONS
+            | SqlState::READ_ONLY_SQL_TRANSACTION
+            | SqlState::QUERY_CANCELED => Self::Unavailable(error.to_string()),
+            _ if state.code().starts_with("08") => Self::Lost(error),
+            _ if state.code().starts_with("53") => Self::Unavailable(error.to_string()),
+            _ => Self::Unexpected(error),
+        }
+    }
+
+    /// What the client is told; the cause goes to the log.
+    pub fn into_error(self, statement: &'static str, mutates: bool) -> Error {
+        match self {
+            Self::Mantle(code) => {
+                if matches!(code, ErrorCode::InvalidId | ErrorCode::WrongIsolation | ErrorCode::WeakCommit) {
+                    tracing::error!(statement, %code, "the database refused a call for a fault of the service");
+                }
+                code.into()
+            }
+            Self::Conflict(cause) => {
+                tracing::debug!(statement, %cause, "conflicts did not end");
+                ErrorCode::DatabaseUnavailable.into()
+            }
+            Self::Lost(cause) if mutates => {
+                tracing::warn!(statement, %cause, "the connection broke; the outcome is unknown");
+                ErrorCode::UnknownOutcome.into()
+            }
+            Self::Lost(cause) => {
+                tracing::warn!(statement, %cause, "the connection broke");
+                ErrorCode::DatabaseUnavailable.into()
+            }
+            Self::Unavailable(cause) => {
+                tracing::warn!(statement, %cause, "the database is unavailable");
+                ErrorCode::DatabaseUnavailable.into()
+            }
+            Self::Unexpected(cause) => {
+                let detail = cause.as_db_error().map(|e| format!("{e:?}")).unwrap_or_default();
+                tracing::error!(statement, %cause, detail, "unexpected database error");
+                ErrorCode::Internal.into()
+            }
+        }
+    }
+}

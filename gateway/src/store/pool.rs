@@ -1,0 +1,93 @@
+//! Connections. Through PgBouncer in transaction mode nothing may be named or set in a session, so statements go
+//! unnamed with their parameter types (`query_typed`): one round trip, no prepare. A connection's notices are read for one
+//! thing: PostgreSQL answers success with WARNING 01000 when the wait for a synchronous standby was cancelled, and such a
+//! success is not one (PROTOCOLS rule 18).
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use deadpool_postgres::{Connect, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use futures::StreamExt;
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, error::SqlState};
+
+use crate::config::Postgres;
+
+/// How long a connection attempt may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Counts commits whose wait for a standby was cancelled, over all connections.
+#[derive(Clone, Default)]
+pub struct DoubtfulCommits(Arc<AtomicU64>);
+
+impl DoubtfulCommits {
+    /// How many there were so far.
+    pub fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+struct WatchedConnect {
+    doubtful: DoubtfulCommits,
+}
+
+impl Connect for WatchedConnect {
+    fn connect(
+        &self,
+        config: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>> {
+        let (config, doubtful) = (config.clone(), self.doubtful.clone());
+        Box::pin(async move {
+            let (client, mut connection) = config.connect(NoTls).await?;
+            let task = tokio::spawn(async move {
+                let mut messages = futures::stream::poll_fn(move |cx| connection.poll_message(cx));
+                while let Some(message) = messages.next().await {
+                    match message {
+                        Ok(AsyncMessage::Notice(notice)) if *notice.code() == SqlState::WARNING => {
+                            doubtful.0.fetch_add(1, Ordering::AcqRel);
+                            tracing::warn!(notice = notice.message(), "PostgreSQL warns");
+                        }
+                        Ok(_) => {}
+                        Err(cause) => {
+                            tracing::debug!(%cause, "a database connection ended");
+                            break;
+                        }
+                    }
+                }
+            });
+            Ok((client, task))
+        })
+    }
+}
+
+/// Makes the pool; connects when first used.
+pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<(Pool, DoubtfulCommits)> {
+    let mut pg = Config::new();
+    pg.host(&config.host).port(config.port).dbname(&config.database).user(&config.user);
+    pg.application_name(application_name).connect_timeout(CONNECT_TIMEOUT).keepalives(true);
+    if let Some(file) = &config.password_file {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        pg.password(text.trim_end_matches(['\r', '\n']));
+    }
+    let doubtful = DoubtfulCommits::default();
+    let manager = Manager::from_connect(
+        pg,
+        WatchedConnect { doubtful: doubtful.clone() },
+        ManagerConfig { recycling_method: RecyclingMethod::Fast },
+    );
+    let pool = Pool::builder(manager)
+        .max_size(config.pool_size)
+        .wait_timeout(Some(wait))
+        .create_timeout(Some(CONNECT_TIMEOUT))
+        .runtime(Runtime::Tokio1)
+        .build()?;
+    Ok((pool, doubtful))
+}

@@ -1,0 +1,142 @@
+//! Reads.
+
+use mantle_types::{ErrorCode, Permission, Result};
+use tokio_postgres::types::Type;
+
+use super::{
+    Store,
+    rows::{self, Entry},
+    sql,
+};
+
+/// Where a path led in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PathInDatabase {
+    /// The namespace.
+    pub ns: i64,
+    /// How many components exist.
+    pub depth: usize,
+    /// The deepest directory.
+    pub id: i64,
+    /// Permissions of every directory on the way, root first, the deepest last.
+    pub chain: Vec<Permission>,
+}
+
+/// What a directory holds itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DirectoryTotals {
+    /// Entries, subdirectories included.
+    pub entries: i64,
+    /// Subdirectories.
+    pub subdirectories: i64,
+    /// Bytes of the objects.
+    pub bytes: i64,
+}
+
+impl Store {
+    /// Resolves a directory's path in one snapshot; `None` when the namespace does not exist.
+    pub async fn resolve_path(&self, namespace: &str, components: &[&str]) -> Result<Option<PathInDatabase>> {
+        let rows = self.query(&sql::RESOLVE_PATH, &[(&namespace, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let Some(ns) = rows::get_opt::<i64>(row, "ns")? else { return Ok(None) };
+        let owners: Vec<i32> = rows::get(row, "chain_owner")?;
+        let groups: Vec<i32> = rows::get(row, "chain_grp")?;
+        let modes: Vec<i32> = rows::get(row, "chain_mode")?;
+        let chain = owners
+            .iter()
+            .zip(&groups)
+            .zip(&modes)
+            .map(|((o, g), m)| Permission { owner: *o as u32, group: *g as u32, mode: *m as u16 })
+            .collect();
+        Ok(Some(PathInDatabase {
+            ns,
+            depth: rows::get::<i32>(row, "depth")? as usize,
+            id: rows::get(row, "id")?,
+            chain,
+        }))
+    }
+
+    /// Entries by place, in the order asked for; `None` for what does not exist.
+    pub async fn stat(&self, ns: i64, places: &[(i64, &str)]) -> Result<Vec<Option<Entry>>> {
+        let pids: Vec<i64> = places.iter().map(|(pid, _)| *pid).collect();
+        let names: Vec<&str> = places.iter().map(|(_, name)| *name).collect();
+        let rows =
+            self.query(&sql::STAT, &[(&ns, Type::INT8), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)]).await?;
+        let read = |row| match rows::code(row)? {
+            None => Entry::read(row).map(Some),
+            Some(ErrorCode::NotFound) => Ok(None),
+            Some(code) => Err(code.into()),
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// What directories hold themselves, in the order asked for.
+    pub async fn dirstat(&self, ns: i64, ids: &[i64]) -> Result<Vec<DirectoryTotals>> {
+        let rows = self.query(&sql::DIRSTAT, &[(&ns, Type::INT8), (&ids, Type::INT8_ARRAY)]).await?;
+        let read = |row| match rows::code(row)? {
+            None => Ok(DirectoryTotals {
+                entries: rows::get_opt(row, "entries")?.unwrap_or_default(),
+                subdirectories: rows::get_opt(row, "subdirectories")?.unwrap_or_default(),
+                bytes: rows::get_opt(row, "bytes")?.unwrap_or_default(),
+            }),
+            Some(code) => Err(code.into()),
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Children of a directory in key order, after a name, with a prefix.
+    pub async fn list(
+        &self,
+        ns: i64,
+        pid: i64,
+        start_after: Option<&str>,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
+        self.page(&sql::LIST, ns, pid, start_after, prefix, limit).await
+    }
+
+    /// Objects and explicit directories below a directory in key order; names are keys relative to it.
+    pub async fn list_tree(
+        &self,
+        ns: i64,
+        pid: i64,
+        start_after: Option<&str>,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
+        self.page(&sql::LIST_TREE, ns, pid, start_after, prefix, limit).await
+    }
+
+    async fn page(
+        &self,
+        statement: &'static sql::Statement,
+        ns: i64,
+        pid: i64,
+        start_after: Option<&str>,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
+        let limit = limit as i32;
+        let after = (&start_after as _, Type::TEXT);
+        let prefix = (&prefix as _, Type::TEXT);
+        let directory = [(&ns as _, Type::INT8), (&pid as _, Type::INT8)];
+        let [ns, pid] = directory;
+        // The two functions differ in the order of these parameters.
+        let (third, fourth) = if statement.name == sql::LIST.name { (after, prefix) } else { (prefix, after) };
+        let rows = self.query(statement, &[ns, pid, third, fourth, (&limit, Type::INT4)]).await?;
+        rows.iter().map(Entry::read).collect()
+    }
+
+    /// Of these locators, those that no object names. `not_implemented` when the database cannot say.
+    pub async fn unused_locators(&self, locators: &[String]) -> Result<Vec<String>> {
+        let rows = self.query(&sql::UNUSED_LOCATORS, &[(&locators, Type::TEXT_ARRAY)]).await?;
+        rows.iter().map(|row| rows::get(row, "locator")).collect()
+    }
+
+    /// Objects, directories and bytes of a whole subtree.
+    pub async fn du(&self, namespace: &str, path: &str) -> Result<(i64, i64, i64)> {
+        let row = self.query_one(&sql::DU, &[(&namespace, Type::TEXT), (&path, Type::TEXT)]).await?;
+        Ok((rows::get(&row, "objects")?, rows::get(&row, "directories")?, rows::get(&row, "bytes")?))
+    }
+}

@@ -1,0 +1,141 @@
+//! Rows, as the use cases see them.
+
+use chrono::{DateTime, Utc};
+use mantle_types::{ErrorCode, Lsn, Permission, Result};
+use tokio_postgres::{
+    Row,
+    types::{FromSql, PgLsn},
+};
+
+/// A column that is never NULL.
+pub fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T> {
+    row.try_get(column).map_err(|cause| unreadable(column, &cause))
+}
+
+/// A column that may be NULL, or that the statement does not select.
+pub fn get_opt<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<Option<T>> {
+    match row.columns().iter().position(|c| c.name() == column) {
+        None => Ok(None),
+        Some(i) => row.try_get(i).map_err(|cause| unreadable(column, &cause)),
+    }
+}
+
+fn unreadable(column: &str, cause: &tokio_postgres::Error) -> mantle_types::Error {
+    tracing::error!(column, %cause, "the database answered something unexpected");
+    ErrorCode::Internal.into()
+}
+
+/// The `code` column: NULL is success.
+pub fn code(row: &Row) -> Result<Option<ErrorCode>> {
+    let Some(state) = get_opt::<&str>(row, "code")? else { return Ok(None) };
+    match ErrorCode::from_sqlstate(state) {
+        Some(code) => Ok(Some(code)),
+        None => {
+            tracing::error!(state, "the database answered an unknown code");
+            Err(ErrorCode::Internal.into())
+        }
+    }
+}
+
+/// Answer of a mutation.
+#[derive(Clone, Debug, Default)]
+pub struct Written {
+    /// The entry's id; with `already_exists`, the id of the one that exists.
+    pub id: i64,
+    /// Is this the recorded answer of an earlier attempt?
+    pub replayed: bool,
+    /// Then: the position to await.
+    pub flush_lsn: Option<Lsn>,
+    /// Bytes that no row names any more.
+    pub old_locator: Option<String>,
+    /// Owner of an existing namespace.
+    pub owner: Option<u32>,
+}
+
+impl Written {
+    /// Reads an answer and its code.
+    pub fn read(row: &Row) -> Result<(Option<ErrorCode>, Self)> {
+        let written = Self {
+            id: get_opt(row, "id")?.unwrap_or_default(),
+            replayed: get_opt(row, "replayed")?.unwrap_or_default(),
+            flush_lsn: get_opt::<PgLsn>(row, "flush_lsn")?.map(|lsn| Lsn(lsn.into())),
+            old_locator: get_opt(row, "old_locator")?,
+            owner: get_opt::<i32>(row, "owner")?.map(|owner| owner as u32),
+        };
+        Ok((code(row)?, written))
+    }
+
+    /// Reads an answer; a code is an error.
+    pub fn expect(row: &Row) -> Result<Self> {
+        match Self::read(row)? {
+            (None, written) => Ok(written),
+            (Some(code), _) => Err(code.into()),
+        }
+    }
+}
+
+/// A directory or an object.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Name within its directory (or key below the listed one); a directory's ends in a slash.
+    pub name: String,
+    /// Id.
+    pub id: i64,
+    /// Owner, group, mode.
+    pub permission: Permission,
+    /// Record version.
+    pub version: i64,
+    /// Was the directory made explicitly?
+    pub explicit: bool,
+    /// The object's size in bytes.
+    pub size: u64,
+    /// Was the size made up by the import?
+    pub synthetic: bool,
+    /// MD5 of the bytes in hexadecimal.
+    pub etag: Option<String>,
+    /// MIME type.
+    pub content_type: Option<String>,
+    /// User metadata.
+    pub user_metadata: Option<serde_json::Value>,
+    /// Where the bytes are; none for imported entries.
+    pub locator: Option<String>,
+    /// Created.
+    pub created: Option<DateTime<Utc>>,
+    /// Last changed.
+    pub modified: Option<DateTime<Utc>>,
+}
+
+impl Entry {
+    /// Reads an entry.
+    pub fn read(row: &Row) -> Result<Self> {
+        Ok(Self {
+            name: get(row, "name")?,
+            id: get(row, "id")?,
+            permission: Permission {
+                owner: get_opt::<i32>(row, "owner")?.unwrap_or_default() as u32,
+                group: get_opt::<i32>(row, "grp")?.unwrap_or_default() as u32,
+                mode: get_opt::<i32>(row, "mode")?.unwrap_or_default() as u16,
+            },
+            version: get_opt(row, "version")?.unwrap_or_default(),
+            explicit: get_opt(row, "explicit")?.unwrap_or_default(),
+            size: get_opt::<i64>(row, "size")?.unwrap_or_default() as u64,
+            synthetic: get_opt(row, "synthetic")?.unwrap_or_default(),
+            etag: get_opt(row, "etag")?,
+            content_type: get_opt(row, "content_type")?,
+            user_metadata: get_opt(row, "user_metadata")?,
+            locator: get_opt(row, "locator")?,
+            created: get_opt(row, "created")?,
+            modified: get_opt(row, "modified")?,
+        })
+    }
+
+    /// Is it a directory?
+    pub fn is_directory(&self) -> bool {
+        self.name.ends_with('/')
+    }
+
+    /// When it was last changed, as far as known.
+    pub fn last_modified(&self) -> Option<DateTime<Utc>> {
+        self.modified.or(self.created)
+    }
+}

@@ -1,0 +1,77 @@
+//! Every SQL string of the gateway. One call of one function each, so that no call needs BEGIN and COMMIT around it: a
+//! single statement is its own transaction, one round trip.
+
+/// A statement: its name in metrics and logs, its text, and whether it changes anything.
+pub struct Statement {
+    /// Name, as the verb's.
+    pub name: &'static str,
+    /// Text.
+    pub text: &'static str,
+    /// Mutations are never cancelled, and their retries carry the request id.
+    pub mutates: bool,
+}
+
+macro_rules! statements {
+    ($($(#[$doc:meta])* $id:ident $name:literal $kind:ident $text:literal;)*) => {
+        $($(#[$doc])* pub const $id: Statement =
+            Statement { name: $name, text: $text, mutates: statements!(@ $kind) };)*
+    };
+    (@ read) => { false };
+    (@ change) => { true };
+}
+
+statements! {
+    /// Is the database there?
+    PING "ping" read "SELECT 1";
+    ALLOCATE_IDS "allocate_ids" change "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
+    INDEX_GROUP "index_group" read "SELECT epoch FROM mantle.index_group($1)";
+    RESOLVE_PATH "resolve_path" read
+        "SELECT ns, depth, id, chain_owner, chain_grp, chain_mode \
+         FROM mantle.resolve_path($1, $2)";
+    /// The recorded answer of a request, by the namespace's name.
+    REPLAY "replay" read
+        "SELECT n.ns, r.found, r.code, r.id, r.flush_lsn \
+         FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
+    /// The recorded answer of a request that creates or deletes a namespace (its key has namespace 0).
+    REPLAY_NAMESPACE "replay_namespace" read
+        "SELECT 0::bigint AS ns, r.found, r.code, r.id, r.flush_lsn FROM mantle.replay($1, 0, $2, $3) r";
+    CREATE_NAMESPACE "create_namespace" change
+        "SELECT code, ns AS id, owner, replayed, flush_lsn FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8)";
+    DELETE_NAMESPACE "delete_namespace" change
+        "SELECT code, ns AS id, replayed, flush_lsn FROM mantle.delete_namespace($1, $2, $3, $4)";
+    LIST_NAMESPACES "list_namespaces" read "SELECT ns, name, owner, created FROM mantle.list_namespaces()";
+    NAMESPACE "namespace" read "SELECT ns, name, owner, created FROM mantle.namespace($1)";
+    MKDIR "mkdir" change
+        "SELECT code, id, replayed, flush_lsn \
+         FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    RMDIR "rmdir" change
+        "SELECT code, id, replayed, flush_lsn FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7)";
+    RENAME_DIRECTORY "rename_directory" change
+        "SELECT code, id, replayed, flush_lsn \
+         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    PUT_OBJECT "put_object" change
+        "SELECT code, id, replayed, flush_lsn, old_locator \
+         FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    DELETE_OBJECT "delete_object" change
+        "SELECT code, id, replayed, flush_lsn, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6)";
+    RENAME_OBJECT "rename_object" change
+        "SELECT code, id, replayed, flush_lsn, old_locator \
+         FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    SET_ATTRIBUTES "set_attributes" change
+        "SELECT code, id, replayed, flush_lsn \
+         FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    STAT "stat" read
+        "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
+         user_metadata, locator, created, modified FROM mantle.stat($1, $2, $3) ORDER BY ord";
+    DIRSTAT "dirstat" read
+        "SELECT code, entries, subdirectories, bytes FROM mantle.dirstat($1, $2) ORDER BY ord";
+    LIST "list" read
+        "SELECT name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
+         user_metadata, locator, created, modified FROM mantle.list($1, $2, $3, $4, $5)";
+    LIST_TREE "list_tree" read
+        "SELECT key AS name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
+         user_metadata, locator, created, modified FROM mantle.list_tree($1, $2, $3, $4, $5)";
+    /// Of these locators, those that no object names.
+    UNUSED_LOCATORS "unused_locators" read "SELECT locator FROM mantle.unused_locators($1)";
+    DU "du" read "SELECT objects, directories, bytes FROM mantle.du($1, $2)";
+}
