@@ -8,6 +8,7 @@ COMMENT ON FUNCTION mantle.error_meaning(text) IS 'Name and meaning of one of ou
 COMMENT ON FUNCTION mantle.latch_entries(bigint[], text[], bigint[]) IS 'Latches pids shared (some exclusively) and names exclusively';
 COMMENT ON FUNCTION mantle.latch_pids(bigint[], bigint[]) IS 'Latches pids, shared and exclusively';
 COMMENT ON FUNCTION mantle.try_latch_removal(bigint, bigint, text) IS 'Tries for the latches of a pruning without waiting';
+COMMENT ON FUNCTION mantle.try_latch_shared(bigint) IS 'Tries for the shared latch of a pid without waiting';
 COMMENT ON FUNCTION mantle.latch_epoch(int, boolean) IS 'Latches an index group''s epoch';
 COMMENT ON FUNCTION mantle.latch_allocation() IS 'Serialises the allocation of ids';
 COMMENT ON FUNCTION mantle.object_name_fault(text) IS 'SQLSTATE that refuses an object''s name';
@@ -17,6 +18,8 @@ COMMENT ON FUNCTION mantle.namespace_name_fault(text) IS 'SQLSTATE that refuses 
 COMMENT ON FUNCTION mantle.prefix_end(text) IS 'The smallest string above all that begin so';
 COMMENT ON FUNCTION mantle.import_plan(bigint[], text[], bigint[], text[], bigint[]) IS
     'The real places of the directories of an import';
+COMMENT ON FUNCTION mantle.import_screen(bigint[], text[], bigint[], bigint[], bigint[]) IS
+    'What an import of objects must look at before it inserts';
 COMMENT ON FUNCTION mantle.walk_tree(bigint, text, text, int) IS 'The keys of one page of list_tree';
 COMMENT ON FUNCTION mantle.emit_directories(
     int, bigint, bigint, boolean[], bigint, bigint[], text[], bigint[], bigint[], int[], int[], int[], uuid[]) IS

@@ -1,13 +1,16 @@
-//! Plans a bulk import of directories: parents and children may stand in one call, and a parent may turn out to exist
+//! Plans bulk imports, of objects (see [`screen`]) and of directories: parents and children may stand in one call, and a parent may turn out to exist
 //! already under another id. One forward pass (parents precede children) gives every element the place it really has.
 //! Pure: arrays in, rows out; `mantle.import_directories` repeats it until no new existing parent comes up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use mantle_types::ErrorCode;
+use mantle_types::{ErrorCode, name::check_name};
 use pgrx::prelude::*;
 
 use crate::guard::sqlstate;
+
+/// Ids below are reserved (0 is the super-root); `mantle.allocate_ids` starts here.
+const FIRST_ID: i64 = 1024;
 
 /// An element as the plan sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +105,75 @@ fn import_plan<'a>(
     TableIterator::new((1..).zip(rows).map(|(ord, p)| (ord, p.pid, p.outside, p.code, p.existing)))
 }
 
+/// What a bulk import of objects must look at before it inserts.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Screened {
+    refused_ord: Vec<i32>,
+    refused_code: Vec<&'static str>,
+    /// Second and later elements of one place.
+    repeated_ord: Vec<i32>,
+    /// Elements of directories that are not known to be empty.
+    check: Vec<i32>,
+}
+
+fn screen<'a>(elements: impl Iterator<Item = (i64, &'a str, i64)>, removed: &[i64], occupied: &[i64]) -> Screened {
+    let removed: HashSet<i64> = removed.iter().copied().collect();
+    let occupied: HashSet<i64> = occupied.iter().copied().collect();
+    let mut places = HashSet::new();
+    let mut screened = Screened::default();
+    for (ord, (pid, name, size)) in (1..).zip(elements) {
+        let code = match check_name(name) {
+            Err(e) => Some(e.code()),
+            Ok(()) if pid < FIRST_ID || size < 0 => Some(ErrorCode::InvalidArgument),
+            Ok(()) if removed.contains(&pid) => Some(ErrorCode::DirectoryRemoved),
+            Ok(()) => None,
+        };
+        if let Some(code) = code {
+            screened.refused_ord.push(ord);
+            screened.refused_code.push(sqlstate(code));
+        } else if !places.insert((pid, name)) {
+            screened.repeated_ord.push(ord);
+        } else if occupied.contains(&pid) {
+            screened.check.push(ord);
+        }
+    }
+    screened
+}
+
+/// Screens an import of objects in one pass: names, sizes, removed directories, repetitions within the call. What is left
+/// and lies in an `occupied` directory is answered by place, to be looked up. A NULL element is refused.
+#[pg_extern(immutable)]
+#[allow(clippy::type_complexity)]
+fn import_screen<'a>(
+    pid: Array<'a, i64>,
+    name: Array<'a, &'a str>,
+    size: Array<'a, i64>,
+    removed: Vec<i64>,
+    occupied: Vec<i64>,
+) -> TableIterator<
+    'static,
+    (
+        name!(refused_ord, Vec<i32>),
+        name!(refused_code, Vec<&'static str>),
+        name!(repeated_ord, Vec<i32>),
+        name!(check_ord, Vec<i32>),
+        name!(check_pid, Vec<i64>),
+        name!(check_name, Vec<String>),
+    ),
+> {
+    let elements: Vec<(i64, &str, i64)> = pid
+        .iter()
+        .zip(name.iter())
+        .zip(size.iter())
+        .map(|((pid, name), size)| (pid.unwrap_or(0), name.unwrap_or(""), size.unwrap_or(-1)))
+        .collect();
+    let Screened { refused_ord, refused_code, repeated_ord, check } =
+        screen(elements.iter().copied(), &removed, &occupied);
+    let (check_pid, check_name) =
+        check.iter().map(|ord| &elements[*ord as usize - 1]).map(|(pid, name, _)| (*pid, (*name).to_owned())).unzip();
+    TableIterator::once((refused_ord, refused_code, repeated_ord, check, check_pid, check_name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +208,14 @@ mod tests {
         elements[0].code = Some("MT001".into());
         let codes: Vec<_> = plan(&elements).into_iter().map(|p| p.code).collect();
         assert_eq!(codes, [Some("MT001".into()), Some("MT018".into()), Some("MT006".into()), None]);
+    }
+
+    #[test]
+    fn objects_are_screened() {
+        let elements = [(2000, "a", 1), (2000, "a", 2), (2001, "b", 3), (2000, "..", 4), (2002, "c", 5), (2000, "d", -1)];
+        let screened = screen(elements.into_iter(), &[2002], &[2001]);
+        assert_eq!(screened.refused_ord, [4, 5, 6]);
+        assert_eq!(screened.refused_code, ["MT001", "MT018", "MT006"]);
+        assert_eq!((screened.repeated_ord, screened.check), (vec![2], vec![3]));
     }
 }

@@ -104,6 +104,12 @@ fn try_latch_removal(exclusive: i64, parent: i64, name: &str) -> bool {
         && acquire(Class::Name, name_key(parent, name), Mode::Exclusive, false)
 }
 
+/// Tries for the shared latch of a pid: false while somebody holds it exclusively.
+#[pg_extern(volatile)]
+fn try_latch_shared(pid: i64) -> bool {
+    acquire(Class::Pid, pid as u64, Mode::Shared, false)
+}
+
 /// The epoch of an index group: shared by a rename, exclusively by whoever raises it (PROTOCOLS 21).
 #[pg_extern(volatile)]
 fn latch_epoch(index_group: i32, exclusive: bool) -> Fault {

@@ -57,5 +57,13 @@ chain! {
     "reads_directories" "../../sql/reads/directories.sql",
     "import_import_directories" "../../sql/import/import_directories.sql",
     "import_import_objects" "../../sql/import/import_objects.sql",
+    "analysts_resolve" "../../sql/analysts/resolve.sql",
+    "analysts_path_of" "../../sql/analysts/path_of.sql",
+    "analysts_ls" "../../sql/analysts/ls.sql",
+    "analysts_du" "../../sql/analysts/du.sql",
+    "analysts_check" "../../sql/analysts/check.sql",
+    "admin_compact" "../../sql/admin/compact.sql",
+    "admin_prune" "../../sql/admin/prune.sql",
+    "admin_run_maintenance" "../../sql/admin/run_maintenance.sql",
     "native" "../../sql/native.sql",
 }

@@ -86,15 +86,16 @@ DECLARE
     v_latched bigint[] := '{}';
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
-    c := mantle.batch_context(p_principal, p_ns, '{}', '{}', '{}');
+    -- Usually all ids are of one block: then its two ends tell.
+    c := mantle.batch_context(p_principal, p_ns, '{}', CASE WHEN NOT EXISTS (
+            SELECT FROM mantle.id_blocks b JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id)) AS i
+                ON b.first_id <= i.low AND b.last_id >= i.high) THEN p_id ELSE '{}' END, '{}');
     SELECT array_agg(CASE
                WHEN NOT c.ns_exists THEN 'MT011'
                WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
                WHEN u.pid IS NULL OR u.pid < 1024 THEN 'MT006'
-               WHEN u.id IS NULL OR NOT coalesce((
-                    SELECT b.last_id >= u.id FROM mantle.id_blocks b WHERE b.first_id <= u.id
-                     ORDER BY b.first_id DESC LIMIT 1), false) THEN 'MT040' END ORDER BY u.n), array_agg(NULL::bigint)
-      INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) WITH ORDINALITY AS u(pid, name, id, n);
+               WHEN u.id IS NULL OR u.id = ANY (c.unrecorded) THEN 'MT040' END), array_agg(NULL::bigint)
+      INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id);
     LOOP
         -- Rows come in order; each pass brings the children of parents found by the one before to their real places.
         SELECT array_agg(p.pid), array_agg(p.code), array_agg(p.existing),

@@ -37,6 +37,10 @@ BEGIN
         VALUES (p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, 1, p_explicit, p_user_metadata, now());
         v_new.change := ROW(false, p_pid, p_name, p_id, 1, p_owner, p_grp, p_mode, p_request);
         v_new.delta := ROW(p_pid, 1, 1, 0);
+        IF NOT p_explicit THEN
+            -- For an object that may never come: its PUT can fail after this.
+            INSERT INTO mantle.prune_queue (id) VALUES (p_id);
+        END IF;
     END IF;
     v_new.replayed := false;
     RETURN v_new;

@@ -1,0 +1,40 @@
+-- Folds delta records of one directory into its primary attribute record, which it makes when there is none.
+-- Shared latch (an exclusive one would queue every create behind it, a try-lock would starve: PROTOCOLS 11); a tombstone
+-- cannot come meanwhile, and a directory that has one has no deltas. Two compactions at once take different rows.
+CREATE FUNCTION mantle.compact_some(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE v_folded bigint;
+BEGIN
+    PERFORM mantle.fault(mantle.latch_pids(ARRAY[p_pid], '{}'));
+    WITH chosen AS MATERIALIZED (
+        SELECT m.ts FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts > 0
+         ORDER BY m.ts LIMIT p_limit FOR UPDATE SKIP LOCKED),
+    gone AS (
+        DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = ANY (ARRAY(SELECT c.ts FROM chosen c))
+        RETURNING m.ns, m.entries, m.subdirectories, m.bytes, m.modified),
+    folded AS (
+        INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
+        SELECT p_pid, '/_ATTR', 0, g.ns, sum(g.entries), sum(g.subdirectories), sum(g.bytes), max(g.modified), false
+          FROM gone g GROUP BY g.ns
+        ON CONFLICT (pid, name, ts) DO UPDATE
+           SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
+               bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified))
+    SELECT count(*) INTO v_folded FROM gone;
+    RETURN v_folded;
+END $$;
+COMMENT ON FUNCTION mantle.compact_some(bigint, int) IS 'Folds up to so many delta records of a directory';
+REVOKE ALL ON FUNCTION mantle.compact_some(bigint, int) FROM PUBLIC;
+
+CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+BEGIN
+    RETURN mantle.compact_some(p_pid, current_setting('mantle.compaction_batch')::int);
+END $$;
+COMMENT ON FUNCTION mantle.compact(bigint) IS
+    'Folds one batch of a directory''s delta records into its primary attribute record; answers how many';
+REVOKE ALL ON FUNCTION mantle.compact(bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.compact(bigint) TO mantle_gateway;
+
+CREATE VIEW mantle.compaction_backlog AS
+    SELECT m.pid, count(*) AS deltas, min(m.modified) AS oldest FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.pid;
+COMMENT ON VIEW mantle.compaction_backlog IS 'Delta records that wait for compaction, by directory';
+GRANT SELECT ON mantle.compaction_backlog TO mantle_analyst;

@@ -1,0 +1,33 @@
+-- Directories are found by their id (PostgreSQL index meta_directory_id); an object's id has no index: the search for one
+-- reads the namespace.
+CREATE FUNCTION mantle.path_of(ns text, id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_ns bigint := (SELECT n.ns FROM mantle.namespaces n WHERE n.name = path_of.ns);
+    v_id bigint := path_of.id;
+    v_entry record;
+    v_path text := '';
+BEGIN
+    IF NOT EXISTS (SELECT FROM mantle.meta m WHERE m.id = v_id AND m.explicit IS NOT NULL) THEN
+        SELECT m.pid, m.name INTO v_entry FROM mantle.meta m WHERE m.ns = v_ns AND m.id = v_id AND m.ts = 0 LIMIT 1;
+        v_id := v_entry.pid;
+        v_path := v_entry.name;
+    END IF;
+    -- Not more levels than a path may have: a cycle, which check() reports, does not hang this.
+    FOR i IN 0..128 LOOP
+        IF v_id = v_ns THEN
+            RETURN v_path;
+        END IF;
+        SELECT m.pid, m.name INTO v_entry
+          FROM mantle.meta m WHERE m.id = v_id AND m.ns = v_ns AND m.explicit IS NOT NULL LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        v_path := v_entry.name || v_path;
+        v_id := v_entry.pid;
+    END LOOP;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION mantle.path_of(text, bigint) IS
+    'Path of a directory or object by its id, a directory''s with a slash at its end (empty: the root); NULL when there is none';
+REVOKE ALL ON FUNCTION mantle.path_of(text, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.path_of(text, bigint) TO mantle_analyst, mantle_gateway;
