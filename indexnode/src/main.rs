@@ -1,6 +1,6 @@
 //! `mantle-indexnode`: one replica of an IndexNode group.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -41,7 +41,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let is_terminal = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
     runtime.block_on(async {
         let (tell, stop) = watch::channel(false);

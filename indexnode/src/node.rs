@@ -9,12 +9,13 @@ use std::{
 use anyhow::{Context, Result};
 use mantle_types::{Error, ErrorCode, Result as MantleResult};
 use openraft::{
-    ServerState,
+    Instant as _, ServerState,
     async_runtime::watch::WatchReceiver,
     errors::{ClientWriteError, ForwardReason, RaftError},
     impls::ProgressResponder,
     storage::{RaftLogReader, RaftLogStorage},
 };
+use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use crate::{
@@ -37,6 +38,8 @@ use crate::{
 /// After an election the leader's lease begins with the first answer of a quorum; a proposal before that is repeated.
 const LEASE_RETRY: Duration = Duration::from_millis(2);
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// A leader that neither speaks nor is answered for this many leases does not work.
+const WORKING_LEASES: u32 = 2;
 
 /// Why a node ended.
 #[derive(Debug)]
@@ -79,6 +82,8 @@ pub struct Node {
     pub stream: StreamProgress,
     /// Before this a vote could break a lease that was granted before the restart.
     votes_from: Option<Instant>,
+    /// When a leader's message was last accepted.
+    heard: Mutex<Option<Instant>>,
 }
 
 impl Node {
@@ -113,6 +118,7 @@ impl Node {
             reads,
             stream: StreamProgress::default(),
             votes_from,
+            heard: Mutex::new(None),
         }))
     }
 
@@ -126,6 +132,24 @@ impl Node {
         if let Some(from) = self.votes_from {
             tokio::time::sleep_until(from.into()).await;
             self.raft.runtime_config().elect(true);
+        }
+    }
+
+    /// Notes that a leader's message was accepted.
+    pub fn hear_leader(&self) {
+        *self.heard.lock() = Some(Instant::now());
+    }
+
+    /// Is there a leader that works? openraft goes on naming one that died, and a leader that lost its quorum goes on
+    /// calling itself one.
+    pub fn has_working_leader(&self) -> bool {
+        let limit = self.config.raft.lease() * WORKING_LEASES;
+        match self.raft.as_leader() {
+            Ok(leader) => {
+                let acked = leader.last_quorum_acked().is_some_and(|at| at.elapsed() < limit);
+                acked || self.raft.voter_ids().all(|id| id == self.node_id)
+            }
+            Err(_) => self.heard.lock().is_some_and(|at| at.elapsed() < limit),
         }
     }
 

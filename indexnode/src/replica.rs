@@ -19,6 +19,7 @@ use crate::{
     raft::{
         identity::{DataFolder, Identity},
         network::{MESSAGE_BYTES_MAX, Peers},
+        upkeep,
     },
     server::{http, index_service::IndexService, metrics::Metrics, peer_service::PeerService},
     source::{database::Database, lead},
@@ -127,8 +128,8 @@ async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeE
         return NodeEnd::Failed(e);
     }
     let background = async {
-        tokio::join!(node.enable_elections(), join::until_voter(node));
-        std::future::pending::<NodeEnd>().await
+        tokio::join!(node.enable_elections(), join::until_voter(node), upkeep::run(node));
+        unreachable!("upkeep runs as long as the node")
     };
     tokio::select! {
         end = background => end,

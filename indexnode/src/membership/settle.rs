@@ -101,7 +101,7 @@ pub async fn watch_abandonment(node: Arc<Node>, identity: Identity, database: Da
     let mut leaderless_since = Instant::now();
     loop {
         sleep(POLL).await;
-        if node.leader().is_some() {
+        if node.has_working_leader() {
             leaderless_since = Instant::now();
             continue;
         }

@@ -82,7 +82,9 @@ pub fn describe(group: u64, identity: &Identity, node: Option<&Node>) -> Describ
     answer.voters = sets.map(|set| VoterSet { node_ids: set.iter().copied().collect() }).collect();
     answer.membership_index = membership.log_id().map_or(0, |id| id.index);
     answer.term = metrics.vote.leader_id.term;
-    if let Some((id, address)) = metrics.current_leader.and_then(|id| Some((id, membership.get_node(&id)?))) {
+    if node.has_working_leader()
+        && let Some((id, address)) = metrics.current_leader.and_then(|id| Some((id, membership.get_node(&id)?)))
+    {
         answer.leader_id = id;
         answer.leader_address.clone_from(&address.addr);
     }

@@ -9,6 +9,9 @@ pub mod log;
 pub mod machine;
 pub mod network;
 pub mod snapshot;
+#[cfg(test)]
+mod suite;
+pub mod upkeep;
 
 use std::{fmt, sync::Arc};
 

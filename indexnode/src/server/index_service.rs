@@ -236,7 +236,7 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
     let positions = *node.state.positions().borrow();
     response.applied_index = positions.applied_end.saturating_sub(1);
     response.applied_lsn = positions.source_end.0;
-    response.ready = positions.is_serving && metrics.current_leader.is_some();
+    response.ready = positions.is_serving && node.has_working_leader();
     response.received_lsn = node.stream.received().0;
     response.streaming = node.stream.is_streaming();
     let state = node.state.read();

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
-use openraft::storage::Snapshot;
+use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{io::AsyncWriteExt, sync::Mutex};
 use tonic::{Request, Response, Status, Streaming};
@@ -95,7 +95,11 @@ impl Peer for PeerService {
 
     async fn append(&self, request: Request<RaftMessage>) -> Answer {
         let (node, rpc) = self.open(request.get_ref())?;
-        answer(&node.raft.append_entries(rpc).await.map_err(failed)?)
+        let appended = node.raft.append_entries(rpc).await.map_err(failed)?;
+        if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
+            node.hear_leader();
+        }
+        answer(&appended)
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Answer {
@@ -126,6 +130,7 @@ impl Peer for PeerService {
         let vote: Vote = decode(&head.vote).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let path = receive(&node, parts).await?;
         let (meta, snapshot) = node.snapshots.received(path).map_err(failed)?;
+        node.hear_leader();
         let installed = node.raft.install_full_snapshot(vote, Snapshot { meta, snapshot }).await;
         answer(&installed.map_err(failed)?)
     }

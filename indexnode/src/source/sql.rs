@@ -1,8 +1,10 @@
 //! Every SQL string of the IndexNode.
 
-/// Identity of the server that the control session is connected to.
-pub const SYSTEM: &str = "SELECT s.system_identifier, c.timeline_id FROM pg_catalog.pg_control_system() s, \
-                          pg_catalog.pg_control_checkpoint() c";
+/// Identity of the server that the control session is connected to: system identifier and timeline. The control file's
+/// timeline lags behind a promotion until the next checkpoint; a WAL file's name does not.
+pub const SYSTEM: &str = "SELECT system_identifier, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(\
+                          pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer \
+                          FROM pg_catalog.pg_control_system()";
 
 /// The group's row: epoch, cluster and slot.
 pub const INDEX_GROUP: &str = "SELECT epoch, cluster_id, slot_name FROM mantle.index_group($1)";

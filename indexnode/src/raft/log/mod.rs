@@ -21,6 +21,7 @@ use std::{
     sync::{Arc, mpsc},
 };
 
+use futures::{Stream, stream};
 use openraft::{
     EntryPayload, LogIdOptionExt, LogState, OptionalSend, RaftLogReader,
     storage::{IOFlushed, RaftLogStorage},
@@ -162,6 +163,11 @@ impl LogStore {
         self.shared.lock().segments.iter().map(Segment::bytes).sum()
     }
 
+    /// Index of the last entry purged; 0 when there is none.
+    pub fn purged_index(&self) -> u64 {
+        self.shared.lock().purged.map_or(0, |id| id.index)
+    }
+
     fn submit(&self, job: Job) -> io::Result<()> {
         self.jobs.send(job).map_err(|_| stopped())
     }
@@ -213,6 +219,21 @@ fn stopped() -> io::Error {
     io::Error::other("the Raft log's writer has stopped after a failure")
 }
 
+/// A range as `[start, end)`.
+fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
+    let start = match range.start_bound() {
+        Bound::Included(i) => *i,
+        Bound::Excluded(i) => i + 1,
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(i) => i + 1,
+        Bound::Excluded(i) => *i,
+        Bound::Unbounded => u64::MAX,
+    };
+    (start, end)
+}
+
 /// Removes leading segments whose entries are all purged.
 fn remove_purged(segments: &mut Vec<Segment>, purged: Option<LogId>) -> io::Result<()> {
     let keep_from = segments.partition_point(|s| s.end() <= purged.next_index());
@@ -227,17 +248,27 @@ impl RaftLogReader<TypeConfig> for LogStore {
         &mut self,
         range: RB,
     ) -> io::Result<Vec<Entry>> {
-        let start = match range.start_bound() {
-            Bound::Included(i) => *i,
-            Bound::Excluded(i) => i + 1,
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(i) => i + 1,
-            Bound::Excluded(i) => *i,
-            Bound::Unbounded => u64::MAX,
-        };
+        let (start, end) = bounds(&range);
         self.read(start, end, usize::MAX)
+    }
+
+    /// For apply: reads ahead by [`READ_BYTES_MAX`], however long the range is.
+    async fn entries_stream<RB>(&mut self, range: RB) -> impl Stream<Item = io::Result<Entry>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let (start, end) = bounds(&range);
+        stream::unfold((self.clone(), start, VecDeque::new()), move |(log, mut next, mut ahead)| async move {
+            if ahead.is_empty() && next < end {
+                match log.read(next, end, READ_BYTES_MAX) {
+                    Ok(entries) => ahead.extend(entries),
+                    Err(e) => return Some((Err(e), (log, end, ahead))),
+                }
+            }
+            let entry: Entry = ahead.pop_front()?;
+            next = entry.log_id.index + 1;
+            Some((Ok(entry), (log, next, ahead)))
+        })
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {

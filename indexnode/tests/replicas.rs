@@ -1,0 +1,158 @@
+//! Three replicas over a real PostgreSQL: what is acknowledged stays, whoever dies or loses a disk.
+//!
+//! Needs `MANTLE_TEST_DATABASE_URL`: a superuser's URL (with a password) of a PostgreSQL with the extension installed and
+//! `wal_level = logical`. Without it the tests pass without having run.
+
+mod support;
+
+use std::time::Duration;
+
+use mantle_index_client::RenameRequest;
+use mantle_types::{Caller, ErrorCode, Lsn, NamespaceId, RequestKey};
+use support::{ROOT, TestDatabase, TestGroup, eventually};
+use tokio_postgres::types::PgLsn;
+use uuid::Uuid;
+
+const WAIT: Duration = Duration::from_secs(20);
+
+async fn acknowledged_mkdir(database: &mut TestDatabase, group: &TestGroup, ns: i64, pid: i64, name: &str) -> i64 {
+    let (id, key) = database.mkdir(ns, pid, name).await;
+    group.client.await_request(key, WAIT).await.unwrap();
+    id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_directories_survive_crashes_and_lost_disks() {
+    let Some(mut database) = TestDatabase::create().await else { return };
+    let mut group = TestGroup::new(&database);
+    group.start_all();
+    let before = group.settled().await;
+    let ns = database.create_namespace("survivors").await;
+    let mut made = Vec::new();
+    for i in 0..150 {
+        let name = format!("d{i}");
+        made.push((acknowledged_mkdir(&mut database, &group, ns, ns, &name).await, name));
+    }
+    let (last, name) = made.last().unwrap().clone();
+    group.assert_everywhere("survivors", &[&name], last).await;
+
+    // The leader dies; the others go on and know everything.
+    let leader = group.leader().await;
+    group.replicas[leader].kill();
+    let id = acknowledged_mkdir(&mut database, &group, ns, last, "below").await;
+    for i in (0..3).filter(|i| *i != leader) {
+        assert_eq!(group.resolve_on(i, "survivors", &[&name, "below"]).await.id.as_i64(), id);
+    }
+    group.replicas[leader].start();
+    group.settled().await;
+    group.assert_everywhere("survivors", &[&name, "below"], id).await;
+
+    // A disk is lost: the replica comes back under a new id, as a voter, in place of the old one.
+    let victim = (group.leader().await + 1) % 3;
+    let old_id = group.status(victim).await.unwrap().node_id;
+    group.replicas[victim].kill();
+    group.replicas[victim].wipe();
+    group.replicas[victim].start();
+    let after = group.settled().await;
+    assert_eq!(after[0].cluster_id, before[0].cluster_id);
+    assert!(after.iter().all(|s| s.members.iter().all(|m| !m.starts_with(&format!("{old_id}@")))));
+    group.assert_everywhere("survivors", &[&name, "below"], id).await;
+
+    // All disks are lost: a new cluster under a higher epoch, rebuilt from PostgreSQL.
+    group.kill_all();
+    group.replicas.iter().for_each(|r| r.wipe());
+    group.start_all();
+    let rebuilt = group.settled().await;
+    assert_ne!(rebuilt[0].cluster_id, before[0].cluster_id);
+    assert!(rebuilt[0].epoch > before[0].epoch);
+    for (id, name) in &made {
+        assert_eq!(group.resolve_on(0, "survivors", &[name]).await.id.as_i64(), *id);
+    }
+
+    // Everything restarts.
+    group.kill_all();
+    group.start_all();
+    let restarted = group.settled().await;
+    assert_eq!(restarted[0].cluster_id, rebuilt[0].cluster_id);
+    assert_eq!(restarted[0].epoch, rebuilt[0].epoch, "a restart needs no rebuild");
+    group.assert_everywhere("survivors", &[&name, "below"], id).await;
+    acknowledged_mkdir(&mut database, &group, ns, id, "again").await;
+
+    // Two disks are lost: the third cannot have a quorum, and leaves its cluster.
+    for i in [0, 1] {
+        group.replicas[i].kill();
+        group.replicas[i].wipe();
+        group.replicas[i].start();
+    }
+    let replaced = group.settled().await;
+    assert_ne!(replaced[0].cluster_id, rebuilt[0].cluster_id);
+    group.assert_everywhere("survivors", &[&name, "below"], id).await;
+    drop(group);
+    database.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renames_lock_and_positions_are_awaited() {
+    let Some(mut database) = TestDatabase::create().await else { return };
+    let mut group = TestGroup::new(&database);
+    group.start_all();
+    group.settled().await;
+    let ns = database.create_namespace("renames").await;
+    let (source, key) = database.mkdir(ns, ns, "from").await;
+    group.client.await_request(key, WAIT).await.unwrap();
+
+    // A position is awaited although no directory changes.
+    let sql = "SELECT pg_current_wal_flush_lsn() FROM pg_switch_wal()";
+    let lsn: PgLsn = database.client.query_one(sql, &[]).await.unwrap().get(0);
+    group.client.await_lsn(Lsn(lsn.into()), WAIT).await.unwrap();
+
+    let request = RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: Uuid::new_v4() };
+    let rename = RenameRequest {
+        request,
+        namespace: "renames".into(),
+        source: vec!["from".into()],
+        destination: vec!["to".into()],
+        caller: Caller { uid: ROOT, gids: vec![] },
+        lock_ms: 60_000,
+        overwrite: false,
+    };
+    let first = group.client.prepare_rename(rename.clone()).await.unwrap();
+    assert_eq!(first.source_id.as_i64(), source);
+    let other = RenameRequest { request: RequestKey { id: Uuid::new_v4(), ..request }, ..rename.clone() };
+    assert_eq!(group.client.prepare_rename(other.clone()).await.unwrap_err().code(), ErrorCode::Locked);
+
+    // The same key again: the older attempt is aborted in PostgreSQL, the newer one holds the lock.
+    let second = group.client.prepare_rename(rename.clone()).await.unwrap();
+    assert!(second.attempt > first.attempt);
+    let aborted = "SELECT state FROM mantle.rename_attempts WHERE attempt = $1";
+    let row = database.client.query_one(aborted, &[&(first.attempt as i64)]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "aborted");
+    group.client.release_rename(request, second.attempt).await.unwrap();
+
+    // A lock that nobody uses expires, its abort record first.
+    let short = RenameRequest { lock_ms: 200, ..other };
+    let abandoned = group.client.prepare_rename(short).await.unwrap();
+    eventually("the lock to expire", || async {
+        let status = group.status(group.leader().await).await?;
+        (status.locks == 0).then_some(())
+    })
+    .await;
+    let row = database.client.query_one(aborted, &[&(abandoned.attempt as i64)]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), "aborted");
+
+    // A lost slot is answered by a rebuild.
+    let epoch = group.status(0).await.unwrap().epoch;
+    let drop_slot = "SELECT pg_terminate_backend(active_pid, 5000), pg_drop_replication_slot(slot_name) \
+                     FROM pg_replication_slots WHERE database = current_database()";
+    eventually("the slot to be dropped", || async { database.client.query(drop_slot, &[]).await.ok() }).await;
+    eventually("a rebuild", || async {
+        let status = group.status(group.leader().await).await?;
+        (status.epoch > epoch && status.ready).then_some(())
+    })
+    .await;
+    let (id, key) = database.mkdir(ns, source, "below").await;
+    group.client.await_request(key, WAIT).await.unwrap();
+    group.assert_everywhere("renames", &["from", "below"], id).await;
+    drop(group);
+    database.drop().await;
+}

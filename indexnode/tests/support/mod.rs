@@ -1,0 +1,249 @@
+//! Three replicas as child processes, and a database of their own, for the tests beside.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use mantle_index_client::{IndexClient, Query, Resolution, Status};
+use mantle_types::{Caller, Epoch, NamespaceId, RequestKey};
+use tempfile::TempDir;
+use tokio_postgres::{Client, Config, NoTls};
+use uuid::Uuid;
+
+/// Longest wait for a condition; the first poll that finds it ends the wait.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+pub const ROOT: u32 = 0;
+
+/// Polls until `condition` yields something.
+pub async fn eventually<T, F>(what: &str, mut condition: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited too long for: {what}");
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// A database with the extension, dropped at the end.
+pub struct TestDatabase {
+    pub config: Config,
+    pub client: Client,
+    admin: Client,
+    name: String,
+    next_id: i64,
+}
+
+async fn connect(config: &Config) -> Client {
+    let (client, connection) = config.connect(NoTls).await.expect("the test's PostgreSQL");
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    client
+}
+
+impl TestDatabase {
+    /// `None` without `MANTLE_TEST_DATABASE_URL`, a superuser's URL with a password.
+    pub async fn create() -> Option<Self> {
+        let url = std::env::var("MANTLE_TEST_DATABASE_URL").ok()?;
+        let mut config: Config = url.parse().expect("MANTLE_TEST_DATABASE_URL");
+        let admin = connect(&config).await;
+        let name = format!("mantle_index_test_{:08x}", rand::random::<u32>());
+        admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        config.dbname(&name);
+        let client = connect(&config).await;
+        client.batch_execute("CREATE EXTENSION mantle").await.unwrap();
+        let slot = format!("test_{name}");
+        client.execute("UPDATE mantle.index_groups SET slot_name = $1", &[&slot]).await.unwrap();
+        let row = client.query_one("SELECT first_id FROM mantle.allocate_ids('test', 100000)", &[]).await.unwrap();
+        Some(Self { config, client, admin, name, next_id: row.get(0) })
+    }
+
+    pub fn next_id(&mut self) -> i64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    pub async fn create_namespace(&mut self, name: &str) -> i64 {
+        let id = self.next_id();
+        let sql = "SELECT code, ns FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, $3, 1)";
+        let row = self.client.query_one(sql, &[&name, &id, &Uuid::new_v4()]).await.unwrap();
+        assert_eq!(row.get::<_, Option<String>>(0), None);
+        row.get(1)
+    }
+
+    /// Makes a directory; answers its id and the request's key.
+    pub async fn mkdir(&mut self, ns: i64, pid: i64, name: &str) -> (i64, RequestKey) {
+        let (id, request) = (self.next_id(), Uuid::new_v4());
+        let sql = "SELECT code FROM mantle.mkdir(0, $1, ARRAY[$2::bigint], ARRAY[$3::text || '/'], ARRAY[$4::bigint], \
+                   ARRAY[0], ARRAY[0], ARRAY[493], ARRAY[true], ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[1::bigint])";
+        let row = self.client.query_one(sql, &[&ns, &pid, &name, &id, &request]).await.unwrap();
+        assert_eq!(row.get::<_, Option<String>>(0), None);
+        (id, RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: request })
+    }
+
+    pub async fn drop(self) {
+        let Self { client, admin, name, .. } = self;
+        let slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots \
+                     WHERE database = current_database() AND active_pid IS NULL";
+        eventually("the slot to be free", || async {
+            client.query(slots, &[]).await.ok()?;
+            let left = client.query("SELECT FROM pg_replication_slots WHERE database = current_database()", &[]);
+            left.await.ok()?.is_empty().then_some(())
+        })
+        .await;
+        drop(client);
+        admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
+    }
+}
+
+/// One replica's process and folder.
+pub struct TestReplica {
+    pub address: String,
+    pub http: String,
+    config: PathBuf,
+    data: PathBuf,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl TestReplica {
+    pub fn start(&mut self) {
+        let log = fs::File::options().create(true).append(true).open(&self.log).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mantle-indexnode"));
+        command.arg("--config").arg(&self.config).stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().expect("mantle-indexnode"));
+    }
+
+    /// SIGKILL, and wait.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub fn wipe(&self) {
+        fs::remove_dir_all(&self.data).unwrap();
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// A group of three.
+pub struct TestGroup {
+    pub replicas: Vec<TestReplica>,
+    pub client: IndexClient,
+    _folder: TempDir,
+}
+
+fn free_addresses(n: usize) -> Vec<String> {
+    let listeners: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|l| l.local_addr().unwrap().to_string()).collect()
+}
+
+impl TestGroup {
+    pub fn new(database: &TestDatabase) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let addresses = free_addresses(6);
+        let peers = &addresses[..3];
+        let password = folder.path().join("password");
+        fs::write(&password, database.config.get_password().expect("a password in the URL")).unwrap();
+        let tokio_postgres::config::Host::Tcp(host) = &database.config.get_hosts()[0] else { panic!("a TCP host") };
+        let replicas = (0..3).map(|i| {
+            let config = folder.path().join(format!("replica{i}.toml"));
+            let data = folder.path().join(format!("replica{i}"));
+            let text = format!(
+                "group = 1\ndata_dir = {data:?}\nlisten = {:?}\nhttp_listen = {:?}\npeers = {peers:?}\n[postgres]\n\
+                 host = {host:?}\nport = {}\ndatabase = {:?}\nuser = {:?}\npassword_file = {password:?}\n\
+                 [raft]\nsnapshot_log_entries = 100\n",
+                addresses[i],
+                addresses[i + 3],
+                database.config.get_ports()[0],
+                database.config.get_dbname().unwrap(),
+                database.config.get_user().unwrap(),
+            );
+            fs::write(&config, text).unwrap();
+            let log = folder.path().join(format!("replica{i}.log"));
+            let (address, http) = (addresses[i].clone(), addresses[i + 3].clone());
+            TestReplica { address, http, config, data, log, child: None }
+        });
+        let replicas = replicas.collect();
+        let client = IndexClient::connect_lazy(peers.to_vec()).unwrap();
+        Self { replicas, client, _folder: folder }
+    }
+
+    pub fn start_all(&mut self) {
+        self.replicas.iter_mut().for_each(TestReplica::start);
+    }
+
+    pub fn kill_all(&mut self) {
+        self.replicas.iter_mut().for_each(TestReplica::kill);
+    }
+
+    pub async fn status(&self, i: usize) -> Option<Status> {
+        self.client.status().await.swap_remove(i).1.ok()
+    }
+
+    /// Waits until every replica is a ready voter of one cluster with three members.
+    pub async fn settled(&self) -> Vec<Status> {
+        eventually("three ready voters", || async {
+            let all: Vec<Status> = self.client.status().await.into_iter().filter_map(|(_, s)| s.ok()).collect();
+            let is_settled = all.len() == 3
+                && all
+                    .iter()
+                    .all(|s| s.ready && s.members.len() == 3 && s.members.iter().all(|m| m.ends_with("voter")))
+                && all.iter().all(|s| s.cluster_id == all[0].cluster_id && s.leader_id == all[0].leader_id)
+                && all.iter().any(|s| s.streaming);
+            is_settled.then_some(all)
+        })
+        .await
+    }
+
+    pub async fn leader(&self) -> usize {
+        eventually("a streaming leader", || async {
+            let all = self.client.status().await;
+            all.iter().position(|(_, s)| s.as_ref().is_ok_and(|s| s.role == "leader" && s.streaming))
+        })
+        .await
+    }
+
+    /// Resolves a path on one replica.
+    pub async fn resolve_on(&self, i: usize, namespace: &str, path: &[&str]) -> Resolution {
+        let client = IndexClient::connect_lazy(vec![self.replicas[i].address.clone()]).unwrap();
+        let caller = Caller { uid: ROOT, gids: vec![] };
+        let query = Query::new(namespace, path.iter().copied(), caller);
+        client.resolve_one(Epoch(0), query).await.unwrap()
+    }
+
+    /// A path leads to this directory, on every replica.
+    pub async fn assert_everywhere(&self, namespace: &str, path: &[&str], id: i64) {
+        for i in 0..3 {
+            let found = self.resolve_on(i, namespace, path).await;
+            assert_eq!((found.outcome, found.id.as_i64()), (Ok(()), id), "replica {i}, {path:?}");
+        }
+    }
+}
+
+impl Drop for TestGroup {
+    fn drop(&mut self) {
+        self.kill_all();
+        if std::thread::panicking() {
+            for (i, replica) in self.replicas.iter().enumerate() {
+                eprintln!("--- log of replica {i}\n{}", replica.log());
+            }
+        }
+    }
+}
