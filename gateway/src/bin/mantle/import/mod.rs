@@ -4,11 +4,13 @@
 //! level by level, make the objects, wait for the index. Nothing is dropped silently: every line is loaded, found already
 //! there, or named in the report.
 
+mod directories;
 mod listing;
 mod load;
 mod order;
 mod progress;
 mod report;
+mod session;
 mod size;
 mod summary;
 mod tree;
@@ -35,10 +37,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     listing::Lines,
-    load::{Interrupted, Load},
+    load::Load,
     order::{Order, Refusal},
     progress::Progress,
     report::{Finding, Report},
+    session::{Ids, Interrupted},
     summary::Summary,
     tree::{Insertion, Tree},
 };
@@ -176,16 +179,15 @@ async fn namespace(client: &Client, name: &str) -> Result<NamespaceId> {
 }
 
 async fn load_all(load: &Load, client: &Client, report: &Mutex<Report>) -> Result<Summary> {
-    let first_directory_id = load::allocate_ids(client, load.order.walk.len()).await?;
-    let first_object_id = load::allocate_ids(client, load.order.objects.len()).await?;
-
-    let progress = Progress::bar("directories", load.order.walk.len() as u64);
-    let (ids, directories) = load.directories(first_directory_id, report, &progress).await?;
+    let count = load.order.walk.len();
+    let progress = Progress::bar("directories", count as u64);
+    let (known, directories) = load.directories(&mut Ids::new(client, count), report, &progress).await?;
     let directories_elapsed = progress.finish();
 
-    let progress = Progress::bar("objects", load.order.objects.len() as u64);
+    let count = load.order.objects.len();
+    let progress = Progress::bar("objects", count as u64);
     let batches = load.order.batches(&load.tree, BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX);
-    let objects = load.objects(batches, &ids, first_object_id, report, &progress).await?;
+    let objects = load.objects(batches, &known, &mut Ids::new(client, count), report, &progress).await?;
     let phases = vec![("directories", directories_elapsed), ("objects", progress.finish())];
     let has_synthetic_sizes = load.order.has_synthetic_sizes(&load.tree);
     Ok(Summary { directories, objects, phases, has_synthetic_sizes, ..Summary::default() })

@@ -93,6 +93,39 @@ impl Order {
     }
 }
 
+/// Cuts directories, parents before children, into calls of at most `elements_max`, with at most `latches_max` different
+/// parents outside of the call: the extension latches those.
+pub fn directory_batches(
+    tree: &Tree,
+    nodes: impl IntoIterator<Item = Node>,
+    elements_max: usize,
+    latches_max: usize,
+) -> Vec<Vec<Node>> {
+    // The last batch that a directory is in, or is latched for; none has number 0.
+    let mut batch_of = vec![0u32; tree.directories.len()];
+    let mut batches: Vec<Vec<Node>> = Vec::new();
+    let mut latches = 0;
+    for node in nodes {
+        let parent = tree.directories[node.index()].parent.index();
+        let is_new_latch = |batches: &[_], batch_of: &[u32]| batch_of[parent] as usize != batches.len();
+        let is_full = batches.last().is_none_or(|batch| batch.len() == elements_max);
+        if is_full || is_new_latch(&batches, &batch_of) && latches == latches_max {
+            batches.push(Vec::new());
+            latches = 0;
+        }
+        let number = batches.len() as u32;
+        if batch_of[parent] != number {
+            latches += 1;
+            batch_of[parent] = number;
+        }
+        batch_of[node.index()] = number;
+        if let Some(batch) = batches.last_mut() {
+            batch.push(node);
+        }
+    }
+    batches
+}
+
 /// Spreads `lanes` workers over the batches: taken in this order, each worker goes through a stretch of its own, so two
 /// of them hardly ever wait for the same directory's latch or write to the same page.
 pub fn interleave<T>(batches: Vec<T>, lanes: usize) -> Vec<T> {
@@ -239,6 +272,27 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn directory_batches_bring_parents_first_and_latch_few(
+            keys in proptest::collection::vec("([a-c]{1,2}/){1,5}", 1..300),
+            elements_max in 1usize..20,
+            latches_max in 1usize..5,
+        ) {
+            let items: Vec<_> = keys.iter().map(|key| (key.as_str(), None)).collect();
+            let tree = tree(&items);
+            let order = Order::new(&tree);
+            let batches = directory_batches(&tree, order.walk.iter().copied(), elements_max, latches_max);
+            prop_assert_eq!(batches.concat(), order.walk);
+            let parent = |node: &Node| tree.directories[node.index()].parent;
+            for batch in batches {
+                prop_assert!((1..=elements_max).contains(&batch.len()));
+                let mut outside: Vec<Node> = batch.iter().map(parent).filter(|node| !batch.contains(node)).collect();
+                outside.sort_unstable();
+                outside.dedup();
+                prop_assert!(outside.len() <= latches_max);
+            }
+        }
+
         #[test]
         fn batches_cover_all_objects_within_the_limits(
             keys in proptest::collection::vec(("[a-d]{1,2}/[a-z]{1,3}", proptest::option::of(0i64..9)), 0..300),

@@ -1,0 +1,235 @@
+//! Loads the directories of an ordered tree.
+//!
+//! First, those that exist are found, level by level from the root, no deeper than they go: an empty namespace costs one
+//! call. The others are made in the order of the walk, so a call brings whole subtrees and needs few latches: only parents
+//! outside of the call are latched. Those that a line names are then made explicit, so that they stay when they are empty.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result, anyhow};
+use mantle_types::{
+    ErrorCode,
+    limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
+};
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use super::{
+    load::{Load, Loaded},
+    order::directory_batches,
+    progress::Progress,
+    report::{Finding, Report},
+    session::{Answer, CallError, Ids, Interrupted, Session, error_code, in_lanes, position},
+    tree::Node,
+};
+use crate::sql;
+
+/// Directories of one call that makes them: one transaction and one change-stream message.
+const DIRECTORIES_PER_CALL: usize = 8_192;
+/// Directories of one call that makes them explicit; each takes up to two latches.
+const EXPLICIT_PER_CALL: usize = 256;
+/// Mode of a directory that has to be made after all, as the gateway's.
+const MODE: i32 = 0o755;
+
+/// Ids of the tree's directories once they are known; refused ones have the code instead.
+pub type DirectoryIds = Vec<Result<i64, ErrorCode>>;
+
+/// The code of a directory below a refused one.
+pub fn below(parent: ErrorCode) -> ErrorCode {
+    if parent == ErrorCode::IsObject { ErrorCode::ParentIsObject } else { parent }
+}
+
+impl Load {
+    /// Makes all directories, parents first.
+    pub async fn directories(
+        &self,
+        ids: &mut Ids<'_>,
+        report: &Mutex<Report>,
+        progress: &Progress,
+    ) -> Result<(DirectoryIds, Loaded)> {
+        // Not found until it is; the root is there.
+        let mut known: DirectoryIds = vec![Err(ErrorCode::NotFound); self.tree.directories.len()];
+        known[Node::ROOT.index()] = Ok(self.ns.as_i64());
+        let existing = self.find_existing(&mut known, progress).await?;
+        let missing = self.order.walk.iter().copied().filter(|node| known[node.index()].is_err());
+        let mut calls: VecDeque<Vec<Node>> =
+            directory_batches(&self.tree, missing, DIRECTORIES_PER_CALL, BATCH_LATCHES_MAX).into();
+        let mut loaded = Loaded { existing, ..Loaded::default() };
+        // One session: a call needs what the calls before it made.
+        let mut session = Session::new(&self.url, sql::IMPORT_DIRECTORIES);
+        while let Some(nodes) = calls.pop_front() {
+            if self.cancel.is_cancelled() {
+                return Err(anyhow!(Interrupted));
+            }
+            let first_id = ids.take(nodes.len()).await?;
+            match self.make(&mut session, &nodes, first_id, &mut known).await {
+                Ok(()) => {
+                    for (id, node) in (first_id..).zip(&nodes) {
+                        match known[node.index()] {
+                            Ok(own) if own == id => loaded.inserted += 1,
+                            Ok(_) => loaded.existing += 1,
+                            Err(code) => self.report_directory(*node, code, &mut report.lock())?,
+                        }
+                    }
+                    progress.add(nodes.len() as u64);
+                }
+                // Somebody else made many of them meanwhile, and each existing parent needs a latch.
+                Err(error) if error.code == Some(ErrorCode::BatchTooLarge) && nodes.len() > 1 => {
+                    let (head, tail) = nodes.split_at(nodes.len() / 2);
+                    calls.push_front(tail.to_vec());
+                    calls.push_front(head.to_vec());
+                }
+                Err(error) => return Err(error).context("directories"),
+            }
+        }
+        self.make_explicit(&known, ids, report).await?;
+        Ok((known, loaded))
+    }
+
+    /// Finds the directories that exist; how many.
+    async fn find_existing(&self, known: &mut DirectoryIds, progress: &Progress) -> Result<u64> {
+        let mut sessions = Session::several(self.connections, &self.url, sql::STAT);
+        let mut count = 0;
+        for level in &self.order.levels {
+            let parent_of = |node: &Node| self.tree.directories[node.index()].parent;
+            let asked: Vec<Node> =
+                level.iter().copied().filter(|node| known[parent_of(node).index()].is_ok()).collect();
+            let found = Mutex::new(Vec::new());
+            in_lanes(&mut sessions, asked.chunks(BATCH_ELEMENTS_MAX), &self.cancel, async |session, nodes| {
+                let (pids, names) = self.places(nodes, known);
+                let answer = session.call(&[&self.ns.as_i64(), &pids, &names]).await.context("directories")?;
+                let mut found = found.lock();
+                for row in answer.rows {
+                    if let Some(id) = row.get::<_, Option<i64>>(1) {
+                        found.push((nodes[position(row.get(0), nodes.len())?], id));
+                    }
+                }
+                Ok(())
+            })
+            .await?;
+            let found = found.into_inner();
+            if found.is_empty() {
+                break;
+            }
+            count += found.len() as u64;
+            progress.add(found.len() as u64);
+            for (node, id) in found {
+                known[node.index()] = Ok(id);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Parents' ids and names (with their slash) of directories whose parents are known.
+    fn places(&self, nodes: &[Node], known: &DirectoryIds) -> (Vec<i64>, Vec<String>) {
+        let directories = nodes.iter().map(|node| &self.tree.directories[node.index()]);
+        directories
+            .map(|d| (known[d.parent.index()].unwrap_or_default(), format!("{}/", self.tree.name(d.name))))
+            .unzip()
+    }
+
+    /// Makes directories of which every parent is known or stands before it. Those below a refused one are not sent.
+    async fn make(
+        &self,
+        session: &mut Session,
+        nodes: &[Node],
+        first_id: i64,
+        known: &mut DirectoryIds,
+    ) -> Result<(), CallError> {
+        // Until the answer, a directory counts as made under its new id.
+        let (mut sent, mut new_ids) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(nodes.len()));
+        for (id, node) in (first_id..).zip(nodes) {
+            let parent = self.tree.directories[node.index()].parent;
+            known[node.index()] = known[parent.index()].map(|_| id).map_err(below);
+            if known[node.index()].is_ok() {
+                sent.push(*node);
+                new_ids.push(id);
+            }
+        }
+        if sent.is_empty() {
+            return Ok(());
+        }
+        let (pids, names) = self.places(&sent, known);
+        let answer = session.call(&[&self.principal, &self.ns.as_i64(), &pids, &names, &new_ids]).await;
+        let result = answer.and_then(|answer| self.take_answer(&answer, &sent, known));
+        if result.is_err() {
+            nodes.iter().for_each(|node| known[node.index()] = Err(ErrorCode::NotFound));
+        }
+        result
+    }
+
+    /// Takes over what a call did not make: it exists under another id, or is refused.
+    fn take_answer(&self, answer: &Answer, sent: &[Node], known: &mut DirectoryIds) -> Result<(), CallError> {
+        for row in &answer.rows {
+            let node = sent[position(row.get(0), sent.len())?];
+            known[node.index()] = match (error_code(row.get(1))?, row.get::<_, Option<i64>>(2)) {
+                (ErrorCode::AlreadyExists, Some(id)) => Ok(id),
+                (code, _) => Err(code),
+            };
+        }
+        // Below a refused one the reason is that one's, not that it is missing. Parents stand before children.
+        for node in sent {
+            let parent = self.tree.directories[node.index()].parent;
+            if let Err(code) = known[parent.index()] {
+                known[node.index()] = Err(below(code));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directories explicit that a line names.
+    async fn make_explicit(&self, known: &DirectoryIds, ids: &mut Ids<'_>, report: &Mutex<Report>) -> Result<()> {
+        let is_listed = |node: &Node| self.tree.directories[node.index()].listed != 0 && known[node.index()].is_ok();
+        let listed: Vec<Node> = self.order.walk.iter().copied().filter(is_listed).collect();
+        let mut jobs = Vec::new();
+        for nodes in listed.chunks(EXPLICIT_PER_CALL) {
+            jobs.push((nodes, ids.take(nodes.len()).await?));
+        }
+        let mut sessions = Session::several(self.connections, &self.url, sql::MKDIR);
+        in_lanes(&mut sessions, jobs, &self.cancel, async |session, (nodes, first_id)| {
+            let count = nodes.len();
+            let (pids, names) = self.places(nodes, known);
+            let new_ids: Vec<i64> = (first_id..).take(count).collect();
+            let (owner, mode, is_explicit) = (vec![self.principal; count], vec![MODE; count], vec![true; count]);
+            let metadata: Vec<Option<serde_json::Value>> = vec![None; count];
+            let (requests, hashes) = ((0..count).map(|_| Uuid::new_v4()).collect::<Vec<_>>(), &new_ids);
+            let answer = session
+                .call(&[
+                    &self.principal,
+                    &self.ns.as_i64(),
+                    &pids,
+                    &names,
+                    &new_ids,
+                    &owner,
+                    &owner,
+                    &mode,
+                    &is_explicit,
+                    &metadata,
+                    &requests,
+                    hashes,
+                ])
+                .await
+                .context("explicit directories")?;
+            for row in answer.rows {
+                let node = nodes[position(row.get(0), count)?];
+                match row.get::<_, Option<&str>>(1).map(error_code).transpose()? {
+                    // It was explicit before.
+                    None | Some(ErrorCode::AlreadyExists) => {}
+                    Some(code) => self.report_directory(node, code, &mut report.lock())?,
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Only a directory that a line names is reported for itself; an implied one by the lines below it.
+    fn report_directory(&self, node: Node, code: ErrorCode, report: &mut Report) -> Result<()> {
+        let directory = &self.tree.directories[node.index()];
+        if directory.listed != 0 {
+            let path = self.tree.directory_path(node);
+            report.add(directory.listed.into(), path.as_bytes(), Finding::refused(code), code.row().meaning)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! Calls to PostgreSQL: repeated on a new connection when a failure is a passing one, spread over several connections.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result, anyhow};
+use mantle_types::{ErrorCode, limits::MESSAGE_OPS_MAX};
+use parking_lot::Mutex;
+use tokio_postgres::{Client, Row, Statement, types::ToSql};
+use tokio_util::sync::CancellationToken;
+
+use crate::{connect, sql};
+
+/// Most ids of one block (2^24, see `mantle.allocate_ids`).
+const BLOCK_IDS_MAX: i64 = 1 << 24;
+const _: () = assert!(BLOCK_IDS_MAX > MESSAGE_OPS_MAX as i64);
+
+/// A call that failed for good.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct CallError {
+    /// Mantle's own error, if it is one.
+    pub code: Option<ErrorCode>,
+    text: String,
+}
+
+impl CallError {
+    fn new(error: &tokio_postgres::Error, attempts: u32) -> Self {
+        let mut text = match error.as_db_error() {
+            Some(db) => format!("PostgreSQL answered {}: {}", db.code().code(), db.message()),
+            None => match std::error::Error::source(error) {
+                Some(source) => format!("the connection to PostgreSQL failed: {error}: {source}"),
+                None => format!("the connection to PostgreSQL failed: {error}"),
+            },
+        };
+        if attempts > 1 {
+            text.push_str(&format!(" (after {attempts} attempts)"));
+        }
+        Self { code: error.code().and_then(|state| ErrorCode::from_sqlstate(state.code())), text }
+    }
+
+    /// The answer makes no sense.
+    pub fn answer(text: String) -> Self {
+        Self { code: None, text }
+    }
+}
+
+/// A connection that renews itself, with one prepared statement.
+pub struct Session {
+    url: String,
+    sql: &'static str,
+    ready: Option<(Client, Statement)>,
+}
+
+/// The rows of a call.
+pub struct Answer {
+    /// Rows.
+    pub rows: Vec<Row>,
+    /// The call was sent more than once, so what it found may be what its first sending did.
+    pub is_repeated: bool,
+}
+
+impl Session {
+    /// A session for one statement. It connects with its first call.
+    pub fn new(url: &str, sql: &'static str) -> Self {
+        Self { url: url.to_owned(), sql, ready: None }
+    }
+
+    /// Several of them.
+    pub fn several(count: usize, url: &str, sql: &'static str) -> Vec<Self> {
+        (0..count).map(|_| Self::new(url, sql)).collect()
+    }
+
+    /// Calls, if need be again.
+    pub async fn call(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Answer, CallError> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.call_once(params).await {
+                Ok(rows) => return Ok(Answer { rows, is_repeated: attempt > 1 }),
+                Err(error) => error,
+            };
+            if !connect::is_passing(&error) || attempt == connect::ATTEMPTS_MAX {
+                return Err(CallError::new(&error, attempt));
+            }
+            if error.code().is_none() || error.is_closed() {
+                self.ready = None;
+            }
+            attempt += 1;
+            tokio::time::sleep(connect::pause(attempt)).await;
+        }
+    }
+
+    async fn call_once(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let (client, statement) = match &mut self.ready {
+            Some(ready) if !ready.0.is_closed() => ready,
+            other => {
+                let client = connect::connect(&self.url).await?;
+                let statement = client.prepare(self.sql).await?;
+                other.insert((client, statement))
+            }
+        };
+        client.query(&*statement, params).await
+    }
+}
+
+/// The interruption by the user.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; what is acknowledged stays, and the same command loads the rest")]
+pub struct Interrupted;
+
+/// Runs `work` over all jobs, one session a lane. The first failure ends all lanes after the call they are in.
+pub async fn in_lanes<J>(
+    sessions: &mut [Session],
+    jobs: impl IntoIterator<Item = J>,
+    cancel: &CancellationToken,
+    work: impl AsyncFn(&mut Session, J) -> Result<()>,
+) -> Result<()> {
+    let jobs = Mutex::new(jobs.into_iter().collect::<VecDeque<J>>());
+    let (jobs, work) = (&jobs, &work);
+    let lanes = sessions.iter_mut().map(|session| async move {
+        loop {
+            let Some(job) = jobs.lock().pop_front() else { return Ok(()) };
+            if cancel.is_cancelled() {
+                return Err(anyhow!(Interrupted));
+            }
+            if let Err(error) = work(session, job).await {
+                jobs.lock().clear();
+                return Err(error);
+            }
+        }
+    });
+    futures::future::join_all(lanes).await.into_iter().collect()
+}
+
+/// New ids, taken from blocks that are allocated as large as what is still wanted.
+pub struct Ids<'a> {
+    client: &'a Client,
+    next: i64,
+    /// Ids left in the block.
+    left: i64,
+    /// Ids that will be wanted in all, from the next block on.
+    wanted: i64,
+}
+
+impl<'a> Ids<'a> {
+    /// A source of `wanted` ids.
+    pub fn new(client: &'a Client, wanted: usize) -> Self {
+        Self { client, next: 0, left: 0, wanted: wanted as i64 }
+    }
+
+    /// The first of `count` adjacent ids of one block.
+    pub async fn take(&mut self, count: usize) -> Result<i64> {
+        let count = count as i64;
+        if count > self.left {
+            let size = self.wanted.clamp(count, BLOCK_IDS_MAX);
+            let row = self.client.query_one(sql::ALLOCATE_IDS, &[&"import", &size]).await;
+            let row = row.map_err(|error| CallError::new(&error, 1)).context("allocating ids")?;
+            (self.next, self.left) = (row.get(0), row.get::<_, i64>(1) - row.get::<_, i64>(0) + 1);
+        }
+        let first = self.next;
+        (self.next, self.left, self.wanted) = (first + count, self.left - count, self.wanted - count);
+        Ok(first)
+    }
+}
+
+/// An `ord` of an answer as a position in what was sent.
+pub fn position(ord: i32, sent: usize) -> Result<usize, CallError> {
+    usize::try_from(ord)
+        .ok()
+        .filter(|ord| (1..=sent).contains(ord))
+        .map(|ord| ord - 1)
+        .ok_or_else(|| CallError::answer(format!("the database answered for element {ord} of {sent}")))
+}
+
+/// A code of an answer.
+pub fn error_code(sqlstate: &str) -> Result<ErrorCode, CallError> {
+    let code = ErrorCode::from_sqlstate(sqlstate);
+    code.ok_or_else(|| CallError::answer(format!("the database answered an unknown code {sqlstate:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_for_what_was_sent() {
+        assert_eq!((position(1, 3).unwrap(), position(3, 3).unwrap()), (0, 2));
+        for ord in [0, 4, -1, i32::MIN] {
+            assert!(position(ord, 3).is_err());
+        }
+        assert_eq!(error_code("MT012").unwrap(), ErrorCode::AlreadyExists);
+        assert!(error_code("MT000").is_err());
+    }
+
+    #[tokio::test]
+    async fn lanes_do_every_job_once_and_stop_when_told() {
+        let done = Mutex::new(Vec::new());
+        let cancel = CancellationToken::new();
+        let mut sessions = Session::several(3, "", "");
+        let work = async |_: &mut Session, job: u32| {
+            done.lock().push(job);
+            Ok(())
+        };
+        in_lanes(&mut sessions, 0..10, &cancel, work).await.unwrap();
+        done.lock().sort_unstable();
+        assert_eq!(*done.lock(), (0..10).collect::<Vec<_>>());
+        cancel.cancel();
+        let error = in_lanes(&mut sessions, 0..10, &cancel, work).await.unwrap_err();
+        assert!(error.is::<Interrupted>());
+    }
+
+    #[tokio::test]
+    async fn a_failure_ends_all_lanes() {
+        let count = Mutex::new(0);
+        let cancel = CancellationToken::new();
+        let error = in_lanes(&mut Session::several(2, "", ""), 0..1000, &cancel, async |_, job| {
+            *count.lock() += 1;
+            if job == 3 { Err(anyhow!("job {job}")) } else { Ok(()) }
+        })
+        .await
+        .unwrap_err();
+        assert_eq!(error.to_string(), "job 3");
+        assert!(*count.lock() < 1000);
+    }
+}
