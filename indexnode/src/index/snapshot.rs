@@ -249,7 +249,7 @@ impl SnapshotReader {
             return Err(bad("locks are held during a rebuild"));
         }
         match index.catch_up {
-            Some((source, lsn)) if !index.serving.as_ref().is_some_and(|tree| tree.applied_lsn(source) < lsn) => {
+            Some((source, lsn)) if index.serving.as_ref().is_none_or(|tree| tree.applied_lsn(source) >= lsn) => {
                 Err(bad("there is nothing that could catch up"))
             }
             _ => Ok(()),
