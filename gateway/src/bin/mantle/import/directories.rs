@@ -43,7 +43,7 @@ impl Load {
     /// Makes all directories, parents first.
     pub async fn directories(
         &self,
-        ids: &mut Ids<'_>,
+        ids: &mut Ids,
         report: &Mutex<Report>,
         progress: &Progress,
     ) -> Result<(DirectoryIds, Loaded)> {
@@ -178,7 +178,7 @@ impl Load {
     }
 
     /// Makes the directories explicit that a line names.
-    async fn make_explicit(&self, known: &DirectoryIds, ids: &mut Ids<'_>, report: &Mutex<Report>) -> Result<()> {
+    async fn make_explicit(&self, known: &DirectoryIds, ids: &mut Ids, report: &Mutex<Report>) -> Result<()> {
         let is_listed = |node: &Node| self.tree.directories[node.index()].listed != 0 && known[node.index()].is_ok();
         let listed: Vec<Node> = self.order.walk.iter().copied().filter(is_listed).collect();
         let mut jobs = Vec::new();

@@ -70,7 +70,7 @@ impl Load {
         &self,
         batches: Vec<Batch>,
         known: &DirectoryIds,
-        ids: &mut Ids<'_>,
+        ids: &mut Ids,
         report: &Mutex<Report>,
         progress: &Progress,
     ) -> Result<Loaded> {

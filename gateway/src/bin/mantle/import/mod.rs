@@ -32,7 +32,7 @@ use mantle_types::{
     name::check_namespace_name,
 };
 use parking_lot::Mutex;
-use tokio_postgres::{Client, types::PgLsn};
+use tokio_postgres::types::PgLsn;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -41,7 +41,7 @@ use self::{
     order::{Order, Refusal},
     progress::Progress,
     report::{Finding, Report},
-    session::{Ids, Interrupted},
+    session::{Ids, Interrupted, Session},
     summary::Summary,
     tree::{Insertion, Tree},
 };
@@ -119,13 +119,13 @@ async fn cancel_on_ctrl_c(cancel: CancellationToken) {
 async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> {
     let started = Instant::now();
     check_namespace_name(&options.namespace)?;
-    // Whatever is wrong with the arguments shows before the listing is read.
-    let client = connect::connect_first(&options.database.url).await?;
+    // Whatever is wrong with the arguments shows before the listing is read, and without another attempt.
+    drop(connect::connect_first(&options.database.url).await?);
     let index = match &options.index.replicas[..] {
         [] => None,
         replicas => Some(IndexClient::connect_lazy(replicas.to_vec()).context("--index, MANTLE_INDEX")?),
     };
-    let ns = namespace(&client, &options.namespace).await?;
+    let ns = namespace(&options.database.url, &options.namespace).await?;
     let report = Report::create(options.report.as_deref())
         .with_context(|| format!("cannot write the report {:?}", options.report.clone().unwrap_or_default()))?;
 
@@ -149,7 +149,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
         cancel: cancel.clone(),
     };
     let report = Mutex::new(report);
-    let outcome = load_all(&load, &client, &report).await;
+    let outcome = load_all(&load, &report).await;
     // Findings up to a failure are worth having.
     report.lock().flush().context("cannot write the report")?;
     let mut summary = outcome?;
@@ -161,7 +161,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     if let Some(index) = index {
         let progress = Progress::spinner("index");
         summary.replicas = Some(tokio::select! {
-            replicas = wait_for_index(&client, &index, &progress) => replicas?,
+            replicas = wait_for_index(&load.url, &index, &progress) => replicas?,
             () = cancel.cancelled() => return Err(anyhow!(Interrupted)),
         });
         summary.phases.push(("index", progress.finish()));
@@ -170,31 +170,31 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     Ok(summary)
 }
 
-async fn namespace(client: &Client, name: &str) -> Result<NamespaceId> {
-    let row = client.query_opt(sql::NAMESPACE, &[&name]).await.context("looking the namespace up")?;
-    match row.and_then(|row| row.get::<_, Option<i64>>(0)) {
+async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
+    let answer = Session::new(url, sql::NAMESPACE).call(&[&name]).await.context("looking the namespace up")?;
+    match answer.rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) {
         Some(ns) => Ok(ns.into()),
         None => bail!("there is no namespace {name}; create it first (PUT /v1/ns/{name}, or CreateBucket)"),
     }
 }
 
-async fn load_all(load: &Load, client: &Client, report: &Mutex<Report>) -> Result<Summary> {
+async fn load_all(load: &Load, report: &Mutex<Report>) -> Result<Summary> {
     let count = load.order.walk.len();
     let progress = Progress::bar("directories", count as u64);
-    let (known, directories) = load.directories(&mut Ids::new(client, count), report, &progress).await?;
+    let (known, directories) = load.directories(&mut Ids::new(&load.url, count), report, &progress).await?;
     let directories_elapsed = progress.finish();
 
     let count = load.order.objects.len();
     let progress = Progress::bar("objects", count as u64);
     let batches = load.order.batches(&load.tree, BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX);
-    let objects = load.objects(batches, &known, &mut Ids::new(client, count), report, &progress).await?;
+    let objects = load.objects(batches, &known, &mut Ids::new(&load.url, count), report, &progress).await?;
     let phases = vec![("directories", directories_elapsed), ("objects", progress.finish())];
     let has_synthetic_sizes = load.order.has_synthetic_sizes(&load.tree);
     Ok(Summary { directories, objects, phases, has_synthetic_sizes, ..Summary::default() })
 }
 
-async fn wait_for_index(client: &Client, index: &IndexClient, progress: &Progress) -> Result<Vec<(String, Status)>> {
-    let row = client.query_one(sql::FLUSH_LSN, &[]).await.context("asking for the flush position")?;
+async fn wait_for_index(url: &str, index: &IndexClient, progress: &Progress) -> Result<Vec<(String, Status)>> {
+    let row = Session::new(url, sql::FLUSH_LSN).row(&[]).await.context("asking for the flush position")?;
     let lsn = Lsn(u64::from(row.get::<_, PgLsn>(0)));
     replicas::wait_applied(index, lsn, |message| progress.say(message)).await
 }

@@ -89,6 +89,12 @@ impl Session {
         }
     }
 
+    /// Calls what answers one row.
+    pub async fn row(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
+        let mut answer = self.call(params).await?;
+        answer.rows.pop().ok_or_else(|| CallError::answer(format!("no row from {}", self.sql)))
+    }
+
     async fn call_once(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, tokio_postgres::Error> {
         let (client, statement) = match &mut self.ready {
             Some(ready) if !ready.0.is_closed() => ready,
@@ -132,8 +138,8 @@ pub async fn in_lanes<J>(
 }
 
 /// New ids, taken from blocks that are allocated as large as what is still wanted.
-pub struct Ids<'a> {
-    client: &'a Client,
+pub struct Ids {
+    session: Session,
     next: i64,
     /// Ids left in the block.
     left: i64,
@@ -141,10 +147,10 @@ pub struct Ids<'a> {
     wanted: i64,
 }
 
-impl<'a> Ids<'a> {
+impl Ids {
     /// A source of `wanted` ids.
-    pub fn new(client: &'a Client, wanted: usize) -> Self {
-        Self { client, next: 0, left: 0, wanted: wanted as i64 }
+    pub fn new(url: &str, wanted: usize) -> Self {
+        Self { session: Session::new(url, sql::ALLOCATE_IDS), next: 0, left: 0, wanted: wanted as i64 }
     }
 
     /// The first of `count` adjacent ids of one block.
@@ -152,8 +158,7 @@ impl<'a> Ids<'a> {
         let count = count as i64;
         if count > self.left {
             let size = self.wanted.clamp(count, BLOCK_IDS_MAX);
-            let row = self.client.query_one(sql::ALLOCATE_IDS, &[&"import", &size]).await;
-            let row = row.map_err(|error| CallError::new(&error, 1)).context("allocating ids")?;
+            let row = self.session.row(&[&"import", &size]).await.context("allocating ids")?;
             (self.next, self.left) = (row.get(0), row.get::<_, i64>(1) - row.get::<_, i64>(0) + 1);
         }
         let first = self.next;

@@ -32,6 +32,17 @@ pub struct Summary {
     pub replicas: Option<Vec<(String, Status)>>,
 }
 
+/// Longest path of the summary, in characters; the report has all of it.
+const PATH_CHARS_MAX: usize = 80;
+
+/// The path, cut at the end when it would fill the screen.
+fn shortened(path: &str) -> std::borrow::Cow<'_, str> {
+    match path.char_indices().nth(PATH_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &path[..end]).into(),
+        None => path.into(),
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { directories, objects, .. } = self;
@@ -73,7 +84,7 @@ impl fmt::Display for Summary {
                     HumanCount(count.lines).to_string(),
                     finding.code(),
                     count.first_line,
-                    count.first_path
+                    shortened(&count.first_path)
                 )?;
             }
         }
@@ -91,6 +102,44 @@ impl fmt::Display for Summary {
                     each.join(", ")
                 )
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_are_cut_between_characters() {
+        assert_eq!(shortened(&"ü".repeat(80)), "ü".repeat(80));
+        assert_eq!(shortened(&"ü".repeat(81)), "ü".repeat(80) + "…");
+    }
+
+    #[test]
+    fn the_rate_counts_what_was_made_and_nothing_is_left_unsaid() {
+        let mut report = Report::default();
+        report.add(7, b"a/b", super::super::report::Finding::Duplicate, "again").unwrap();
+        let summary = Summary {
+            namespace: "debian".into(),
+            lines: 1_001,
+            directories: Loaded { inserted: 200, existing: 1, repeated: 0 },
+            objects: Loaded { inserted: 800, existing: 2, repeated: 2 },
+            report,
+            has_synthetic_sizes: true,
+            elapsed: Duration::from_millis(500),
+            ..Summary::default()
+        };
+        let text = summary.to_string();
+        assert!(
+            text.starts_with(
+                "debian: 800 objects and 200 directories loaded from 1,001 lines in 0.50 s, 2,000 entries/s"
+            )
+        );
+        for part in
+            ["2 objects, 1 directories", "sent again", "refused        1 lines", "1 duplicate (first: line 7, a/b)"]
+        {
+            assert!(text.contains(part), "{part}\n{text}");
         }
     }
 }
