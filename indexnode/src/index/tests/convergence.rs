@@ -190,7 +190,7 @@ fn assert_same(replica: &Replica, world: &World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(runs(300))]
 
     /// Slots are created one after another, then every source is copied at a moment of its own, then the streams come.
     #[test]
@@ -249,7 +249,7 @@ proptest! {
 /// The table alone, against two maps: any order of puts and removals.
 #[test]
 fn table_depends_on_the_newest_records_only() {
-    proptest!(ProptestConfig::with_cases(500), |(ops in proptest::collection::vec((1u64..6, 0u8..3, 2u64..9, 1u64..6, any::<bool>()), 1..60))| {
+    proptest!(runs(500), |(ops in proptest::collection::vec((1u64..6, 0u8..3, 2u64..9, 1u64..6, any::<bool>()), 1..60))| {
         let mut replica = Replica::empty();
         replica.rebuild(1, (1, 1), vec![], Lsn(1));
         let positions = (0..2).map(|s| (SourceId(s), Lsn(1))).collect();

@@ -13,6 +13,7 @@ use mantle_types::{
     Caller, DirectoryId, Epoch, Lsn, NamespaceId, PartitionId, Permission, RequestKey,
     message::{Cause, DirectoryOp, DirectoryRecord},
 };
+use proptest::prelude::ProptestConfig;
 use uuid::Uuid;
 
 use super::{
@@ -24,6 +25,12 @@ use super::{
 pub(super) const NS: NamespaceId = NamespaceId(1);
 pub(super) const SOURCE: SourceId = SourceId(0);
 pub(super) const OPEN: Permission = Permission { owner: 7, group: 7, mode: 0o755 };
+
+/// How often a random test runs: so often, or as `PROPTEST_CASES` says.
+pub(super) fn runs(cases: u32) -> ProptestConfig {
+    let default = ProptestConfig::default();
+    if std::env::var_os("PROPTEST_CASES").is_some() { default } else { ProptestConfig { cases, ..default } }
+}
 
 pub(super) fn root() -> Caller {
     Caller { uid: 0, gids: vec![] }
@@ -81,6 +88,16 @@ impl Replica {
         let applied = self.index.apply(self.log_index, command, &mut self.effects);
         self.index.invariants();
         applied
+    }
+
+    /// Goes on from a snapshot of itself.
+    pub fn restart(&mut self) {
+        let mut bytes = Vec::new();
+        self.index.write_snapshot(&mut bytes).unwrap();
+        let restored = Index::read_snapshot(&mut &bytes[..]).unwrap();
+        restored.invariants();
+        assert_eq!(State::of(&restored), State::of(&self.index));
+        self.index = restored;
     }
 
     pub fn begin(&mut self, epoch: u64, (system_identifier, timeline): (u64, u32)) {

@@ -1,5 +1,5 @@
 //! Random runs of mkdir, rmdir, setattr, lookups and concurrent renames by the whole protocol (prepare, then PostgreSQL's
-//! transaction or an abort record, then the stream), with rebuilds between: the index answers as the model does, and no
+//! transaction or an abort record, then the stream), with rebuilds and restarts between: the index answers as the model does, and no
 //! interleaving makes a cycle in PostgreSQL.
 
 use std::collections::BTreeSet;
@@ -25,6 +25,7 @@ enum Step {
     Deliver { count: usize },
     Begin { raise: u64 },
     End,
+    Restart,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -44,6 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (1usize..5).prop_map(|count| Step::Deliver { count }),
         1 => (0u64..2).prop_map(|raise| Step::Begin { raise }),
         3 => Just(Step::End),
+        1 => Just(Step::Restart),
     ]
 }
 
@@ -159,6 +161,7 @@ impl World {
             Step::Deliver { count } => self.deliver(*count),
             Step::Begin { raise } => self.begin_rebuild(*raise),
             Step::End => self.end_rebuild(),
+            Step::Restart => self.replica.restart(),
         }
         self.set_refusal();
         let locks: BTreeSet<_> =
@@ -306,7 +309,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(runs(400))]
 
     #[test]
     fn the_index_answers_as_the_model_and_no_cycle_arises(steps in proptest::collection::vec(step(), 1..150)) {

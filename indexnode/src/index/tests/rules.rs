@@ -333,7 +333,7 @@ fn digest_covers_every_field() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(runs(64))]
 
     /// Memory of removed directories is taken again: the tables do not grow by churn (but for chance, as the fullest of
     /// many small shards decides each one's size).
