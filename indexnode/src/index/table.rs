@@ -6,7 +6,8 @@
 //! once every place has one claimant, and never on the order in which records came.
 //! A directory's child count is the number of occupied places under it.
 //!
-//! Measured bytes a directory: see `memory` in the tests.
+//! Measured (`memory` in the tests, names of 8.9 bytes on average): 57 bytes a directory at 800,000, 65 at a million; the
+//! shards double near 918,000, so it swings between 55 and 67.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
