@@ -41,12 +41,25 @@ fn start(after: &After, directory: &str, name_prefix: &str) -> Option<Start> {
     Some(Start { after: Some(child.to_owned()), marker: false, inside })
 }
 
+/// Does a key that begins with `common` follow the position?
+async fn holds_more(source: &impl Source, common: &str, position: &str) -> Result<bool> {
+    let mut after = position.to_owned();
+    loop {
+        let run = source.tree(Some(&after), common, 1).await?;
+        match run.resume {
+            _ if !run.entries.is_empty() => return Ok(true),
+            Some(resume) => after = resume,
+            None => return Ok(false),
+        }
+    }
+}
+
 pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {
     let (directory, name_prefix) = split_prefix(query.prefix);
     let Some(start) = start(&query.after, directory, name_prefix) else { return Ok(Page::default()) };
     let mut items = Vec::new();
     if let Some((common, position)) = &start.inside
-        && !source.tree(Some(position), common, 1).await?.is_empty()
+        && holds_more(source, common, position).await?
     {
         items.push(Item::Prefix(common.clone()));
     }

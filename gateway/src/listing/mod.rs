@@ -18,8 +18,8 @@ pub use token::{decode_token, encode_token};
 
 use crate::store::Entry;
 
-/// Sorts after every key that begins with what it follows: no key holds it, as it is the last code point.
-const LAST: char = '\u{10FFFF}';
+/// Sorts after every key that begins with what it follows: it is the last code point.
+pub const LAST: char = '\u{10FFFF}';
 
 /// Where a page begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,8 +120,17 @@ pub trait Source {
     /// The directory itself, when it was made explicitly and so is a key.
     fn marker(&self, directory: &str) -> impl Future<Output = Result<Option<Entry>>> + Send;
 
-    /// Objects and explicit directories whose keys begin with `prefix`, behind `after`; names are whole keys.
-    fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> impl Future<Output = Result<Vec<Entry>>> + Send;
+    /// Objects and explicit directories whose keys begin with `prefix`, behind `after`.
+    fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> impl Future<Output = Result<Run>> + Send;
+}
+
+/// A run of keys, in order. It may be short, even empty, and not the last.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Names are whole keys.
+    pub entries: Vec<Entry>,
+    /// Behind which key to go on; `None` when nothing follows.
+    pub resume: Option<String>,
 }
 
 /// One page of a listing.

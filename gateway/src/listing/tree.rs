@@ -13,10 +13,8 @@ pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page
     };
     while items.len() <= query.limit {
         let wanted = query.limit + 1 - items.len();
-        let found = source.tree(after.as_deref(), query.prefix, wanted).await?;
-        let exhausted = found.len() < wanted;
-        let last_key = found.last().map(|entry| entry.name.clone());
-        for entry in found {
+        let run = source.tree(after.as_deref(), query.prefix, wanted).await?;
+        for entry in run.entries {
             let passed = match items.last() {
                 Some(Item::Prefix(common)) => entry.name.starts_with(common.as_str()),
                 _ => false,
@@ -29,14 +27,10 @@ pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page
                 None => Item::Key(entry.name.clone(), Box::new(entry)),
             });
         }
-        if exhausted {
-            break;
-        }
-        after = match (items.last(), last_key) {
-            (Some(Item::Prefix(common)), Some(key)) if key.starts_with(common.as_str()) => {
-                Some(format!("{common}{LAST}"))
-            }
-            (_, key) => key,
+        let Some(resume) = run.resume else { break };
+        after = match items.last() {
+            Some(Item::Prefix(common)) if resume.starts_with(common.as_str()) => Some(format!("{common}{LAST}")),
+            _ => Some(resume),
         };
     }
     Ok(Page::cut(items, query.limit))

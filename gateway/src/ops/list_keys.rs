@@ -1,6 +1,8 @@
 //! list_keys: S3's listings. Directories are resolved by the index; the entries come from PostgreSQL.
 
-use mantle_types::{ErrorCode, Result, name::Path, permission::Access};
+use std::collections::BTreeSet;
+
+use mantle_types::{Caller, ErrorCode, Result, name::Path, permission::Access};
 
 use super::{
     directory_name,
@@ -8,13 +10,17 @@ use super::{
 };
 use crate::{
     app::{Call, Gateway},
-    listing::{Page, Query, Source, list, split_prefix},
+    listing::{LAST, Page, Query, Run, Source, list, split_prefix},
     store::Entry,
 };
 
 /// The part of a namespace that a prefix selects, resolved.
 struct Subtree<'a> {
     gateway: &'a Gateway,
+    caller: &'a Caller,
+    namespace: &'a str,
+    /// Key of the listed directory.
+    directory_key: &'a str,
     /// Key of the directory that holds the listed ones: its tree has the listed directory's own key in it.
     base_key: &'a str,
     base: Located,
@@ -34,13 +40,13 @@ impl Source for Subtree<'_> {
         Ok(found.into_iter().flatten().find(|entry| entry.explicit))
     }
 
-    async fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> Result<Vec<Entry>> {
-        let Some(prefix) = prefix.strip_prefix(self.base_key) else { return Ok(vec![]) };
+    async fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> Result<Run> {
+        let Some(prefix) = prefix.strip_prefix(self.base_key) else { return Ok(Run::default()) };
         let after = match after {
             Some(after) => match after.strip_prefix(self.base_key) {
                 Some(after) => Some(after).filter(|after| !after.is_empty()),
                 None if after < self.base_key => None,
-                None => return Ok(vec![]),
+                None => return Ok(Run::default()),
             },
             None => None,
         };
@@ -48,7 +54,53 @@ impl Source for Subtree<'_> {
         for entry in &mut entries {
             entry.name.insert_str(0, self.base_key);
         }
-        Ok(entries)
+        let resume = entries.last().filter(|_| entries.len() == limit).map(|entry| entry.name.clone());
+        self.hide(Run { entries, resume }).await
+    }
+}
+
+/// The directories on the way from `top` (exclusive) down to a key, as keys.
+fn directories_between<'k>(top: &'k str, key: &'k str) -> impl Iterator<Item = &'k str> {
+    let below = key.strip_prefix(top).unwrap_or_default();
+    let inner = below.strip_suffix('/').unwrap_or(below);
+    inner.match_indices('/').map(move |(at, _)| &key[..top.len() + at + 1])
+}
+
+impl Subtree<'_> {
+    /// Leaves out what the caller could not find by listing directory after directory: keys below a directory that it
+    /// may not read and search. One RPC; goes on behind a hidden directory at once.
+    async fn hide(&self, run: Run) -> Result<Run> {
+        if self.caller.uid == 0 {
+            return Ok(run);
+        }
+        let top = self.directory_key;
+        let keys: BTreeSet<&str> = run.entries.iter().flat_map(|entry| directories_between(top, &entry.name)).collect();
+        if keys.is_empty() {
+            return Ok(run);
+        }
+        let paths: Vec<Vec<&str>> = keys.iter().map(|key| key.trim_end_matches('/').split('/').collect()).collect();
+        let borrowed: Vec<&[&str]> = paths.iter().map(Vec::as_slice).collect();
+        let found = self.gateway.search_many(self.caller, self.namespace, &borrowed, Purpose::Lookup).await?;
+        let mut hidden: BTreeSet<String> = BTreeSet::new();
+        for (key, reached) in keys.into_iter().zip(found) {
+            let allowed = match reached {
+                Ok(Reached::All(directory)) => [Access::Read, Access::Search]
+                    .into_iter()
+                    .all(|access| directory.permission.allows(self.caller, access)),
+                // Moved or removed since the entries were read.
+                Ok(Reached::Part { .. }) => false,
+                Err(e) if e.code() == ErrorCode::AccessDenied => false,
+                Err(e) => return Err(e),
+            };
+            if !allowed {
+                hidden.insert(key.to_owned());
+            }
+        }
+        let hider =
+            |key: &str| directories_between(top, key).find(|directory| hidden.contains(*directory)).map(str::to_owned);
+        let resume = run.resume.map(|key| hider(&key).map_or(key, |directory| format!("{directory}{LAST}")));
+        let entries = run.entries.into_iter().filter(|entry| hider(&entry.name).is_none()).collect();
+        Ok(Run { entries, resume })
     }
 }
 
@@ -76,6 +128,23 @@ impl Gateway {
         };
         directory.check(&call.caller, Access::Read)?;
         let name = if name.is_empty() { String::new() } else { directory_name(name) };
-        list(&Subtree { gateway: self, base_key, base, name, directory }, query).await
+        let caller = &call.caller;
+        list(&Subtree { gateway: self, caller, namespace, directory_key, base_key, base, name, directory }, query).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::directories_between;
+
+    #[test]
+    fn directories_on_the_way_are_those_that_hold_a_key() {
+        let between = |top, key| directories_between(top, key).collect::<Vec<_>>();
+        assert_eq!(between("", "a/b/c"), ["a/", "a/b/"]);
+        assert_eq!(between("a/", "a/b/c"), ["a/b/"]);
+        assert_eq!(between("a/", "a/b/"), [""; 0]);
+        assert_eq!(between("a/", "a/b/c/"), ["a/b/"]);
+        assert_eq!(between("a/", "a/"), [""; 0]);
+        assert_eq!(between("", "a"), [""; 0]);
     }
 }

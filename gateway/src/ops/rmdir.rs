@@ -2,10 +2,11 @@
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
-use super::{directory_name, locate::Purpose};
+use super::{RESTARTS_MAX, directory_name, locate::Purpose};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
+    store::pause,
 };
 
 impl Gateway {
@@ -19,17 +20,25 @@ impl Gateway {
         if self.replayed(call, namespace, hash).await?.is_some() {
             return Ok(());
         }
-        let paths = [parents, path.components()];
-        let mut found = self.search_many(&call.caller, namespace, &paths, Purpose::DirectoryChange).await?.into_iter();
-        let (Some(parent), Some(directory)) = (found.next(), found.next()) else {
-            return Err(ErrorCode::Internal.into());
-        };
-        let parent = self.whole(parent?, parents, true).await?;
-        parent.check_change(&call.caller)?;
-        let directory = self.whole(directory?, path.components(), false).await?;
-        let signed = call.signed(parent.ns, hash);
-        let written = self.store.rmdir(signed, parent.pid(), &directory_name(name), directory.id).await?;
-        self.index.await_written(call.key(&signed), &written).await
+        for restart in 0..RESTARTS_MAX {
+            let paths = [parents, path.components()];
+            let found = self.search_many(&call.caller, namespace, &paths, Purpose::DirectoryChange).await?;
+            let mut found = found.into_iter();
+            let (Some(parent), Some(directory)) = (found.next(), found.next()) else {
+                return Err(ErrorCode::Internal.into());
+            };
+            let parent = self.whole(parent?, parents, true).await?;
+            parent.check_change(&call.caller)?;
+            let directory = self.whole(directory?, path.components(), false).await?;
+            let signed = call.signed(parent.ns, hash);
+            match self.store.rmdir(signed, parent.pid(), &directory_name(name), directory.id).await {
+                Ok(written) => return self.index.await_written(call.key(&signed), &written).await,
+                // Another directory has taken its place since the lookup.
+                Err(e) if e.code() == ErrorCode::DirectoryRemoved => pause(restart).await,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(ErrorCode::DirectoryRemoved.into())
     }
 
     /// Deletes the key `dir/`: the directory when it is empty; otherwise only its being explicit would go, which the
