@@ -40,7 +40,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         println!("{}: ok", arguments.config.display());
         return Ok(());
     }
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
     let is_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;

@@ -9,11 +9,12 @@ use std::{
 use anyhow::{Context, Result};
 use mantle_types::{Error, ErrorCode, Result as MantleResult};
 use openraft::{
-    Instant as _, ServerState,
+    Instant as _, RaftMetrics, ServerState,
     async_runtime::watch::WatchReceiver,
     errors::{ClientWriteError, ForwardReason, RaftError},
     impls::ProgressResponder,
     storage::{RaftLogReader, RaftLogStorage},
+    vote::RaftLeaderId,
 };
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -22,7 +23,7 @@ use crate::{
     config::Config,
     index::command::{Applied, Command},
     raft::{
-        NodeId, Proposal, Raft,
+        NodeId, Proposal, Raft, TypeConfig,
         identity::Identity,
         log::LogStore,
         machine::{IndexState, Machine},
@@ -144,13 +145,13 @@ impl Node {
     /// calling itself one.
     pub fn has_working_leader(&self) -> bool {
         let limit = self.config.raft.lease() * WORKING_LEASES;
-        match self.raft.as_leader() {
-            Ok(leader) => {
-                let acked = leader.last_quorum_acked().is_some_and(|at| at.elapsed() < limit);
-                acked || self.raft.voter_ids().all(|id| id == self.node_id)
-            }
-            Err(_) => self.heard.lock().is_some_and(|at| at.elapsed() < limit),
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        if leadership_in(&metrics).is_some() {
+            let acked = metrics.last_quorum_acked.is_some_and(|at| at.into_inner().elapsed() < limit);
+            return acked || metrics.membership_config.voter_ids().all(|id| id == self.node_id);
         }
+        self.heard.lock().is_some_and(|at| at.elapsed() < limit)
     }
 
     /// The leader's id and address, if one is known.
@@ -176,18 +177,16 @@ impl Node {
         Error::new(ErrorCode::NotLeader, "this replica does not lead the group")
     }
 
-    /// Leadership now.
+    /// Leadership now. A restarted leader still has its committed vote, but is none until it is elected again.
     pub fn leadership(&self) -> Option<Leadership> {
-        let leader = self.raft.as_leader().ok()?;
-        Some(Leadership { term: leader.leader_id().term, id: leader.to_committed_leader_id() })
+        leadership_in(&self.raft.metrics().borrow_watched())
     }
 
     /// Waits until this replica leads.
     pub async fn wait_leadership(&self) -> Leadership {
-        let mut metrics = self.raft.server_metrics();
+        let mut metrics = self.raft.metrics();
         loop {
-            metrics.borrow_and_update();
-            if let Some(leadership) = self.leadership() {
+            if let Some(leadership) = leadership_in(&metrics.borrow_and_update()) {
                 return leadership;
             }
             if metrics.changed().await.is_err() {
@@ -199,12 +198,9 @@ impl Node {
 
     /// Waits until this replica no longer leads in the given term.
     pub async fn wait_leadership_lost(&self, leadership: &Leadership) {
-        let mut metrics = self.raft.server_metrics();
+        let mut metrics = self.raft.metrics();
         loop {
-            let leads = {
-                let metrics = metrics.borrow_and_update();
-                metrics.state == ServerState::Leader && metrics.vote.leader_id.term == leadership.term
-            };
+            let leads = leadership_in(&metrics.borrow_and_update()).as_ref() == Some(leadership);
             if !leads || metrics.changed().await.is_err() {
                 return;
             }
@@ -257,11 +253,17 @@ impl Node {
     }
 }
 
+fn leadership_in(metrics: &RaftMetrics<TypeConfig>) -> Option<Leadership> {
+    let vote = &metrics.vote;
+    let leads = metrics.state == ServerState::Leader && vote.committed && vote.leader_id.node_id == metrics.id;
+    leads.then(|| Leadership { term: vote.leader_id.term, id: vote.leader_id.to_committed() })
+}
+
 fn stopped(error: &impl std::fmt::Display) -> Error {
     Error::new(ErrorCode::IndexUnavailable, format!("Raft has stopped: {error}"))
 }
 
 /// The error of a membership change or an initialization, in one line.
-pub fn raft_error<E: std::error::Error>(error: &RaftError<crate::raft::TypeConfig, E>) -> anyhow::Error {
+pub fn raft_error<E: std::error::Error>(error: &RaftError<TypeConfig, E>) -> anyhow::Error {
     anyhow::anyhow!("{error}")
 }

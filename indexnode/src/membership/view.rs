@@ -75,8 +75,7 @@ pub fn describe(group: u64, identity: &Identity, node: Option<&Node>) -> Describ
     let cluster_id = identity.cluster_id.clone().unwrap_or_default();
     let mut answer = DescribeResponse { group, node_id: identity.node_id, cluster_id, ..DescribeResponse::default() };
     let Some(node) = node else { return answer };
-    let metrics = node.raft.server_metrics();
-    let metrics = metrics.borrow_watched();
+    let metrics = node.raft.server_metrics().borrow_watched().clone();
     let membership = &metrics.membership_config;
     let sets = membership.get_joint_config().iter().filter(|set| !set.is_empty());
     answer.voters = sets.map(|set| VoterSet { node_ids: set.iter().copied().collect() }).collect();

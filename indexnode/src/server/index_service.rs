@@ -213,8 +213,8 @@ impl IndexRpc for IndexService {
 }
 
 fn fill_status(node: &Node, response: &mut StatusResponse) {
-    let metrics = node.raft.metrics();
-    let metrics = metrics.borrow_watched();
+    // A copy: whoever holds the original while it asks for another one deadlocks with its writer.
+    let metrics = node.raft.metrics().borrow_watched().clone();
     response.role = match metrics.state {
         ServerState::Leader => "leader",
         ServerState::Follower => "follower",

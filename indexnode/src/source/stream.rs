@@ -283,15 +283,15 @@ mod tests {
     fn a_large_backlog_is_cut_between_transactions() {
         let mut backlog = Backlog::default();
         let ops: Vec<_> = (0..60_000).map(op).collect();
-        for i in 1..=4 {
+        for i in 1..=8 {
             transaction(&mut backlog, i * 100, &ops);
         }
         let mut ends = Vec::new();
         while let Some((_, position)) = backlog.next_entry(false) {
             ends.push(position.0);
         }
-        assert!(ends.len() > 1, "four transactions of 1.4 MB do not fit into one entry");
+        assert!(ends.len() > 1, "eight transactions of more than a megabyte do not fit into one entry");
         assert!(ends.is_sorted());
-        assert_eq!(ends.last(), Some(&408));
+        assert_eq!(ends.last(), Some(&808));
     }
 }

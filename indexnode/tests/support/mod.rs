@@ -110,7 +110,6 @@ impl TestDatabase {
 /// One replica's process and folder.
 pub struct TestReplica {
     pub address: String,
-    pub http: String,
     config: PathBuf,
     data: PathBuf,
     log: PathBuf,
@@ -177,8 +176,8 @@ impl TestGroup {
             );
             fs::write(&config, text).unwrap();
             let log = folder.path().join(format!("replica{i}.log"));
-            let (address, http) = (addresses[i].clone(), addresses[i + 3].clone());
-            TestReplica { address, http, config, data, log, child: None }
+            let address = addresses[i].clone();
+            TestReplica { address, config, data, log, child: None }
         });
         let replicas = replicas.collect();
         let client = IndexClient::connect_lazy(peers.to_vec()).unwrap();

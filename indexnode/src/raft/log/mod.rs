@@ -53,6 +53,8 @@ struct State {
     /// Segments, oldest first; they hold the entries below `written_end`.
     segments: Vec<Segment>,
     written_end: u64,
+    /// Index of the first entry, present or to come.
+    first: u64,
     /// The newest entries, those not yet written among them.
     cache: VecDeque<Entry>,
     cache_bytes: usize,
@@ -64,10 +66,6 @@ struct State {
 impl State {
     fn cache_first(&self) -> u64 {
         self.last.next_index() - self.cache.len() as u64
-    }
-
-    fn first(&self) -> u64 {
-        self.purged.next_index()
     }
 
     fn push(&mut self, entry: Entry) {
@@ -145,6 +143,7 @@ impl LogStore {
         let state = State {
             segments,
             written_end: last.next_index(),
+            first: purged.next_index(),
             cache: VecDeque::new(),
             cache_bytes: 0,
             purged,
@@ -190,7 +189,7 @@ impl LogStore {
             let state = self.shared.lock();
             let cache_first = state.cache_first();
             let mut bytes = 0;
-            for index in start.max(state.first())..end.min(state.last.next_index()) {
+            for index in start.max(state.first)..end.min(state.last.next_index()) {
                 let item = if index >= cache_first {
                     let entry = &state.cache[(index - cache_first) as usize];
                     bytes += entry_bytes(entry);
@@ -334,7 +333,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         };
         {
             let mut state = self.shared.lock();
-            if first != state.last.next_index() {
+            if state.last.is_none() {
+                state.first = first;
+            } else if first != state.last.next_index() {
                 return Err(io::Error::other(format!("entry {first} does not follow {:?}", state.last)));
             }
             batch.into_iter().for_each(|entry| state.push(entry));
@@ -346,6 +347,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let end = last.next_index();
         {
             let mut state = self.shared.lock();
+            if end >= state.last.next_index() {
+                return Ok(());
+            }
             while state.cache.back().is_some_and(|e| e.log_id.index >= end) {
                 if let Some(entry) = state.cache.pop_back() {
                     state.cache_bytes -= entry_bytes(&entry);

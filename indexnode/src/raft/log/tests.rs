@@ -4,6 +4,7 @@ use mantle_types::{Lsn, NamespaceId, RequestKey};
 use openraft::{
     EntryPayload, RaftLogReader,
     storage::{IOFlushed, RaftLogStorage, RaftLogStorageExt},
+    vote::RaftLeaderId as _,
 };
 use uuid::Uuid;
 

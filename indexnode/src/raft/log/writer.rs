@@ -148,7 +148,8 @@ impl Writer {
         if state.last < state.purged {
             state.last = state.purged;
         }
-        state.written_end = state.written_end.max(state.purged.next_index());
+        state.first = state.purged.next_index();
+        state.written_end = state.written_end.max(state.first);
         let purged = state.purged;
         remove_purged(&mut state.segments, purged)
     }
