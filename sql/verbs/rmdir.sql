@@ -45,7 +45,9 @@ DECLARE
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_pid), cardinality(p_id), cardinality(p_request), cardinality(p_hash)]));
-    v_busy := ARRAY(SELECT u.id FROM unnest(p_id) AS u(id) WHERE NOT mantle.is_empty(u.id));
+    v_busy := ARRAY(SELECT m.id FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id)
+                      JOIN mantle.meta m ON m.pid = u.pid AND m.name = u.name AND m.ts = 0 AND m.id = u.id
+                     WHERE NOT mantle.is_empty(m.id));
     PERFORM mantle.fault(mantle.latch_entries(
         p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id) AS u(id) WHERE u.id <> ALL (v_busy))));
     c := mantle.batch_context(p_principal, p_ns, p_pid, '{}', p_request);

@@ -1,0 +1,50 @@
+\ir setup.psql
+BEGIN;
+SELECT plan(12);
+
+SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'), '0.1.0', 'version 0.1.0');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p
+     WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege('public', p.oid, 'EXECUTE')
+$$, 'PUBLIC may execute nothing');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p
+     WHERE p.pronamespace = 'mantle'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL
+$$, 'every function has a comment');
+SELECT is_empty($$
+    SELECT c.oid::regclass FROM pg_class c
+     WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind IN ('r', 'v') AND obj_description(c.oid, 'pg_class') IS NULL
+$$, 'every table and view has a comment');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p
+     WHERE p.pronamespace = 'mantle'::regnamespace AND p.prosecdef
+       AND NOT ('search_path=pg_catalog, pg_temp' = ANY (coalesce(p.proconfig, '{}')))
+$$, 'every security definer function fixes its search_path');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p CROSS JOIN unnest(ARRAY['mantle_gateway', 'mantle_index', 'mantle_analyst']) AS r
+     WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege(r, p.oid, 'EXECUTE') AND NOT p.prosecdef
+$$, 'roles execute only what runs as the owner');
+SELECT is_empty($$
+    SELECT c.oid::regclass FROM pg_class c CROSS JOIN unnest(ARRAY['mantle_gateway', 'mantle_index', 'mantle_analyst']) AS r
+     WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r'
+       AND has_table_privilege(r, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')
+$$, 'no role writes a table');
+SELECT set_eq($$
+    SELECT c.oid::regclass::text FROM pg_class c
+     WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r' AND has_table_privilege('mantle_index', c.oid, 'SELECT')
+$$, ARRAY['mantle.index_groups'], 'the index reads one table (and the view)');
+SELECT ok(has_table_privilege('mantle_index', 'mantle.directories', 'SELECT'), 'the index reads the view of directories');
+SELECT set_eq($$
+    SELECT c.oid::regclass::text FROM pg_class c
+     WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r'
+$$, $$
+    SELECT t::regclass::text FROM pg_extension e, unnest(e.extconfig) AS t JOIN pg_class c ON c.oid = t AND c.relkind = 'r'
+     WHERE e.extname = 'mantle'
+$$, 'pg_dump keeps the data of every table');
+SELECT ok((SELECT reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0', 'autovacuum_vacuum_threshold=5000',
+                                      'autovacuum_vacuum_cost_delay=0']
+             FROM pg_class WHERE oid = 'mantle.meta'::regclass), 'a hot delta table is vacuumed in time');
+SELECT ok((SELECT NOT puballtables FROM pg_publication WHERE pubname = 'mantle_stream')
+          AND NOT EXISTS (SELECT FROM pg_publication_tables WHERE pubname = 'mantle_stream'), 'the publication is empty');
+SELECT * FROM finish();
+ROLLBACK;
