@@ -38,7 +38,8 @@ impl Gateway {
         components: &[&str],
         reached: Option<Reached>,
     ) -> Result<Parent> {
-        let mut reached = reached;
+        // What is missing is looked up again, for a change: without an index there is no point in beginning.
+        let mut reached = reached.filter(|reached| matches!(reached, Reached::All(_)));
         for restart in 0..RESTARTS_MAX {
             let so_far = match reached.take() {
                 Some(reached) => reached,

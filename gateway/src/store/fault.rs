@@ -41,9 +41,9 @@ impl Fault {
             SqlState::CANNOT_CONNECT_NOW
             | SqlState::TOO_MANY_CONNECTIONS
             | SqlState::READ_ONLY_SQL_TRANSACTION
-            | SqlState::QUERY_CANCELED => Self::Unavailable(error.to_string()),
+            | SqlState::QUERY_CANCELED => Self::Unavailable(told(&error)),
             _ if state.code().starts_with("08") => Self::Lost(error),
-            _ if state.code().starts_with("53") => Self::Unavailable(error.to_string()),
+            _ if state.code().starts_with("53") => Self::Unavailable(told(&error)),
             _ => Self::Unexpected(error),
         }
     }
@@ -58,15 +58,15 @@ impl Fault {
                 code.into()
             }
             Self::Conflict(cause) => {
-                tracing::debug!(statement, %cause, "conflicts did not end");
+                tracing::debug!(statement, cause = told(&cause), "conflicts did not end");
                 ErrorCode::DatabaseUnavailable.into()
             }
             Self::Lost(cause) if mutates => {
-                tracing::warn!(statement, %cause, "the connection broke; the outcome is unknown");
+                tracing::warn!(statement, cause = told(&cause), "the connection broke; the outcome is unknown");
                 ErrorCode::UnknownOutcome.into()
             }
             Self::Lost(cause) => {
-                tracing::warn!(statement, %cause, "the connection broke");
+                tracing::warn!(statement, cause = told(&cause), "the connection broke");
                 ErrorCode::DatabaseUnavailable.into()
             }
             Self::Unavailable(cause) => {
@@ -74,10 +74,24 @@ impl Fault {
                 ErrorCode::DatabaseUnavailable.into()
             }
             Self::Unexpected(cause) => {
-                let detail = cause.as_db_error().map(|e| format!("{e:?}")).unwrap_or_default();
-                tracing::error!(statement, %cause, detail, "unexpected database error");
+                tracing::error!(statement, cause = told(&cause), "unexpected database error");
                 ErrorCode::Internal.into()
             }
         }
     }
+}
+
+/// An error in full, for the log: what the server said, or the chain of causes on this side.
+pub fn told(error: &tokio_postgres::Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        let place = said.where_().unwrap_or_default();
+        return format!("{} {} {place}", said.code().code(), said.message()).trim_end().to_owned();
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    text
 }

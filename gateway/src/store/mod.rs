@@ -100,7 +100,7 @@ impl Store {
 
     async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let client = self.pool.get().await.map_err(|e| match e {
-            PoolError::Backend(cause) => Fault::Unavailable(cause.to_string()),
+            PoolError::Backend(cause) => Fault::Unavailable(fault::told(&cause)),
             other => Fault::Unavailable(other.to_string()),
         })?;
         let doubtful = self.doubtful.count();
