@@ -1,0 +1,51 @@
+-- What the roles may not do, tried as them (PROTOCOLS 6).
+\ir setup.psql
+SELECT plan(20);
+SELECT tap.namespace('tap-privileges') AS ns \gset
+SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
+SELECT tap.id() AS id \gset
+
+SET ROLE mantle_analyst;
+SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'an analyst forges no message (text)');
+SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', '\x01'::bytea) $$, '42501', NULL, 'an analyst forges no message (bytea)');
+SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, 0, '{}', 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}') $$, '42501', NULL, 'nor by our function');
+SELECT throws_ok($$ SELECT mantle.latch_pids('{}', '{1}') $$, '42501', NULL, 'takes no latch');
+SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 1) $$, '42501', NULL, 'allocates no ids');
+SELECT throws_ok(format('SELECT * FROM mantle.delete_object(5, %s, ''{}'', ''{}'', ''{}'', ''{}'')', :ns), '42501', NULL, 'mutates nothing');
+SELECT throws_ok('DELETE FROM mantle.meta', '42501', NULL, 'writes no table');
+SELECT throws_ok('SELECT * FROM mantle.requests', '42501', NULL, 'does not read request ids');
+SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL), 1::bigint, 'reads entries');
+SELECT is((SELECT name FROM mantle.ls('tap-privileges', '/')), 'a/', 'calls the reading functions');
+RESET ROLE;
+
+SET ROLE mantle_index;
+SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the index does not read the MetaTable');
+SELECT is((SELECT name FROM mantle.directories WHERE id = :a), 'a', 'but the directories');
+SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'nor does it forge messages');
+SELECT is((SELECT slot_name FROM mantle.index_group(1)), 'mantle_index_1', 'it knows its slot');
+RESET ROLE;
+
+SET ROLE mantle_gateway;
+SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the gateway reads no table');
+SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', '42501', NULL, 'and raises no epoch');
+SELECT is((SELECT code FROM mantle.put_object(5, :ns, ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}', '{1}', '{e}', '{t}',
+    ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}')), NULL, 'it calls verbs');
+RESET ROLE;
+
+-- Latches are out of reach of pg_advisory*: locks of every class that SQL can name, on the same numbers, stop nobody.
+SELECT tap.connect('tap_intruder') IS NULL AS x \gset
+SELECT dblink_exec('tap_intruder', 'SET ROLE mantle_analyst') IS NULL AS x \gset
+SELECT count(*) AS x FROM dblink('tap_intruder', format($$ SELECT pg_advisory_lock(%s)::text UNION ALL SELECT pg_advisory_lock(%s, %s)::text
+    UNION ALL SELECT pg_advisory_lock(0, %s)::text $$, :a, 0, :a, :a)) AS r(t text) \gset
+SET lock_timeout = '5s';
+SELECT is((SELECT code FROM tap.put(:ns, :a, 'p')), NULL, 'a create passes');
+RESET lock_timeout;
+BEGIN;
+SELECT code AS x FROM tap.put(:ns, :a, 'q') \gset
+SELECT count(*) AS x FROM dblink('tap_intruder', 'SELECT pg_advisory_unlock_all()::text') AS r(t text) \gset
+SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > 2), 3::bigint, 'latches (pid, name, allocation): of classes of our own');
+SELECT pg_advisory_unlock_all() IS NULL AS x \gset
+SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > 2), 3::bigint, 'which pg_advisory_unlock_all does not release');
+COMMIT;
+SELECT dblink_disconnect('tap_intruder') IS NULL AS x \gset
+SELECT * FROM finish();
