@@ -22,11 +22,13 @@ from stack.layout import REGION  # noqa: E402
 from stack.stack import Stack  # noqa: E402
 
 import run  # noqa: E402
+from allowed_logs import ALLOWED_IN_FAULTS  # noqa: E402
 from logs import LogWatch  # noqa: E402
 from rest import Rest  # noqa: E402
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "allows(service, pattern): what this test makes a service complain about")
     config.addinivalue_line("markers", "faults: the test breaks services; their complaints about lost peers are expected")
 
 
@@ -48,21 +50,19 @@ def logs(request: pytest.FixtureRequest, stack: Stack) -> Iterator[LogWatch]:
     """Fails a test during which a service logged something unexpected."""
     watch = LogWatch(stack.layout.logs)
     yield watch
-    unexpected = watch.unexpected(faults=request.node.get_closest_marker("faults") is not None)
+    allowed = [(*mark.args, "the test's own") for mark in request.node.iter_markers("allows")]
+    if request.node.get_closest_marker("faults") is not None:
+        allowed += ALLOWED_IN_FAULTS
+    unexpected = watch.unexpected(allowed)
     assert not unexpected, "unexpected in the logs:\n" + "\n".join(unexpected)
-
-
-@pytest.fixture(scope="session")
-def superuser(stack: Stack) -> psycopg.Connection:
-    """A way into PostgreSQL that may look at everything; only the oracle uses it."""
-    return _connect(stack, "postgres", "superuser")
 
 
 @pytest.fixture(autouse=True)
 def oracle(stack: Stack, logs: LogWatch) -> Iterator[None]:
     """`mantle.check()` finds nothing at the end of every test."""
     yield
-    with _connect(stack, "postgres", "superuser") as connection:
+    with _connect(stack, "postgres", "superuser") as connection, connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # one snapshot, whatever the worker does
         problems = connection.execute("SELECT problem, ns, pid, name, detail FROM mantle.check()").fetchall()
     assert problems == []
 

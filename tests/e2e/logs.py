@@ -7,7 +7,7 @@ such lines are part of correct work, and why.
 import re
 from pathlib import Path
 
-from allowed_logs import ALLOWED, ALLOWED_IN_FAULTS
+from allowed_logs import ALLOWED
 
 # Rust's tracing pads the level; PostgreSQL and PgBouncer end it with a colon or put it before the word LOG's place.
 LEVEL = {
@@ -39,9 +39,9 @@ class LogWatch:
             found += [(log, COLOUR.sub("", line)) for line in text.splitlines()]
         return found
 
-    def unexpected(self, *, faults: bool) -> list[str]:
-        """Complaints that neither list allows."""
-        allowed = ALLOWED + (ALLOWED_IN_FAULTS if faults else [])
+    def unexpected(self, also: list[tuple[str, str, str]]) -> list[str]:
+        """Complaints that neither ALLOWED nor `also` allows."""
+        allowed = ALLOWED + also
         bad = []
         for log, line in self.lines():
             name = service(log)

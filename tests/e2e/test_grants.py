@@ -3,6 +3,8 @@
 import psycopg
 import pytest
 
+pytestmark = pytest.mark.allows("postgresql", "permission denied for")
+
 READS = ["mantle.meta", "mantle.namespaces"]
 
 
