@@ -7,6 +7,8 @@ mod problem;
 mod rest;
 mod s3;
 mod status;
+#[cfg(test)]
+mod tests;
 mod tracked;
 
 use std::{sync::Arc, time::Duration};
@@ -51,9 +53,7 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     let gateway = Arc::new(Gateway::new(config)?);
     let listener = TcpListener::bind(config.listen).await?;
     tracing::info!(listen = %listener.local_addr()?, "the gateway answers");
-    let app = Arc::new(App { gateway: gateway.clone(), credentials });
-    let rest = rest::router(app.clone());
-    let s3 = s3::service(&app, config, rest.clone());
+    let fronts = fronts(config, gateway.clone(), credentials);
     let background = [
         tokio::spawn({
             let gateway = gateway.clone();
@@ -61,7 +61,6 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
         }),
         tokio::spawn(sweep::run(gateway)),
     ];
-    let fronts = Router::new().fallback(dispatch).with_state(Fronts { app, rest, s3 });
     // An answer is written in one piece, and waiting to fill a packet would cost more than the request.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
@@ -82,6 +81,14 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     background.iter().for_each(tokio::task::JoinHandle::abort);
     tracing::info!("the gateway has stopped");
     Ok(())
+}
+
+/// All that answers on the listener.
+fn fronts(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> Router {
+    let app = Arc::new(App { gateway, credentials });
+    let rest = rest::router(app.clone());
+    let s3 = s3::service(&app, config, rest.clone());
+    Router::new().fallback(dispatch).with_state(Fronts { app, rest, s3 })
 }
 
 async fn dispatch(State(fronts): State<Fronts>, mut request: Request) -> Response<Body> {
