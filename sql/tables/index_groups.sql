@@ -13,10 +13,16 @@ SELECT pg_catalog.pg_extension_config_dump('mantle.index_groups', 'WHERE index_g
 GRANT SELECT ON mantle.index_groups TO mantle_analyst, mantle_index;
 COMMENT ON TABLE mantle.index_groups IS 'Raft groups of IndexNode replicas and their epoch: raised by whoever rebuilds an index or may have forgotten locks';
 
--- Empty: the stream carries our logical messages only. Must be there before the slot is made.
+-- Empty: the stream carries our logical messages only. Must be there before the slot is made. CREATE PUBLICATION does not
+-- make it a member of the extension, and ALTER EXTENSION cannot: so its dependency is entered by hand. Otherwise pg_dump
+-- writes it out, and a restore, where CREATE EXTENSION has made it, fails.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = 'mantle_stream') THEN
         CREATE PUBLICATION mantle_stream;
+        INSERT INTO pg_catalog.pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
+        SELECT 'pg_catalog.pg_publication'::pg_catalog.regclass, p.oid, 0, 'pg_catalog.pg_extension'::pg_catalog.regclass, e.oid, 0, 'e'
+          FROM pg_catalog.pg_publication p, pg_catalog.pg_extension e
+         WHERE p.pubname = 'mantle_stream' AND e.extname = 'mantle';
     END IF;
 END $$;
