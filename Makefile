@@ -7,7 +7,7 @@ FULL      ?=
 STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test lint python
+.PHONY: help run stop status clean install build test lint bench python
 
 help: ## What can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,9 +24,10 @@ stop: python ## End what `make run` started; the data stays
 status: python ## What runs, and how far each replica is
 	@$(STACK) status $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
-clean: python ## End what runs and remove .run/ and .test/ with all data (not target/)
+clean: python ## End what runs and remove .run/, .test/, .bench/ with all data (not target/)
 	@$(STACK) clean $(if $(PORT_BASE),--port-base $(PORT_BASE))
 	@$(STACK) clean --folder .test
+	@$(STACK) clean --folder .bench
 	@rm -rf tests/.venv
 
 install: python ## Install what the build needs
@@ -40,3 +41,6 @@ test: python ## Install, build, run every test against a stack of its own under 
 
 lint: python ## Format and clippy, warnings are errors
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint
+
+bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list)
+	@$(STACK) bench $(if $(FULL),--full)

@@ -6,15 +6,17 @@ import signal
 import sys
 from pathlib import Path
 
-from . import environment, load, packages, status
+from . import debian, environment, load, packages, status
 from .build import BINARIES, build_extension, build_services
 from .failure import Failure
 from .layout import REPOSITORY
 from .stack import Stack
+from .terminal import run as run_command
 from .terminal import say
 
 BUILD_GB = 7.0
 PORT_BASE = 7400
+BENCH_PORT_BASE = 7800
 DATA_GB = {"amd64": 6.0, "full": 20.0}
 CLIENT_REQUIREMENTS = REPOSITORY / "patroni" / "client-requirements.txt"
 
@@ -48,6 +50,27 @@ def run(stack: Stack, part: str) -> None:
     environment.suggest(stack)
 
 
+def bench(part: str) -> None:
+    """Measures a stack of its own, which is made for it and removed."""
+    install()
+    build()
+    compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
+    run_command(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
+    stack = Stack(REPOSITORY / ".bench", BENCH_PORT_BASE)
+    load.check_disk(stack.given_folder, DATA_GB[part], "the bench")
+    stack.remove()
+    try:
+        with stack.alone():
+            stack.start()
+            listing = stack.layout.folder / f"{part}.list"
+            debian.make_listing(part, listing)
+            program = [str(packages.target() / "release" / "mantle-bench"), "--listing", str(listing)]
+            program += ["--output", str(REPOSITORY / "docs" / "bench.md"), "--mantle", str(stack.layout.binaries / "mantle")]
+            run_command(program, "the bench", show=True, env={**os.environ, **environment.variables(stack)})
+    finally:
+        stack.remove()
+
+
 def stop(stack: Stack) -> None:
     if not stack.layout.folder.exists():
         say("nothing runs")
@@ -65,7 +88,7 @@ def clean(stack: Stack) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="stack", description="Mantle on one machine")
-    parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "venv"])
+    parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "venv"])
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".run")
     parser.add_argument("--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with")
     parser.add_argument("--full", action="store_true", help="load every Contents file, not amd64 alone")
@@ -95,6 +118,8 @@ def main() -> int:
         elif given.command == "build":
             packages.check_toolchain()
             build()
+        elif given.command == "bench":
+            bench("full" if given.full else "amd64")
         elif given.command == "venv":
             packages.make_venv(given.venv.absolute(), given.requirements.absolute())
         else:

@@ -7,8 +7,9 @@ Debian's service of the same name is not used and not touched.
 import signal
 import socket
 
+from . import secret
 from .account import Account
-from .layout import REPOSITORY, Layout
+from .layout import DATABASE, REPOSITORY, Layout
 from .poll import wait_until
 from .postgresql import PostgreSQL
 from .process import Process
@@ -54,6 +55,9 @@ class PgBouncer:
     def start(self) -> None:
         self.process.start()
         wait_until(self.is_ready, "PgBouncer", READY_BOUND_S, self.process.why_dead)
+
+    def url(self, user: str) -> str:
+        return f"postgresql://{user}:{secret.read(self.layout, user)}@127.0.0.1:{self.layout.pgbouncer_port}/{DATABASE}"
 
     def is_ready(self) -> bool:
         try:
