@@ -9,7 +9,7 @@ mod replicas;
 mod sql;
 mod status;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -35,6 +35,11 @@ struct IndexOptions {
     /// Addresses of the index replicas, separated by commas (`host:port`)
     #[arg(long = "index", env = "MANTLE_INDEX", value_name = "ADDRESSES", value_delimiter = ',')]
     replicas: Vec<String>,
+}
+
+/// Writes to standard output. A reader that has gone (`| head`) is no failure of ours.
+fn print(text: &impl std::fmt::Display) {
+    let _ = write!(std::io::stdout(), "{text}");
 }
 
 fn main() -> ExitCode {

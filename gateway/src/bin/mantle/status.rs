@@ -39,7 +39,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
             }
         });
     }
-    print!("{}", table(&rows));
+    crate::print(&table(&rows));
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -95,7 +95,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     tokio::spawn(cancel_on_ctrl_c(cancel.clone()));
     match import(options, cancel).await {
         Ok(summary) => {
-            print!("{summary}");
+            crate::print(&summary);
             Ok(ExitCode::SUCCESS)
         }
         Err(error) if error.is::<Interrupted>() => {
