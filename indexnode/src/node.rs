@@ -9,10 +9,11 @@ use std::{
 use anyhow::{Context, Result};
 use mantle_types::{Error, ErrorCode, Result as MantleResult};
 use openraft::{
-    Instant as _, RaftMetrics, ServerState,
+    Instant as _, ServerState,
     async_runtime::watch::WatchReceiver,
     errors::{ClientWriteError, ForwardReason, RaftError},
     impls::ProgressResponder,
+    metrics::RaftServerMetrics,
     storage::{RaftLogReader, RaftLogStorage},
     vote::RaftLeaderId,
 };
@@ -145,9 +146,9 @@ impl Node {
     /// calling itself one.
     pub fn has_working_leader(&self) -> bool {
         let limit = self.config.raft.lease() * WORKING_LEASES;
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        if leadership_in(&metrics).is_some() {
+        if self.leadership().is_some() {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
             let acked = metrics.last_quorum_acked.is_some_and(|at| at.into_inner().elapsed() < limit);
             return acked || metrics.membership_config.voter_ids().all(|id| id == self.node_id);
         }
@@ -179,12 +180,12 @@ impl Node {
 
     /// Leadership now. A restarted leader still has its committed vote, but is none until it is elected again.
     pub fn leadership(&self) -> Option<Leadership> {
-        leadership_in(&self.raft.metrics().borrow_watched())
+        leadership_in(&self.raft.server_metrics().borrow_watched())
     }
 
     /// Waits until this replica leads.
     pub async fn wait_leadership(&self) -> Leadership {
-        let mut metrics = self.raft.metrics();
+        let mut metrics = self.raft.server_metrics();
         loop {
             if let Some(leadership) = leadership_in(&metrics.borrow_and_update()) {
                 return leadership;
@@ -198,7 +199,7 @@ impl Node {
 
     /// Waits until this replica no longer leads in the given term.
     pub async fn wait_leadership_lost(&self, leadership: &Leadership) {
-        let mut metrics = self.raft.metrics();
+        let mut metrics = self.raft.server_metrics();
         loop {
             let leads = leadership_in(&metrics.borrow_and_update()).as_ref() == Some(leadership);
             if !leads || metrics.changed().await.is_err() {
@@ -253,7 +254,7 @@ impl Node {
     }
 }
 
-fn leadership_in(metrics: &RaftMetrics<TypeConfig>) -> Option<Leadership> {
+fn leadership_in(metrics: &RaftServerMetrics<TypeConfig>) -> Option<Leadership> {
     let vote = &metrics.vote;
     let leads = metrics.state == ServerState::Leader && vote.committed && vote.leader_id.node_id == metrics.id;
     leads.then(|| Leadership { term: vote.leader_id.term, id: vote.leader_id.to_committed() })

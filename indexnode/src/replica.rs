@@ -26,6 +26,7 @@ use crate::{
 };
 
 const WINDOW_BYTES: u32 = 16 << 20;
+const STREAMS_MAX: u32 = 65_536;
 
 /// What the services of this process share.
 pub struct Replica {
@@ -93,6 +94,8 @@ async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> Result<()> 
     tonic::transport::Server::builder()
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
+        // A gateway's waits share one connection; the default of 200 would queue them.
+        .max_concurrent_streams(STREAMS_MAX)
         .add_service(IndexServer::new(IndexService::new(replica)))
         .add_service(peer)
         .serve_with_incoming(incoming)

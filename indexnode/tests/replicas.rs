@@ -3,6 +3,7 @@
 //! Needs `MANTLE_TEST_DATABASE_URL`: a superuser's URL (with a password) of a PostgreSQL with the extension installed and
 //! `wal_level = logical`. Without it the tests pass without having run.
 
+#[allow(dead_code)]
 mod support;
 
 use std::time::Duration;
@@ -52,8 +53,11 @@ async fn acknowledged_directories_survive_crashes_and_lost_disks() {
     let old_id = group.status(victim).await.unwrap().node_id;
     group.replicas[victim].kill();
     group.replicas[victim].wipe();
+    let installed = |group: &TestGroup| group.replicas[victim].log().matches("snapshot installed").count();
+    let installed_before = installed(&group);
     group.replicas[victim].start();
     let after = group.settled().await;
+    assert_eq!(installed(&group), installed_before + 1, "the log begins after its first snapshot");
     assert_eq!(after[0].cluster_id, before[0].cluster_id);
     assert!(after.iter().all(|s| s.members.iter().all(|m| !m.starts_with(&format!("{old_id}@")))));
     group.assert_everywhere("survivors", &[&name, "below"], id).await;

@@ -129,8 +129,8 @@ pub mod types {
     pub type CommittedLeaderId = alias::CommittedLeaderIdOf<TypeConfig>;
 }
 
-/// Entries kept behind a snapshot, so that a follower a little behind needs no snapshot.
-const LOG_ENTRIES_KEPT: u64 = 4096;
+/// One part in this many of a snapshot's entries is kept behind it, so that a follower a little behind needs no snapshot.
+const LOG_KEPT_PART: u64 = 5;
 /// Most entries in one append RPC; its bytes are bounded by the log's reader.
 const APPEND_ENTRIES_MAX: u64 = 512;
 /// Installing a snapshot may take this long.
@@ -138,6 +138,7 @@ const SNAPSHOT_TIMEOUT_MS: u64 = 120_000;
 
 /// openraft's configuration from ours. The relations were checked when ours was read.
 pub fn openraft_config(group: u64, settings: &RaftSettings) -> Result<Arc<openraft::Config>> {
+    let entries_kept = settings.snapshot_log_entries / LOG_KEPT_PART;
     let config = openraft::Config {
         cluster_name: format!("mantle-{group}"),
         heartbeat_interval: settings.heartbeat_ms,
@@ -146,8 +147,8 @@ pub fn openraft_config(group: u64, settings: &RaftSettings) -> Result<Arc<openra
         install_snapshot_timeout: SNAPSHOT_TIMEOUT_MS,
         max_payload_entries: APPEND_ENTRIES_MAX,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(settings.snapshot_log_entries),
-        max_in_snapshot_log_to_keep: LOG_ENTRIES_KEPT,
-        replication_lag_threshold: settings.snapshot_log_entries + LOG_ENTRIES_KEPT,
+        max_in_snapshot_log_to_keep: entries_kept,
+        replication_lag_threshold: settings.snapshot_log_entries + entries_kept,
         enable_pre_vote: Some(true),
         // A restarted leader that resumed without an election would serve from a state that is older than what it had
         // acknowledged: the state machine lives in memory.

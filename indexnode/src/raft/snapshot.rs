@@ -15,23 +15,25 @@ use crate::index::Index;
 const FILE: &str = "snapshot";
 const META_BYTES_MAX: u32 = 1 << 20;
 
-/// An open snapshot. `received` is set on a file that came from the leader and is not the current one yet.
+/// An open snapshot.
 #[derive(Debug)]
 pub struct SnapshotFile {
     /// Positioned at its beginning.
     pub file: File,
     /// Length, in bytes.
     pub bytes: u64,
-    received: Option<PathBuf>,
+    path: PathBuf,
+    /// It came from the leader and is not the current one yet.
+    is_received: bool,
 }
 
 impl Drop for SnapshotFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.received
-            && let Err(e) = fs::remove_file(path)
+        if self.is_received
+            && let Err(e) = fs::remove_file(&self.path)
             && e.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %path.display(), error = %e, "cannot remove a received snapshot");
+            tracing::warn!(path = %self.path.display(), error = %e, "cannot remove a received snapshot");
         }
     }
 }
@@ -64,7 +66,7 @@ impl SnapshotStore {
         let meta = read_meta(&mut BufReader::new(File::open(&path)?))?;
         let file = File::open(&path)?;
         let bytes = file.metadata()?.len();
-        Ok(Some((meta, SnapshotFile { file, bytes, received: None })))
+        Ok(Some((meta, SnapshotFile { file, bytes, path, is_received: false })))
     }
 
     /// Writes metadata and index to a new file, still unfinished: the caller may hold the index's lock and shall not while
@@ -97,18 +99,23 @@ impl SnapshotStore {
     pub fn received(&self, path: PathBuf) -> io::Result<(SnapshotMeta, SnapshotFile)> {
         let file = File::open(&path)?;
         let bytes = file.metadata()?.len();
-        let snapshot = SnapshotFile { file, bytes, received: Some(path.clone()) };
-        let meta = read_meta(&mut BufReader::new(File::open(&path)?))?;
+        let mut input = BufReader::new(File::open(&path)?);
+        let snapshot = SnapshotFile { file, bytes, path, is_received: true };
+        let meta = read_meta(&mut input)?;
         Ok((meta, snapshot))
     }
 
-    /// Reads the index of a snapshot, and makes the file the current one if it was received.
+    /// Reads the index of a snapshot, and makes the file the current one if it is not.
     pub fn install(&self, snapshot: SnapshotFile) -> io::Result<Index> {
         let mut input = BufReader::with_capacity(1 << 20, &snapshot.file);
         read_meta(&mut input)?;
         let index = Index::read_snapshot(&mut input)?;
-        if let Some(path) = &snapshot.received {
-            self.promote(path)?;
+        if snapshot.is_received {
+            self.promote(&snapshot.path)?;
+        } else if snapshot.path != self.folder.join(FILE) {
+            let copy = UnfinishedSnapshot { path: self.unfinished_path("copy") };
+            fs::copy(&snapshot.path, &copy.path)?;
+            self.finish(copy)?;
         }
         Ok(index)
     }

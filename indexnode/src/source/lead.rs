@@ -77,7 +77,11 @@ async fn session(
     let reason = must_rebuild.take().or_else(|| reason_to_rebuild(node, &group, slot.as_ref(), system));
     let mut active_pid = slot.and_then(|slot| slot.active_pid);
     if let Some(reason) = reason {
-        tracing::warn!(reason, "rebuilding the index");
+        if node.state.read().index.system().is_none() {
+            tracing::info!(reason, "building the index");
+        } else {
+            tracing::warn!(reason, "rebuilding the index");
+        }
         *must_rebuild = Some(reason);
         rebuild(node, leadership, database, &control, &group, system).await.context("rebuild")?;
         *must_rebuild = None;

@@ -105,6 +105,7 @@ impl Backlog {
     }
 }
 
+type Check<'a> = Pin<Box<dyn Future<Output = Result<Option<String>>> + Send + 'a>>;
 type Proposal<'a> = Pin<Box<dyn Future<Output = Result<Lsn>> + Send + 'a>>;
 
 /// One term's reading of the slot.
@@ -132,7 +133,7 @@ impl Consumer<'_> {
         let mut last_proposal = Instant::now();
         let mut check = interval(CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut checking: Option<Pin<Box<dyn Future<Output = Result<Option<String>>> + Send + '_>>> = None;
+        let mut checking: Option<Check<'_>> = None;
         loop {
             if under_way.is_none()
                 && let Some((command, position)) = backlog.next_entry(self.wants_position(&backlog, last_proposal))

@@ -119,7 +119,9 @@ pub struct TestReplica {
 impl TestReplica {
     pub fn start(&mut self) {
         let log = fs::File::options().create(true).append(true).open(&self.log).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mantle-indexnode"));
+        // `MANTLE_TEST_INDEXNODE`: another build of the program, for measurements.
+        let program = std::env::var_os("MANTLE_TEST_INDEXNODE");
+        let mut command = Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_mantle-indexnode").into()));
         command.arg("--config").arg(&self.config).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("mantle-indexnode"));
     }
@@ -225,6 +227,12 @@ impl TestGroup {
         let caller = Caller { uid: ROOT, gids: vec![] };
         let query = Query::new(namespace, path.iter().copied(), caller);
         client.resolve_one(Epoch(0), query).await.unwrap()
+    }
+
+    /// Resolves a path on some replica.
+    pub async fn resolve(&self, namespace: &str, path: &[&str]) -> Resolution {
+        let query = Query::new(namespace, path.iter().copied(), Caller { uid: ROOT, gids: vec![] });
+        self.client.resolve_one(Epoch(0), query).await.unwrap()
     }
 
     /// A path leads to this directory, on every replica.

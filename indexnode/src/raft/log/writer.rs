@@ -94,7 +94,7 @@ impl Writer {
     fn append(&self, first: u64, group: Group) -> io::Result<()> {
         let result = self.write(first, &group);
         for callback in group.callbacks {
-            callback.io_completed(result.as_ref().map(|()| ()).map_err(copy_error));
+            callback.io_completed(result.as_ref().copied().map_err(copy_error));
         }
         result
     }
@@ -157,7 +157,7 @@ impl Writer {
 
 fn report(reply: Reply, result: io::Result<()>) -> io::Result<()> {
     // The caller may have been dropped while the replica shuts down.
-    let _ = reply.send(result.as_ref().map(|()| ()).map_err(copy_error));
+    let _ = reply.send(result.as_ref().copied().map_err(copy_error));
     result
 }
 
