@@ -1,7 +1,8 @@
 -- One statement: primary and delta records of one snapshot (two statements were wrong under compaction, PROTOCOLS 10).
 CREATE FUNCTION mantle.dirstat(p_ns bigint, p_id bigint[])
 RETURNS TABLE (ord int, code text, entries bigint, subdirectories bigint, bytes bigint, modified timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY

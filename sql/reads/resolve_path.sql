@@ -5,6 +5,7 @@ RETURNS TABLE (
     ns bigint, depth int, id bigint, parent_id bigint, owner int, grp int, mode int, version bigint, chain_owner int[],
     chain_grp int[], chain_mode int[])
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 BEGIN

@@ -1,3 +1,6 @@
+-- Verbs and reads run with plan_cache_mode = force_generic_plan: a plan for the array at hand always looks cheaper than one
+-- for any array, so PostgreSQL would plan every statement again in every call (half of the time of a put).
+--
 -- Read in one statement after the latches. `removed`: pids with a tombstone (checked by every create, PROTOCOLS 7);
 -- `unrecorded`: ids outside every block (PROTOCOLS 9); `known`: request ids that were answered before.
 CREATE FUNCTION mantle.batch_context(p_principal int, p_ns bigint, p_pid bigint[], p_id bigint[], p_request uuid[])

@@ -1,6 +1,7 @@
 -- Waits for a transaction of this attempt that is under way (prepared ones too): the unique key decides.
 CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint)
-RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());

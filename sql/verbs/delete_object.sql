@@ -28,7 +28,8 @@ REVOKE ALL ON FUNCTION mantle.delete_object_one(int, bigint, bigint, text, uuid,
 CREATE FUNCTION mantle.delete_object(
     p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     c mantle.batch_context;
     e record;

@@ -34,7 +34,8 @@ REVOKE ALL ON FUNCTION mantle.rmdir_one(int, bigint, bigint, text, bigint, uuid,
 CREATE FUNCTION mantle.rmdir(
     p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 DECLARE
     c mantle.batch_context;
     e record;
