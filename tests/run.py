@@ -194,6 +194,9 @@ def main() -> int:
     except Failure as failure:
         print(f"\nmantle: {failure}", file=sys.stderr, flush=True)
         total = Counts(failed=1)
+    except KeyboardInterrupt:
+        print("\nmantle: interrupted", file=sys.stderr, flush=True)
+        return 130
     finally:
         if not given.keep:
             stack.stop()

@@ -1,5 +1,5 @@
 -- Login roles of a stack, the extension, and what each role may do. Run as superuser in database `mantle`; running it
--- again changes nothing but the passwords. Passwords arrive as psql variables, so that they stand in no command line.
+-- again changes nothing. Passwords arrive as psql variables, so that they stand in no command line.
 \set ON_ERROR_STOP on
 \set QUIET on
 SET client_min_messages = warning;
@@ -7,17 +7,23 @@ SET log_min_error_statement = panic;  -- a failing statement must not write a pa
 
 CREATE EXTENSION IF NOT EXISTS mantle;
 
--- The publication is empty: the stream carries messages only. It must exist before the slot.
-SELECT 'CREATE PUBLICATION mantle_stream' WHERE NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'mantle_stream') \gexec
-
-SELECT format('CREATE ROLE %I LOGIN', name)
-FROM unnest(ARRAY['gateway', 'index', 'operator', 'analyst']) AS name
-WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
-
-ALTER ROLE gateway PASSWORD :'gateway_password';
-ALTER ROLE index PASSWORD :'index_password' REPLICATION;
-ALTER ROLE operator PASSWORD :'operator_password';
-ALTER ROLE analyst PASSWORD :'analyst_password';
+-- Passwords are set when a role is made, and never again: each setting makes a new salt, and PgBouncer, which holds the
+-- SCRAM verifier, could then not log in any more.
+SELECT count(*) FILTER (WHERE rolname = 'gateway') = 0 AS gateway_is_new, count(*) FILTER (WHERE rolname = 'index') = 0 AS index_is_new,
+       count(*) FILTER (WHERE rolname = 'operator') = 0 AS operator_is_new, count(*) FILTER (WHERE rolname = 'analyst') = 0 AS analyst_is_new
+  FROM pg_roles \gset
+\if :gateway_is_new
+CREATE ROLE gateway LOGIN PASSWORD :'gateway_password';
+\endif
+\if :index_is_new
+CREATE ROLE index LOGIN REPLICATION PASSWORD :'index_password';
+\endif
+\if :operator_is_new
+CREATE ROLE operator LOGIN PASSWORD :'operator_password';
+\endif
+\if :analyst_is_new
+CREATE ROLE analyst LOGIN PASSWORD :'analyst_password';
+\endif
 
 GRANT mantle_gateway TO gateway;
 GRANT mantle_index TO index;

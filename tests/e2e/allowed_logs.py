@@ -6,4 +6,7 @@ ALLOWED: list[tuple[str, str, str]] = [
 ]
 
 # Only in tests marked `faults`, which kill and wipe services.
-ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = []
+ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
+    ("indexnode", r"WARN openraft::.*(Unreachable|transport error|tcp connect error)", "Raft says that a killed replica does not answer"),
+    ("indexnode", r"WARN openraft::.*(belongs to no cluster yet|another node is at this address)", "a wiped replica is not a member until it has joined"),
+]
