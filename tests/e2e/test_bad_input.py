@@ -143,7 +143,7 @@ def test_an_object_where_a_directory_is_and_the_other_way(bucket, s3, rest):
 def test_refusals_of_directories(bucket, rest):
     rest.mkdir(bucket, "a/b/c", parents=True)
     for method, target, body, wanted in [
-        ("PUT", f"/v1/ns/{bucket}/dirs/a", None, (409, "already_exists")),
+        ("PUT", f"/v1/ns/{bucket}/dirs/a/b/c", None, (409, "already_exists")),
         ("PUT", f"/v1/ns/{bucket}/dirs/missing/child", None, (404, "not_found")),
         ("DELETE", f"/v1/ns/{bucket}/dirs/a", None, (409, "not_empty")),
         ("DELETE", f"/v1/ns/{bucket}/dirs/missing", None, (404, "not_found")),
