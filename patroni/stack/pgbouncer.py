@@ -30,7 +30,7 @@ class PgBouncer:
         self.config = layout.config / "pgbouncer.ini"
         self.process = Process(
             name="pgbouncer",
-            command=[BINARY, "-q", str(self.config)],
+            command=[BINARY, str(self.config)],
             account=account,
             pid_file=layout.pids / "pgbouncer",
             log_file=layout.logs / "pgbouncer.log",

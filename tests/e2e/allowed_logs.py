@@ -9,4 +9,11 @@ ALLOWED: list[tuple[str, str, str]] = [
 ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     ("indexnode", r"WARN openraft::.*(Unreachable|transport error|tcp connect error)", "Raft says that a killed replica does not answer"),
     ("indexnode", r"WARN openraft::.*(belongs to no cluster yet|another node is at this address)", "a wiped replica is not a member until it has joined"),
+    ("indexnode", r"source::lead: the change stream is interrupted", "a leader that lost its office, or PostgreSQL; the next one goes on"),
+    ("postgresql", r"FATAL:  the database system is (starting up|shutting down|in recovery mode)", "clients are faster than a restart"),
+    ("postgresql", r"FATAL:  (connection to client lost|terminating connection due to administrator command)", "a killed client; a slot taken over"),
+    ("postgresql", r"FATAL:  (terminating connection due to unexpected postmaster exit|the database system is not yet accepting)", "kill -9"),
+    ("gateway", r"store::fault: the (connection broke|database is unavailable)", "PostgreSQL or PgBouncer was killed; the client is told 503"),
+    ("indexnode", r"replication worker terminated with error: io error", "PostgreSQL was killed"),
+    ("indexnode", r"ProgressResponder.complete_tx.send: is_ok: false", "the caller of a proposal was gone by its end"),
 ]
