@@ -40,7 +40,12 @@ fn run(arguments: &Arguments) -> Result<()> {
         println!("{}: ok", arguments.config.display());
         return Ok(());
     }
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,openraft=error"));
+    let wished = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
+    let mut filter = EnvFilter::try_new(&wished).context("RUST_LOG")?;
+    if !wished.contains("openraft") {
+        // What it warns of (a peer that does not answer) is told by ourselves, once, where it matters.
+        filter = filter.add_directive("openraft=error".parse().context("log filter")?);
+    }
     let is_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
@@ -56,6 +61,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             tracing::info!("stopping");
             tell.send_replace(true);
         });
-        replica::run(config, stop).await
+        // Not on this thread, which does not take part in the runtime's scheduling.
+        tokio::spawn(replica::run(config, stop)).await.context("the replica panicked")?
     })
 }

@@ -126,18 +126,26 @@ async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result<()>
     }
 }
 
+/// Runs what a node does besides answering, each in a task of its own: the stream's events must not poll all the rest.
 async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
     if let Err(e) = settle::initialize(node, identity).await {
         return NodeEnd::Failed(e);
     }
-    let background = async {
-        tokio::join!(node.enable_elections(), join::until_voter(node), upkeep::run(node));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(lead::run(node.clone(), replica.database.clone()));
+    tasks.spawn(settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone()));
+    let background = node.clone();
+    tasks.spawn(async move {
+        tokio::join!(background.enable_elections(), join::until_voter(&background), upkeep::run(&background));
         unreachable!("upkeep runs as long as the node")
+    });
+    let watched = node.clone();
+    tasks.spawn(async move { NodeEnd::Failed(watched.wait_failed().await) });
+    let end = match tasks.join_next().await {
+        Some(Ok(end)) => end,
+        Some(Err(e)) => NodeEnd::Failed(anyhow::anyhow!("a task of the replica panicked: {e}")),
+        None => NodeEnd::Failed(anyhow::anyhow!("the replica has nothing to do")),
     };
-    tokio::select! {
-        end = background => end,
-        end = lead::run(node.clone(), replica.database.clone()) => end,
-        end = settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone()) => end,
-        error = node.wait_failed() => NodeEnd::Failed(error),
-    }
+    tasks.shutdown().await;
+    end
 }
