@@ -82,13 +82,7 @@ fn import_plan<'a>(
     existing: Array<'a, i64>,
 ) -> TableIterator<
     'static,
-    (
-        name!(ord, i32),
-        name!(pid, i64),
-        name!(outside, bool),
-        name!(code, Option<String>),
-        name!(existing, Option<i64>),
-    ),
+    (name!(ord, i32), name!(pid, i64), name!(outside, bool), name!(code, Option<String>), name!(existing, Option<i64>)),
 > {
     let (mut name, mut id, mut code, mut existing) = (name.iter(), id.iter(), code.iter(), existing.iter());
     let elements: Vec<Element<'_>> = pid
@@ -212,7 +206,8 @@ mod tests {
 
     #[test]
     fn objects_are_screened() {
-        let elements = [(2000, "a", 1), (2000, "a", 2), (2001, "b", 3), (2000, "..", 4), (2002, "c", 5), (2000, "d", -1)];
+        let elements =
+            [(2000, "a", 1), (2000, "a", 2), (2001, "b", 3), (2000, "..", 4), (2002, "c", 5), (2000, "d", -1)];
         let screened = screen(elements.into_iter(), &[2002], &[2001]);
         assert_eq!(screened.refused_ord, [4, 5, 6]);
         assert_eq!(screened.refused_code, ["MT001", "MT018", "MT006"]);

@@ -64,7 +64,8 @@ fn emit_directories(
         return Some(sqlstate(code));
     }
     let (mut id, mut version, mut owner) = (id.iter(), version.iter(), owner.iter());
-    let (mut grp, mut mode, mut request, mut removed) = (grp.iter(), mode.iter(), request.iter().flat_map(|r| r.iter()), removed.iter());
+    let (mut grp, mut mode, mut request, mut removed) =
+        (grp.iter(), mode.iter(), request.iter().flat_map(|r| r.iter()), removed.iter());
     let mut ops = Vec::new();
     for (pid, name) in pid.iter().zip(name.iter()) {
         let name = need(name, "name");

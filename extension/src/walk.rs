@@ -181,7 +181,13 @@ fn seek(
     Ok(frames)
 }
 
-fn page(reader: &Reader<'_>, root: i64, prefix: &str, start_after: Option<&str>, limit: usize) -> SpiResult<Vec<Found>> {
+fn page(
+    reader: &Reader<'_>,
+    root: i64,
+    prefix: &str,
+    start_after: Option<&str>,
+    limit: usize,
+) -> SpiResult<Vec<Found>> {
     let mut page = Vec::new();
     let mut frames = seek(reader, root, prefix, start_after, &mut page)?;
     while page.len() < limit

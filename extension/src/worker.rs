@@ -12,7 +12,10 @@ use std::{
 };
 
 use pgrx::{
-    bgworkers::{BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker, SignalWakeFlags},
+    bgworkers::{
+        BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker,
+        SignalWakeFlags,
+    },
     prelude::*,
 };
 
