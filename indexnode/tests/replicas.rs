@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(20);
 
 async fn acknowledged_mkdir(database: &mut TestDatabase, group: &TestGroup, ns: i64, pid: i64, name: &str) -> i64 {
     let (id, key) = database.mkdir(ns, pid, name).await;
-    group.client.await_request(key, WAIT).await.unwrap();
+    group.client.await_request(key, WAIT).await.expect("an acknowledgement");
     id
 }
 

@@ -1,4 +1,6 @@
 //! Three replicas as child processes, and a database of their own, for the tests beside.
+// In a test a failed unwrap is a failed test.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     fs,
