@@ -2,9 +2,9 @@
 -- for any array, so PostgreSQL would plan every statement again in every call (half of the time of a put).
 --
 -- Read in one statement after the latches. `removed`: pids with a tombstone (checked by every create, PROTOCOLS 7);
+-- `unrecorded`: ids outside every block (PROTOCOLS 9); `known`: request ids that were answered before.
 -- One probe of the primary key an element (OFFSET 0 keeps the planner from joining): `request_id = ANY (…)` became a scan of
 -- all requests of the namespace, 4–5 ms a call after 4,000 requests; likewise a scan of all tombstones.
--- `unrecorded`: ids outside every block (PROTOCOLS 9); `known`: request ids that were answered before.
 CREATE FUNCTION mantle.batch_context(p_principal int, p_ns bigint, p_pid bigint[], p_id bigint[], p_request uuid[])
 RETURNS mantle.batch_context LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_context mantle.batch_context;

@@ -3,7 +3,9 @@ CREATE FUNCTION mantle.finish(
     p_deltas mantle.delta[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF cardinality(p_deltas) > 0 THEN
+    IF cardinality(p_deltas) = 1 THEN
+        PERFORM mantle.apply_delta(p_ns, p_deltas[1]);
+    ELSIF cardinality(p_deltas) > 1 THEN
         PERFORM mantle.apply_deltas(p_ns, p_deltas);
     END IF;
     IF cardinality(p_changes) > 0 THEN
