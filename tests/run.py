@@ -124,7 +124,7 @@ def e2e(_stack: Stack) -> Counts:
     packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
     report = FOLDER / "e2e.xml"
     report.unlink(missing_ok=True)
-    status, _ = stream([str(VENV / "bin" / "python"), "-m", "pytest", str(TESTS / "e2e"), f"--junitxml={report}"])
+    status, _ = stream([str(VENV / "bin" / "python"), "-m", "pytest", str(TESTS / "e2e"), "-v", f"--junitxml={report}"])
     counts = Counts()
     if report.exists():
         for suite in ET.parse(report).getroot().iter("testsuite"):

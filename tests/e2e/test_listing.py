@@ -49,25 +49,34 @@ def test_keys_come_in_byte_order_whatever_the_page_size(filled, s3, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 1000])
-@pytest.mark.parametrize("prefix", ["", "a", "ab/", "b", "b/", "b/1", "c d/", "zz/", "ø", "nothing/", "b/1/"])
-def test_delimiter_folds_directories(filled, s3, prefix, size):
-    got = []
+def test_delimiter_folds_directories(filled, s3, size):
+    for prefix in ["", "a", "ab/", "b", "b/", "b/1", "c d/", "zz/", "ø", "nothing/", "b/1/"]:
+        assert folded(s3, filled, prefix, size) == folded_by_hand(prefix), prefix
+
+
+def folded(s3, filled, prefix: str, size: int) -> list[str]:
+    got: list[str] = []
     for page in pages(s3, Bucket=filled, Prefix=prefix, Delimiter="/", PaginationConfig={"PageSize": size}):
         rows = [(entry["Prefix"]) for entry in page.get("CommonPrefixes", [])] + [entry["Key"] for entry in page.get("Contents", [])]
         assert len(rows) <= size
         got += in_order(rows)
+    return got
+
+
+def folded_by_hand(prefix: str) -> list[str]:
     wanted = set()
     for key in KEYS:
         if key.startswith(prefix):
             name, slash, _ = key[len(prefix) :].partition("/")
             wanted.add(prefix + name + slash)
-    assert got == in_order(wanted)
+    return in_order(wanted)
 
 
-@pytest.mark.parametrize("after", ["", "a", "a/", "b/", "b/1", "b/1/zzz", "not there", "zzzz", "日"])
-def test_start_after_may_name_nothing(filled, s3, after):
-    page = s3.list_objects_v2(Bucket=filled, StartAfter=after)
-    assert [entry["Key"] for entry in page.get("Contents", [])] == [key for key in in_order(KEYS) if key.encode() > after.encode()]
+def test_start_after_may_name_nothing(filled, s3):
+    for after in ["", "a", "a/", "b/", "b/1", "b/1/zzz", "not there", "zzzz", "日"]:
+        page = s3.list_objects_v2(Bucket=filled, StartAfter=after)
+        wanted = [key for key in in_order(KEYS) if key.encode() > after.encode()]
+        assert [entry["Key"] for entry in page.get("Contents", [])] == wanted, after
 
 
 def test_the_native_listing_agrees(filled, rest, sql):
