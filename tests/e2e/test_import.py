@@ -107,7 +107,7 @@ def test_what_was_there_before_is_respected(stack, bucket, tmp_path, s3, sql):
 
 @pytest.mark.faults
 def test_killed_in_the_middle_and_run_again(stack, bucket, tmp_path, s3, rest, sql):
-    tree = documents(40_000)
+    tree = documents(15_000)
     listing = write_listing(tmp_path / "l", tree)
     process = importing.start(stack, bucket, listing)
     query = "SELECT EXISTS (SELECT FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.size IS NOT NULL)"
