@@ -11,7 +11,9 @@ mod status;
 
 use std::{io::Write as _, process::ExitCode};
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use mantle_index_client::IndexClient;
 
 /// Tools for a Mantle namespace.
 #[derive(Parser)]
@@ -35,6 +37,17 @@ struct IndexOptions {
     /// Addresses of the index replicas, separated by commas (`host:port`)
     #[arg(long = "index", env = "MANTLE_INDEX", value_name = "ADDRESSES", value_delimiter = ',')]
     replicas: Vec<String>,
+}
+
+impl IndexOptions {
+    /// A client of the replicas; `None` when none is named.
+    fn client(self) -> anyhow::Result<Option<IndexClient>> {
+        let replicas: Vec<String> = self.replicas.into_iter().filter(|address| !address.is_empty()).collect();
+        if replicas.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(IndexClient::connect_lazy(replicas).context("--index, MANTLE_INDEX")?))
+    }
 }
 
 /// Writes to standard output. A reader that has gone (`| head`) is no failure of ours.

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use indicatif::{BinaryBytes, HumanCount};
-use mantle_index_client::{IndexClient, Status};
+use mantle_index_client::Status;
 use mantle_types::Lsn;
 
 use crate::IndexOptions;
@@ -21,10 +21,7 @@ const HEADINGS: [&str; 10] =
 
 /// Shows all replicas. Fails when one does not answer or is not ready.
 pub async fn run(options: Options) -> Result<ExitCode> {
-    if options.index.replicas.is_empty() {
-        bail!("no index replica is named (--index, MANTLE_INDEX)");
-    }
-    let index = IndexClient::connect_lazy(options.index.replicas).context("--index, MANTLE_INDEX")?;
+    let index = options.index.client()?.context("no index replica is named (--index, MANTLE_INDEX)")?;
     let mut is_whole = true;
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     for (address, answer) in index.status().await {

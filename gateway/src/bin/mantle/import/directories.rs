@@ -20,6 +20,7 @@ use super::{
     progress::Progress,
     report::{Finding, Report},
     session::{Answer, CallError, Ids, Interrupted, Session, error_code, in_lanes, position},
+    settling::{DirectoryIds, Settling},
     tree::Node,
 };
 use crate::sql;
@@ -31,30 +32,27 @@ const EXPLICIT_PER_CALL: usize = 256;
 /// Mode of a directory that has to be made after all, as the gateway's.
 const MODE: i32 = 0o755;
 
-/// Ids of the tree's directories once they are known; refused ones have the code instead.
-pub type DirectoryIds = Vec<Result<i64, ErrorCode>>;
-
 /// The code of a directory below a refused one.
 pub fn below(parent: ErrorCode) -> ErrorCode {
     if parent == ErrorCode::IsObject { ErrorCode::ParentIsObject } else { parent }
 }
 
 impl Load {
-    /// Makes all directories, parents first.
+    /// Makes all directories, parents first, and settles them as they come.
     pub async fn directories(
         &self,
-        ids: &mut Ids,
+        settling: &Settling,
         report: &Mutex<Report>,
         progress: &Progress,
-    ) -> Result<(DirectoryIds, Loaded)> {
-        // Not found until it is; the root is there.
-        let mut known: DirectoryIds = vec![Err(ErrorCode::NotFound); self.tree.directories.len()];
-        known[Node::ROOT.index()] = Ok(self.ns.as_i64());
+    ) -> Result<Loaded> {
+        let mut known: DirectoryIds = settling.ids().clone();
         let existing = self.find_existing(&mut known, progress).await?;
+        settling.settle(&self.order.walk, &known, 0);
         let missing = self.order.walk.iter().copied().filter(|node| known[node.index()].is_err());
         let mut calls: VecDeque<Vec<Node>> =
             directory_batches(&self.tree, missing, DIRECTORIES_PER_CALL, BATCH_LATCHES_MAX).into();
         let mut loaded = Loaded { existing, ..Loaded::default() };
+        let mut ids = Ids::new(&self.url, self.order.walk.len());
         // One session: a call needs what the calls before it made.
         let mut session = Session::new(&self.url, sql::IMPORT_DIRECTORIES);
         while let Some(nodes) = calls.pop_front() {
@@ -64,13 +62,11 @@ impl Load {
             let first_id = ids.take(nodes.len()).await?;
             match self.make(&mut session, &nodes, first_id, &mut known).await {
                 Ok(()) => {
-                    for (id, node) in (first_id..).zip(&nodes) {
-                        match known[node.index()] {
-                            Ok(own) if own == id => loaded.inserted += 1,
-                            Ok(_) => loaded.existing += 1,
-                            Err(code) => self.report_directory(*node, code, &mut report.lock())?,
-                        }
-                    }
+                    self.count(&nodes, first_id, &known, &mut loaded, report)?;
+                    // Between this call's last directory and the next call's first, all existed before.
+                    let next = calls.front().and_then(|nodes| nodes.first());
+                    let settled = next.map_or(self.order.walk.len(), |node| self.order.rank(*node) - 1);
+                    settling.settle(&nodes, &known, settled);
                     progress.add(nodes.len() as u64);
                 }
                 // Somebody else made many of them meanwhile, and each existing parent needs a latch.
@@ -82,8 +78,28 @@ impl Load {
                 Err(error) => return Err(error).context("directories"),
             }
         }
-        self.make_explicit(&known, ids, report).await?;
-        Ok((known, loaded))
+        settling.settle([], &known, self.order.walk.len());
+        self.make_explicit(&known, &mut ids, report).await?;
+        Ok(loaded)
+    }
+
+    /// Counts what a call made and found, and reports what was refused.
+    fn count(
+        &self,
+        nodes: &[Node],
+        first_id: i64,
+        known: &DirectoryIds,
+        loaded: &mut Loaded,
+        report: &Mutex<Report>,
+    ) -> Result<()> {
+        for (id, node) in (first_id..).zip(nodes) {
+            match known[node.index()] {
+                Ok(own) if own == id => loaded.inserted += 1,
+                Ok(_) => loaded.existing += 1,
+                Err(code) => self.report_directory(*node, code, &mut report.lock())?,
+            }
+        }
+        Ok(())
     }
 
     /// Finds the directories that exist; how many.

@@ -1,22 +1,23 @@
-//! What is loaded, and the objects' part of it: batches over several connections.
+//! What is loaded, and the objects' part of it: batches over several connections, each as soon as its directories are there.
 //!
 //! Invariant: a call is sent again until it is acknowledged or fails for good, and sending it again is harmless; so after
 //! an interruption at any point a second run loads what is missing and reports the rest as already there.
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use chrono::{DateTime, Utc};
 use mantle_types::{ErrorCode, NamespaceId};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    directories::{DirectoryIds, below},
+    directories::below,
     order::{Batch, Order, interleave},
     progress::Progress,
     report::{Finding, Report},
-    session::{CallError, Ids, Session, error_code, in_lanes, position},
+    session::{CallError, Ids, Interrupted, Session, error_code, in_lanes, position},
+    settling::{DirectoryIds, Settling},
     size::PathHash,
     tree::{Node, Object, Tree},
 };
@@ -69,11 +70,11 @@ impl Load {
     pub async fn objects(
         &self,
         batches: Vec<Batch>,
-        known: &DirectoryIds,
-        ids: &mut Ids,
+        settling: &Settling,
         report: &Mutex<Report>,
         progress: &Progress,
     ) -> Result<Loaded> {
+        let mut ids = Ids::new(&self.url, self.order.objects.len());
         let mut jobs = Vec::with_capacity(batches.len());
         for batch in batches {
             let first_id = ids.take(batch.range.len()).await?;
@@ -83,7 +84,9 @@ impl Load {
         let mut sessions = Session::several(self.connections, &self.url, sql::IMPORT_OBJECTS);
         let loaded = Mutex::new(Loaded::default());
         in_lanes(&mut sessions, jobs, &self.cancel, async |session, (batch, first_id)| {
-            let columns = self.columns(&batch, known, report)?;
+            // Not settled for good: the directories failed, and say why.
+            ensure!(settling.wait(batch.needs).await, Interrupted);
+            let columns = self.columns(&batch, &settling.ids(), report)?;
             let counts = self.send(session, &columns, first_id, batch.is_synthetic, report).await.context("objects")?;
             let mut loaded = loaded.lock();
             loaded.inserted += counts.inserted;

@@ -1,7 +1,7 @@
 //! `mantle import`: loads a listing into a namespace.
 //!
-//! Phases: read the listing into a tree (memory bounded by its entries, not by its text), order it, make the directories
-//! level by level, make the objects, wait for the index. Nothing is dropped silently: every line is loaded, found already
+//! Phases: read the listing into a tree (memory bounded by its entries, not by its text), order it, make directories and
+//! objects, wait for the index. Nothing is dropped silently: every line is loaded, found already
 //! there, or named in the report.
 
 mod directories;
@@ -11,6 +11,7 @@ mod order;
 mod progress;
 mod report;
 mod session;
+mod settling;
 mod size;
 mod summary;
 mod tree;
@@ -41,7 +42,8 @@ use self::{
     order::{Order, Refusal},
     progress::Progress,
     report::{Finding, Report},
-    session::{Ids, Interrupted, Session},
+    session::{Interrupted, Session},
+    settling::Settling,
     summary::Summary,
     tree::{Insertion, Tree},
 };
@@ -121,10 +123,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     check_namespace_name(&options.namespace)?;
     // Whatever is wrong with the arguments shows before the listing is read, and without another attempt.
     drop(connect::connect_first(&options.database.url).await?);
-    let index = match &options.index.replicas[..] {
-        [] => None,
-        replicas => Some(IndexClient::connect_lazy(replicas.to_vec()).context("--index, MANTLE_INDEX")?),
-    };
+    let index = options.index.client()?;
     let ns = namespace(&options.database.url, &options.namespace).await?;
     let report = Report::create(options.report.as_deref())
         .with_context(|| format!("cannot write the report {:?}", options.report.clone().unwrap_or_default()))?;
@@ -178,19 +177,23 @@ async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
     }
 }
 
+/// Directories and objects at once: each batch of objects goes as soon as its directories are there.
 async fn load_all(load: &Load, report: &Mutex<Report>) -> Result<Summary> {
-    let count = load.order.walk.len();
-    let progress = Progress::bar("directories", count as u64);
-    let (known, directories) = load.directories(&mut Ids::new(&load.url, count), report, &progress).await?;
-    let directories_elapsed = progress.finish();
-
-    let count = load.order.objects.len();
-    let progress = Progress::bar("objects", count as u64);
+    let started = Instant::now();
+    let progress = Progress::bar("entries", (load.order.walk.len() + load.order.objects.len()) as u64);
     let batches = load.order.batches(&load.tree, BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX);
-    let objects = load.objects(batches, &known, &mut Ids::new(&load.url, count), report, &progress).await?;
-    let phases = vec![("directories", directories_elapsed), ("objects", progress.finish())];
+    let settling = Settling::new(load.tree.directories.len(), load.ns.as_i64());
+    let directories = async {
+        let loaded = load.directories(&settling, report, &progress).await;
+        settling.end();
+        Ok::<_, anyhow::Error>((loaded?, started.elapsed()))
+    };
+    let (directories, objects) = tokio::join!(directories, load.objects(batches, &settling, report, &progress));
+    // If both failed, the directories' failure is the reason.
+    let ((directories, directories_elapsed), objects) = (directories?, objects?);
+    let phases = vec![("load", progress.finish())];
     let has_synthetic_sizes = load.order.has_synthetic_sizes(&load.tree);
-    Ok(Summary { directories, objects, phases, has_synthetic_sizes, ..Summary::default() })
+    Ok(Summary { directories, objects, directories_elapsed, phases, has_synthetic_sizes, ..Summary::default() })
 }
 
 async fn wait_for_index(url: &str, index: &IndexClient, progress: &Progress) -> Result<Vec<(String, Status)>> {

@@ -35,6 +35,8 @@ pub struct Order {
     pub objects: Vec<u32>,
     /// Objects that are not loaded.
     pub refused: Vec<(u32, Refusal)>,
+    /// Of each directory, its place in the walk, counted from 1; 0 for the root.
+    ranks: Vec<u32>,
 }
 
 /// A call of `import_objects`: a range of [`Order::objects`].
@@ -44,6 +46,8 @@ pub struct Batch {
     pub range: Range<usize>,
     /// Are their sizes made up?
     pub is_synthetic: bool,
+    /// How much of the walk must be settled before they can be sent.
+    pub needs: usize,
 }
 
 impl Order {
@@ -58,8 +62,17 @@ impl Order {
             }
             levels[level].push(*node);
         }
-        let (objects, refused) = objects(tree, &walk);
-        Self { walk, levels, objects, refused }
+        let mut ranks = vec![0; tree.directories.len()];
+        for (rank, node) in (1..).zip(&walk) {
+            ranks[node.index()] = rank;
+        }
+        let (objects, refused) = objects(tree, &ranks);
+        Self { walk, levels, objects, refused, ranks }
+    }
+
+    /// A directory's place in the walk, counted from 1; 0 for the root.
+    pub fn rank(&self, node: Node) -> usize {
+        self.ranks[node.index()] as usize
     }
 
     /// Is there an object whose size has to be made up?
@@ -73,21 +86,27 @@ impl Order {
         assert!((1..=BATCH_ELEMENTS_MAX).contains(&elements_max) && (1..=BATCH_LATCHES_MAX).contains(&latches_max));
         let mut batches = Vec::new();
         let (mut start, mut latches, mut previous) = (0, 0, None);
+        // Within a batch the walk only goes forward, so its last directory is the one to wait for.
+        let batch = |range, (parent, is_synthetic)| Batch { range, is_synthetic, needs: self.rank(parent) };
         for (at, object) in self.objects.iter().enumerate() {
             let object = &tree.objects[*object as usize];
-            let is_synthetic = object.size == Object::NO_SIZE;
-            let is_new_latch = previous.is_none_or(|(parent, _)| parent != object.parent);
-            let changes_kind = previous.is_some_and(|(_, was_synthetic)| was_synthetic != is_synthetic);
-            if changes_kind || at - start == elements_max || is_new_latch && latches == latches_max {
-                batches.push(Batch { range: start..at, is_synthetic: previous.is_some_and(|(_, kind)| kind) });
-                (start, latches) = (at, 1);
+            let this = (object.parent, object.size == Object::NO_SIZE);
+            if let Some(previous) = previous {
+                let (parent, was_synthetic) = previous;
+                let is_new_latch = parent != this.0;
+                if was_synthetic != this.1 || at - start == elements_max || is_new_latch && latches == latches_max {
+                    batches.push(batch(start..at, previous));
+                    (start, latches) = (at, 1);
+                } else {
+                    latches += usize::from(is_new_latch);
+                }
             } else {
-                latches += usize::from(is_new_latch);
+                latches = 1;
             }
-            previous = Some((object.parent, is_synthetic));
+            previous = Some(this);
         }
-        if let Some((_, is_synthetic)) = previous {
-            batches.push(Batch { range: start..self.objects.len(), is_synthetic });
+        if let Some(previous) = previous {
+            batches.push(batch(start..self.objects.len(), previous));
         }
         batches
     }
@@ -168,22 +187,19 @@ fn walk(tree: &Tree) -> Vec<Node> {
 }
 
 /// The objects in loading order, and those left out.
-fn objects(tree: &Tree, walk: &[Node]) -> (Vec<u32>, Vec<(u32, Refusal)>) {
-    let mut rank = vec![0usize; tree.directories.len()];
-    for (at, node) in walk.iter().enumerate() {
-        rank[node.index()] = at + 1;
-    }
+fn objects(tree: &Tree, ranks: &[u32]) -> (Vec<u32>, Vec<(u32, Refusal)>) {
+    let rank = |object: &Object| ranks[object.parent.index()] as usize;
     // Counting sort by directory, stable, so that the lines of one directory stay in order.
     let mut place_of = vec![0usize; tree.directories.len() + 1];
     for object in &tree.objects {
-        place_of[rank[object.parent.index()] + 1] += 1;
+        place_of[rank(object) + 1] += 1;
     }
     for index in 1..place_of.len() {
         place_of[index] += place_of[index - 1];
     }
     let mut sorted = vec![0u32; tree.objects.len()];
     for (at, object) in tree.objects.iter().enumerate() {
-        let place = &mut place_of[rank[object.parent.index()]];
+        let place = &mut place_of[rank(object)];
         sorted[*place] = u32::try_from(at).expect("lines are counted in 32 bits");
         *place += 1;
     }
@@ -312,6 +328,7 @@ mod tests {
                 parents.dedup();
                 prop_assert!(parents.len() <= latches_max);
                 prop_assert!(objects.iter().all(|object| (object.size == Object::NO_SIZE) == batch.is_synthetic));
+                prop_assert_eq!(objects.iter().map(|object| order.rank(object.parent)).max(), Some(batch.needs));
             }
             prop_assert_eq!(next, order.objects.len());
             let mut names: Vec<&str> = items.iter().map(|(key, _)| *key).collect();

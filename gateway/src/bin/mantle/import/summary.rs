@@ -24,6 +24,8 @@ pub struct Summary {
     pub has_synthetic_sizes: bool,
     /// Seed of those.
     pub seed: u64,
+    /// When the last directory was there, from the start of the load.
+    pub directories_elapsed: Duration,
     /// Phases and their times.
     pub phases: Vec<(&'static str, Duration)>,
     /// All of it, from the start of the command.
@@ -59,7 +61,8 @@ impl fmt::Display for Summary {
         )?;
         let phases: Vec<String> =
             self.phases.iter().map(|(name, t)| format!("{name} {:.2} s", t.as_secs_f64())).collect();
-        writeln!(f, "  phases         {}", phases.join(" · "))?;
+        let directories_after = self.directories_elapsed.as_secs_f64();
+        writeln!(f, "  phases         {} (load: directories after {directories_after:.2} s)", phases.join(" · "))?;
         if self.has_synthetic_sizes {
             writeln!(f, "  sizes          synthetic where the listing gives none (seed {}), labelled so", self.seed)?;
         }
