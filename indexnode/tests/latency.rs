@@ -20,7 +20,7 @@ fn report(what: &str, mut times: Vec<Duration>) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn acknowledgement_of_mkdir() {
-    let Some(mut database) = TestDatabase::create().await else { return };
+    let mut database = TestDatabase::create().await;
     let mut group = TestGroup::new(&database);
     group.start_all();
     group.settled().await;

@@ -55,9 +55,9 @@ async fn connect(config: &Config) -> Client {
 }
 
 impl TestDatabase {
-    /// `None` without `MANTLE_TEST_DATABASE_URL`, a superuser's URL with a password.
-    pub async fn create() -> Option<Self> {
-        let url = std::env::var("MANTLE_TEST_DATABASE_URL").ok()?;
+    /// In the PostgreSQL of `MANTLE_TEST_DATABASE_URL`, a superuser's URL with a password.
+    pub async fn create() -> Self {
+        let url = std::env::var("MANTLE_TEST_DATABASE_URL").expect("MANTLE_TEST_DATABASE_URL is not set");
         let mut config: Config = url.parse().expect("MANTLE_TEST_DATABASE_URL");
         let admin = connect(&config).await;
         let name = format!("mantle_index_test_{:08x}", rand::random::<u32>());
@@ -68,7 +68,7 @@ impl TestDatabase {
         let slot = format!("test_{name}");
         client.execute("UPDATE mantle.index_groups SET slot_name = $1", &[&slot]).await.unwrap();
         let row = client.query_one("SELECT first_id FROM mantle.allocate_ids('test', 100000)", &[]).await.unwrap();
-        Some(Self { config, client, admin, name, next_id: row.get(0) })
+        Self { config, client, admin, name, next_id: row.get(0) }
     }
 
     pub fn next_id(&mut self) -> i64 {

@@ -21,7 +21,7 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// The text is not `XXXXXXXX/XXXXXXXX`.
+/// The text is not two hexadecimal numbers of 32 bits with a slash between.
 #[derive(Debug, thiserror::Error)]
 #[error("not a log sequence number: {0:?}")]
 pub struct ParseLsnError(String);
