@@ -8,7 +8,12 @@ DECLARE
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT * INTO v_seen FROM mantle.meta m WHERE m.id = p_id AND m.explicit IS NOT NULL;
-    IF v_seen.id IS NULL OR v_seen.explicit OR v_seen.pid = 0 OR NOT mantle.is_empty(p_id) THEN
+    IF v_seen.id IS NULL OR v_seen.explicit OR v_seen.pid IN (0, 1) OR NOT mantle.is_empty(p_id) THEN
+        RETURN true;
+    END IF;
+    -- What is in the trash is removed, and counted, by the operation that put it there.
+    IF EXISTS (SELECT FROM mantle.operations o WHERE o.ns = v_seen.ns AND o.state = 'running')
+       AND mantle.is_in_trash(v_seen.pid) THEN
         RETURN true;
     END IF;
     IF NOT mantle.try_latch_removal(p_id, v_seen.pid, v_seen.name) THEN

@@ -56,6 +56,12 @@ BEGIN
     CASE p_step
         WHEN 'compact' THEN v_changed := mantle.maintain_compaction(v_batch);
         WHEN 'prune' THEN v_changed := mantle.maintain_pruning();
+        WHEN 'empty_trash' THEN v_changed := mantle.maintain_trash(v_batch);
+        WHEN 'purge_operations' THEN
+            DELETE FROM mantle.operations o WHERE o.ctid = ANY (ARRAY(
+                SELECT d.ctid FROM mantle.operations d WHERE d.state = 'done' AND d.finished < v_requests
+                 LIMIT v_batch FOR UPDATE SKIP LOCKED));
+            GET DIAGNOSTICS v_changed = ROW_COUNT;
         WHEN 'purge_requests' THEN
             DELETE FROM mantle.requests r WHERE r.ctid = ANY (ARRAY(
                 SELECT o.ctid FROM mantle.requests o WHERE o.created < v_requests LIMIT v_batch FOR UPDATE SKIP LOCKED));
@@ -74,5 +80,5 @@ BEGIN
     RETURN v_changed;
 END $$;
 COMMENT ON FUNCTION mantle.run_maintenance(text) IS
-    'One step of the background worker: compact, prune, purge_requests, purge_tombstones or purge_attempts';
+    'One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones or purge_attempts';
 REVOKE ALL ON FUNCTION mantle.run_maintenance(text) FROM PUBLIC;

@@ -1,12 +1,13 @@
 -- Nested loops are off: with statistics that are behind, the planner would walk whole tables in them.
 -- Every invariant that one snapshot of the tables can show; also every test's oracle (PROTOCOLS 15). One statement each,
--- so under REPEATABLE READ all see the same; under READ COMMITTED run it when nothing is written.
+-- so under REPEATABLE READ all see the same; under READ COMMITTED run it when nothing is written. Trees in the trash (pid 1)
+-- are sound as any other; the trash itself has no counts.
 CREATE FUNCTION mantle.check_entries()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
 LANGUAGE sql STABLE AS $$
     SELECT 'no_parent', e.ns, e.pid, e.name, 'directory ' || e.pid || ' has no entry'
       FROM mantle.meta e
-     WHERE e.id IS NOT NULL AND e.pid <> 0
+     WHERE e.id IS NOT NULL AND e.pid NOT IN (0, 1)
        AND NOT EXISTS (SELECT FROM mantle.meta d WHERE d.id = e.pid AND d.explicit IS NOT NULL)
     UNION ALL
     SELECT 'removed_parent', e.ns, e.pid, e.name, 'directory ' || e.pid || ' has a tombstone'
@@ -53,7 +54,7 @@ LANGUAGE sql STABLE AS $$
                   coalesce(a.entries, 0), coalesce(a.subdirectories, 0), coalesce(a.bytes, 0),
                   coalesce(c.entries, 0), coalesce(c.subdirectories, 0), coalesce(c.bytes, 0))
       FROM (SELECT e.pid, min(e.ns) AS ns, count(*) AS entries, count(e.explicit) AS subdirectories,
-                   coalesce(sum(e.size), 0) AS bytes FROM mantle.meta e WHERE e.id IS NOT NULL GROUP BY e.pid) AS c
+                   coalesce(sum(e.size), 0) AS bytes FROM mantle.meta e WHERE e.id IS NOT NULL AND e.pid <> 1 GROUP BY e.pid) AS c
       FULL JOIN (SELECT m.pid, min(m.ns) AS ns, sum(m.entries) AS entries, sum(m.subdirectories) AS subdirectories,
                         sum(m.bytes) AS bytes FROM mantle.meta m WHERE m.name = '/_ATTR' GROUP BY m.pid) AS a ON a.pid = c.pid
      WHERE (coalesce(a.entries, 0), coalesce(a.subdirectories, 0), coalesce(a.bytes, 0))
@@ -78,14 +79,14 @@ END $$;
 COMMENT ON FUNCTION mantle.check_way_up_breaks(bigint) IS 'check: is a parent missing above?';
 REVOKE ALL ON FUNCTION mantle.check_way_up_breaks(bigint) FROM PUBLIC;
 
--- Directories not below the super-root although their parents have entries: they are on a cycle, or below one. Level by
--- level down from the super-root, not a recursive query, whose size the planner cannot guess.
+-- Directories below neither the super-root nor the trash although their parents have entries: they are on a cycle, or below
+-- one. Level by level down from both, not a recursive query, whose size the planner cannot guess.
 CREATE FUNCTION mantle.check_cycles()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
-    v_level bigint[] := ARRAY[0::bigint];
+    v_level bigint[] := ARRAY[0, 1]::bigint[];
     v_reached bigint[] := '{}';
 BEGIN
     FOR i IN 0..256 LOOP

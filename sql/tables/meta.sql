@@ -2,6 +2,8 @@
 --   an entry       (pid, name, 0): a directory's name ends in a slash, and `explicit` is not null; an object's does not
 --   a primary attribute record (pid, '/_ATTR', 0): counts of directory pid; removed = true makes it a tombstone
 --   a delta record (pid, '/_ATTR', ts > 0): what one call adds to those
+-- Two directories have no entry of their own: 0, the parent of the namespaces' roots, and 1, the trash, whose entries are
+-- removed trees that are not emptied yet, named by their ids (sql/verbs/remove_tree.sql); no path leads there.
 -- A directory without an attribute record is live and empty. `pid` is where entries are (a partition id), `id` which
 -- directory or object: today every directory has one partition, of its own id.
 CREATE TABLE mantle.meta (
@@ -38,6 +40,8 @@ CREATE TABLE mantle.meta (
 );
 -- path_of, pruning, check: a directory's entry by its id.
 CREATE INDEX meta_directory_id ON mantle.meta (id) WHERE explicit IS NOT NULL;
+-- Is this locator used? Imported objects have none, so an import does not write to it.
+CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
 -- What compaction has to do: delta records only, so nearly always nearly empty.
 CREATE INDEX meta_delta ON mantle.meta (pid) WHERE ts > 0;
 -- What the purge of tombstones has to do.

@@ -1,0 +1,12 @@
+-- Only whoever started an operation sees it, and the superuser.
+CREATE FUNCTION mantle.operation(p_principal int, p_id uuid)
+RETURNS TABLE (
+    id uuid, ns bigint, kind text, state text, directory_id bigint, objects bigint, directories bigint, bytes bigint,
+    created timestamptz, finished timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT o.id, o.ns, o.kind, o.state, o.directory_id, o.objects, o.directories, o.bytes, o.created, o.finished
+      FROM mantle.operations o WHERE o.id = p_id AND (o.principal = p_principal OR p_principal = 0)
+$$;
+COMMENT ON FUNCTION mantle.operation(int, uuid) IS 'One background operation of a principal (0: of anybody), or no row';
+REVOKE ALL ON FUNCTION mantle.operation(int, uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.operation(int, uuid) TO mantle_gateway;

@@ -1,0 +1,25 @@
+-- Background operations: the removal of a directory with all that is below it. The row is written by the transaction that
+-- moves the directory into the trash, worked off by the worker (sql/admin/empty_trash.sql), and purged
+-- mantle.request_retention_s after its end.
+CREATE TABLE mantle.operations (
+    id           uuid PRIMARY KEY,
+    ns           bigint NOT NULL,
+    principal    int NOT NULL,
+    kind         text NOT NULL CHECK (kind = 'remove_tree'),
+    state        text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done')),
+    directory_id bigint NOT NULL,
+    objects      bigint NOT NULL DEFAULT 0,
+    directories  bigint NOT NULL DEFAULT 0,
+    bytes        bigint NOT NULL DEFAULT 0,
+    created      timestamptz NOT NULL DEFAULT now(),
+    stepped      timestamptz NOT NULL DEFAULT now(),
+    finished     timestamptz
+);
+-- The worker's turn: the one that waits longest.
+CREATE INDEX operations_running ON mantle.operations (stepped) WHERE state = 'running';
+CREATE INDEX operations_finished ON mantle.operations (finished) WHERE state = 'done';
+SELECT pg_catalog.pg_extension_config_dump('mantle.operations', '');
+COMMENT ON TABLE mantle.operations IS 'Background operations: removals of directories with all that is below them';
+COMMENT ON COLUMN mantle.operations.directory_id IS 'The directory removed: in the trash (pid 1) while the operation runs';
+COMMENT ON COLUMN mantle.operations.objects IS 'Removed so far; likewise directories (the one asked for included) and bytes';
+COMMENT ON COLUMN mantle.operations.stepped IS 'When the worker last turned to it';

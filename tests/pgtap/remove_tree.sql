@@ -1,0 +1,115 @@
+-- Recursive removal: one transaction into the trash, then the worker's step, called here by hand, empties it bottom-up.
+\ir setup.psql
+BEGIN;
+SELECT plan(48);
+SELECT tap.namespace('tap-remove-tree') AS ns \gset
+SELECT new_id AS t FROM tap.mkdir(:ns, :ns, 't/') \gset
+SELECT new_id AS a FROM tap.mkdir(:ns, :t, 'a/', false) \gset
+SELECT new_id AS b FROM tap.mkdir(:ns, :a, 'b/') \gset
+SELECT new_id AS e FROM tap.mkdir(:ns, :t, 'e/') \gset
+SELECT count(tap.mkdir(:ns, :t, 'many' || i || '/')) AS x FROM generate_series(1, 120) i \gset
+SELECT count(tap.put(:ns, m.id, 'o', 2)) AS x FROM mantle.list(:ns, :t, NULL, 'many', 1000) m \gset
+SELECT count(tap.put(:ns, :b, 'o' || i, 10)) AS x FROM generate_series(1, 25) i \gset
+SELECT tap.put(:ns, :t, 'x', 3) AS x \gset
+SELECT new_id AS k FROM tap.mkdir(:ns, :ns, 'keep/') \gset
+SELECT tap.put(:ns, :k, 'o', 5) AS x \gset
+ANALYZE mantle.meta;
+\set request '88888888-0000-0000-0000-000000000000'
+\set operation '88888888-0000-0000-0000-000000000001'
+CREATE FUNCTION pg_temp.remove(
+    ns bigint, pid bigint, name text, id bigint, attempt bigint DEFAULT 1, request uuid DEFAULT gen_random_uuid(), hash bigint DEFAULT 0,
+    operation uuid DEFAULT gen_random_uuid(), epoch_off bigint DEFAULT 0,
+    OUT code text, OUT gone_id bigint, OUT version bigint, OUT replayed boolean) LANGUAGE sql AS $$
+    SELECT r.code, r.id, r.version, r.replayed
+      FROM mantle.remove_tree(5, ns, pid, name, id, 1, (SELECT g.epoch + epoch_off FROM mantle.index_groups g WHERE g.index_group = 1),
+                              attempt, request, hash, operation) AS r $$;
+
+-- Refusals.
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', epoch_off => 1)), 'MT024', 'another epoch');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :a, request => :'request')), 'MT026', 'another source by now');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 'u/', :t, request => :'request')), 'MT026', 'no source');
+SELECT is((SELECT code FROM pg_temp.remove(:ns + 1, :ns, 't/', :t, request => :'request')), 'MT011', 'no such namespace');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 'x', :t, request => :'request')), 'MT001', 'not an object');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, 0, 'tap-remove-tree/', :ns, request => :'request')), 'MT006', 'not a namespace''s root');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, 1, :t || '/', :t, request => :'request')), 'MT006', 'not out of the trash');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', operation => NULL)), 'MT006', 'an operation has an id');
+SELECT is(mantle.abort_rename(5, :ns, :'request', 3), 'aborted', 'aborted first');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 3)), 'MT025', 'an aborted attempt removes nothing');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 2)), 'MT025', 'nor does an older one');
+SELECT is_empty(format('SELECT FROM mantle.requests WHERE request_id = %L', :'request'), 'an error is no answer');
+SELECT is_empty('SELECT FROM mantle.operations', 'and starts nothing');
+
+-- The removal.
+SELECT results_eq(format('SELECT * FROM pg_temp.remove(%s, %s, ''t/'', %s, request => %L, attempt => 7, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
+                  format('VALUES (NULL::text, %s::bigint, 2::bigint, false)', :t), 'removed, a new version');
+SELECT is(mantle.abort_rename(5, :ns, :'request', 7), 'committed', 'its attempt has committed');
+SELECT results_eq(format('SELECT * FROM pg_temp.remove(%s, %s, ''t/'', %s, request => %L, attempt => 8, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
+                  format('VALUES (NULL::text, %s::bigint, 2::bigint, true)', :t), 'a later attempt of the same request: the first answer');
+SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 9, hash => 1)), 'MT020', 'another request');
+SELECT results_eq(format('SELECT pid, name, version FROM mantle.meta WHERE id = %s', :t), format('VALUES (1::bigint, ''%s/''::text COLLATE "C", 2::bigint)', :t), 'it is in the trash');
+SELECT is(mantle.path_of('tap-remove-tree', :b), NULL, 'what was below has no path any more');
+SELECT is((SELECT depth FROM mantle.resolve_path('tap-remove-tree', '{t,a}')), 0, 'nor does a path lead there');
+SELECT set_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, NULL, 10)', :ns, :ns), ARRAY['keep/'], 'its place is empty');
+SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :ns), 'VALUES (1::bigint, 1::bigint)', 'the parent is counted');
+SELECT ok(EXISTS (SELECT FROM mantle.prune_queue WHERE id = :ns), 'and looked at by the pruner');
+SELECT results_eq(format('SELECT state, directory_id, objects, directories, bytes FROM mantle.operation(5, %L)', :'operation'),
+                  format('VALUES (''running'', %s::bigint, 0::bigint, 0::bigint, 0::bigint)', :t), 'the operation runs');
+SELECT is_empty(format('SELECT * FROM mantle.operation(6, %L)', :'operation'), 'nobody else sees it');
+SELECT is((SELECT state FROM mantle.operation(0, :'operation')), 'running', 'but the superuser does');
+SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
+SELECT is_empty('SELECT * FROM mantle.meta WHERE pid = 1 AND id IS NULL', 'the trash is not counted');
+
+-- Emptying.
+INSERT INTO mantle.prune_queue (id, queued) SELECT m.id, now() - interval '1 day' FROM mantle.meta m WHERE m.id IN (:a, :e);
+CREATE FUNCTION pg_temp.steps(wanted int) RETURNS TABLE (n bigint, damage text) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR i IN 1..wanted LOOP
+        n := mantle.run_maintenance('empty_trash');
+        damage := (SELECT string_agg(c.problem || ' ' || c.detail, ', ') FROM mantle.check() AS c);
+        RETURN NEXT;
+        EXIT WHEN n = 0;
+    END LOOP;
+END $$;
+SELECT results_eq($$ SELECT n > 0, damage FROM pg_temp.steps(1) $$, $$ VALUES (true, NULL::text) $$, 'a step removes something, and leaves no damage');
+SELECT ok((SELECT state = 'running' AND objects + directories > 0 FROM mantle.operation(5, :'operation')), 'which the operation tells');
+SELECT is((SELECT code FROM tap.put(:ns, :b, 'late', 7)), NULL, 'a create that resolved its directory before may come late');
+SELECT ok(mantle.is_in_trash(:b) AND NOT mantle.is_in_trash(:k), 'what is in the trash is known');
+SELECT ok((SELECT bool_and(damage IS NULL) AND count(*) < 30 FROM pg_temp.steps(100)), 'few steps empty it, none leaves damage');
+SELECT results_eq(format('SELECT state, objects, directories, bytes FROM mantle.operation(5, %L)', :'operation'),
+                  'VALUES (''done'', 147::bigint, 124::bigint, 500::bigint)', 'everything is counted');
+SELECT ok((SELECT finished >= created FROM mantle.operation(5, :'operation')), 'and when it ended');
+SELECT is_empty('SELECT * FROM mantle.meta WHERE pid = 1', 'the trash is empty');
+SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :ns AND id IS NOT NULL), 3::bigint, 'the rest is as it was');
+SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :ns AND removed), 124::bigint, 'tombstones are left');
+SELECT is((SELECT code FROM tap.put(:ns, :b, 'later')), 'MT018', 'and refuse creates');
+SELECT is(mantle.run_maintenance('empty_trash'), 0::bigint, 'nothing left to do');
+
+-- Implicit directories in the trash are the operation's; a namespace goes while its trash is emptied; two take turns.
+SELECT new_id AS i FROM tap.mkdir(:ns, :ns, 'i/', false) \gset
+SELECT new_id AS j FROM tap.mkdir(:ns, :i, 'j/', false) \gset
+SELECT new_id AS h FROM tap.mkdir(:ns, :ns, 'h/') \gset
+SELECT count(tap.put(:ns, :h, 'o' || i)) AS x FROM generate_series(1, 1100) i \gset
+SELECT mantle.compact(:h) AS x \gset
+ANALYZE mantle.meta;
+SELECT code AS x FROM pg_temp.remove(:ns, :ns, 'h/', :h, operation => '88888888-0000-0000-0000-000000000002') \gset
+SELECT code AS x FROM pg_temp.remove(:ns, :ns, 'i/', :i, operation => '88888888-0000-0000-0000-000000000003') \gset
+DELETE FROM mantle.prune_queue;
+INSERT INTO mantle.prune_queue (id, queued) VALUES (:j, now() - interval '1 day'), (:i, now() - interval '1 day');
+SELECT mantle.run_maintenance('prune') + mantle.run_maintenance('prune') AS x \gset
+SELECT is((SELECT count(*) FROM mantle.meta WHERE id IN (:i, :j)), 2::bigint, 'the pruner leaves the trash alone');
+SELECT tap.delete(:ns, :k, 'o') AS x \gset
+SELECT tap.rmdir(:ns, :ns, 'keep/', :k) AS x \gset
+SELECT is((SELECT code FROM mantle.delete_namespace(0, 'tap-remove-tree', gen_random_uuid(), 0)), NULL, 'a namespace with nothing but trash is empty');
+SELECT mantle.run_maintenance('empty_trash') + mantle.run_maintenance('empty_trash') > 0 AS x \gset
+SELECT is((SELECT count(*) FROM mantle.operations WHERE state = 'running' AND stepped = created), 0::bigint, 'each has had its turn');
+SELECT ok((SELECT bool_and(damage IS NULL) FROM pg_temp.steps(100)), 'emptied without damage');
+SELECT results_eq('SELECT state, objects, directories FROM mantle.operations WHERE id >= ''88888888-0000-0000-0000-000000000002'' ORDER BY id',
+                  'VALUES (''done'', 1100::bigint, 1::bigint), (''done'', 0, 2)', 'both are done');
+SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :ns AND id IS NOT NULL), 0::bigint, 'nothing is left of the namespace');
+
+-- Purging.
+UPDATE mantle.operations SET finished = now() - interval '2 days' WHERE id = :'operation';
+SELECT is(mantle.run_maintenance('purge_operations'), 1::bigint, 'old operations are purged');
+SELECT is((SELECT count(*) FROM mantle.operations), 2::bigint, 'new ones are not');
+SELECT * FROM finish();
+ROLLBACK;
