@@ -122,6 +122,7 @@ async fn renames_lock_and_positions_are_awaited() {
         caller: Caller { uid: ROOT, gids: vec![] },
         lock_ms: 60_000,
         overwrite: false,
+        remove: false,
     };
     let first = group.client.prepare_rename(rename.clone()).await.unwrap();
     assert_eq!(first.source_id.as_i64(), source);

@@ -114,6 +114,7 @@ impl From<RenameRequest> for proto::PrepareRenameRequest {
             caller: Some((&r.caller).into()),
             lock_ms: r.lock_ms,
             overwrite: r.overwrite,
+            remove: r.remove,
         }
     }
 }

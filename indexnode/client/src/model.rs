@@ -55,7 +55,7 @@ pub struct RenameRequest {
     pub namespace: String,
     /// Components of the directory to move; at least one.
     pub source: Vec<String>,
-    /// Components of its new path, the new name last; at least one.
+    /// Components of its new path, the new name last; at least one, but for a removal, which has none.
     pub destination: Vec<String>,
     /// Who asks.
     pub caller: Caller,
@@ -63,6 +63,8 @@ pub struct RenameRequest {
     pub lock_ms: u32,
     /// May an empty directory at the destination be replaced?
     pub overwrite: bool,
+    /// Move it out of every path, to be emptied in the trash.
+    pub remove: bool,
 }
 
 /// What `mantle.rename_directory` needs to know of a locked source.

@@ -87,12 +87,15 @@ pub struct Prepare {
     pub namespace: String,
     /// Components of the directory to move; at least one.
     pub source: Vec<String>,
-    /// Components of its new path; at least one.
+    /// Components of its new path; at least one, but for a removal.
     pub destination: Vec<String>,
-    /// Who asks; needs write permission on both parents and search permission on the way.
+    /// Who asks; needs write permission on both parents and search permission on the way. For a removal: write permission
+    /// on the parent and on the directory itself.
     pub caller: Caller,
     /// May an empty directory at the destination be replaced?
     pub overwrite: bool,
+    /// Move it into the trash ([`DirectoryId::TRASH`]) instead of to `destination`, which then does not matter.
+    pub remove: bool,
     /// How long the lock is held before the leader may abort the attempt, in milliseconds.
     pub lock_ms: u32,
 }

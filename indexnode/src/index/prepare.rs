@@ -1,4 +1,4 @@
-//! The checks of a directory rename, made where its lock is taken: when the log entry is applied (PROTOCOLS 23).
+//! The checks of a directory rename, or of a removal with all that is below, made where its lock is taken: when the log entry is applied (PROTOCOLS 23).
 //!
 //! No directory that another rename holds may lie on either path. That keeps the tree free of cycles: of renames that
 //! together would close one, the last to be prepared finds the lock, or the effect, of the next on its way.
@@ -10,15 +10,29 @@ use mantle_types::{
 
 use super::{
     command::{Prepare, PreparedRename},
-    locks::{Lock, Locks},
+    locks::{Lock, Locks, Place},
     resolve::{Resolution, walk},
-    table::{Directory, IndexTable},
+    table::{Directory, IndexTable, directory_of},
 };
 
 /// A path that was walked: how far, and over which directories (the root first).
 struct Walked {
     resolution: Resolution,
     directories: Vec<Directory>,
+}
+
+impl Walked {
+    /// The parent of the directory that was walked to, and that directory.
+    fn ends(&self) -> Result<(Directory, Directory)> {
+        match self.directories[..] {
+            [.., parent, last] => Ok((parent, last)),
+            _ => Err(Error::new(ErrorCode::Internal, "the walk passed fewer directories than its path has")),
+        }
+    }
+
+    fn request(&self, prepare: &Prepare) -> RequestKey {
+        RequestKey { ns: self.resolution.ns, ..prepare.request }
+    }
 }
 
 /// Resolves and judges; the lock is not taken yet.
@@ -29,7 +43,10 @@ pub(super) fn check(
     attempt: u64,
     prepare: &Prepare,
 ) -> Result<(PreparedRename, Lock)> {
-    let (source_name, _) = split(&prepare.source)?;
+    if prepare.remove {
+        return check_removal(table, locks, epoch, attempt, prepare);
+    }
+    split(&prepare.source)?;
     let (destination_name, destination_parents) = split(&prepare.destination)?;
     check_name(destination_name)?;
     if prepare.destination.len() > PATH_DEPTH_MAX {
@@ -37,22 +54,14 @@ pub(super) fn check(
     }
     let source = walked(table, locks, prepare, &prepare.source, "source")?;
     let to_parent = walked(table, locks, prepare, destination_parents, "parent of the destination")?;
-    let [.., from, moved] = source.directories[..] else {
-        return Err(Error::new(
-            ErrorCode::Internal,
-            "the walk to the source passed fewer directories than its path has",
-        ));
-    };
+    let (from, moved) = source.ends()?;
     let into = *to_parent.directories.last().unwrap_or(&from);
     allow(&from, prepare, Access::Write, "parent of the source")?;
     allow(&into, prepare, Access::Search, "parent of the destination")?;
     allow(&into, prepare, Access::Write, "parent of the destination")?;
-    let request = RequestKey { ns: source.resolution.ns, ..prepare.request };
     let destination_pid = into.id.sole_partition();
     let occupant = table.lookup(destination_pid, destination_name);
-    if locks.get(&request).is_some() {
-        return Err(Error::new(ErrorCode::Locked, "an earlier attempt of this request holds its lock"));
-    }
+    hold_nothing(locks, prepare, &source)?;
     if source.resolution.crossed_lock
         || to_parent.resolution.crossed_lock
         || locks.touch(destination_pid, destination_name, occupant.map(|directory| directory.id))
@@ -63,15 +72,70 @@ pub(super) fn check(
         return Err(ErrorCode::RenameLoop.into());
     }
     let victim = victim(occupant, prepare.overwrite)?;
-    let source_pid = from.id.sole_partition();
-    let lock = Lock {
-        request,
-        attempt,
-        source_id: moved.id,
-        source: (source_pid, source_name.to_owned()),
-        destination: (destination_pid, destination_name.to_owned()),
-        lock_ms: prepare.lock_ms,
+    grant(epoch, attempt, prepare, &source, (destination_pid, destination_name.to_owned()), victim)
+}
+
+/// A removal is a rename into the trash: nothing is there that could be in the way, and nothing below it that could make
+/// a cycle. The caller must be allowed to change the directory too, not only its parent.
+fn check_removal(
+    table: &IndexTable,
+    locks: &Locks,
+    epoch: Epoch,
+    attempt: u64,
+    prepare: &Prepare,
+) -> Result<(PreparedRename, Lock)> {
+    split(&prepare.source)?;
+    let source = walked(table, locks, prepare, &prepare.source, "directory")?;
+    let (from, removed) = source.ends()?;
+    allow(&from, prepare, Access::Write, "parent of the directory")?;
+    allow(&removed, prepare, Access::Write, "directory")?;
+    hold_nothing(locks, prepare, &source)?;
+    if source.resolution.crossed_lock || is_locked_below(table, locks, removed.id) {
+        return Err(ErrorCode::Locked.into());
+    }
+    grant(epoch, attempt, prepare, &source, (DirectoryId::TRASH.sole_partition(), removed.id.to_string()), None)
+}
+
+/// Does a rename under way take something out of a directory's tree, or put something into it? It could do so after the
+/// removal was acknowledged, and would move a tree that is being emptied. (Later renames find the removal's lock, or no
+/// path.) Few locks are held at a time, so each is followed upwards.
+fn is_locked_below(table: &IndexTable, locks: &Locks, top: DirectoryId) -> bool {
+    let leads_to_top = |place: &Place| {
+        let mut id = directory_of(place.0);
+        // Bounded: the streams of several sources may close a cycle for a moment.
+        for _ in 0..=table.len() {
+            match table.get(id) {
+                _ if id == top => return true,
+                None => return false,
+                Some(directory) => id = directory_of(directory.pid),
+            }
+        }
+        true
     };
+    locks.iter().any(|lock| leads_to_top(&lock.source) || leads_to_top(&lock.destination))
+}
+
+/// A newer attempt supersedes the older one only after that was aborted.
+fn hold_nothing(locks: &Locks, prepare: &Prepare, source: &Walked) -> Result<()> {
+    match locks.get(&source.request(prepare)) {
+        None => Ok(()),
+        Some(_) => Err(Error::new(ErrorCode::Locked, "an earlier attempt of this request holds its lock")),
+    }
+}
+
+/// The answer, and the lock to be taken.
+fn grant(
+    epoch: Epoch,
+    attempt: u64,
+    prepare: &Prepare,
+    source: &Walked,
+    destination: Place,
+    victim: Option<DirectoryId>,
+) -> Result<(PreparedRename, Lock)> {
+    let (source_name, _) = split(&prepare.source)?;
+    let (from, moved) = source.ends()?;
+    let request = source.request(prepare);
+    let source_pid = from.id.sole_partition();
     let prepared = PreparedRename {
         attempt,
         epoch,
@@ -79,8 +143,16 @@ pub(super) fn check(
         source_pid,
         source_id: moved.id,
         source_version: moved.version,
-        destination_pid,
+        destination_pid: destination.0,
         victim,
+    };
+    let lock = Lock {
+        request,
+        attempt,
+        source_id: moved.id,
+        source: (source_pid, source_name.to_owned()),
+        destination,
+        lock_ms: prepare.lock_ms,
     };
     Ok((prepared, lock))
 }

@@ -47,8 +47,8 @@ fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
     let invalid = |why: &str| Error::new(ErrorCode::InvalidArgument, why);
     let key = request.request.ok_or_else(|| invalid("the request key is missing"))?;
     let mut key = RequestKey::try_from(key)?;
-    if request.source.is_empty() || request.destination.is_empty() {
-        return Err(invalid("a namespace's root can neither be moved nor be a destination"));
+    if request.source.is_empty() || request.destination.is_empty() != request.remove {
+        return Err(invalid("a namespace's root can neither be moved or removed nor be a destination"));
     }
     for name in request.source.iter().chain(&request.destination) {
         check_name(name)?;
@@ -69,6 +69,7 @@ fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
         destination: request.destination,
         caller,
         overwrite: request.overwrite,
+        remove: request.remove,
         lock_ms: request.lock_ms.clamp(1, node.config.rename.lock_ms_max),
     })
 }

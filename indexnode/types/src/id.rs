@@ -57,6 +57,9 @@ id_type!(
 impl DirectoryId {
     /// The parent of all namespace roots. It has no entry of its own.
     pub const SUPER_ROOT: Self = Self(0);
+    /// The parent of directories that were removed with all that is below them, until a worker has emptied them. It has
+    /// no entry of its own and is no namespace, so no path leads to it. Its entries are named by their ids.
+    pub const TRASH: Self = Self(1);
 
     /// The partition of an unsplit directory.
     pub const fn sole_partition(self) -> PartitionId {

@@ -4,6 +4,7 @@ mod convergence;
 mod memory;
 mod model;
 mod renames;
+mod removals;
 mod replicas;
 mod rules;
 

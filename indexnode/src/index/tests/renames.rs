@@ -209,6 +209,7 @@ impl World {
             destination,
             caller: Caller { uid: *uid, gids: vec![] },
             overwrite: *overwrite,
+            remove: false,
             lock_ms: 5,
         };
         let Applied::Prepared(answer) = self.replica.apply(Command::Prepare(prepare.clone())) else { unreachable!() };

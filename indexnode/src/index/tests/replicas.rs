@@ -34,8 +34,8 @@ fn some_path() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn some_prepare() -> impl Strategy<Value = Command> {
-    (0u128..4, some_path(), some_path(), any::<bool>(), 0u32..2, 0u8..2).prop_map(
-        |(number, source, destination, overwrite, uid, namespace)| {
+    (0u128..4, some_path(), some_path(), any::<[bool; 2]>(), 0u32..2, 0u8..2).prop_map(
+        |(number, source, destination, [overwrite, remove], uid, namespace)| {
             Command::Prepare(Prepare {
                 request: key(number),
                 namespace: format!("n{namespace}"),
@@ -43,6 +43,7 @@ fn some_prepare() -> impl Strategy<Value = Command> {
                 destination,
                 caller: Caller { uid, gids: vec![] },
                 overwrite,
+                remove,
                 lock_ms: 100,
             })
         },

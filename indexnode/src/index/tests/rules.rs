@@ -18,6 +18,7 @@ fn prepare(request: u128, source: &str, destination: &str) -> Prepare {
         destination: path(destination),
         caller: root(),
         overwrite: false,
+        remove: false,
         lock_ms: 1000,
     }
 }

@@ -1,0 +1,126 @@
+//! Removing a directory with all that is below it: into the trash in one step, out of every path, then emptied there.
+
+use mantle_types::{Caller, DirectoryId, ErrorCode, Lsn, NamespaceId, PartitionId, RequestKey};
+
+use super::*;
+use crate::index::command::{Prepare, PreparedRename};
+
+const ROOT: u64 = 1024;
+
+/// `/a` (1030), `/a/b` (1031), `/a/b/c` (1032), `/d` (1040) in namespace 1024.
+fn small_tree() -> Replica {
+    let mut replica = Replica::empty();
+    replica.rebuild(1, (1, 1), vec![record(0, "ns", ROOT, 1)], Lsn(1));
+    let records = [
+        record(ROOT, "a", 1030, 1),
+        record(1030, "b", 1031, 1),
+        record(1031, "c", 1032, 1),
+        record(ROOT, "d", 1040, 1),
+    ];
+    replica.stream(10, records.into_iter().map(put).collect());
+    replica
+}
+
+fn key_of(request: u128) -> RequestKey {
+    RequestKey { ns: NamespaceId(ROOT), ..key(request) }
+}
+
+fn removal(request: u128, source: &str) -> Prepare {
+    Prepare {
+        request: RequestKey { ns: NamespaceId(0), ..key(request) },
+        namespace: "ns".to_owned(),
+        source: source.split('/').filter(|c| !c.is_empty()).map(str::to_owned).collect(),
+        destination: vec![],
+        caller: root(),
+        overwrite: false,
+        remove: true,
+        lock_ms: 1000,
+    }
+}
+
+fn rename(request: u128, source: &str, destination: &str) -> Prepare {
+    let destination = removal(0, destination).source;
+    Prepare { destination, remove: false, ..removal(request, source) }
+}
+
+fn try_prepare(replica: &mut Replica, prepare: Prepare) -> Result<PreparedRename, ErrorCode> {
+    match replica.apply(Command::Prepare(prepare)) {
+        Applied::Prepared(result) => result.map_err(|error| error.code()),
+        Applied::Done => panic!("a prepare is answered"),
+    }
+}
+
+#[test]
+fn a_removal_locks_its_source_and_goes_to_the_trash() {
+    let mut replica = small_tree();
+    let prepared = try_prepare(&mut replica, removal(1, "a")).unwrap();
+    assert_eq!(
+        (prepared.source_pid.0, prepared.source_id.0, prepared.source_version, prepared.victim),
+        (ROOT, 1030, 1, None)
+    );
+    assert_eq!((prepared.ns.0, prepared.destination_pid), (ROOT, DirectoryId::TRASH.sole_partition()));
+    assert!(replica.index.resolve("ns", &["a", "b"], &root()).crossed_lock);
+    assert_eq!(try_prepare(&mut replica, removal(2, "a")), Err(ErrorCode::Locked));
+    assert_eq!(try_prepare(&mut replica, removal(2, "a/b")), Err(ErrorCode::Locked));
+    assert_eq!(try_prepare(&mut replica, rename(2, "d", "a/d")), Err(ErrorCode::Locked));
+    replica.restart();
+    replica.apply(Command::Release { request: key_of(1), attempt: prepared.attempt });
+    assert_eq!(replica.effects.unlocked, [(key_of(1), prepared.attempt)]);
+    assert!(try_prepare(&mut replica, rename(2, "d", "a/d")).is_ok());
+}
+
+/// Such a rename could commit after the removal was acknowledged, and move what is being emptied.
+#[test]
+fn a_rename_under_way_below_holds_a_removal_up() {
+    for (source, destination) in [("a/b/c", "x"), ("d", "a/b/d"), ("a/b", "a/x")] {
+        let mut replica = small_tree();
+        let prepared = try_prepare(&mut replica, rename(1, source, destination)).unwrap();
+        assert_eq!(try_prepare(&mut replica, removal(2, "a")), Err(ErrorCode::Locked), "{source} → {destination}");
+        replica.apply(Command::Release { request: key_of(1), attempt: prepared.attempt });
+        assert!(try_prepare(&mut replica, removal(2, "a")).is_ok());
+    }
+    let mut replica = small_tree();
+    try_prepare(&mut replica, rename(1, "d", "x")).unwrap();
+    assert!(try_prepare(&mut replica, removal(2, "a")).is_ok(), "one elsewhere does not");
+}
+
+#[test]
+fn what_is_removed_is_on_no_path_and_goes_bottom_up() {
+    let mut replica = small_tree();
+    let prepared = try_prepare(&mut replica, removal(1, "a")).unwrap();
+    let trash = DirectoryId::TRASH.0;
+    replica.stream(20, vec![caused(put(record(trash, "1030", 1030, 2)), key_of(1), prepared.attempt)]);
+    assert_eq!(replica.effects.finished, [key_of(1)]);
+    assert_eq!(replica.effects.unlocked, [(key_of(1), prepared.attempt)]);
+    for path in ["a", "a/b", "a/b/c", "1030", "1030/b"] {
+        assert_eq!(replica.id_of(path), None, "{path}");
+    }
+    assert_eq!(replica.index.resolve("1030", &[], &root()).outcome, Err(ErrorCode::NamespaceNotFound));
+    // The name is free at once, and the new directory has nothing of the old.
+    replica.stream(30, vec![put(record(ROOT, "a", 1050, 1))]);
+    assert_eq!((replica.id_of("a"), replica.id_of("a/b")), (Some(1050), None));
+    replica.stream(40, vec![remove(record(1031, "c", 1032, 2))]);
+    replica.stream(50, vec![remove(record(1030, "b", 1031, 2))]);
+    replica.stream(60, vec![remove(record(trash, "1030", 1030, 3))]);
+    assert_eq!((replica.index.directories(), replica.id_of("a"), replica.id_of("d")), (3, Some(1050), Some(1040)));
+    replica.restart();
+}
+
+#[test]
+fn a_removal_is_refused_without_permission_and_for_what_is_not_there() {
+    let mut replica = small_tree();
+    assert_eq!(try_prepare(&mut replica, removal(1, "")), Err(ErrorCode::InvalidArgument));
+    assert_eq!(try_prepare(&mut replica, removal(1, "x")), Err(ErrorCode::NotFound));
+    assert_eq!(try_prepare(&mut replica, removal(1, "a/x/y")), Err(ErrorCode::NotFound));
+    let missing = Prepare { namespace: "no".to_owned(), ..removal(1, "a") };
+    assert_eq!(try_prepare(&mut replica, missing), Err(ErrorCode::NamespaceNotFound));
+    let stranger = Prepare { caller: Caller { uid: 9, gids: vec![] }, ..removal(1, "a/b") };
+    assert_eq!(try_prepare(&mut replica, stranger.clone()), Err(ErrorCode::AccessDenied));
+    // Allowed to change the parent, but not the directory.
+    let mut open = record(ROOT, "a", 1030, 2);
+    open.permission.mode = 0o777;
+    replica.stream(20, vec![put(open)]);
+    assert_eq!(try_prepare(&mut replica, stranger), Err(ErrorCode::AccessDenied));
+    assert!(replica.index.locks().is_empty());
+    assert_eq!(DirectoryId::TRASH.sole_partition(), PartitionId(1));
+}
