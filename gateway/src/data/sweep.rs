@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use futures::{StreamExt, TryStreamExt};
-use mantle_types::{ErrorCode, Result};
+use mantle_types::Result;
 
 use crate::app::Gateway;
 
@@ -23,10 +23,6 @@ pub async fn run(gateway: Arc<Gateway>) {
         ticks.tick().await;
         match sweep(&gateway).await {
             Ok(removed) => tracing::debug!(removed, "swept the data folder"),
-            Err(e) if e.code() == ErrorCode::NotImplemented => {
-                tracing::info!("the database cannot say which bytes are used; nothing is swept");
-                return;
-            }
             Err(error) => tracing::warn!(%error, "could not sweep the data folder; trying again later"),
         }
     }

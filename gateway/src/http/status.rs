@@ -7,6 +7,8 @@ use mantle_types::ErrorCode;
 pub const CREATED: StatusCode = StatusCode::CREATED;
 /// Done, or already as wanted.
 pub const DONE: StatusCode = StatusCode::OK;
+/// Begun; an operation tells of its end.
+pub const BEGUN: StatusCode = StatusCode::ACCEPTED;
 /// Done, and there is nothing to say.
 pub const GONE_AS_WANTED: StatusCode = StatusCode::NO_CONTENT;
 

@@ -9,6 +9,7 @@ pub mod mkdir;
 pub mod namespaces;
 mod parents;
 pub mod put_object;
+pub mod remove_tree;
 pub mod rename;
 mod rename_object;
 pub mod rmdir;

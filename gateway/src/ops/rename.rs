@@ -82,6 +82,7 @@ impl Gateway {
             caller: call.caller.clone(),
             lock_ms: self.limits.rename_lock_ms,
             overwrite,
+            remove: false,
         };
         let prepared = match self.index.prepare_rename(request).await {
             Ok(prepared) => prepared,

@@ -1,12 +1,29 @@
-//! usage: objects, directories and bytes, of a whole subtree or of one directory.
+//! usage: objects, directories and bytes, of one directory, of all that is below it, and of the directories in it.
 
-use mantle_types::{Result, name::Path, permission::Access};
+use mantle_types::{Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
 
 use super::locate::Purpose;
-use crate::app::{Call, Gateway};
+use crate::{
+    app::{Call, Gateway},
+    store::SubtreeTotals,
+};
+
+/// Most directories that are told one by one.
+pub const USAGE_DIRECTORIES_MAX: usize = 1000;
+
+/// What to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The directory's own entries. Its counters are kept, so this costs the same for any directory.
+    Own,
+    /// All that is below it.
+    Subtree,
+    /// All that is below it, and below each directory in it, down to so many levels.
+    Levels(u32),
+}
 
 /// What is there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Usage {
     /// Objects.
     pub objects: i64,
@@ -14,24 +31,95 @@ pub struct Usage {
     pub directories: i64,
     /// Bytes of the objects.
     pub bytes: i64,
+    /// With levels: the directories below, in order of their paths, which are relative to the one asked for.
+    pub below: Option<Vec<SubtreeTotals>>,
+    /// There are more of them than are told.
+    pub truncated: bool,
 }
 
 impl Gateway {
-    /// What a directory holds: itself (its counters are kept, so this costs the same for any directory) or with all that
-    /// is below it (which reads every entry there).
-    pub async fn usage(&self, call: &Call, namespace: &str, key: &str, whole_subtree: bool) -> Result<Usage> {
+    /// What a directory holds.
+    pub async fn usage(&self, call: &Call, namespace: &str, key: &str, depth: Depth) -> Result<Usage> {
         let path = Path::parse(key)?;
+        if matches!(depth, Depth::Levels(levels) if levels as usize > PATH_DEPTH_MAX) {
+            return Err(Error::new(ErrorCode::InvalidArgument, format!("depth is at most {PATH_DEPTH_MAX}")));
+        }
         let directory = self.locate(&call.caller, namespace, path.components(), Purpose::Lookup).await?;
         directory.check(&call.caller, Access::Read)?;
-        if whole_subtree {
-            let (objects, directories, bytes) = self.store.du(namespace, &path.components().join("/")).await?;
-            return Ok(Usage { objects, directories, bytes });
-        }
-        let totals = self.store.dirstat(directory.ns, &[directory.id]).await?.pop().unwrap_or_default();
+        let levels = match depth {
+            Depth::Own => {
+                let totals = self.store.dirstat(directory.ns, &[directory.id]).await?.pop().unwrap_or_default();
+                return Ok(Usage {
+                    objects: totals.entries - totals.subdirectories,
+                    directories: totals.subdirectories,
+                    bytes: totals.bytes,
+                    below: None,
+                    truncated: false,
+                });
+            }
+            Depth::Subtree => 0,
+            Depth::Levels(levels) => levels,
+        };
+        // One row is the directory itself, one more tells whether there are more.
+        let limit = USAGE_DIRECTORIES_MAX + 2;
+        let mut rows = self.store.du(namespace, &path.components().join("/"), levels, limit).await?.into_iter();
+        // Removed or moved since it was looked up.
+        let Some(total) = rows.next() else { return Err(ErrorCode::NotFound.into()) };
+        let mut below: Vec<SubtreeTotals> = rows.collect();
+        let truncated = below.len() > USAGE_DIRECTORIES_MAX;
+        below.truncate(USAGE_DIRECTORIES_MAX);
+        let open = |row: &SubtreeTotals| {
+            [Access::Read, Access::Search].iter().all(|access| row.permission.allows(&call.caller, *access))
+        };
         Ok(Usage {
-            objects: totals.entries - totals.subdirectories,
-            directories: totals.subdirectories,
-            bytes: totals.bytes,
+            objects: total.objects,
+            directories: total.directories,
+            bytes: total.bytes,
+            below: (depth != Depth::Subtree).then(|| visible(&total, below, open)),
+            truncated,
         })
+    }
+}
+
+/// Directories below one that the caller may not read, and search, are counted but not named, as in a listing. Each row
+/// comes after those that it is below.
+fn visible(
+    top: &SubtreeTotals,
+    rows: Vec<SubtreeTotals>,
+    open: impl Fn(&SubtreeTotals) -> bool,
+) -> Vec<SubtreeTotals> {
+    let mut closed: Option<String> = (!open(top)).then(String::new);
+    let mut shown = Vec::with_capacity(rows.len());
+    for row in rows {
+        if closed.as_deref().is_some_and(|closed| row.path.starts_with(closed)) {
+            continue;
+        }
+        closed = (!open(&row)).then(|| row.path.clone());
+        shown.push(row);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use mantle_types::Permission;
+
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_closed_directory_is_not_named() {
+        let row = |path: &str, mode: u16| SubtreeTotals {
+            path: path.to_owned(),
+            objects: 0,
+            directories: 0,
+            bytes: 0,
+            permission: Permission { owner: 0, group: 0, mode },
+        };
+        let rows = || ["a/", "a/b/", "a/b/c/", "a/d/", "b/"].map(|p| row(p, if p == "a/b/" { 0 } else { 0o755 })).to_vec();
+        let shown = |top: u16| -> Vec<String> {
+            visible(&row("", top), rows(), |row| row.permission.mode != 0).into_iter().map(|row| row.path).collect()
+        };
+        assert_eq!(shown(0o755), ["a/", "a/b/", "a/d/", "b/"]);
+        assert!(shown(0).is_empty());
     }
 }

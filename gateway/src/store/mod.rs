@@ -6,6 +6,7 @@ mod directories;
 mod fault;
 mod namespaces;
 mod objects;
+mod operations;
 mod pool;
 mod reads;
 mod rows;
@@ -25,6 +26,8 @@ pub use self::{
     directories::{NewDirectory, RenameDirectory, SetAttributes},
     namespaces::Namespace,
     objects::{NewObject, RenameObject},
+    operations::{Operation, RemoveTree},
+    reads::SubtreeTotals,
     rows::{Entry, Written},
 };
 use self::{fault::Fault, pool::DoubtfulCommits, sql::Statement};

@@ -33,6 +33,21 @@ pub struct DirectoryTotals {
     pub bytes: i64,
 }
 
+/// What is below a directory.
+#[derive(Clone, Debug)]
+pub struct SubtreeTotals {
+    /// Its path, relative to where the search began.
+    pub path: String,
+    /// Objects.
+    pub objects: i64,
+    /// Directories, without this one.
+    pub directories: i64,
+    /// Bytes of the objects.
+    pub bytes: i64,
+    /// Its permission.
+    pub permission: Permission,
+}
+
 impl Store {
     /// Resolves a directory's path in one snapshot; `None` when the namespace does not exist.
     pub async fn resolve_path(&self, namespace: &str, components: &[&str]) -> Result<Option<PathInDatabase>> {
@@ -128,15 +143,35 @@ impl Store {
         rows.iter().map(Entry::read).collect()
     }
 
-    /// Of these locators, those that no object names. `not_implemented` when the database cannot say.
+    /// Of these locators, those that no object names.
     pub async fn unused_locators(&self, locators: &[String]) -> Result<Vec<String>> {
         let rows = self.query(&sql::UNUSED_LOCATORS, &[(&locators, Type::TEXT_ARRAY)]).await?;
         rows.iter().map(|row| rows::get(row, "locator")).collect()
     }
 
-    /// Objects, directories and bytes of a whole subtree.
-    pub async fn du(&self, namespace: &str, path: &str) -> Result<(i64, i64, i64)> {
-        let row = self.query_one(&sql::DU, &[(&namespace, Type::TEXT), (&path, Type::TEXT)]).await?;
-        Ok((rows::get(&row, "objects")?, rows::get(&row, "directories")?, rows::get(&row, "bytes")?))
+    /// What is below a directory, and below each directory in it down to a depth: at most `limit` rows, the directory
+    /// itself (with the empty path) first. None when there is no such directory.
+    pub async fn du(&self, namespace: &str, path: &str, depth: u32, limit: usize) -> Result<Vec<SubtreeTotals>> {
+        let (depth, limit) = (depth as i32, limit as i64);
+        let params = [
+            (&namespace as _, Type::TEXT),
+            (&path as _, Type::TEXT),
+            (&depth as _, Type::INT4),
+            (&limit as _, Type::INT8),
+        ];
+        let read = |row| {
+            Ok(SubtreeTotals {
+                path: rows::get(row, "directory")?,
+                objects: rows::get(row, "objects")?,
+                directories: rows::get(row, "directories")?,
+                bytes: rows::get(row, "bytes")?,
+                permission: Permission {
+                    owner: rows::get::<i32>(row, "owner")? as u32,
+                    group: rows::get::<i32>(row, "grp")? as u32,
+                    mode: rows::get::<i32>(row, "mode")? as u16,
+                },
+            })
+        };
+        self.query(&sql::DU, &params).await?.iter().map(read).collect()
     }
 }

@@ -73,5 +73,14 @@ statements! {
          user_metadata, locator, created, modified FROM mantle.list_tree($1, $2, $3, $4, $5)";
     /// Of these locators, those that no object names.
     UNUSED_LOCATORS "unused_locators" read "SELECT locator FROM mantle.unused_locators($1)";
-    DU "du" read "SELECT objects, directories, bytes FROM mantle.du($1, $2)";
+    /// A directory, and those below it down to a depth; in byte order, so each after those that it is below.
+    DU "du" read
+        "SELECT directory, objects, directories, bytes, owner, grp, mode \
+         FROM mantle.du($1, $2, $3) ORDER BY directory COLLATE \"C\" LIMIT $4";
+    REMOVE_TREE "remove_tree" change
+        "SELECT code, id, replayed, flush_lsn \
+         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    OPERATION "operation" read
+        "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \
+         FROM mantle.operation($1, $2)";
 }

@@ -15,7 +15,7 @@ use crate::{
     app::to_the_end,
     http::{App, status},
     listing::{After, decode_token, encode_token},
-    ops::{mkdir::Mkdir, rename::Rename},
+    ops::{mkdir::Mkdir, rename::Rename, usage::Depth},
 };
 
 #[derive(Deserialize)]
@@ -66,6 +66,18 @@ struct UsageView {
     objects: i64,
     directories: i64,
     bytes: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    below: Option<Vec<DirectoryUsage>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct DirectoryUsage {
+    path: String,
+    objects: i64,
+    directories: i64,
+    bytes: i64,
 }
 
 pub async fn mkdir(State(app): State<Arc<App>>, input: Input) -> Answer {
@@ -84,7 +96,7 @@ pub async fn mkdir(State(app): State<Arc<App>>, input: Input) -> Answer {
 pub async fn rmdir(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.verb("rmdir");
     if input.query::<RmdirParameters>()?.recursive {
-        return Err(Error::new(ErrorCode::NotImplemented, "recursive removal is not offered").into());
+        return super::operations::remove_tree(app, input).await;
     }
     let gateway = app.gateway.clone();
     to_the_end(async move { gateway.rmdir(&input.call, &input.ns, input.directory_key()).await }).await?;
@@ -125,17 +137,24 @@ pub async fn list(State(app): State<Arc<App>>, input: Input) -> Answer {
 
 pub async fn usage(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.verb("usage");
-    let whole = match input.query::<UsageParameters>()?.depth {
-        None => true,
-        Some(0) => false,
-        Some(_) => {
-            return Err(Error::new(
-                ErrorCode::NotImplemented,
-                "depth is 0 (the directory itself) or absent (all below)",
-            )
-            .into());
-        }
+    let depth = match input.query::<UsageParameters>()?.depth {
+        None => Depth::Subtree,
+        Some(0) => Depth::Own,
+        Some(levels) => Depth::Levels(levels),
     };
-    let usage = app.gateway.usage(&input.call, &input.ns, input.directory_key(), whole).await?;
-    document(status::DONE, &UsageView { objects: usage.objects, directories: usage.directories, bytes: usage.bytes })
+    let usage = app.gateway.usage(&input.call, &input.ns, input.directory_key(), depth).await?;
+    let base = match input.directory_key() {
+        "" => String::new(),
+        key => format!("{key}/"),
+    };
+    let view = |row: crate::store::SubtreeTotals| DirectoryUsage {
+        path: format!("{base}{}", row.path),
+        objects: row.objects,
+        directories: row.directories,
+        bytes: row.bytes,
+    };
+    let truncated = usage.below.is_some().then_some(usage.truncated);
+    let below = usage.below.map(|rows| rows.into_iter().map(view).collect());
+    let (objects, directories, bytes) = (usage.objects, usage.directories, usage.bytes);
+    document(status::DONE, &UsageView { objects, directories, bytes, below, truncated })
 }

@@ -4,6 +4,7 @@ mod directories;
 mod entries;
 mod input;
 mod namespaces;
+mod operations;
 mod output;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ fn table() -> Vec<(&'static str, &'static str, Routes)> {
         ("get", "/v1/ns/{ns}/list/{path}", routing::get(directories::list)),
         ("get", "/v1/ns/{ns}/usage/{path}", routing::get(directories::usage)),
         ("post", "/v1/ns/{ns}/stat", routing::post(entries::stat_many)),
-        ("get", "/v1/operations/{id}", routing::get(namespaces::operation)),
+        ("get", "/v1/operations/{id}", routing::get(operations::operation)),
     ]
 }
 

@@ -1,9 +1,8 @@
-//! Namespaces, and background operations.
+//! Namespaces.
 
 use std::sync::Arc;
 
 use axum::{extract::State, response::IntoResponse};
-use mantle_types::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -56,10 +55,4 @@ pub async fn remove(State(app): State<Arc<App>>, input: Input) -> Answer {
     let gateway = app.gateway.clone();
     to_the_end(async move { gateway.delete_namespace(&input.call, &input.ns).await }).await?;
     Ok(status::GONE_AS_WANTED.into_response())
-}
-
-/// There are no background operations: what would start one is refused.
-pub async fn operation(_: State<Arc<App>>, input: Input) -> Answer {
-    input.verb("operation").query::<NoParameters>()?;
-    Err(Error::new(ErrorCode::NotFound, "there is no such operation").into())
 }

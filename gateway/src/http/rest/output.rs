@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     http::problem::Failure,
-    store::{Entry, Namespace},
+    store::{Entry, Namespace, Operation},
 };
 
 /// What a call answers.
@@ -48,6 +48,28 @@ pub struct NamespaceView {
 impl From<Namespace> for NamespaceView {
     fn from(ns: Namespace) -> Self {
         Self { name: ns.name, id: ns.ns, owner: ns.owner, created: ns.created }
+    }
+}
+
+/// A background operation.
+#[derive(Serialize)]
+pub struct OperationView {
+    id: uuid::Uuid,
+    kind: String,
+    state: String,
+    directory_id: i64,
+    objects: i64,
+    directories: i64,
+    bytes: i64,
+    created: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished: Option<DateTime<Utc>>,
+}
+
+impl From<Operation> for OperationView {
+    fn from(operation: Operation) -> Self {
+        let Operation { id, kind, state, directory_id, objects, directories, bytes, created, finished } = operation;
+        Self { id, kind, state, directory_id, objects, directories, bytes, created, finished }
     }
 }
 
