@@ -88,13 +88,7 @@ impl Gateway {
         Ok(Tried::Done(written.id))
     }
 
-    async fn remove_locked(
-        &self,
-        call: &Call,
-        path: &Path<'_>,
-        hash: i64,
-        prepared: &PreparedRename,
-    ) -> Result<Tried> {
+    async fn remove_locked(&self, call: &Call, path: &Path<'_>, hash: i64, prepared: &PreparedRename) -> Result<Tried> {
         let signed = call.signed(prepared.ns.as_i64(), hash);
         let name = path.split_last().map(|(name, _)| directory_name(name)).unwrap_or_default();
         let removal = RemoveTree {

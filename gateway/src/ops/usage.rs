@@ -83,11 +83,7 @@ impl Gateway {
 
 /// Directories below one that the caller may not read, and search, are counted but not named, as in a listing. Each row
 /// comes after those that it is below.
-fn visible(
-    top: &SubtreeTotals,
-    rows: Vec<SubtreeTotals>,
-    open: impl Fn(&SubtreeTotals) -> bool,
-) -> Vec<SubtreeTotals> {
+fn visible(top: &SubtreeTotals, rows: Vec<SubtreeTotals>, open: impl Fn(&SubtreeTotals) -> bool) -> Vec<SubtreeTotals> {
     let mut closed: Option<String> = (!open(top)).then(String::new);
     let mut shown = Vec::with_capacity(rows.len());
     for row in rows {
@@ -115,7 +111,8 @@ mod tests {
             bytes: 0,
             permission: Permission { owner: 0, group: 0, mode },
         };
-        let rows = || ["a/", "a/b/", "a/b/c/", "a/d/", "b/"].map(|p| row(p, if p == "a/b/" { 0 } else { 0o755 })).to_vec();
+        let rows =
+            || ["a/", "a/b/", "a/b/c/", "a/d/", "b/"].map(|p| row(p, if p == "a/b/" { 0 } else { 0o755 })).to_vec();
         let shown = |top: u16| -> Vec<String> {
             visible(&row("", top), rows(), |row| row.permission.mode != 0).into_iter().map(|row| row.path).collect()
         };

@@ -3,8 +3,8 @@
 mod convergence;
 mod memory;
 mod model;
-mod renames;
 mod removals;
+mod renames;
 mod replicas;
 mod rules;
 
