@@ -1,9 +1,10 @@
 //! Background workers: a launcher, and one worker for each database named by `mantle.compaction_databases`.
 //!
 //! A worker folds delta records, prunes implicit directories left empty, empties removed trees, and purges old request ids,
-//! operations, tombstones and rename attempts. Each step is one short transaction of `mantle.run_maintenance`, which takes its latches without waiting or
-//! under a `lock_timeout`; nothing is held across steps, so it can be stopped at any time and goes on where it was. A
-//! database that does not exist, or where the extension is not created yet, is passed over and looked at again.
+//! operations, tombstones and rename attempts. Each step is one short transaction of `mantle.run_maintenance`, which takes
+//! its latches without waiting or under a `lock_timeout`; nothing is held across steps, so it can be stopped at any time and
+//! goes on where it was. A database that does not exist, or where the extension is not created yet, is passed over and
+//! looked at again.
 
 use std::{
     collections::HashMap,
@@ -25,15 +26,8 @@ use crate::settings::{COMPACTION_DATABASES, COMPACTION_NAPTIME_MS};
 const LAUNCH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a database whose worker ended is left alone.
 const RELAUNCH_PAUSE: Duration = Duration::from_secs(10);
-const STEPS: [&str; 7] = [
-    "compact",
-    "prune",
-    "empty_trash",
-    "purge_operations",
-    "purge_requests",
-    "purge_tombstones",
-    "purge_attempts",
-];
+const STEPS: [&str; 7] =
+    ["compact", "prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts"];
 
 /// Registers the launcher; only while the postmaster loads `shared_preload_libraries`.
 pub fn register() {

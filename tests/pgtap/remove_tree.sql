@@ -61,20 +61,20 @@ SELECT is_empty('SELECT * FROM mantle.meta WHERE pid = 1 AND id IS NULL', 'the t
 
 -- Emptying.
 INSERT INTO mantle.prune_queue (id, queued) SELECT m.id, now() - interval '1 day' FROM mantle.meta m WHERE m.id IN (:a, :e);
-CREATE FUNCTION pg_temp.steps(wanted int) RETURNS TABLE (n bigint, damage text) LANGUAGE plpgsql AS $$
+CREATE FUNCTION pg_temp.steps(of_ns bigint, wanted int) RETURNS TABLE (n bigint, damage text) LANGUAGE plpgsql AS $$
 BEGIN
     FOR i IN 1..wanted LOOP
         n := mantle.run_maintenance('empty_trash');
-        damage := (SELECT string_agg(c.problem || ' ' || c.detail, ', ') FROM mantle.check() AS c);
+        damage := (SELECT string_agg(d.problem || ' ' || d.name, ', ') FROM tap.damage(of_ns) AS d);
         RETURN NEXT;
         EXIT WHEN n = 0;
     END LOOP;
 END $$;
-SELECT results_eq($$ SELECT n > 0, damage FROM pg_temp.steps(1) $$, $$ VALUES (true, NULL::text) $$, 'a step removes something, and leaves no damage');
+SELECT results_eq(format('SELECT n > 0, damage FROM pg_temp.steps(%s, 1)', :ns), 'VALUES (true, NULL::text)', 'a step removes something, and leaves no damage');
 SELECT ok((SELECT state = 'running' AND objects + directories > 0 FROM mantle.operation(5, :'operation')), 'which the operation tells');
 SELECT is((SELECT code FROM tap.put(:ns, :b, 'late', 7)), NULL, 'a create that resolved its directory before may come late');
 SELECT ok(mantle.is_in_trash(:b) AND NOT mantle.is_in_trash(:k), 'what is in the trash is known');
-SELECT ok((SELECT bool_and(damage IS NULL) AND count(*) < 30 FROM pg_temp.steps(100)), 'few steps empty it, none leaves damage');
+SELECT ok((SELECT bool_and(damage IS NULL) AND count(*) < 30 FROM pg_temp.steps(:ns, 100)), 'few steps empty it, none leaves damage');
 SELECT results_eq(format('SELECT state, objects, directories, bytes FROM mantle.operation(5, %L)', :'operation'),
                   'VALUES (''done'', 147::bigint, 124::bigint, 500::bigint)', 'everything is counted');
 SELECT ok((SELECT finished >= created FROM mantle.operation(5, :'operation')), 'and when it ended');
@@ -102,7 +102,7 @@ SELECT tap.rmdir(:ns, :ns, 'keep/', :k) AS x \gset
 SELECT is((SELECT code FROM mantle.delete_namespace(0, 'tap-remove-tree', gen_random_uuid(), 0)), NULL, 'a namespace with nothing but trash is empty');
 SELECT mantle.run_maintenance('empty_trash') + mantle.run_maintenance('empty_trash') > 0 AS x \gset
 SELECT is((SELECT count(*) FROM mantle.operations WHERE state = 'running' AND stepped = created), 0::bigint, 'each has had its turn');
-SELECT ok((SELECT bool_and(damage IS NULL) FROM pg_temp.steps(100)), 'emptied without damage');
+SELECT ok((SELECT bool_and(damage IS NULL) FROM pg_temp.steps(:ns, 100)), 'emptied without damage');
 SELECT results_eq('SELECT state, objects, directories FROM mantle.operations WHERE id >= ''88888888-0000-0000-0000-000000000002'' ORDER BY id',
                   'VALUES (''done'', 1100::bigint, 1::bigint), (''done'', 0, 2)', 'both are done');
 SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :ns AND id IS NOT NULL), 0::bigint, 'nothing is left of the namespace');
