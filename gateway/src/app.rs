@@ -22,7 +22,7 @@ pub const OBJECT_MODE: u16 = 0o644;
 /// The gateway's parts.
 pub struct Gateway {
     /// The index group.
-    pub index: Index,
+    pub index: Arc<Index>,
     /// The database.
     pub store: Arc<Store>,
     /// The bytes.
@@ -39,7 +39,7 @@ impl Gateway {
         let wait = Duration::from_millis(config.limits.connection_wait_ms);
         let store = Arc::new(Store::new(&config.postgres, "mantle-gateway", wait)?);
         Ok(Self {
-            index: Index::new(config, store.clone())?,
+            index: Arc::new(Index::new(config, store.clone())?),
             data: DataStore::open(&config.data_dir)?,
             ids: Arc::new(Ids::new(store.clone(), config.owner_name.clone(), config.limits.id_block)),
             store,

@@ -10,8 +10,11 @@ import botocore.exceptions
 import pytest
 
 from rest import Refused
+from stack.poll import wait_until
 
 ROUNDS = 40
+# The gateway's limits.await_timeout_ms.
+AWAIT_TIMEOUT_S = 5
 MEMBERS = 6
 
 
@@ -165,3 +168,22 @@ def test_puts_create_their_missing_parents_once(bucket, s3, rest):
     assert_only_refused_with(results)
     assert rest.list(bucket, "") == ["p/"]
     assert len(rest.list(bucket, "p/q/r/")) == MEMBERS * 2
+
+
+def test_the_wait_for_the_index_counts_from_the_commit(bucket, rest, connect):
+    """A mkdir that PostgreSQL holds for longer than the index is waited for is made and acknowledged all the same."""
+    ns = rest.stat(bucket, "")["id"]
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%mantle.mkdir%%'"
+    with connect("gateway") as holder, connect("gateway") as watcher, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with holder.transaction(force_rollback=True):
+            allocated = holder.execute("SELECT first_id FROM mantle.allocate_ids('test', 1)").fetchone()
+            holder.execute(
+                "SELECT * FROM mantle.mkdir(5, %s, ARRAY[%s], '{held/}', ARRAY[%s], '{0}', '{0}', '{511}', '{t}',"
+                " ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}')",
+                (ns, ns, allocated[0]),
+            )
+            answer = pool.submit(rest.call, "PUT", f"/v1/ns/{bucket}/dirs/held/")
+            longer = f"{waiting} AND clock_timestamp() - query_start > interval '{AWAIT_TIMEOUT_S + 0.5} s'"
+            wait_until(lambda: watcher.execute(longer).fetchone()[0] == 1, "mkdir to wait for long", 30)
+        assert answer.result().status == 201
+    assert rest.exists(bucket, "held/")

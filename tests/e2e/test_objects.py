@@ -6,6 +6,7 @@ import botocore.exceptions
 import pytest
 
 from conftest import s3_client
+from stack.poll import wait_until
 
 BODY = bytes(range(256)) * 40  # 10,240 bytes
 
@@ -100,6 +101,17 @@ def test_explicit_directories_are_keys(bucket, s3, rest):
     assert keys == ["implicit/object", "made/", "marker/"]
     s3.delete_object(Bucket=bucket, Key="marker/")
     assert not rest.exists(bucket, "marker/")
+
+
+def test_a_marker_above_objects_can_be_deleted(bucket, s3, rest):
+    """The key goes, the directory goes later, with its last object."""
+    s3.put_object(Bucket=bucket, Key="d/", Body=b"")
+    s3.put_object(Bucket=bucket, Key="d/o", Body=b"1")
+    for _ in range(2):  # what is gone can be deleted again
+        s3.delete_object(Bucket=bucket, Key="d/")
+        assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["d/o"]
+    s3.delete_object(Bucket=bucket, Key="d/o")
+    wait_until(lambda: not rest.exists(bucket, "d/"), "the implicit directory to be pruned", 30)
 
 
 def test_buckets(s3, bucket):

@@ -11,6 +11,7 @@ use mantle_index_client::{IndexClient, Query};
 pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
 use mantle_types::{Epoch, Error, ErrorCode, RequestKey, Result};
 use parking_lot::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{config::Config, store::Store, store::Written};
 
@@ -106,11 +107,25 @@ impl Index {
         }
     }
 
+    /// Begins to wait for a change before it is committed, so that the index's answer is on its way while PostgreSQL
+    /// still works. Dropped unfinished (the change was refused), it is taken back.
+    pub fn await_soon(self: &Arc<Self>, request: RequestKey) -> Awaited {
+        let index = self.clone();
+        let answer = tokio::spawn(async move {
+            timed("await_request", index.client.await_request(request, index.await_timeout)).await
+        });
+        Awaited { index: self.clone(), request, answer: AbortOnDropHandle::new(answer) }
+    }
+
     /// Waits until a committed change is served by every replica.
     pub async fn await_written(&self, request: RequestKey, written: &Written) -> Result<()> {
+        self.await_for(request, written, self.await_timeout).await
+    }
+
+    async fn await_for(&self, request: RequestKey, written: &Written, limit: Duration) -> Result<()> {
         let answer = match written.flush_lsn {
-            Some(lsn) if written.replayed => timed("await_lsn", self.client.await_lsn(lsn, self.await_timeout)).await,
-            _ => timed("await_request", self.client.await_request(request, self.await_timeout)).await,
+            Some(lsn) if written.replayed => timed("await_lsn", self.client.await_lsn(lsn, limit)).await,
+            _ => timed("await_request", self.client.await_request(request, limit)).await,
         };
         answer.map_err(|e| match e.code() {
             ErrorCode::AwaitTimeout => e,
@@ -125,6 +140,26 @@ impl Index {
     /// Does a replica answer lookups?
     pub async fn is_ready(&self) -> bool {
         self.client.status().await.iter().any(|(_, status)| status.as_ref().is_ok_and(|s| s.ready))
+    }
+}
+
+/// A wait that has begun.
+pub struct Awaited {
+    index: Arc<Index>,
+    request: RequestKey,
+    answer: AbortOnDropHandle<Result<()>>,
+}
+
+impl Awaited {
+    /// Waits until the change, which is committed now, is served by every replica.
+    pub async fn written(self, written: &Written) -> Result<()> {
+        let committed = Instant::now();
+        if !written.replayed && matches!(self.answer.await, Ok(Ok(()))) {
+            return Ok(());
+        }
+        // Its time may have run out while PostgreSQL was still working: that counts from the commit.
+        let left = self.index.await_timeout.saturating_sub(committed.elapsed());
+        self.index.await_for(self.request, written, left).await
     }
 }
 

@@ -48,6 +48,7 @@ impl Gateway {
             directory.check_change(&call.caller)?;
             let signed = call.signed(directory.ns, hash);
             let full_name = directory_name(name);
+            let awaited = self.index.await_soon(call.key(&signed));
             let (code, written) = self
                 .with_new_id(|id| {
                     let new = NewDirectory {
@@ -63,7 +64,7 @@ impl Gateway {
                 .await?;
             match code {
                 // The new directory appears after its parents do: both are in one stream, in the order of their commits.
-                None => return self.index.await_written(call.key(&signed), &written).await.map(|()| written.id),
+                None => return awaited.written(&written).await.map(|()| written.id),
                 Some(ErrorCode::AlreadyExists) if options.exist_ok => return Ok(written.id),
                 Some(ErrorCode::AlreadyExists) => {
                     return Err(Error::new(

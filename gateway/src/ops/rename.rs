@@ -113,6 +113,8 @@ impl Gateway {
     ) -> Result<Tried> {
         let last = |path: &Path<'_>| path.split_last().map(|(name, _)| directory_name(name)).unwrap_or_default();
         let (source_name, destination_name) = (last(source), last(destination));
+        let key = call.key(&signed);
+        let awaited = self.index.await_soon(key);
         let moved = self
             .store
             .rename_directory(
@@ -130,10 +132,9 @@ impl Gateway {
                 },
             )
             .await;
-        let key = call.key(&signed);
         match moved {
             Ok(written) => {
-                self.index.await_written(key, &written).await?;
+                awaited.written(&written).await?;
                 Ok(Tried::Done(written.id))
             }
             Err(e) if e.code() == ErrorCode::UnknownOutcome => Err(e),

@@ -2,11 +2,11 @@
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
-use super::{RESTARTS_MAX, directory_name, locate::Purpose};
+use super::{RESTARTS_MAX, directory_name, locate::Purpose, stat::Naming};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::pause,
+    store::{SetAttributes, pause},
 };
 
 impl Gateway {
@@ -31,8 +31,9 @@ impl Gateway {
             parent.check_change(&call.caller)?;
             let directory = self.whole(directory?, path.components(), false).await?;
             let signed = call.signed(parent.ns, hash);
+            let awaited = self.index.await_soon(call.key(&signed));
             match self.store.rmdir(signed, parent.pid(), &directory_name(name), directory.id).await {
-                Ok(written) => return self.index.await_written(call.key(&signed), &written).await,
+                Ok(written) => return awaited.written(&written).await,
                 // Another directory has taken its place since the lookup.
                 Err(e) if e.code() == ErrorCode::DirectoryRemoved => pause(restart).await,
                 Err(e) => return Err(e),
@@ -41,12 +42,39 @@ impl Gateway {
         Err(ErrorCode::DirectoryRemoved.into())
     }
 
-    /// Deletes the key `dir/`: the directory when it is empty; otherwise only its being explicit would go, which the
-    /// database has no call for, so a directory with entries stays as it is.
+    /// Deletes the key `dir/`: the directory when it is empty, else its being explicit, so that it is no key any more and
+    /// goes with its last entry.
     pub async fn delete_marker(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         match self.rmdir(call, namespace, key).await {
-            Err(e) if e.code() == ErrorCode::NotEmpty => Ok(()),
+            Err(e) if e.code() == ErrorCode::NotEmpty => self.make_implicit(call, namespace, key).await,
             other => other,
         }
+    }
+
+    /// The caller may remove the directory: rmdir has checked that.
+    async fn make_implicit(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
+        let hash = RequestHash::new("make_implicit", namespace, key).finish();
+        for restart in 0..RESTARTS_MAX {
+            let found = self.stat(call, namespace, key, Naming::Exact).await?;
+            if !found.entry.explicit {
+                return Ok(());
+            }
+            let signed = call.step(found.ns, "make_implicit", hash);
+            let set = SetAttributes {
+                pid: found.pid,
+                name: &found.entry.name,
+                id: found.entry.id,
+                explicit: Some(false),
+                ..SetAttributes::default()
+            };
+            let awaited = self.index.await_soon(call.key(&signed));
+            match self.store.set_attributes(signed, set).await {
+                Ok(written) => return awaited.written(&written).await,
+                // Renamed, or removed, since the lookup.
+                Err(e) if matches!(e.code(), ErrorCode::DirectoryRemoved | ErrorCode::NotFound) => pause(restart).await,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(ErrorCode::DirectoryRemoved.into())
     }
 }

@@ -66,6 +66,7 @@ impl Gateway {
                 group: new.group,
                 mode: new.mode,
                 user_metadata: new.user_metadata.clone(),
+                explicit: None,
             };
             match self.store.set_attributes(signed, set).await {
                 Ok(written) => {

@@ -45,6 +45,7 @@ pub struct RenameDirectory<'a> {
 }
 
 /// New attributes of an entry; `None` leaves one as it is.
+#[derive(Default)]
 pub struct SetAttributes<'a> {
     /// Partition.
     pub pid: i64,
@@ -60,6 +61,8 @@ pub struct SetAttributes<'a> {
     pub mode: Option<u16>,
     /// User metadata, replaced as a whole.
     pub user_metadata: Option<Value>,
+    /// Does the directory stay when empty?
+    pub explicit: Option<bool>,
 }
 
 impl Store {
@@ -154,6 +157,7 @@ impl Store {
                     (&&[group][..], Type::INT4_ARRAY),
                     (&&[mode][..], Type::INT4_ARRAY),
                     (&&[set.user_metadata][..], Type::JSONB_ARRAY),
+                    (&&[set.explicit][..], Type::BOOL_ARRAY),
                     (&&[signed.request][..], Type::UUID_ARRAY),
                     (&&[signed.hash][..], Type::INT8_ARRAY),
                 ],

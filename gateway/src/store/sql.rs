@@ -59,7 +59,7 @@ statements! {
          FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     SET_ATTRIBUTES "set_attributes" change
         "SELECT code, id, replayed, flush_lsn \
-         FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+         FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
          user_metadata, locator, created, modified FROM mantle.stat($1, $2, $3) ORDER BY ord";

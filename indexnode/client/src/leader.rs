@@ -47,6 +47,11 @@ impl LeaderTracker {
         Self { configured, current }
     }
 
+    /// Is this the leader, as far as the last call has shown?
+    pub(crate) fn is_current(&self, replica: &Replica) -> bool {
+        self.current.lock().address() == replica.address()
+    }
+
     /// Calls the leader. Every call repeated here is harmless when carried out twice.
     pub(crate) async fn call<R, F, Fut>(&self, deadline: Instant, send: F) -> Result<R>
     where

@@ -1,9 +1,10 @@
 //! Client of an IndexNode group, for gateways and tools.
 //!
 //! Invariant: a call never outlives its time limit, whatever the replicas do; each failure names one row of the error
-//! table. Lookups go to any replica (all are linearizable), round robin, and lookups that arrive while an RPC to the
-//! chosen replica is under way travel together in the next one: an idle client adds no delay, a loaded one amortises the
-//! RPC. Calls for the leader follow it. Times are [`Duration`]s.
+//! table. Lookups go to any replica (all are linearizable): to the one with the fewest waiting, so to the leader, which
+//! answers without asking another one, while there is little to do, and to all under load. Lookups that arrive while an
+//! RPC to the chosen replica is under way travel together in the next one: an idle client adds no delay, a loaded one
+//! amortises the RPC. Calls for the leader follow it. Times are [`Duration`]s.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -139,12 +140,13 @@ impl IndexClient {
         Err(Error::new(ErrorCode::IndexUnavailable, format!("no index replica answers ({})", last.detail())))
     }
 
-    /// Round robin; those that failed lately come last.
+    /// The one with the fewest lookups waiting first; of equals the leader, then in turn. Those that failed lately come
+    /// last.
     fn replica_order(&self) -> Vec<Arc<Replica>> {
         let replicas = &self.shared.replicas;
         let start = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let mut order: Vec<_> = (0..replicas.len()).map(|i| replicas[(start + i) % replicas.len()].clone()).collect();
-        order.sort_by_key(|r| r.is_avoided());
+        order.sort_by_cached_key(|r| (r.is_avoided(), r.pending(), !self.shared.leader.is_current(r)));
         order
     }
 

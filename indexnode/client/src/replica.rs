@@ -1,7 +1,10 @@
 //! One replica: its connection, whether to avoid it for a while, and its lane of lookups.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -29,7 +32,25 @@ pub(crate) struct Replica {
     address: String,
     stub: Stub<Channel>,
     lane: Lane,
+    /// Lookups that were submitted and are not answered.
+    pending: AtomicUsize,
     avoid_until: Mutex<Option<Instant>>,
+}
+
+/// A lookup that counts as pending, until it is answered or its caller leaves.
+struct Pending<'a>(&'a AtomicUsize);
+
+impl<'a> Pending<'a> {
+    fn count(pending: &'a AtomicUsize) -> Self {
+        pending.fetch_add(1, Ordering::Relaxed);
+        Self(pending)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Replica {
@@ -46,7 +67,13 @@ impl Replica {
             .initial_connection_window_size(WINDOW_BYTES)
             .connect_lazy();
         let stub = Stub::new(channel);
-        Ok(Self { address: address.to_owned(), lane: Lane::new(stub.clone()), stub, avoid_until: Mutex::new(None) })
+        Ok(Self {
+            address: address.to_owned(),
+            lane: Lane::new(stub.clone()),
+            stub,
+            pending: AtomicUsize::new(0),
+            avoid_until: Mutex::new(None),
+        })
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -55,6 +82,11 @@ impl Replica {
 
     pub(crate) fn stub(&self) -> Stub<Channel> {
         self.stub.clone()
+    }
+
+    /// Lookups that wait for this replica.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_avoided(&self) -> bool {
@@ -67,6 +99,7 @@ impl Replica {
 
     /// One batch of lookups; a failure of the replica (not of a path) makes it avoided for a while.
     pub(crate) async fn resolve(&self, epoch: Epoch, queries: Arc<[Query]>, limit: Duration) -> Answer {
+        let _pending = Pending::count(&self.pending);
         let answer = match tokio::time::timeout(limit, self.lane.submit(epoch, queries, limit)).await {
             Ok(answer) => answer,
             Err(_) => {
