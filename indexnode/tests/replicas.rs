@@ -1,8 +1,8 @@
 //! Three replicas over a real PostgreSQL: what is acknowledged stays, whoever dies or loses a disk.
 //!
 //! Needs `MANTLE_TEST_DATABASE_URL`: a superuser's URL (with a password) of a PostgreSQL with the extension installed and
-//! `wal_level = logical`, and `-- --ignored`. Plain `cargo test` counts them as ignored; `make test` covers the same ground
-//! end to end (`tests/e2e/test_faults.py`).
+//! `wal_level = logical`, and `-- --ignored`. Plain `cargo test` counts them as ignored; `tests/run.py` runs them against
+//! the stack's PostgreSQL.
 
 #[allow(dead_code)]
 mod support;

@@ -67,7 +67,7 @@ def check_toolchain() -> None:
     for tool in ("rustc", "cargo"):
         path = shutil.which(tool, path=environment()["PATH"])
         if path is None:
-            raise Failure(f"`{tool}` is not installed. Install Rust {wanted} or newer (https://rustup.rs), then run this again")
+            raise Failure(f"`{tool}` is not installed. Install Rust {wanted} or newer, then run this again")
     version = run(["rustc", "--version"], "rustc", env=environment())
     found = re.match(r"rustc (\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) < RUST_MIN:
