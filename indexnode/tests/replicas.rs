@@ -25,7 +25,7 @@ async fn acknowledged_mkdir(database: &mut TestDatabase, group: &TestGroup, ns: 
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
-async fn acknowledged_directories_survive_crashes_and_lost_disks() {
+async fn replicas_keep_what_was_acknowledged_over_crashes_and_lost_disks() {
     let mut database = TestDatabase::create().await;
     let mut group = TestGroup::new(&database);
     group.start_all();
@@ -99,7 +99,7 @@ async fn acknowledged_directories_survive_crashes_and_lost_disks() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
-async fn renames_lock_and_positions_are_awaited() {
+async fn replicas_lock_renames_and_await_positions() {
     let mut database = TestDatabase::create().await;
     let mut group = TestGroup::new(&database);
     group.start_all();
