@@ -12,6 +12,10 @@ const ALLOCATE_IDS: &str = "SELECT first_id FROM mantle.allocate_ids($1, $2)";
 const STAT: &str = "SELECT code, id FROM mantle.stat($1, $2, $3)";
 const MKDIR: &str = "SELECT code, id FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
+const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
+/// Vacuum after a load of some millions takes seconds.
+const VACUUM_POLL: Duration = Duration::from_millis(500);
+const VACUUM_POLLS_MAX: u32 = 240;
 const VERSION: &str = "SELECT version()";
 const SETTINGS: &str = "SELECT name || ' = ' || current_setting(name) FROM unnest(ARRAY['shared_buffers', 'fsync', \
      'synchronous_commit', 'wal_level', 'max_wal_size', 'wal_sync_method']) AS name";
@@ -41,6 +45,18 @@ impl Session {
             facts.extend(self.client.query_typed(sql, &[]).await?.iter().map(|row| row.get::<_, String>(0)));
         }
         Ok(facts)
+    }
+
+    /// Waits until no table is being vacuumed, as all are after a load; but not for ever.
+    pub async fn wait_for_vacuum(&self) -> Result<()> {
+        for _ in 0..VACUUM_POLLS_MAX {
+            let rows = self.client.query_typed(VACUUMS, &[]).await?;
+            if rows.first().is_some_and(|row| row.get::<_, i64>(0) == 0) {
+                return Ok(());
+            }
+            tokio::time::sleep(VACUUM_POLL).await;
+        }
+        Ok(())
     }
 
     /// A namespace's id.

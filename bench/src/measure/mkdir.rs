@@ -9,8 +9,9 @@ use crate::{
     sql::Session,
 };
 
-/// Calls before the measurement.
-const WARM_UP: usize = 50;
+/// Calls of one kind before it is the other's turn; the first turn of each warms up. Not one by one: the index would still
+/// be applying what the other made.
+const TURN: usize = 100;
 /// Clients at once, for the throughput.
 const CLIENTS: usize = 16;
 
@@ -25,19 +26,24 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let session = Session::connect(&bench.pooler_url).await?;
     let ns_id = session.namespace(&ns).await?;
     let pid = session.child(ns_id, ns_id, "sql").await?;
-    let first_id = session.allocate_ids((WARM_UP + bench.calls) as i64).await?;
+    let first_id = session.allocate_ids((TURN + bench.calls) as i64).await?;
+    session.wait_for_vacuum().await?;
     let (mut rest, mut sql) = (Sample::default(), Sample::default());
-    for call in 0..WARM_UP + bench.calls {
-        if call == WARM_UP {
+    for turn in 0..=bench.calls / TURN {
+        if turn == 1 {
             (rest, sql) = (Sample::default(), Sample::default());
         }
-        timed(&mut rest, bench.rest.mkdir(&ns, &format!("rest/d{call}"))).await?;
-        timed(&mut sql, session.mkdir(ns_id, pid, &format!("d{call}"), first_id + call as i64)).await?;
+        for call in turn * TURN..(turn + 1) * TURN {
+            timed(&mut rest, bench.rest.mkdir(&ns, &format!("rest/d{call}"))).await?;
+        }
+        for call in turn * TURN..(turn + 1) * TURN {
+            timed(&mut sql, session.mkdir(ns_id, pid, &format!("d{call}"), first_id + call as i64)).await?;
+        }
     }
     report.paragraph(
         "REST: lookup of the parent, one SQL call through the pooler, and the wait until the index has applied the new \
-         directory. Baseline: the same SQL call through the same pooler, with neither lookup nor index. Taken in turn, \
-         so that both meet the same machine.",
+         directory. Baseline: the same SQL call through the same pooler, with neither lookup nor index. In turns of \
+         100 calls, so that both meet the same machine; begun when no table is being vacuumed.",
     );
     let row = |name: &str, sample: &Sample| {
         [name.to_owned(), count(sample.len() as u64), short(sample.p50_ms()), short(sample.p99_ms())]
