@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stack import load
 from stack.failure import Failure
 from stack.process import Process, boot_id, start_ticks
 from stack.stack import Stack
@@ -82,3 +83,10 @@ def test_secrets_are_private(stack):
         for secret in stack.layout.secrets.iterdir():
             text = secret.read_text(encoding="ascii")
             assert text not in command and text not in environment
+
+
+def test_a_disk_too_small_is_said_before_anything_is_done(tmp_path):
+    """Also for a folder that is not there yet: its disk is that of the folder above."""
+    load.check_disk(tmp_path / "new" / "folder", 0.001, "the test")
+    with pytest.raises(Failure, match="the test needs about 1e\\+06 GiB; .* free. Make room"):
+        load.check_disk(tmp_path / "new" / "folder", 1e6, "the test")
