@@ -3,6 +3,8 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mantle FROM PUBLIC;
 
 COMMENT ON FUNCTION mantle.batch_fault(int, int[]) IS
     'Checks isolation, commit level, and that a batch''s arrays are equally long and not too long';
+COMMENT ON FUNCTION mantle.is_set(bigint[], text[], uuid[], bigint[]) IS
+    'Has a batch several elements that do not touch each other?';
 COMMENT ON FUNCTION mantle.mutation_fault_code() IS 'Checks isolation and commit level';
 COMMENT ON FUNCTION mantle.error_meaning(text) IS 'Name and meaning of one of our SQLSTATEs';
 COMMENT ON FUNCTION mantle.latch_entries(bigint[], text[], bigint[]) IS 'Latches pids shared (some exclusively) and names exclusively';
@@ -22,5 +24,5 @@ COMMENT ON FUNCTION mantle.import_screen(bigint[], text[], bigint[], bigint[], b
     'What an import of objects must look at before it inserts';
 COMMENT ON FUNCTION mantle.walk_tree(bigint, text, text, int) IS 'The keys of one page of list_tree';
 COMMENT ON FUNCTION mantle.emit_directories(
-    int, bigint, bigint, boolean[], bigint, bigint[], text[], bigint[], bigint[], int[], int[], int[], uuid[]) IS
+    bigint, bigint, boolean[], bigint[], bigint[], text[], bigint[], bigint[], int[], int[], int[], int[], uuid[]) IS
     'Writes the change-stream message';

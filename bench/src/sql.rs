@@ -87,7 +87,7 @@ impl Session {
     /// mkdir in PostgreSQL alone: one call of one function, as the gateway sends it, without lookup and index.
     pub async fn mkdir(&self, ns: i64, pid: i64, name: &str, id: i64) -> Result<()> {
         let (pids, names, ids) = (vec![pid], vec![format!("{name}/")], vec![id]);
-        let (owner, mode, explicit) = (vec![1000i32], vec![0o755i32], vec![true]);
+        let (namespaces, owner, mode, explicit) = (vec![ns], vec![1000i32], vec![0o755i32], vec![true]);
         let metadata: Vec<Option<serde_json::Value>> = vec![None];
         let (request, hash) = (vec![Uuid::new_v4()], vec![id]);
         let rows = self
@@ -95,8 +95,8 @@ impl Session {
             .query_typed(
                 MKDIR,
                 &[
-                    (&0i32, Type::INT4),
-                    (&ns, Type::INT8),
+                    (&owner, Type::INT4_ARRAY),
+                    (&namespaces, Type::INT8_ARRAY),
                     (&pids, Type::INT8_ARRAY),
                     (&names, Type::TEXT_ARRAY),
                     (&ids, Type::INT8_ARRAY),

@@ -2,7 +2,24 @@
 
 use std::ffi::CString;
 
-use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+
+/// How a change is added to its directory's counts (`sql/steps/apply_deltas.sql`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
+pub enum DeltaRecords {
+    /// In place if the attribute record is free, else as a delta record.
+    #[name = c"auto"]
+    Auto,
+    /// Always as a delta record.
+    #[name = c"always"]
+    Always,
+    /// In place, after waiting for the attribute record.
+    #[name = c"never"]
+    Never,
+}
+
+/// For the ablation: read by SQL.
+pub static DELTA_RECORDS: GucSetting<DeltaRecords> = GucSetting::<DeltaRecords>::new(DeltaRecords::Auto);
 
 /// Databases that get a worker, comma separated. A database that does not exist, or has no extension yet, is passed over
 /// and looked at again later.
@@ -26,6 +43,14 @@ pub fn define() {
         c"",
         &COMPACTION_DATABASES,
         GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_enum_guc(
+        c"mantle.delta_records",
+        c"How changes are added to their directories' counts: auto, always or never by delta records.",
+        c"",
+        &DELTA_RECORDS,
+        GucContext::Userset,
         GucFlags::default(),
     );
     let int = |name, short, setting, min, max| {

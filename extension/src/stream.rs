@@ -41,16 +41,15 @@ fn log_message(bytes: &[u8]) {
 }
 
 /// Emits `mantle.directory_change` rows, given as parallel arrays. `removed` says which are removals; a name has its
-/// trailing slash; a NULL request is a change without a cause (import, pruning). `cause_ns` is 0 for a namespace's own
-/// creation and removal.
+/// trailing slash; a NULL request is a change without a cause (import, pruning). Requests belong to the directories' own
+/// namespaces unless `cause_ns` is given (0: a namespace's own creation and removal).
 #[pg_extern(volatile)]
 #[allow(clippy::too_many_arguments)]
 fn emit_directories(
-    principal: Option<i32>,
-    cause_ns: i64,
+    cause_ns: Option<i64>,
     attempt: i64,
     removed: Array<bool>,
-    ns: i64,
+    ns: Array<i64>,
     pid: Array<i64>,
     name: Array<&str>,
     id: Array<i64>,
@@ -58,17 +57,20 @@ fn emit_directories(
     owner: Array<i32>,
     grp: Array<i32>,
     mode: Array<i32>,
+    principal: Option<Array<i32>>,
     request: Option<Array<pgrx::Uuid>>,
 ) -> Fault {
     if let Some(code) = mutation_fault() {
         return Some(sqlstate(code));
     }
-    let (mut id, mut version, mut owner) = (id.iter(), version.iter(), owner.iter());
-    let (mut grp, mut mode, mut request, mut removed) =
-        (grp.iter(), mode.iter(), request.iter().flat_map(|r| r.iter()), removed.iter());
+    let (mut ns, mut id, mut version, mut owner) = (ns.iter(), id.iter(), version.iter(), owner.iter());
+    let (mut grp, mut mode, mut removed) = (grp.iter(), mode.iter(), removed.iter());
+    let mut principal = principal.iter().flat_map(|p| p.iter());
+    let mut request = request.iter().flat_map(|r| r.iter());
     let mut ops = Vec::new();
     for (pid, name) in pid.iter().zip(name.iter()) {
         let name = need(name, "name");
+        let ns = need(ns.next().flatten(), "ns");
         let record = DirectoryRecord {
             ns: NamespaceId::from(ns),
             pid: PartitionId::from(need(pid, "pid")),
@@ -81,10 +83,11 @@ fn emit_directories(
                 mode: need(mode.next().flatten(), "mode") as u16,
             },
         };
+        let principal = principal.next().flatten();
         let cause = request.next().flatten().map(|uuid| Cause {
             request: RequestKey {
                 principal: need(principal, "principal") as u32,
-                ns: NamespaceId::from(cause_ns),
+                ns: NamespaceId::from(cause_ns.unwrap_or(ns)),
                 id: Uuid::from_bytes(*uuid.as_bytes()),
             },
             attempt: attempt as u64,

@@ -81,10 +81,10 @@ DECLARE
 BEGIN
     PERFORM mantle.bury(p_ns, i.id) FROM unnest(p_ids) AS i(id);
     WITH gone AS (DELETE FROM mantle.meta m WHERE m.id = ANY (p_ids) AND m.explicit IS NOT NULL RETURNING m.*)
-    SELECT array_agg(ROW(true, g.pid, g.name, g.id, g.version + 1, g.owner, g.grp, g.mode, NULL)::mantle.directory_change),
-           v_deltas || coalesce(array_agg(ROW(g.pid, -1, -1, 0)::mantle.delta) FILTER (WHERE g.pid <> 1), '{}')
+    SELECT array_agg(ROW(true, p_ns, g.pid, g.name, g.id, g.version + 1, g.owner, g.grp, g.mode, NULL, NULL)::mantle.directory_change),
+           v_deltas || coalesce(array_agg(ROW(p_ns, g.pid, -1, -1, 0)::mantle.delta) FILTER (WHERE g.pid <> 1), '{}')
       INTO v_changes, v_deltas FROM gone AS g;
-    PERFORM mantle.finish(NULL, 0, 0, p_ns, v_changes, v_deltas);
+    PERFORM mantle.finish(0, v_changes, v_deltas);
 END $$;
 COMMENT ON FUNCTION mantle.bury_some(bigint, bigint[], mantle.delta[]) IS 'Removes empty directories of a removed tree';
 REVOKE ALL ON FUNCTION mantle.bury_some(bigint, bigint[], mantle.delta[]) FROM PUBLIC;
@@ -105,7 +105,7 @@ BEGIN
     counted AS (
         SELECT g.pid, count(*) AS objects, coalesce(sum(g.size), 0) AS bytes FROM gone AS g GROUP BY g.pid)
     SELECT coalesce(sum(c.objects), 0), coalesce(sum(c.bytes), 0),
-           coalesce(array_agg(ROW(c.pid, -c.objects, 0, -c.bytes)::mantle.delta), '{}')
+           coalesce(array_agg(ROW(p_ns, c.pid, -c.objects, 0, -c.bytes)::mantle.delta), '{}')
       INTO objects, bytes, v_deltas FROM counted AS c;
     removed := ARRAY(SELECT h.id FROM unnest(v_held) AS h(id) WHERE mantle.is_empty(h.id));
     -- A tombstone has no counts to be brought up to date.

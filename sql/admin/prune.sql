@@ -30,9 +30,10 @@ BEGIN
     PERFORM mantle.bury(v_dir.ns, p_id);
     DELETE FROM mantle.meta m WHERE m.pid = v_dir.pid AND m.name = v_dir.name AND m.ts = 0;
     INSERT INTO mantle.prune_queue (id) VALUES (v_dir.pid);
-    PERFORM mantle.finish(NULL, 0, 0, v_dir.ns, ARRAY[
-        ROW(true, v_dir.pid, v_dir.name, p_id, v_dir.version + 1, v_dir.owner, v_dir.grp, v_dir.mode, NULL)::mantle.directory_change],
-        ARRAY[ROW(v_dir.pid, -1, -1, 0)::mantle.delta]);
+    PERFORM mantle.finish(0, ARRAY[
+        ROW(true, v_dir.ns, v_dir.pid, v_dir.name, p_id, v_dir.version + 1, v_dir.owner, v_dir.grp, v_dir.mode, NULL,
+            NULL)::mantle.directory_change],
+        ARRAY[ROW(v_dir.ns, v_dir.pid, -1, -1, 0)::mantle.delta]);
     RETURN true;
 END $$;
 COMMENT ON FUNCTION mantle.prune(bigint) IS 'Removes an implicit directory that has been left empty';

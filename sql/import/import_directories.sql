@@ -32,19 +32,6 @@ COMMENT ON FUNCTION mantle.import_lookup(bigint[], text[], text[], bigint[], tex
     'Finds what exists already of an import of directories';
 REVOKE ALL ON FUNCTION mantle.import_lookup(bigint[], text[], text[], bigint[], text[], bigint[]) FROM PUBLIC;
 
--- Adds to primary attribute records. The caller holds the exclusive latch of every pid, or has just made it.
-CREATE FUNCTION mantle.import_counts(p_ns bigint, p_deltas mantle.delta[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
-    SELECT d.pid, '/_ATTR', 0, p_ns, sum(d.entries), sum(d.subdirectories), sum(d.bytes), now(), false
-      FROM unnest(p_deltas) AS d GROUP BY d.pid ORDER BY d.pid
-    ON CONFLICT (pid, name, ts) DO UPDATE
-       SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
-           bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
-END $$;
-COMMENT ON FUNCTION mantle.import_counts(bigint, mantle.delta[]) IS 'Adds to directories'' counts under exclusive latches';
-REVOKE ALL ON FUNCTION mantle.import_counts(bigint, mantle.delta[]) FROM PUBLIC;
-
 -- Inserts what the plan left, counts it, emits one message.
 CREATE FUNCTION mantle.import_insert(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -56,15 +43,15 @@ BEGIN
     INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, created)
     SELECT u.pid, u.name, p_ns, u.id, v_root.owner, v_root.grp, v_root.mode, 1, false, now()
       FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
-    SELECT array_agg(ROW(u.pid, u.n, u.n, 0)::mantle.delta) INTO v_deltas
+    SELECT array_agg(ROW(p_ns, u.pid, u.n, u.n, 0)::mantle.delta) INTO v_deltas
       FROM (SELECT x.pid, count(*) AS n FROM unnest(p_pid, p_code) AS x(pid, code) WHERE x.code IS NULL GROUP BY x.pid) AS u;
     IF v_deltas IS NULL THEN
         RETURN;
     END IF;
-    PERFORM mantle.import_counts(p_ns, v_deltas);
+    PERFORM mantle.add_deltas_waiting(v_deltas);
     PERFORM mantle.fault(mantle.emit_directories(
-                NULL, 0, 0, array_agg(false), p_ns, array_agg(u.pid), array_agg(u.name), array_agg(u.id),
-                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode), NULL))
+                NULL, 0, array_agg(false), array_agg(p_ns), array_agg(u.pid), array_agg(u.name), array_agg(u.id),
+                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode), NULL, NULL))
        FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
 END $$;
 COMMENT ON FUNCTION mantle.import_insert(bigint, bigint[], text[], bigint[], text[]) IS
@@ -87,11 +74,11 @@ DECLARE
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
     -- Usually all ids are of one block: then its two ends tell.
-    c := mantle.batch_context(p_principal, p_ns, '{}', CASE WHEN NOT EXISTS (
+    c := mantle.batch_context('{}', ARRAY[p_ns], '{}', CASE WHEN NOT EXISTS (
             SELECT FROM mantle.id_blocks b JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id)) AS i
                 ON b.first_id <= i.low AND b.last_id >= i.high) THEN p_id ELSE '{}' END, '{}');
     SELECT array_agg(CASE
-               WHEN NOT c.ns_exists THEN 'MT011'
+               WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
                WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
                WHEN u.pid IS NULL OR u.pid < 1024 THEN 'MT006'
                WHEN u.id IS NULL OR u.id = ANY (c.unrecorded) THEN 'MT040' END), array_agg(NULL::bigint)

@@ -70,11 +70,11 @@ BEGIN
            p_synthetic, now(), p_modified
       FROM unnest(p_pid, p_name, p_size) WITH ORDINALITY AS u(pid, name, size, n)
      WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n));
-    SELECT array_agg(ROW(d.pid, d.n, 0, d.bytes)::mantle.delta) INTO v_deltas
+    SELECT array_agg(ROW(p_ns, d.pid, d.n, 0, d.bytes)::mantle.delta) INTO v_deltas
       FROM (SELECT u.pid, count(*) AS n, sum(u.size) AS bytes
               FROM unnest(p_pid, p_size) WITH ORDINALITY AS u(pid, size, n)
              WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n)) GROUP BY u.pid) AS d;
-    PERFORM mantle.import_counts(p_ns, v_deltas);
+    PERFORM mantle.add_deltas_waiting(v_deltas);
 END $$;
 COMMENT ON FUNCTION mantle.import_objects(int, bigint, bigint[], text[], bigint[], bigint, boolean, timestamptz) IS
     'Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace''s root';

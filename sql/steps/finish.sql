@@ -1,17 +1,15 @@
-CREATE FUNCTION mantle.finish(
-    p_principal int, p_cause_ns bigint, p_attempt bigint, p_ns bigint, p_changes mantle.directory_change[],
-    p_deltas mantle.delta[])
+CREATE FUNCTION mantle.finish(p_attempt bigint, p_changes mantle.directory_change[], p_deltas mantle.delta[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF cardinality(p_deltas) = 1 THEN
-        PERFORM mantle.apply_delta(p_ns, p_deltas[1]);
+        PERFORM mantle.apply_delta(p_deltas[1]);
     ELSIF cardinality(p_deltas) > 1 THEN
-        PERFORM mantle.apply_deltas(p_ns, p_deltas);
+        PERFORM mantle.apply_deltas(p_deltas);
     END IF;
     IF cardinality(p_changes) > 0 THEN
-        PERFORM mantle.emit(p_principal, p_cause_ns, p_attempt, p_ns, p_changes);
+        PERFORM mantle.emit(NULL, p_attempt, p_changes);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.finish(int, bigint, bigint, bigint, mantle.directory_change[], mantle.delta[]) IS
+COMMENT ON FUNCTION mantle.finish(bigint, mantle.directory_change[], mantle.delta[]) IS
     'Ends a mutation: counts, then the one message';
-REVOKE ALL ON FUNCTION mantle.finish(int, bigint, bigint, bigint, mantle.directory_change[], mantle.delta[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.finish(bigint, mantle.directory_change[], mantle.delta[]) FROM PUBLIC;

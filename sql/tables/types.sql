@@ -1,10 +1,11 @@
 -- Types of the steps that verbs are made of.
 CREATE TYPE mantle.directory_change AS (
-    removed boolean, pid bigint, name text, id bigint, version bigint, owner int, grp int, mode int, request uuid
+    removed boolean, ns bigint, pid bigint, name text, id bigint, version bigint, owner int, grp int, mode int,
+    principal int, request uuid
 );
 COMMENT ON TYPE mantle.directory_change IS 'One operation of the change stream: a directory''s whole record, put or removed';
 
-CREATE TYPE mantle.delta AS (pid bigint, entries bigint, subdirectories bigint, bytes bigint);
+CREATE TYPE mantle.delta AS (ns bigint, pid bigint, entries bigint, subdirectories bigint, bytes bigint);
 COMMENT ON TYPE mantle.delta IS 'What one change adds to a directory''s counts';
 
 CREATE TYPE mantle.outcome AS (
@@ -13,5 +14,5 @@ CREATE TYPE mantle.outcome AS (
 );
 COMMENT ON TYPE mantle.outcome IS 'What a verb did with one element: its answer, and what is left to emit and to count';
 
-CREATE TYPE mantle.batch_context AS (ns_exists boolean, known uuid[], removed bigint[], unrecorded bigint[]);
+CREATE TYPE mantle.batch_context AS (missing bigint[], known uuid[], removed bigint[], unrecorded bigint[]);
 COMMENT ON TYPE mantle.batch_context IS 'What a batch reads once, after its latches: see the function of this name';

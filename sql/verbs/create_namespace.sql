@@ -10,7 +10,7 @@ DECLARE
 BEGIN
     replayed := false;
     PERFORM mantle.fault(mantle.latch_entries(ARRAY[0::bigint], ARRAY[p_name]));
-    c := mantle.batch_context(p_principal, 0, '{}', ARRAY[p_id], ARRAY[p_request]);
+    c := mantle.batch_context(ARRAY[p_principal], '{0}', '{}', ARRAY[p_id], ARRAY[p_request]);
     IF p_request = ANY (c.known) THEN
         o := mantle.recall(p_principal, 0, p_request, p_hash);
         code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
@@ -36,9 +36,9 @@ BEGIN
     VALUES (0, p_name || '/', p_id, p_id, p_owner, p_grp, p_mode, 1, true, now());
     ns := p_id;
     owner := p_owner;
-    PERFORM mantle.apply_deltas(0, ARRAY[ROW(0, 1, 1, 0)::mantle.delta]);
-    PERFORM mantle.emit(p_principal, 0, 0, p_id, ARRAY[
-        ROW(false, 0, p_name || '/', p_id, 1, p_owner, p_grp, p_mode, p_request)::mantle.directory_change]);
+    PERFORM mantle.apply_delta(ROW(0, 0, 1, 1, 0));
+    PERFORM mantle.emit(0, 0, ARRAY[
+        ROW(false, p_id, 0, p_name || '/', p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request)::mantle.directory_change]);
 END $$;
 COMMENT ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint) IS
     'Makes a namespace and its root directory; MT013 with number and owner when the name is taken';

@@ -62,13 +62,13 @@ BEGIN
     WITH gone AS (
         DELETE FROM mantle.meta m WHERE m.ns = v_ns AND m.ts = 0 AND m.explicit IS NOT NULL AND m.id = ANY (v_all)
         RETURNING m.*)
-    SELECT array_agg(ROW(true, g.pid, g.name, g.id, g.version + 1, g.owner, g.grp, g.mode,
+    SELECT array_agg(ROW(true, v_ns, g.pid, g.name, g.id, g.version + 1, g.owner, g.grp, g.mode, p_principal,
                          CASE WHEN g.id = v_ns THEN p_request END)::mantle.directory_change ORDER BY g.id DESC)
       INTO v_changes FROM gone g;
     PERFORM mantle.bury(v_ns, d.id) FROM unnest(v_changes) AS d;
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns;
-    PERFORM mantle.apply_deltas(0, ARRAY[ROW(0, -1, -1, 0)::mantle.delta]);
-    PERFORM mantle.emit(p_principal, 0, 0, v_ns, v_changes);
+    PERFORM mantle.apply_delta(ROW(0, 0, -1, -1, 0));
+    PERFORM mantle.emit(0, 0, v_changes);
 END $$;
 COMMENT ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) IS
     'Removes a namespace that holds nothing but implicit directories; MT017 otherwise';

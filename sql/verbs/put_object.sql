@@ -1,4 +1,8 @@
--- One object. Latched: pid shared, name exclusive. The old size comes from a FOR UPDATE statement of its own (PROTOCOLS 13).
+-- Creates or overwrites objects. A batch is made at once, in sets, as far as its elements are unrelated and nothing speaks
+-- against them; what is left, and a batch of one, goes one by one. Both ways are latched alike: pids shared, names
+-- exclusively, so what is read of an entry here stays until the commit.
+
+-- One object. The old size comes from a statement of its own (PROTOCOLS 13).
 CREATE FUNCTION mantle.put_object_one(
     p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_size bigint,
     p_etag text, p_content_type text, p_user_metadata jsonb, p_locator text, p_condition text, p_request uuid, p_hash bigint)
@@ -35,7 +39,7 @@ BEGIN
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
         v_new.old_locator := v_old.locator;
     END IF;
-    v_new.delta := ROW(p_pid, (v_old.id IS NULL)::int, 0, p_size - coalesce(v_old.size, 0));
+    v_new.delta := ROW(p_ns, p_pid, (v_old.id IS NULL)::int, 0, p_size - coalesce(v_old.size, 0));
     v_new.replayed := false;
     RETURN v_new;
 END $$;
@@ -45,8 +49,64 @@ COMMENT ON FUNCTION mantle.put_object_one(
 REVOKE ALL ON FUNCTION mantle.put_object_one(
     int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint) FROM PUBLIC;
 
+-- Why an element cannot be; NULL: nothing is known against it.
+CREATE FUNCTION mantle.put_object_refusal(
+    c mantle.batch_context, ns bigint, pid bigint, name text, id bigint, owner int, grp int, mode int, size bigint, request uuid)
+RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT coalesce(
+        CASE WHEN ns IS NULL OR ns = ANY (c.missing) THEN 'MT011' END,
+        mantle.object_name_fault(name),
+        CASE WHEN (pid >= 1024 AND owner >= 0 AND grp >= 0 AND mode BETWEEN 0 AND 511 AND size >= 0
+                   AND request IS NOT NULL) IS NOT TRUE THEN 'MT006'
+             WHEN id IS NULL OR id = ANY (c.unrecorded) THEN 'MT040'
+             WHEN pid = ANY (c.removed) THEN 'MT018' END)
+$$;
+COMMENT ON FUNCTION mantle.put_object_refusal(
+    mantle.batch_context, bigint, bigint, text, bigint, int, int, int, bigint, uuid) IS 'Why an object cannot be put';
+REVOKE ALL ON FUNCTION mantle.put_object_refusal(
+    mantle.batch_context, bigint, bigint, text, bigint, int, int, int, bigint, uuid) FROM PUBLIC;
+
+-- The new objects of a batch in one statement, under one snapshot taken after the latches. Left to the loop: what exists,
+-- is refused, or was answered before.
+CREATE FUNCTION mantle.put_objects_at_once(
+    c mantle.batch_context, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[],
+    p_grp int[], p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[],
+    p_locator text[], p_condition text[], p_request uuid[], p_hash bigint[], OUT made bigint[], OUT deltas mantle.delta[])
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    WITH claimed AS (
+        INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
+        SELECT u.ns, u.principal, u.request, coalesce(u.hash, 0), 'put_object', u.pid, u.id, 1
+          FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_condition, p_request, p_hash)
+               AS u(principal, ns, pid, name, id, owner, grp, mode, size, condition, request, hash)
+         WHERE (u.condition IS NULL OR u.condition = '*absent') AND u.principal IS NOT NULL
+           AND mantle.put_object_refusal(c, u.ns, u.pid, u.name, u.id, u.owner, u.grp, u.mode, u.size, u.request) IS NULL
+           AND NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0)
+           AND NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0 OFFSET 0)
+        ON CONFLICT DO NOTHING RETURNING id),
+    made AS (
+        INSERT INTO mantle.meta AS m (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
+                                      user_metadata, locator, created, modified)
+        SELECT u.pid, u.name, u.ns, u.id, u.owner, u.grp, u.mode, 1, u.size, false, u.etag, u.content_type, u.user_metadata,
+               u.locator, now(), now()
+          FROM unnest(p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata, p_locator)
+               AS u(ns, pid, name, id, owner, grp, mode, size, etag, content_type, user_metadata, locator)
+         WHERE u.id IN (SELECT q.id FROM claimed AS q)
+        RETURNING m.ns, m.pid, m.id, m.size)
+    SELECT (SELECT array_agg(d.id) FROM made AS d),
+           (SELECT array_agg(ROW(d.ns, d.pid, d.entries, 0, d.bytes)::mantle.delta)
+              FROM (SELECT e.ns, e.pid, count(*) AS entries, sum(e.size) AS bytes FROM made AS e GROUP BY e.ns, e.pid) AS d)
+      INTO made, deltas;
+END $$;
+COMMENT ON FUNCTION mantle.put_objects_at_once(
+    mantle.batch_context, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[],
+    text[], text[], uuid[], bigint[]) IS 'Makes the new objects of a batch; answers their ids';
+REVOKE ALL ON FUNCTION mantle.put_objects_at_once(
+    mantle.batch_context, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[],
+    text[], text[], uuid[], bigint[]) FROM PUBLIC;
+
 CREATE FUNCTION mantle.put_object(
-    p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
+    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
     p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
@@ -56,52 +116,57 @@ DECLARE
     c mantle.batch_context;
     e record;
     o mantle.outcome;
+    v_made bigint[] := '{}';
     v_deltas mantle.delta[] := '{}';
 BEGIN
-    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
-        cardinality(p_pid), cardinality(p_id), cardinality(p_owner), cardinality(p_grp), cardinality(p_mode),
-        cardinality(p_size), cardinality(p_etag), cardinality(p_content_type), cardinality(p_user_metadata),
-        cardinality(p_locator), cardinality(p_condition), cardinality(p_request), cardinality(p_hash)]));
-    PERFORM mantle.fault(mantle.latch_entries(p_pid, p_name));
+    PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
+        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
+        cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
+        cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
+        cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name)));
     c := mantle.batch_context(p_principal, p_ns, p_pid, p_id, p_request);
+    IF mantle.is_set(p_pid, p_name, p_request, p_id) THEN
+        SELECT coalesce(a.made, '{}'), coalesce(a.deltas, '{}') INTO v_made, v_deltas
+          FROM mantle.put_objects_at_once(
+                   c, p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type,
+                   p_user_metadata, p_locator, p_condition, p_request, p_hash) AS a;
+        RETURN QUERY SELECT u.n::int, NULL::text, u.id, 1::bigint, false, NULL::pg_lsn, NULL::text
+                       FROM unnest(p_id) WITH ORDINALITY AS u(id, n) WHERE u.id IN (SELECT unnest(v_made));
+    END IF;
     FOR e IN
-        SELECT u.*, CASE
-                 WHEN NOT c.ns_exists THEN 'MT011'
-                 WHEN mantle.object_name_fault(u.name) IS NOT NULL THEN mantle.object_name_fault(u.name)
-                 WHEN (u.pid >= 1024 AND u.owner >= 0 AND u.grp >= 0 AND u.mode BETWEEN 0 AND 511 AND u.size >= 0
-                       AND u.request IS NOT NULL) IS NOT TRUE THEN 'MT006'
-                 WHEN u.id IS NULL OR u.id = ANY (c.unrecorded) THEN 'MT040'
-                 WHEN u.pid = ANY (c.removed) THEN 'MT018' END AS refusal
-          FROM unnest(p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
-                      p_locator, p_condition, p_request, p_hash)
-               WITH ORDINALITY AS u(pid, name, id, owner, grp, mode, size, etag, content_type, user_metadata,
+        SELECT u.*, mantle.put_object_refusal(c, u.ns, u.pid, u.name, u.id, u.owner, u.grp, u.mode, u.size, u.request) AS refusal
+          FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type,
+                      p_user_metadata, p_locator, p_condition, p_request, p_hash)
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, size, etag, content_type, user_metadata,
                                     locator, condition, request, hash, n)
+         WHERE v_made = '{}' OR (u.id IN (SELECT unnest(v_made))) IS NOT TRUE
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         o := NULL;
         IF e.request = ANY (c.known) THEN
-            o := mantle.recall(p_principal, p_ns, e.request, e.hash);
-        ELSIF e.refusal IS NOT NULL THEN
-            o.code := e.refusal;
-        ELSE
+            o := mantle.recall(e.principal, e.ns, e.request, e.hash);
+        END IF;
+        IF o IS NULL AND e.refusal IS NULL THEN
             o := mantle.put_object_one(
-                p_principal, p_ns, e.pid, e.name, e.id, e.owner, e.grp, e.mode, e.size, e.etag, e.content_type,
+                e.principal, e.ns, e.pid, e.name, e.id, e.owner, e.grp, e.mode, e.size, e.etag, e.content_type,
                 e.user_metadata, e.locator, e.condition, e.request, e.hash);
+        ELSIF o IS NULL THEN
+            o.code := e.refusal;
         END IF;
         IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
         ord := e.n; code := o.code; id := o.id; version := o.version;
         replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn; old_locator := o.old_locator;
         RETURN NEXT;
     END LOOP;
-    PERFORM mantle.finish(p_principal, p_ns, 0, p_ns, '{}', v_deltas);
+    PERFORM mantle.finish(0, '{}', v_deltas);
 END $$;
 COMMENT ON FUNCTION mantle.put_object(
-    int, bigint, bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[]) IS
     'Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *) or an etag (If-Match)';
 REVOKE ALL ON FUNCTION mantle.put_object(
-    int, bigint, bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.put_object(
-    int, bigint, bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[]) TO mantle_gateway;

@@ -33,9 +33,10 @@ BEGIN
     INSERT INTO mantle.operations (id, ns, principal, kind, directory_id)
     VALUES (p_operation, p_ns, p_principal, 'remove_tree', v_dir.id);
     INSERT INTO mantle.prune_queue (id) VALUES (p_src_pid);
-    PERFORM mantle.finish(p_principal, p_ns, p_attempt, p_ns, ARRAY[
-        ROW(false, 1, v_dir.name, v_dir.id, v_dir.version, v_dir.owner, v_dir.grp, v_dir.mode, p_request)::mantle.directory_change],
-        ARRAY[ROW(p_src_pid, -1, -1, 0)::mantle.delta]);
+    PERFORM mantle.finish(p_attempt, ARRAY[
+        ROW(false, p_ns, 1, v_dir.name, v_dir.id, v_dir.version, v_dir.owner, v_dir.grp, v_dir.mode, p_principal,
+            p_request)::mantle.directory_change],
+        ARRAY[ROW(p_ns, p_src_pid, -1, -1, 0)::mantle.delta]);
     v_new.id := v_dir.id;
     v_new.version := v_dir.version;
     v_new.replayed := false;
@@ -61,9 +62,9 @@ BEGIN
     PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
     PERFORM mantle.fault(mantle.latch_entries(ARRAY[p_src_pid], ARRAY[p_src_name]));
     SELECT g.epoch INTO v_epoch FROM mantle.index_groups g WHERE g.index_group = p_index_group;
-    c := mantle.batch_context(p_principal, p_ns, '{}', '{}', '{}');
+    c := mantle.batch_context('{}', ARRAY[p_ns], '{}', '{}', '{}');
     code := CASE
-        WHEN NOT c.ns_exists THEN 'MT011'
+        WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
         WHEN (p_src_pid >= 1024 AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
               AND p_operation IS NOT NULL) IS NOT TRUE THEN 'MT006'
         WHEN mantle.directory_name_fault(p_src_name) IS NOT NULL THEN mantle.directory_name_fault(p_src_name)

@@ -17,8 +17,8 @@ BEGIN
     IF p_victim.id IS NOT NULL THEN
         PERFORM mantle.bury(p_ns, p_victim.id);
         DELETE FROM mantle.meta m WHERE m.pid = p_victim.pid AND m.name = p_victim.name AND m.ts = 0;
-        v_changes := v_changes || ROW(true, p_victim.pid, p_victim.name, p_victim.id, p_victim.version + 1, p_victim.owner,
-                                      p_victim.grp, p_victim.mode, NULL)::mantle.directory_change;
+        v_changes := v_changes || ROW(true, p_ns, p_victim.pid, p_victim.name, p_victim.id, p_victim.version + 1, p_victim.owner,
+                                      p_victim.grp, p_victim.mode, NULL, NULL)::mantle.directory_change;
         v_replaced := 1;
     END IF;
     DELETE FROM mantle.meta m WHERE m.pid = p_src.pid AND m.name = p_src.name AND m.ts = 0;
@@ -27,10 +27,10 @@ BEGIN
     v_new.version := p_src.version + 1;
     INSERT INTO mantle.meta SELECT v_new.*;
     INSERT INTO mantle.prune_queue (id) VALUES (p_src.pid);
-    v_changes := v_changes || ROW(false, p_dst_pid, p_dst_name, v_new.id, v_new.version, v_new.owner, v_new.grp,
-                                  v_new.mode, p_request)::mantle.directory_change;
-    PERFORM mantle.finish(p_principal, p_ns, p_attempt, p_ns, v_changes, ARRAY[
-        ROW(p_src.pid, -1, -1, 0)::mantle.delta, ROW(p_dst_pid, 1 - v_replaced, 1 - v_replaced, 0)::mantle.delta]);
+    v_changes := v_changes || ROW(false, p_ns, p_dst_pid, p_dst_name, v_new.id, v_new.version, v_new.owner, v_new.grp,
+                                  v_new.mode, p_principal, p_request)::mantle.directory_change;
+    PERFORM mantle.finish(p_attempt, v_changes, ARRAY[
+        ROW(p_ns, p_src.pid, -1, -1, 0)::mantle.delta, ROW(p_ns, p_dst_pid, 1 - v_replaced, 1 - v_replaced, 0)::mantle.delta]);
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_move(int, bigint, mantle.meta, bigint, text, mantle.meta, bigint, uuid) IS
     'Moves a directory''s entry, checked before';
@@ -101,9 +101,9 @@ BEGIN
         ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
         CASE WHEN p_victim_id <> 0 AND NOT v_busy THEN ARRAY[p_victim_id] END));
     SELECT g.epoch INTO v_epoch FROM mantle.index_groups g WHERE g.index_group = p_index_group;
-    c := mantle.batch_context(p_principal, p_ns, ARRAY[p_dst_pid], '{}', '{}');
+    c := mantle.batch_context('{}', ARRAY[p_ns], ARRAY[p_dst_pid], '{}', '{}');
     code := CASE
-        WHEN NOT c.ns_exists THEN 'MT011'
+        WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
         WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_victim_id >= 0 AND p_attempt IS NOT NULL
               AND p_request IS NOT NULL AND p_src_id IS NOT NULL) IS NOT TRUE THEN 'MT006'
         WHEN mantle.directory_name_fault(p_src_name) IS NOT NULL THEN mantle.directory_name_fault(p_src_name)

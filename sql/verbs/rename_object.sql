@@ -34,12 +34,12 @@ BEGIN
     DELETE FROM mantle.meta m WHERE m.pid = p_dst_pid AND m.name = p_dst_name AND m.ts = 0;
     DELETE FROM mantle.meta m WHERE m.pid = p_src_pid AND m.name = p_src_name AND m.ts = 0;
     v_new.old_locator := v_dst.locator;
-    v_new.delta := ROW(p_dst_pid, (v_dst.id IS NULL)::int, 0, v_src.size - coalesce(v_dst.size, 0));
+    v_new.delta := ROW(p_ns, p_dst_pid, (v_dst.id IS NULL)::int, 0, v_src.size - coalesce(v_dst.size, 0));
     v_src.pid := p_dst_pid;
     v_src.name := p_dst_name;
     INSERT INTO mantle.meta SELECT v_src.*;
     INSERT INTO mantle.prune_queue (id) VALUES (p_src_pid);
-    PERFORM mantle.apply_deltas(p_ns, ARRAY[ROW(p_src_pid, -1, 0, -v_src.size)::mantle.delta, v_new.delta]);
+    PERFORM mantle.apply_deltas(ARRAY[ROW(p_ns, p_src_pid, -1, 0, -v_src.size)::mantle.delta, v_new.delta]);
     RETURN v_new;
 END $$;
 COMMENT ON FUNCTION mantle.rename_object_one(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint) IS
@@ -57,10 +57,10 @@ DECLARE
     o mantle.outcome;
 BEGIN
     PERFORM mantle.fault(mantle.latch_entries(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name]));
-    c := mantle.batch_context(p_principal, p_ns, ARRAY[p_dst_pid], '{}', ARRAY[p_request]);
+    c := mantle.batch_context(ARRAY[p_principal], ARRAY[p_ns], ARRAY[p_dst_pid], '{}', ARRAY[p_request]);
     o.code := CASE
         WHEN p_request = ANY (c.known) THEN NULL
-        WHEN NOT c.ns_exists THEN 'MT011'
+        WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
         WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_overwrite IS NOT NULL AND p_request IS NOT NULL) IS NOT TRUE
             THEN 'MT006'
         WHEN cardinality(c.removed) > 0 THEN 'MT018'

@@ -21,8 +21,9 @@ BEGIN
     INSERT INTO mantle.prune_queue (id) VALUES (p_pid);
     v_new.id := p_id;
     v_new.version := v_old.version + 1;
-    v_new.change := ROW(true, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_request);
-    v_new.delta := ROW(p_pid, -1, -1, 0);
+    v_new.change := ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_principal,
+                        p_request);
+    v_new.delta := ROW(p_ns, p_pid, -1, -1, 0);
     v_new.replayed := false;
     RETURN v_new;
 END $$;
@@ -32,7 +33,7 @@ REVOKE ALL ON FUNCTION mantle.rmdir_one(int, bigint, bigint, text, bigint, uuid,
 -- Looks for entries without the latch first and fails fast; then latches, under a lock_timeout, and looks again
 -- (PROTOCOLS 11).
 CREATE FUNCTION mantle.rmdir(
-    p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[])
+    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
@@ -45,7 +46,7 @@ DECLARE
     v_deltas mantle.delta[] := '{}';
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
-        cardinality(p_pid), cardinality(p_id), cardinality(p_request), cardinality(p_hash)]));
+        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_request), cardinality(p_hash)]));
     v_busy := ARRAY(SELECT m.id FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id)
                       JOIN mantle.meta m ON m.pid = u.pid AND m.name = u.name AND m.ts = 0 AND m.id = u.id
                      WHERE NOT mantle.is_empty(m.id));
@@ -54,29 +55,31 @@ BEGIN
     c := mantle.batch_context(p_principal, p_ns, p_pid, '{}', p_request);
     FOR e IN
         SELECT u.*, CASE
-                 WHEN NOT c.ns_exists THEN 'MT011'
+                 WHEN u.ns IS NULL OR u.ns = ANY (c.missing) THEN 'MT011'
                  WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
                  WHEN u.pid IS NULL OR u.pid < 1024 OR u.id IS NULL OR u.request IS NULL THEN 'MT006'
                  WHEN u.id = ANY (v_busy) THEN 'MT017' END AS refusal
-          FROM unnest(p_pid, p_name, p_id, p_request, p_hash) WITH ORDINALITY AS u(pid, name, id, request, hash, n)
+          FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_request, p_hash)
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, request, hash, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         o := NULL;
         IF e.request = ANY (c.known) THEN
-            o := mantle.recall(p_principal, p_ns, e.request, e.hash);
-        ELSIF e.refusal IS NOT NULL THEN
+            o := mantle.recall(e.principal, e.ns, e.request, e.hash);
+        END IF;
+        IF o IS NULL AND e.refusal IS NULL THEN
+            o := mantle.rmdir_one(e.principal, e.ns, e.pid, e.name, e.id, e.request, e.hash);
+        ELSIF o IS NULL THEN
             o.code := e.refusal;
-        ELSE
-            o := mantle.rmdir_one(p_principal, p_ns, e.pid, e.name, e.id, e.request, e.hash);
         END IF;
         IF (o.change).id IS NOT NULL THEN v_changes := v_changes || o.change; END IF;
         IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
         ord := e.n; code := o.code; id := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
         RETURN NEXT;
     END LOOP;
-    PERFORM mantle.finish(p_principal, p_ns, 0, p_ns, v_changes, v_deltas);
+    PERFORM mantle.finish(0, v_changes, v_deltas);
 END $$;
-COMMENT ON FUNCTION mantle.rmdir(int, bigint, bigint[], text[], bigint[], uuid[], bigint[]) IS
+COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[]) IS
     'Removes empty directories. MT010 not there, MT018 another one by now, MT017 not empty';
-REVOKE ALL ON FUNCTION mantle.rmdir(int, bigint, bigint[], text[], bigint[], uuid[], bigint[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.rmdir(int, bigint, bigint[], text[], bigint[], uuid[], bigint[]) TO mantle_gateway;
+REVOKE ALL ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[]) TO mantle_gateway;

@@ -178,7 +178,7 @@ def test_the_wait_for_the_index_counts_from_the_commit(bucket, rest, connect):
         with holder.transaction(force_rollback=True):
             allocated = holder.execute("SELECT first_id FROM mantle.allocate_ids('test', 1)").fetchone()
             holder.execute(
-                "SELECT * FROM mantle.mkdir(5, %s, ARRAY[%s], '{held/}', ARRAY[%s], '{0}', '{0}', '{511}', '{t}',"
+                "SELECT * FROM mantle.mkdir('{5}', ARRAY[%s], ARRAY[%s], '{held/}', ARRAY[%s], '{0}', '{0}', '{511}', '{t}',"
                 " ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}')",
                 (ns, ns, allocated[0]),
             )

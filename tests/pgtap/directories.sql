@@ -49,7 +49,7 @@ SELECT is((SELECT count(*) FROM mantle.prune_queue WHERE id = :a), 1::bigint, 't
 
 -- Attributes of directories: see attributes.sql. Neighbours of a bad element are done.
 SELECT results_eq(format($$
-    SELECT ord, code FROM mantle.mkdir(5, %s, ARRAY[%s, %s, %s], '{m1/,bad,m2/}', ARRAY[tap.id(), tap.id(), tap.id()],
+    SELECT ord, code FROM mantle.mkdir('{5,5,5}', array_fill(%s::bigint, ARRAY[3]), ARRAY[%s, %s, %s], '{m1/,bad,m2/}', ARRAY[tap.id(), tap.id(), tap.id()],
         '{1,1,1}', '{1,1,1}', '{493,493,493}', '{t,t,t}', ARRAY[NULL, NULL, NULL]::jsonb[],
         ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') ORDER BY ord $$, :ns, :a, :a, :a),
     $$ VALUES (1, NULL::text), (2, 'MT001'), (3, NULL) $$, 'one bad element, two good ones');

@@ -3,16 +3,16 @@
 SELECT plan(24);
 SELECT tap.namespace('tap-faults') AS ns \gset
 CREATE FUNCTION pg_temp.put_many(ns bigint, n int) RETURNS bigint LANGUAGE sql AS $$
-    SELECT count(*) FROM mantle.put_object(5, ns, array_fill(ns, ARRAY[n]), ARRAY(SELECT 'o' || i FROM generate_series(1, n) i),
-        array_fill(tap.id(), ARRAY[n]), array_fill(1, ARRAY[n]), array_fill(1, ARRAY[n]), array_fill(1, ARRAY[n]),
+    SELECT count(*) FROM mantle.put_object(array_fill(5, ARRAY[n]), array_fill(ns, ARRAY[n]), array_fill(ns, ARRAY[n]), ARRAY(SELECT 'o' || i FROM generate_series(1, n) i),
+        (SELECT array_agg(a.first_id + i) FROM mantle.allocate_ids('pgtap', n) AS a, generate_series(0, n - 1) i), array_fill(1, ARRAY[n]), array_fill(1, ARRAY[n]), array_fill(1, ARRAY[n]),
         array_fill(1::bigint, ARRAY[n]), array_fill(''::text, ARRAY[n]), array_fill(''::text, ARRAY[n]),
         array_fill(NULL::jsonb, ARRAY[n]), array_fill(''::text, ARRAY[n]), array_fill(NULL::text, ARRAY[n]),
         ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), array_fill(0::bigint, ARRAY[n])) $$;
 SELECT lives_ok(format('SELECT pg_temp.put_many(%s, 511)', :ns), '512 latches');
 SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 512)', :ns), 'MT007', NULL, '513 latches');
 SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 16385)', :ns), 'MT007', NULL, 'too many elements');
-SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object(5, %s, ARRAY[%s], '{a,b}', ARRAY[gen_random_uuid()], '{0}') $$, :ns, :ns), 'MT006', NULL, 'arrays of unequal length');
-SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object(5, %s, NULL, NULL, NULL, NULL) $$, :ns), 'MT006', NULL, 'no arrays');
+SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], ARRAY[%s], '{a,b}', ARRAY[gen_random_uuid()], '{0}') $$, :ns, :ns), 'MT006', NULL, 'arrays of unequal length');
+SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], NULL, NULL, NULL, NULL) $$, :ns), 'MT006', NULL, 'no arrays');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 0) $$, 'MT006', NULL, 'an empty block');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', (1 << 24) + 1) $$, 'MT006', NULL, 'too large a block');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids(NULL, 1) $$, 'MT006', NULL, 'no owner');

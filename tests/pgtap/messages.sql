@@ -84,7 +84,7 @@ ROLLBACK;
 SELECT is_empty('SELECT * FROM pg_temp.ops()', 'nor does a rolled back transaction');
 
 SELECT first_id AS m FROM mantle.allocate_ids('m', 3) \gset
-SELECT count(*) AS x FROM mantle.mkdir(5, :ns, ARRAY[:a, :a, :ns], '{y/,x/,bad}', ARRAY[:m, :m + 1, :m + 2]::bigint[], '{1,2,3}', '{4,5,6}', '{7,8,9}', '{t,f,t}',
+SELECT count(*) AS x FROM mantle.mkdir('{5,5,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a, :a, :ns], '{y/,x/,bad}', ARRAY[:m, :m + 1, :m + 2]::bigint[], '{1,2,3}', '{4,5,6}', '{7,8,9}', '{t,f,t}',
     ARRAY[NULL, NULL, NULL]::jsonb[], ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') \gset
 CREATE TEMP TABLE batch AS SELECT * FROM pg_temp.stream();
 SELECT results_eq('SELECT transactional, prefix FROM batch', $$ VALUES (true, 'mantle') $$, 'a batch: one message, transactional');
@@ -92,7 +92,7 @@ SELECT results_eq('SELECT d.name, d.id, d.owner, d.grp, d.mode FROM batch, pg_te
 
 SELECT code AS x FROM tap.mkdir(:ns, :a, 'x/', true) \gset
 SELECT results_eq('SELECT op, id, version FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 2::bigint) $$, :m + 1), 'implicit to explicit');
-SELECT count(code) AS x FROM mantle.set_attributes(5, :ns, ARRAY[:a, :a], '{x/,nope}', ARRAY[:m + 1, 5]::bigint[], '{70,1}', '{NULL,1}', '{448,1}', '{NULL,NULL}', '{NULL,NULL}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') \gset
+SELECT count(code) AS x FROM mantle.set_attributes('{5,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{x/,nope}', ARRAY[:m + 1, 5]::bigint[], '{70,1}', '{NULL,1}', '{448,1}', '{NULL,NULL}', '{NULL,NULL}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') \gset
 SELECT results_eq('SELECT op, id, version, owner, grp, mode FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 3::bigint, 70::bigint, 5::bigint, 448::bigint) $$, :m + 1), 'set_attributes');
 SELECT code AS x FROM tap.rename(:ns, :a, 'x/', :m + 1, :ns, 'z/', attempt => 4711, request => :'r1') \gset
 SELECT results_eq('SELECT op, pid, name, id, version, request, attempt FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 'z', %s::bigint, 4::bigint, %L::uuid, 4711::bigint) $$, :ns, :m + 1, :'r1'), 'rename_directory names its attempt');

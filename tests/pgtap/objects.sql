@@ -33,7 +33,7 @@ SELECT is((SELECT code FROM tap.put(:ns, :a, 'd', condition => 'e1')), 'MT019', 
 
 -- Two of one name in a batch: in the order given.
 SELECT results_eq(format($$
-    SELECT ord, code, version FROM mantle.put_object(5, %s, ARRAY[%s, %s], '{t,t}', ARRAY[tap.id(), tap.id()], '{1,1}', '{1,1}',
+    SELECT ord, code, version FROM mantle.put_object('{5,5}', array_fill(%s::bigint, ARRAY[2]), ARRAY[%s, %s], '{t,t}', ARRAY[tap.id(), tap.id()], '{1,1}', '{1,1}',
         '{420,420}', '{10,30}', '{e,f}', '{t,t}', ARRAY[NULL, NULL]::jsonb[], '{l,m}', '{NULL,NULL}',
         ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') ORDER BY ord $$, :ns, :b, :b),
     $$ VALUES (1, NULL::text, 1::bigint), (2, NULL, 2) $$, 'the second overwrites the first');

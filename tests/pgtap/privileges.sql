@@ -11,7 +11,7 @@ SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', '\x01'::bytea
 SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, 0, '{}', 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}') $$, '42501', NULL, 'nor by our function');
 SELECT throws_ok($$ SELECT mantle.latch_pids('{}', '{1}') $$, '42501', NULL, 'takes no latch');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 1) $$, '42501', NULL, 'allocates no ids');
-SELECT throws_ok(format('SELECT * FROM mantle.delete_object(5, %s, ''{}'', ''{}'', ''{}'', ''{}'')', :ns), '42501', NULL, 'mutates nothing');
+SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'')', :ns), '42501', NULL, 'mutates nothing');
 SELECT throws_ok('DELETE FROM mantle.meta', '42501', NULL, 'writes no table');
 SELECT throws_ok('SELECT * FROM mantle.requests', '42501', NULL, 'does not read request ids');
 SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL), 1::bigint, 'reads entries');
@@ -28,7 +28,7 @@ RESET ROLE;
 SET ROLE mantle_gateway;
 SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the gateway reads no table');
 SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', '42501', NULL, 'and raises no epoch');
-SELECT is((SELECT code FROM mantle.put_object(5, :ns, ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}', '{1}', '{e}', '{t}',
+SELECT is((SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}', '{1}', '{e}', '{t}',
     ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}')), NULL, 'it calls verbs');
 RESET ROLE;
 

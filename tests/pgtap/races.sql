@@ -126,7 +126,7 @@ SELECT is(pg_temp.race(pg_temp.rename(:ns, :ns, 's21/', :s, :ns, 'w29/'), pg_tem
 
 -- 12: batches in opposite orders do not deadlock; 9: blocks do not overlap.
 CREATE FUNCTION tap.batch(ns bigint, names text[], ids bigint[], requests uuid[]) RETURNS text LANGUAGE sql AS $$
-    SELECT string_agg(coalesce(code, 'ok'), ' ') FROM mantle.put_object(5, ns, array_fill(ns, ARRAY[2]), names, ids, '{1,1}', '{1,1}', '{1,1}', '{1,1}',
+    SELECT string_agg(coalesce(code, 'ok'), ' ') FROM mantle.put_object('{5,5}', ARRAY[ns, ns], array_fill(ns, ARRAY[2]), names, ids, '{1,1}', '{1,1}', '{1,1}', '{1,1}',
         '{e,e}', '{t,t}', ARRAY[NULL, NULL]::jsonb[], '{l,l}', '{NULL,NULL}', requests, '{0,0}') $$;
 SELECT is(pg_temp.race(format('SELECT tap.batch(%s, ''{k12,l12}'', ARRAY[%s, %s], ARRAY[%L, %L]::uuid[])', :ns, :i + 901, :i + 902, gen_random_uuid(), gen_random_uuid()),
                        format('SELECT tap.batch(%s, ''{l12,k12}'', ARRAY[%s, %s], ARRAY[%L, %L]::uuid[])', :ns, :i + 903, :i + 904, gen_random_uuid(), gen_random_uuid())), 'ok ok, ok ok', '12: opposite orders');

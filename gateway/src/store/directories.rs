@@ -74,8 +74,8 @@ impl Store {
             .query_one(
                 &sql::MKDIR,
                 &[
-                    (&principal, Type::INT4),
-                    (&signed.ns, Type::INT8),
+                    (&&[principal][..], Type::INT4_ARRAY),
+                    (&&[signed.ns][..], Type::INT8_ARRAY),
                     (&&[new.pid][..], Type::INT8_ARRAY),
                     (&&[new.name][..], Type::TEXT_ARRAY),
                     (&&[new.id][..], Type::INT8_ARRAY),
@@ -99,8 +99,8 @@ impl Store {
             .query_one(
                 &sql::RMDIR,
                 &[
-                    (&principal, Type::INT4),
-                    (&signed.ns, Type::INT8),
+                    (&&[principal][..], Type::INT4_ARRAY),
+                    (&&[signed.ns][..], Type::INT8_ARRAY),
                     (&&[pid][..], Type::INT8_ARRAY),
                     (&&[name][..], Type::TEXT_ARRAY),
                     (&&[id][..], Type::INT8_ARRAY),
@@ -148,8 +148,8 @@ impl Store {
             .query_one(
                 &sql::SET_ATTRIBUTES,
                 &[
-                    (&principal, Type::INT4),
-                    (&signed.ns, Type::INT8),
+                    (&&[principal][..], Type::INT4_ARRAY),
+                    (&&[signed.ns][..], Type::INT8_ARRAY),
                     (&&[set.pid][..], Type::INT8_ARRAY),
                     (&&[set.name][..], Type::TEXT_ARRAY),
                     (&&[set.id][..], Type::INT8_ARRAY),

@@ -53,8 +53,8 @@ impl Store {
             .query_one(
                 &sql::PUT_OBJECT,
                 &[
-                    (&principal, Type::INT4),
-                    (&signed.ns, Type::INT8),
+                    (&&[principal][..], Type::INT4_ARRAY),
+                    (&&[signed.ns][..], Type::INT8_ARRAY),
                     (&&[new.pid][..], Type::INT8_ARRAY),
                     (&&[new.name][..], Type::TEXT_ARRAY),
                     (&&[new.id][..], Type::INT8_ARRAY),
@@ -82,8 +82,8 @@ impl Store {
             .query_one(
                 &sql::DELETE_OBJECT,
                 &[
-                    (&principal, Type::INT4),
-                    (&signed.ns, Type::INT8),
+                    (&&[principal][..], Type::INT4_ARRAY),
+                    (&&[signed.ns][..], Type::INT8_ARRAY),
                     (&&[pid][..], Type::INT8_ARRAY),
                     (&&[name][..], Type::TEXT_ARRAY),
                     (&&[signed.request][..], Type::UUID_ARRAY),

@@ -87,7 +87,7 @@ impl TestDatabase {
     /// Makes a directory; answers its id and the request's key.
     pub async fn mkdir(&mut self, ns: i64, pid: i64, name: &str) -> (i64, RequestKey) {
         let (id, request) = (self.next_id(), Uuid::new_v4());
-        let sql = "SELECT code FROM mantle.mkdir(0, $1, ARRAY[$2::bigint], ARRAY[$3::text || '/'], ARRAY[$4::bigint], \
+        let sql = "SELECT code FROM mantle.mkdir('{0}', ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text || '/'], ARRAY[$4::bigint], \
                    ARRAY[0], ARRAY[0], ARRAY[493], ARRAY[true], ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[1::bigint])";
         let row = self.client.query_one(sql, &[&ns, &pid, &name, &id, &request]).await.unwrap();
         assert_eq!(row.get::<_, Option<String>>(0), None);

@@ -191,12 +191,13 @@ impl Load {
             let (pids, names) = self.places(nodes, known);
             let new_ids: Vec<i64> = (first_id..).take(count).collect();
             let (owner, mode, is_explicit) = (vec![self.principal; count], vec![MODE; count], vec![true; count]);
+            let namespaces = vec![self.ns.as_i64(); count];
             let metadata: Vec<Option<serde_json::Value>> = vec![None; count];
             let (requests, hashes) = ((0..count).map(|_| Uuid::new_v4()).collect::<Vec<_>>(), &new_ids);
             let answer = session
                 .call(&[
-                    &self.principal,
-                    &self.ns.as_i64(),
+                    &owner,
+                    &namespaces,
                     &pids,
                     &names,
                     &new_ids,
