@@ -88,7 +88,7 @@ SELECT count(*) AS x FROM mantle.mkdir('{5,5,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a
     ARRAY[NULL, NULL, NULL]::jsonb[], ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') \gset
 CREATE TEMP TABLE batch AS SELECT * FROM pg_temp.stream();
 SELECT results_eq('SELECT transactional, prefix FROM batch', $$ VALUES (true, 'mantle') $$, 'a batch: one message, transactional');
-SELECT results_eq('SELECT d.name, d.id, d.owner, d.grp, d.mode FROM batch, pg_temp.decode(content) AS d', format($$ VALUES ('x', %s::bigint, 2::bigint, 5::bigint, 8::bigint), ('y', %s, 1, 4, 7) $$, :m + 1, :m), 'with the operations that were done');
+SELECT set_eq('SELECT d.name, d.id, d.owner, d.grp, d.mode FROM batch, pg_temp.decode(content) AS d', format($$ VALUES ('x', %s::bigint, 2::bigint, 5::bigint, 8::bigint), ('y', %s, 1, 4, 7) $$, :m + 1, :m), 'with the operations that were done');
 
 SELECT code AS x FROM tap.mkdir(:ns, :a, 'x/', true) \gset
 SELECT results_eq('SELECT op, id, version FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 2::bigint) $$, :m + 1), 'implicit to explicit');

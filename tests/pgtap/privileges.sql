@@ -8,7 +8,7 @@ SELECT tap.id() AS id \gset
 SET ROLE mantle_analyst;
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'an analyst forges no message (text)');
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', '\x01'::bytea) $$, '42501', NULL, 'an analyst forges no message (bytea)');
-SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, 0, '{}', 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}') $$, '42501', NULL, 'nor by our function');
+SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}') $$, '42501', NULL, 'nor by our function');
 SELECT throws_ok($$ SELECT mantle.latch_pids('{}', '{1}') $$, '42501', NULL, 'takes no latch');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 1) $$, '42501', NULL, 'allocates no ids');
 SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'')', :ns), '42501', NULL, 'mutates nothing');
