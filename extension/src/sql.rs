@@ -34,6 +34,7 @@ chain! {
     "steps_emit" "../../sql/steps/emit.sql",
     "steps_finish" "../../sql/steps/finish.sql",
     "steps_is_empty" "../../sql/steps/is_empty.sql",
+    "steps_is_free" "../../sql/steps/is_free.sql",
     "steps_bury" "../../sql/steps/bury.sql",
     "verbs_allocate_ids" "../../sql/verbs/allocate_ids.sql",
     "verbs_create_namespace" "../../sql/verbs/create_namespace.sql",

@@ -1,25 +1,53 @@
--- Level by level, each a set query; all in the calling statement's snapshot. Attribute and delta records are exact, so the
--- entries of a directory are read only when it has subdirectories, to find these.
+-- Level by level, each a set query; all in the calling statement's snapshot. Directories first (their index has all that is
+-- needed), then their attribute and delta records, which are exact, in one query; objects are not read at all.
+-- The queries are planned anew for the arrays at hand: looking up each directory is best for some, reading all of an index
+-- and hashing is best for many.
 
--- What a level holds itself, summed by the result row that each directory counts for; and those with subdirectories.
-CREATE FUNCTION mantle.du_level(
-    p_ids bigint[], p_rows int[], p_paths text[], OUT rows int[], OUT objects bigint[], OUT directories bigint[],
-    OUT bytes bigint[], OUT inner_ids bigint[], OUT inner_rows int[], OUT inner_paths text[])
+-- The children of a level's directories that are result rows themselves.
+CREATE FUNCTION mantle.du_rows(
+    p_ids bigint[], p_rows int[], p_paths text[], OUT ids bigint[], OUT above int[], OUT paths text[], OUT owners int[],
+    OUT grps int[], OUT modes int[])
 LANGUAGE sql STABLE AS $$
-    WITH own AS MATERIALIZED (
-        SELECT u.id, u.n, u.path, sum(m.entries) AS entries, sum(m.subdirectories) AS subdirectories, sum(m.bytes) AS bytes
-          FROM unnest(p_ids, p_rows, p_paths) AS u(id, n, path)
-          JOIN mantle.meta m ON m.pid = u.id AND m.name = '/_ATTR'
-         GROUP BY u.id, u.n, u.path),
-    summed AS (
-        SELECT o.n, sum(o.entries - o.subdirectories)::bigint AS objects, sum(o.subdirectories)::bigint AS directories,
-               sum(o.bytes)::bigint AS bytes FROM own AS o GROUP BY o.n)
-    SELECT s.*, i.* FROM
-        (SELECT array_agg(n), array_agg(objects), array_agg(directories), array_agg(bytes) FROM summed) AS s,
-        (SELECT array_agg(id), array_agg(n), array_agg(path) FROM own WHERE subdirectories > 0) AS i
+    SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name), array_agg(m.owner), array_agg(m.grp), array_agg(m.mode)
+      FROM unnest(p_ids, p_rows, p_paths) AS u(id, n, path)
+     CROSS JOIN LATERAL (SELECT * FROM mantle.meta s WHERE s.pid = u.id AND s.explicit IS NOT NULL OFFSET 0) AS m
 $$;
-COMMENT ON FUNCTION mantle.du_level(bigint[], int[], text[]) IS 'du: one level''s own counts';
-REVOKE ALL ON FUNCTION mantle.du_level(bigint[], int[], text[]) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.du_rows(bigint[], int[], text[]) IS 'du: the next level, of directories that are rows of the result';
+REVOKE ALL ON FUNCTION mantle.du_rows(bigint[], int[], text[]) FROM PUBLIC;
+
+-- All directories below some, these included, each with the result row that it counts for.
+CREATE FUNCTION mantle.du_below(p_ids bigint[], p_rows int[], OUT ids bigint[], OUT rows int[])
+LANGUAGE plpgsql STABLE SET work_mem = '64MB' AS $$
+DECLARE
+    v_ids bigint[] := p_ids;
+    v_rows int[] := p_rows;
+BEGIN
+    ids := p_ids; rows := p_rows;
+    LOOP
+        EXECUTE 'SELECT array_agg(m.id), array_agg(u.n) FROM unnest($1, $2) AS u(id, n)
+                   JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL' INTO v_ids, v_rows USING v_ids, v_rows;
+        EXIT WHEN v_ids IS NULL;
+        ids := ids || v_ids; rows := rows || v_rows;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION mantle.du_below(bigint[], int[]) IS 'du: directories and all below them, by result row';
+REVOKE ALL ON FUNCTION mantle.du_below(bigint[], int[]) FROM PUBLIC;
+
+-- What directories hold themselves, summed by result row.
+CREATE FUNCTION mantle.du_sums(p_ids bigint[], p_rows int[])
+RETURNS TABLE (n int, objects bigint, directories bigint, bytes bigint) LANGUAGE plpgsql STABLE SET work_mem = '64MB' AS $$
+BEGIN
+    RETURN QUERY EXECUTE
+        'SELECT c.n, sum(c.entries - c.subdirectories)::bigint, sum(c.subdirectories)::bigint, sum(c.bytes)::bigint
+           FROM (SELECT u.n, m.entries, m.subdirectories, m.bytes
+                   FROM unnest($1, $2) AS u(id, n) JOIN mantle.meta m ON m.pid = u.id AND m.name = ''/_ATTR'' AND m.ts = 0
+                  UNION ALL
+                 SELECT u.n, m.entries, m.subdirectories, m.bytes
+                   FROM unnest($1, $2) AS u(id, n) JOIN mantle.meta m ON m.pid = u.id AND m.name = ''/_ATTR'' AND m.ts > 0) AS c
+          GROUP BY c.n' USING p_ids, p_rows;
+END $$;
+COMMENT ON FUNCTION mantle.du_sums(bigint[], int[]) IS 'du: own counts of directories, by result row';
+REVOKE ALL ON FUNCTION mantle.du_sums(bigint[], int[]) FROM PUBLIC;
 
 -- One row for the directory (level 0, empty name) and for each below it down to `depth` levels, parents first; each with
 -- all that is below it, however deep. Directories below that level count for the row above them.
@@ -31,55 +59,43 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 DECLARE
     v_path text[] := mantle.split_path(path);
     v_start record;
+    -- The result, and of each row the one above it.
+    r_id bigint[];
     r_path text[] := '{""}';
     r_level int[] := '{0}';
     r_above int[] := '{0}';
-    r_objects bigint[] := '{0}';
-    r_directories bigint[] := '{0}';
-    r_bytes bigint[] := '{0}';
     r_owner int[]; r_grp int[]; r_mode int[];
-    -- The level: directories, the row that each counts for, and their paths where they are rows themselves.
-    v_ids bigint[];
-    v_rows int[] := '{1}';
-    v_paths text[] := '{""}';
-    v_level int := 0;
-    v_known int;
-    l record;
+    r_objects bigint[];
+    r_directories bigint[];
+    r_bytes bigint[];
+    v_first int := 1;  -- of the level that is read
+    v_last int := 1;
     c record;
 BEGIN
     SELECT * INTO v_start FROM mantle.resolve_path(ns, v_path);
     IF v_start.depth IS DISTINCT FROM cardinality(v_path) OR (depth >= 0) IS NOT TRUE THEN
         RETURN;
     END IF;
-    v_ids := ARRAY[v_start.id]; r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp]; r_mode := ARRAY[v_start.mode];
-    LOOP
-        SELECT * INTO l FROM mantle.du_level(v_ids, v_rows, v_paths);
-        FOR i IN 1..coalesce(cardinality(l.rows), 0) LOOP
-            r_objects[l.rows[i]] := r_objects[l.rows[i]] + l.objects[i];
-            r_directories[l.rows[i]] := r_directories[l.rows[i]] + l.directories[i];
-            r_bytes[l.rows[i]] := r_bytes[l.rows[i]] + l.bytes[i];
-        END LOOP;
-        EXIT WHEN l.inner_ids IS NULL;
-        SELECT array_agg(m.id) AS ids, array_agg(u.n) AS above, array_agg(u.path || m.name) AS paths,
-               array_agg(m.owner) AS owners, array_agg(m.grp) AS grps, array_agg(m.mode) AS modes
-          INTO c FROM unnest(l.inner_ids, l.inner_rows, l.inner_paths) AS u(id, n, path)
-          JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL;
+    r_id := ARRAY[v_start.id]; r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp]; r_mode := ARRAY[v_start.mode];
+    FOR v_level IN 1..depth LOOP
+        SELECT * INTO c FROM mantle.du_rows(
+            r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)), r_path[v_first:v_last]);
+        v_first := v_last + 1;
         EXIT WHEN c.ids IS NULL;
-        v_ids := c.ids; v_rows := c.above; v_paths := NULL;
-        v_level := v_level + 1;
-        IF v_level <= depth THEN
-            v_known := cardinality(r_path);
-            v_rows := ARRAY(SELECT generate_series(v_known + 1, v_known + cardinality(v_ids)));
-            v_paths := c.paths;
-            r_path := r_path || c.paths; r_above := r_above || c.above;
-            r_level := r_level || array_fill(v_level, ARRAY[cardinality(v_ids)]);
-            r_objects := r_objects || array_fill(0::bigint, ARRAY[cardinality(v_ids)]);
-            r_directories := r_directories || array_fill(0::bigint, ARRAY[cardinality(v_ids)]);
-            r_bytes := r_bytes || array_fill(0::bigint, ARRAY[cardinality(v_ids)]);
-            r_owner := r_owner || c.owners; r_grp := r_grp || c.grps; r_mode := r_mode || c.modes;
-        END IF;
+        r_id := r_id || c.ids; r_path := r_path || c.paths; r_above := r_above || c.above;
+        r_level := r_level || array_fill(v_level, ARRAY[cardinality(c.ids)]);
+        r_owner := r_owner || c.owners; r_grp := r_grp || c.grps; r_mode := r_mode || c.modes;
+        v_last := cardinality(r_id);
     END LOOP;
-    FOR i IN REVERSE cardinality(r_path)..2 LOOP
+    -- Only the last level's rows may have directories below them that are no rows.
+    SELECT * INTO c FROM mantle.du_below(r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)));
+    SELECT array_agg(coalesce(s.objects, 0) ORDER BY g.n), array_agg(coalesce(s.directories, 0) ORDER BY g.n),
+           array_agg(coalesce(s.bytes, 0) ORDER BY g.n)
+      INTO r_objects, r_directories, r_bytes
+      FROM generate_series(1, v_last) AS g(n)
+      LEFT JOIN mantle.du_sums(r_id[:v_first - 1] || c.ids, ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s
+           ON s.n = g.n;
+    FOR i IN REVERSE v_last..2 LOOP
         r_objects[r_above[i]] := r_objects[r_above[i]] + r_objects[i];
         r_directories[r_above[i]] := r_directories[r_above[i]] + r_directories[i];
         r_bytes[r_above[i]] := r_bytes[r_above[i]] + r_bytes[i];

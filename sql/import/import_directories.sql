@@ -91,7 +91,7 @@ BEGIN
           FROM mantle.import_plan(p_pid, p_name, p_id, v_code, v_existing) AS p;
         EXIT WHEN v_fresh IS NULL;
         v_latched := v_latched || v_fresh;
-        IF cardinality(v_latched) > 512 THEN
+        IF cardinality(v_latched) > 1024 THEN
             PERFORM mantle.fault('MT007');
         END IF;
         PERFORM mantle.fault(mantle.latch_pids('{}', v_fresh));

@@ -26,32 +26,33 @@ COMMENT ON FUNCTION mantle.add_deltas_waiting(mantle.delta[]) IS
     'Adds to primary attribute records, made where absent; waits for whoever holds one';
 REVOKE ALL ON FUNCTION mantle.add_deltas_waiting(mantle.delta[]) FROM PUBLIC;
 
--- The usual case, one directory: three plain statements at most, no sets.
-CREATE FUNCTION mantle.apply_delta(p_delta mantle.delta)
+-- The usual case, one directory: two plain statements, no sets.
+CREATE FUNCTION mantle.add_counts(
+    p_ns bigint, p_pid bigint, p_entries bigint, p_subdirectories bigint, p_bytes bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_mode text := current_setting('mantle.delta_records');
 BEGIN
     IF v_mode = 'never' THEN
-        PERFORM mantle.add_deltas_waiting(ARRAY[p_delta]);
+        PERFORM mantle.add_deltas_waiting(ARRAY[ROW(p_ns, p_pid, p_entries, p_subdirectories, p_bytes)::mantle.delta]);
         RETURN;
     ELSIF v_mode = 'auto' THEN
         PERFORM FROM mantle.meta m
-          WHERE m.pid = p_delta.pid AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed IS NOT TRUE FOR UPDATE SKIP LOCKED;
+          WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed IS NOT TRUE FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             UPDATE mantle.meta m
-               SET entries = m.entries + p_delta.entries, subdirectories = m.subdirectories + p_delta.subdirectories,
-                   bytes = m.bytes + p_delta.bytes, modified = greatest(m.modified, now())
-             WHERE m.pid = p_delta.pid AND m.name = '/_ATTR' AND m.ts = 0;
+               SET entries = m.entries + p_entries, subdirectories = m.subdirectories + p_subdirectories,
+                   bytes = m.bytes + p_bytes, modified = greatest(m.modified, now())
+             WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0;
             RETURN;
         END IF;
     END IF;
     INSERT INTO mantle.meta (pid, name, ts, ns, entries, subdirectories, bytes, modified)
-    VALUES (p_delta.pid, '/_ATTR', nextval('mantle.delta_ts'), p_delta.ns, p_delta.entries, p_delta.subdirectories,
-            p_delta.bytes, now());
+    VALUES (p_pid, '/_ATTR', nextval('mantle.delta_ts'), p_ns, p_entries, p_subdirectories, p_bytes, now());
 END $$;
-COMMENT ON FUNCTION mantle.apply_delta(mantle.delta) IS 'Adds to one directory''s counts, as mantle.delta_records says';
-REVOKE ALL ON FUNCTION mantle.apply_delta(mantle.delta) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.add_counts(bigint, bigint, bigint, bigint, bigint) IS
+    'Adds to one directory''s counts, as mantle.delta_records says';
+REVOKE ALL ON FUNCTION mantle.add_counts(bigint, bigint, bigint, bigint, bigint) FROM PUBLIC;
 
 CREATE FUNCTION mantle.apply_deltas(p_deltas mantle.delta[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$

@@ -2,7 +2,7 @@ CREATE FUNCTION mantle.finish(p_attempt bigint, p_changes mantle.directory_chang
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF cardinality(p_deltas) = 1 THEN
-        PERFORM mantle.apply_delta(p_deltas[1]);
+        PERFORM mantle.add_counts(d.ns, d.pid, d.entries, d.subdirectories, d.bytes) FROM unnest(p_deltas) AS d;
     ELSIF cardinality(p_deltas) > 1 THEN
         PERFORM mantle.apply_deltas(p_deltas);
     END IF;

@@ -40,6 +40,10 @@ CREATE TABLE mantle.meta (
 );
 -- path_of, pruning, check: a directory's entry by its id.
 CREATE INDEX meta_directory_id ON mantle.meta (id) WHERE explicit IS NOT NULL;
+-- du, and whatever walks down: a directory's subdirectories without its objects, from the index alone.
+CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) WHERE explicit IS NOT NULL;
+-- du: all primary attribute records. Neither column ever changes, so their updates stay in place (HOT).
+CREATE INDEX meta_attribute ON mantle.meta (pid) WHERE name = '/_ATTR' AND ts = 0;
 -- Is this locator used? Imported objects have none, so an import does not write to it.
 CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
 -- What compaction has to do: delta records only, so nearly always nearly empty.

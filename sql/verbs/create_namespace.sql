@@ -36,7 +36,7 @@ BEGIN
     VALUES (0, p_name || '/', p_id, p_id, p_owner, p_grp, p_mode, 1, true, now());
     ns := p_id;
     owner := p_owner;
-    PERFORM mantle.apply_delta(ROW(0, 0, 1, 1, 0));
+    PERFORM mantle.add_counts(0, 0, 1, 1, 0);
     PERFORM mantle.emit(0, 0, ARRAY[
         ROW(false, p_id, 0, p_name || '/', p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request)::mantle.directory_change]);
 END $$;

@@ -1,4 +1,37 @@
--- Makes directories: at once or one by one, as mantle.put_object does.
+-- Makes directories: a single new one, at once or one by one, as mantle.put_object does.
+
+CREATE FUNCTION mantle.mkdir_new(
+    p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int,
+    p_explicit boolean, p_user_metadata jsonb, p_request uuid, p_hash bigint)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_explicit IS NOT NULL
+        AND p_request IS NOT NULL AND p_principal IS NOT NULL
+        AND mantle.directory_name_fault(p_name) IS NULL AND mantle.is_free(p_ns, p_pid, left(p_name, -1), p_id)) IS NOT TRUE THEN
+        RETURN false;
+    END IF;
+    INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
+    VALUES (p_ns, p_principal, p_request, coalesce(p_hash, 0), 'mkdir', p_pid, p_id, 1)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, user_metadata, created)
+    VALUES (p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, 1, p_explicit, p_user_metadata, now());
+    IF NOT p_explicit THEN
+        -- For an object that may never come: its PUT can fail after this.
+        INSERT INTO mantle.prune_queue (id) VALUES (p_id);
+    END IF;
+    PERFORM mantle.add_counts(p_ns, p_pid, 1, 1, 0);
+    PERFORM mantle.fault(mantle.emit_directories(
+                NULL, 0, ARRAY[false], ARRAY[p_ns], ARRAY[p_pid], ARRAY[p_name], ARRAY[p_id], '{1}', ARRAY[p_owner],
+                ARRAY[p_grp], ARRAY[p_mode], ARRAY[p_principal], ARRAY[p_request]));
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION mantle.mkdir_new(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint) IS
+    'Makes one new directory; false: nothing done, take the way for all cases';
+REVOKE ALL ON FUNCTION mantle.mkdir_new(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint)
+    FROM PUBLIC;
 
 -- One directory. Latched: pid shared, name exclusive; so what is read here stays until the commit.
 CREATE FUNCTION mantle.mkdir_one(
@@ -131,6 +164,13 @@ BEGIN
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_explicit), cardinality(p_user_metadata),
         cardinality(p_request), cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name)));
+    IF cardinality(p_name) = 1 AND mantle.mkdir_new(
+            p_principal[1], p_ns[1], p_pid[1], p_name[1], p_id[1], p_owner[1], p_grp[1], p_mode[1], p_explicit[1],
+            p_user_metadata[1], p_request[1], p_hash[1]) THEN
+        ord := 1; id := p_id[1]; version := 1; replayed := false;
+        RETURN NEXT;
+        RETURN;
+    END IF;
     c := mantle.batch_context(p_principal, p_ns, p_pid, p_id, p_request);
     IF mantle.is_set(p_pid, p_name, p_request, p_id) THEN
         SELECT coalesce(a.made, '{}'), coalesce(a.changes, '{}'), coalesce(a.deltas, '{}') INTO v_made, v_changes, v_deltas

@@ -1,6 +1,35 @@
--- Creates or overwrites objects. A batch is made at once, in sets, as far as its elements are unrelated and nothing speaks
--- against them; what is left, and a batch of one, goes one by one. Both ways are latched alike: pids shared, names
--- exclusively, so what is read of an entry here stays until the commit.
+-- Creates or overwrites objects. A single new one has a short way; new ones of a batch are made at once, in sets, as far as
+-- they are unrelated and nothing speaks against them; all else goes one by one. All ways are latched alike: pids shared,
+-- names exclusively, so what is read of an entry here stays until the commit.
+
+CREATE FUNCTION mantle.put_new_object(
+    p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_size bigint,
+    p_etag text, p_content_type text, p_user_metadata jsonb, p_locator text, p_condition text, p_request uuid, p_hash bigint)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_size >= 0 AND p_request IS NOT NULL
+        AND p_principal IS NOT NULL AND coalesce(p_condition, '*absent') = '*absent'
+        AND mantle.object_name_fault(p_name) IS NULL AND mantle.is_free(p_ns, p_pid, p_name, p_id)) IS NOT TRUE THEN
+        RETURN false;
+    END IF;
+    INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
+    VALUES (p_ns, p_principal, p_request, coalesce(p_hash, 0), 'put_object', p_pid, p_id, 1)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
+                             user_metadata, locator, created, modified)
+    VALUES (p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, 1, p_size, false, p_etag, p_content_type,
+            p_user_metadata, p_locator, now(), now());
+    PERFORM mantle.add_counts(p_ns, p_pid, 1, 0, p_size);
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION mantle.put_new_object(
+    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint) IS
+    'Makes one new object; false: nothing done, take the way for all cases';
+REVOKE ALL ON FUNCTION mantle.put_new_object(
+    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint) FROM PUBLIC;
 
 -- One object. The old size comes from a statement of its own (PROTOCOLS 13).
 CREATE FUNCTION mantle.put_object_one(
@@ -124,6 +153,13 @@ BEGIN
         cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
         cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
         cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name)));
+    IF cardinality(p_name) = 1 AND mantle.put_new_object(
+            p_principal[1], p_ns[1], p_pid[1], p_name[1], p_id[1], p_owner[1], p_grp[1], p_mode[1], p_size[1], p_etag[1],
+            p_content_type[1], p_user_metadata[1], p_locator[1], p_condition[1], p_request[1], p_hash[1]) THEN
+        ord := 1; id := p_id[1]; version := 1; replayed := false;
+        RETURN NEXT;
+        RETURN;
+    END IF;
     c := mantle.batch_context(p_principal, p_ns, p_pid, p_id, p_request);
     IF mantle.is_set(p_pid, p_name, p_request, p_id) THEN
         SELECT coalesce(a.made, '{}'), coalesce(a.deltas, '{}') INTO v_made, v_deltas

@@ -8,8 +8,8 @@ CREATE FUNCTION pg_temp.put_many(ns bigint, n int) RETURNS bigint LANGUAGE sql A
         array_fill(1::bigint, ARRAY[n]), array_fill(''::text, ARRAY[n]), array_fill(''::text, ARRAY[n]),
         array_fill(NULL::jsonb, ARRAY[n]), array_fill(''::text, ARRAY[n]), array_fill(NULL::text, ARRAY[n]),
         ARRAY(SELECT gen_random_uuid() FROM generate_series(1, n)), array_fill(0::bigint, ARRAY[n])) $$;
-SELECT lives_ok(format('SELECT pg_temp.put_many(%s, 511)', :ns), '512 latches');
-SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 512)', :ns), 'MT007', NULL, '513 latches');
+SELECT lives_ok(format('SELECT pg_temp.put_many(%s, 1023)', :ns), '1024 latches');
+SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 1024)', :ns), 'MT007', NULL, '1025 latches');
 SELECT throws_ok(format('SELECT pg_temp.put_many(%s, 16385)', :ns), 'MT007', NULL, 'too many elements');
 SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], ARRAY[%s], '{a,b}', ARRAY[gen_random_uuid()], '{0}') $$, :ns, :ns), 'MT006', NULL, 'arrays of unequal length');
 SELECT throws_ok(format($$ SELECT * FROM mantle.delete_object('{5}', ARRAY[%s], NULL, NULL, NULL, NULL) $$, :ns), 'MT006', NULL, 'no arrays');

@@ -12,8 +12,9 @@ pub const NAMESPACE_BYTES_MAX: usize = 63;
 pub const NAMESPACE_BYTES_MIN: usize = 3;
 /// Most elements of one SQL batch.
 pub const BATCH_ELEMENTS_MAX: usize = 16_384;
-/// Most latches one batch takes (1,000 each exhausted PostgreSQL's lock table at 16 sessions).
-pub const BATCH_LATCHES_MAX: usize = 512;
+/// Most latches one batch takes: 512 entries of as many directories. PostgreSQL's lock table must have room for so many a
+/// session (`max_locks_per_transaction`): with its default, 1,000 each exhausted it at 16 sessions.
+pub const BATCH_LATCHES_MAX: usize = 1024;
 /// Most operations one change-stream message carries.
 pub const MESSAGE_OPS_MAX: usize = 65_536;
 /// Most keys one listing page returns (as in S3).
