@@ -3,7 +3,7 @@
 DO $$
 DECLARE v_role text;
 BEGIN
-    FOREACH v_role IN ARRAY ARRAY['mantle_gateway', 'mantle_index', 'mantle_analyst'] LOOP
+    FOREACH v_role IN ARRAY ARRAY['mantle_gateway', 'mantle_index', 'mantle_analyst', 'mantle_monitor'] LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = v_role) THEN
             EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', v_role);
         END IF;
@@ -11,7 +11,7 @@ BEGIN
 END $$;
 
 REVOKE ALL ON SCHEMA mantle FROM PUBLIC;
-GRANT USAGE ON SCHEMA mantle TO mantle_gateway, mantle_index, mantle_analyst;
+GRANT USAGE ON SCHEMA mantle TO mantle_gateway, mantle_index, mantle_analyst, mantle_monitor;
 
 -- Whoever may write messages may forge the change stream (PROTOCOLS 6). The extension writes its own from C and needs no
 -- EXECUTE.

@@ -108,5 +108,6 @@ async fn run(options: Options) -> Result<Report> {
     measure::list::run(&bench, &mut report).await?;
     measure::rename::run(&bench, &mut report).await?;
     measure::mkdir::run(&bench, &mut report).await?;
+    measure::puts::run(&bench, &mut report).await?;
     Ok(report)
 }

@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use tokio_postgres::{Client, NoTls, types::Type};
+use anyhow::{Context, Result, bail, ensure};
+use tokio_postgres::{Client, NoTls, Statement, types::Type};
 use uuid::Uuid;
 
 const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
 const ALLOCATE_IDS: &str = "SELECT first_id FROM mantle.allocate_ids($1, $2)";
 const STAT: &str = "SELECT code, id FROM mantle.stat($1, $2, $3)";
 const MKDIR: &str = "SELECT code, id FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, \
+     $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
 const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
 /// Vacuum after a load of some millions takes seconds.
@@ -115,6 +117,49 @@ impl Session {
             Some(Some(code)) => bail!("mantle.mkdir of {name} answered {code}"),
             None => bail!("mantle.mkdir of {name} gave no row"),
         }
+    }
+
+    /// The statement of [`put_objects`](Self::put_objects); only for a direct session.
+    pub async fn prepare_puts(&self) -> Result<Statement> {
+        Ok(self.client.prepare(PUT_OBJECT).await?)
+    }
+
+    /// Creates one object a partition, named by their ids, which begin with `first_id`.
+    pub async fn put_objects(&self, statement: &Statement, ns: i64, pids: Vec<i64>, first_id: i64) -> Result<()> {
+        let n = pids.len();
+        let ids: Vec<i64> = (first_id..).take(n).collect();
+        let names: Vec<String> = ids.iter().map(|id| format!("o{id}")).collect();
+        let (caller, namespaces, mode, size) = (vec![1000i32; n], vec![ns; n], vec![0o644i32; n], vec![4096i64; n]);
+        let (etag, kind) = (vec!["d41d8cd98f00b204e9800998ecf8427e"; n], vec!["text/plain"; n]);
+        let (metadata, none) = (vec![None::<serde_json::Value>; n], vec![None::<&str>; n]);
+        let locators: Vec<String> = ids.iter().map(|id| format!("bench/{id}")).collect();
+        let requests: Vec<Uuid> = ids.iter().map(|_| Uuid::new_v4()).collect();
+        let row = self
+            .client
+            .query_one(
+                statement,
+                &[
+                    &caller,
+                    &namespaces,
+                    &pids,
+                    &names,
+                    &ids,
+                    &caller,
+                    &caller,
+                    &mode,
+                    &size,
+                    &etag,
+                    &kind,
+                    &metadata,
+                    &locators,
+                    &none,
+                    &requests,
+                    &ids,
+                ],
+            )
+            .await?;
+        ensure!(row.get::<_, i64>(0) == 0, "mantle.put_object refused new objects");
+        Ok(())
     }
 
     /// Level-by-level lookup in SQL; how many components exist.

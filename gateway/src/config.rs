@@ -7,7 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use mantle_types::limits::BATCH_LATCHES_MAX;
 use serde::Deserialize;
+
+/// Most calls that may go together: each takes up to two latches, its directory's and its name's.
+const COALESCED_ELEMENTS_MAX: usize = BATCH_LATCHES_MAX / 2;
 
 /// Everything the gateway is told at its start.
 #[derive(Clone, Debug, Deserialize)]
@@ -51,6 +55,13 @@ pub struct Postgres {
     /// Most connections held.
     #[serde(default = "default_pool_size")]
     pub pool_size: usize,
+    /// Most calls of one verb in flight; what arrives beyond gathers for the next.
+    #[serde(default = "default_batches_in_flight_max")]
+    pub batches_in_flight_max: usize,
+    /// Most calls of one verb that go together, fewer where their latches would be too many; 1: each goes by itself, and
+    /// any number is in flight.
+    #[serde(default = "default_batch_elements_max")]
+    pub batch_elements_max: usize,
 }
 
 /// The IndexNode group that serves the namespaces.
@@ -122,6 +133,14 @@ fn default_pool_size() -> usize {
     16
 }
 
+fn default_batches_in_flight_max() -> usize {
+    4
+}
+
+fn default_batch_elements_max() -> usize {
+    256
+}
+
 fn default_group() -> u32 {
     1
 }
@@ -144,6 +163,11 @@ impl Config {
         let limits = &self.limits;
         ensure!(!self.index.replicas.is_empty(), "index.replicas is empty");
         ensure!(self.postgres.pool_size > 0, "postgres.pool_size must be at least 1");
+        ensure!(self.postgres.batches_in_flight_max > 0, "postgres.batches_in_flight_max must be at least 1");
+        ensure!(
+            (1..=COALESCED_ELEMENTS_MAX).contains(&self.postgres.batch_elements_max),
+            "postgres.batch_elements_max must be between 1 and {COALESCED_ELEMENTS_MAX}"
+        );
         ensure!(!self.owner_name.is_empty(), "owner_name is empty");
         ensure!(!self.region.is_empty(), "region is empty");
         ensure!(limits.id_block >= 16, "limits.id_block must be at least 16");
@@ -194,5 +218,17 @@ mod tests {
     fn relations_are_checked() {
         assert!(Config::parse(&format!("{MINIMAL}\n[limits]\norphan_grace_ms = 1000")).is_err());
         assert!(Config::parse(&MINIMAL.replace("[\"127.0.0.1:1\"]", "[]")).is_err());
+    }
+
+    #[test]
+    fn batches_are_bounded() {
+        let with = |setting: &str| Config::parse(&MINIMAL.replace("[postgres]", &format!("[postgres]\n{setting}")));
+        let default = Config::parse(MINIMAL).unwrap().postgres;
+        assert_eq!((default.batches_in_flight_max, default.batch_elements_max), (4, 256));
+        assert_eq!(with("batch_elements_max = 1").unwrap().postgres.batch_elements_max, 1);
+        assert!(with(&format!("batch_elements_max = {COALESCED_ELEMENTS_MAX}")).is_ok());
+        assert!(with(&format!("batch_elements_max = {}", COALESCED_ELEMENTS_MAX + 1)).is_err());
+        assert!(with("batch_elements_max = 0").is_err());
+        assert!(with("batches_in_flight_max = 0").is_err());
     }
 }

@@ -28,8 +28,8 @@ CREATE ROLE analyst LOGIN PASSWORD :'analyst_password';
 GRANT mantle_gateway TO gateway;
 GRANT mantle_index TO index;
 GRANT mantle_analyst TO analyst;
--- The person at this machine: reads as an analyst, imports as a gateway.
-GRANT mantle_gateway, mantle_analyst TO operator;
+-- The person at this machine: reads as an analyst, imports as a gateway, looks after the server.
+GRANT mantle_gateway, mantle_analyst, mantle_monitor TO operator;
 
 -- A bound on the age of an analyst's snapshot.
 ALTER ROLE analyst SET statement_timeout = '10min';

@@ -2,7 +2,7 @@
 BEGIN;
 SELECT plan(27);
 SELECT tap.namespace('tap-import') AS ns \gset
-SELECT first_id AS i FROM mantle.allocate_ids('import', 1000) \gset
+SELECT first_id AS i FROM mantle.allocate_ids('import', 3000) \gset
 CREATE FUNCTION pg_temp.dirs(ns bigint, pids bigint[], names text[], ids bigint[]) RETURNS TABLE (ord int, code text, id bigint) LANGUAGE sql AS $$
     SELECT * FROM mantle.import_directories(5, ns, pids, names, ids) ORDER BY ord $$;
 
@@ -24,7 +24,7 @@ SELECT results_eq(format('SELECT ord, code FROM pg_temp.dirs(%1$s, ARRAY[%1$s, %
                   $$ VALUES (1, 'MT016'), (2, 'MT018'), (3, 'MT040'), (4, 'MT006'), (5, 'MT040'), (6, 'MT006') $$, 'refusals');
 SELECT is((SELECT code FROM pg_temp.dirs(:ns + 1, ARRAY[:ns], '{q/}', ARRAY[:i + 30])), 'MT011', 'no such namespace');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
-SELECT throws_ok(format('SELECT * FROM pg_temp.dirs(%s, ARRAY(SELECT 5000 + g FROM generate_series(1, 513) g), ARRAY(SELECT ''a'' || g || ''/'' FROM generate_series(1, 513) g), ARRAY(SELECT %s + 100 + g FROM generate_series(1, 513) g))', :ns, :i), 'MT007', NULL, 'too many parents outside of the call');
+SELECT throws_ok(format('SELECT * FROM pg_temp.dirs(%s, ARRAY(SELECT 5000 + g FROM generate_series(1, 1025) g), ARRAY(SELECT ''a'' || g || ''/'' FROM generate_series(1, 1025) g), ARRAY(SELECT %s + 100 + g FROM generate_series(1, 1025) g))', :ns, :i), 'MT007', NULL, 'too many parents outside of the call');
 
 -- Objects.
 CREATE FUNCTION pg_temp.objects(ns bigint, pids bigint[], names text[], sizes bigint[], first bigint) RETURNS text LANGUAGE sql AS $$
@@ -42,7 +42,7 @@ SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :i + 12 AND ts > 0), 0::
 SELECT is(pg_temp.objects(:ns, '{}', '{}', '{}', :i), '0 0 {} {}', 'nothing');
 SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY[%s], ''{a}'', ''{1}'', 5)', :ns, :i), 'MT040', NULL, 'ids outside every block');
 SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY[%s], ''{a}'', ''{1}'', %s)', :ns + 1, :i, :i), 'MT011', NULL, 'no such namespace');
-SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY(SELECT 5000 + g FROM generate_series(1, 513) g), array_fill(''a''::text, ARRAY[513]), array_fill(1::bigint, ARRAY[513]), %s)', :ns, :i), 'MT007', NULL, 'too many directories');
+SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY(SELECT 5000 + g FROM generate_series(1, 1025) g), array_fill(''a''::text, ARRAY[1025]), array_fill(1::bigint, ARRAY[1025]), %s)', :ns, :i), 'MT007', NULL, 'too many directories');
 SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY[%s], ''{a,b}'', ''{1}'', %s)', :ns, :i, :i), 'MT006', NULL, 'unequal lengths');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT results_eq($$ SELECT * FROM mantle.du('tap-import', 'u') $$, 'VALUES (4::bigint, 4::bigint, 34::bigint)', 'du');

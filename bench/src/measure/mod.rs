@@ -4,6 +4,7 @@ pub mod list;
 pub mod load;
 pub mod lookup;
 pub mod mkdir;
+pub mod puts;
 pub mod rename;
 
 use std::{
@@ -27,7 +28,7 @@ pub struct Bench {
     pub index: IndexClient,
     /// PostgreSQL through the pooler, for baselines.
     pub pooler_url: String,
-    /// Direct PostgreSQL URL, for the import.
+    /// Direct PostgreSQL URL, for the import and for batches.
     pub database_url: String,
     /// Index replicas as given, for the import.
     pub index_addresses: String,

@@ -9,19 +9,22 @@ use axum::{
 use mantle_types::{Error, ErrorCode, Result};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::app::Gateway;
+use crate::{app::Gateway, store::BATCH_ELEMENTS};
 
 /// Upper bounds of the latency histograms, in seconds.
 const LATENCY_BUCKETS_S: &[f64] =
     &[0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Upper bounds of the histogram of a batch's elements.
+const ELEMENTS_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
 
 /// Installs the recorder, once a process.
 pub fn install_metrics() -> anyhow::Result<()> {
     if METRICS.get().is_none() {
-        let builder =
-            PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".into()), LATENCY_BUCKETS_S)?;
+        let builder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), LATENCY_BUCKETS_S)?
+            .set_buckets_for_metric(Matcher::Full(BATCH_ELEMENTS.into()), ELEMENTS_BUCKETS)?;
         let _ = METRICS.set(builder.install_recorder()?);
     }
     Ok(())

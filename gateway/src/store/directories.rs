@@ -1,10 +1,15 @@
-//! Mutations of directories, and of the attributes of any entry. The functions take batches; these are batches of one.
+//! Mutations of directories, and of the attributes of any entry.
 
 use mantle_types::{ErrorCode, Permission, Result};
 use serde_json::Value;
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
-use super::{Signed, Store, rows::Written, sql};
+use super::{
+    Signed, Store,
+    mutation::{Column, Mutation, column},
+    rows::Written,
+    sql::{self, Statement},
+};
 
 /// A directory to be made.
 pub struct NewDirectory<'a> {
@@ -65,51 +70,122 @@ pub struct SetAttributes<'a> {
     pub explicit: Option<bool>,
 }
 
+/// One mkdir of a batch.
+pub struct Mkdir {
+    signed: Signed,
+    pid: i64,
+    name: String,
+    id: i64,
+    permission: Permission,
+    explicit: bool,
+    user_metadata: Option<Value>,
+}
+
+impl Mutation for Mkdir {
+    type Answer = (Option<ErrorCode>, Written);
+    const STATEMENT: &'static Statement = &sql::MKDIR;
+    /// The parent's, the name's.
+    const LATCHES_MAX: usize = 2;
+
+    fn signed(&self) -> &Signed {
+        &self.signed
+    }
+
+    fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
+        vec![
+            column(batch, Type::INT8_ARRAY, |new| new.pid),
+            column(batch, Type::TEXT_ARRAY, |new| new.name.as_str()),
+            column(batch, Type::INT8_ARRAY, |new| new.id),
+            column(batch, Type::INT4_ARRAY, |new| new.permission.owner as i32),
+            column(batch, Type::INT4_ARRAY, |new| new.permission.group as i32),
+            column(batch, Type::INT4_ARRAY, |new| i32::from(new.permission.mode)),
+            column(batch, Type::BOOL_ARRAY, |new| new.explicit),
+            column(batch, Type::JSONB_ARRAY, |new| new.user_metadata.as_ref()),
+        ]
+    }
+
+    fn answer(row: &Row) -> Result<Self::Answer> {
+        Written::read(row)
+    }
+}
+
+/// One rmdir of a batch.
+pub struct Rmdir {
+    signed: Signed,
+    pid: i64,
+    name: String,
+    id: i64,
+}
+
+impl Mutation for Rmdir {
+    type Answer = Written;
+    const STATEMENT: &'static Statement = &sql::RMDIR;
+    /// The parent's, the directory's own, the name's.
+    const LATCHES_MAX: usize = 3;
+
+    fn signed(&self) -> &Signed {
+        &self.signed
+    }
+
+    fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
+        vec![
+            column(batch, Type::INT8_ARRAY, |old| old.pid),
+            column(batch, Type::TEXT_ARRAY, |old| old.name.as_str()),
+            column(batch, Type::INT8_ARRAY, |old| old.id),
+        ]
+    }
+
+    fn answer(row: &Row) -> Result<Written> {
+        Written::expect(row)
+    }
+}
+
+/// One change of attributes of a batch.
+pub struct SetAttributesOf {
+    signed: Signed,
+    name: String,
+    set: SetAttributes<'static>,
+}
+
+impl Mutation for SetAttributesOf {
+    type Answer = Written;
+    const STATEMENT: &'static Statement = &sql::SET_ATTRIBUTES;
+    /// The partition's, the name's.
+    const LATCHES_MAX: usize = 2;
+
+    fn signed(&self) -> &Signed {
+        &self.signed
+    }
+
+    fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
+        vec![
+            column(batch, Type::INT8_ARRAY, |of| of.set.pid),
+            column(batch, Type::TEXT_ARRAY, |of| of.name.as_str()),
+            column(batch, Type::INT8_ARRAY, |of| of.set.id),
+            column(batch, Type::INT4_ARRAY, |of| of.set.owner.map(|owner| owner as i32)),
+            column(batch, Type::INT4_ARRAY, |of| of.set.group.map(|group| group as i32)),
+            column(batch, Type::INT4_ARRAY, |of| of.set.mode.map(i32::from)),
+            column(batch, Type::JSONB_ARRAY, |of| of.set.user_metadata.as_ref()),
+            column(batch, Type::BOOL_ARRAY, |of| of.set.explicit),
+        ]
+    }
+
+    fn answer(row: &Row) -> Result<Written> {
+        Written::expect(row)
+    }
+}
+
 impl Store {
     /// Makes a directory. With `already_exists` the answer has the existing one's id.
     pub async fn mkdir(&self, signed: Signed, new: NewDirectory<'_>) -> Result<(Option<ErrorCode>, Written)> {
-        let principal = signed.principal as i32;
-        let Permission { owner, group, mode } = new.permission;
-        let row = self
-            .query_one(
-                &sql::MKDIR,
-                &[
-                    (&&[principal][..], Type::INT4_ARRAY),
-                    (&&[signed.ns][..], Type::INT8_ARRAY),
-                    (&&[new.pid][..], Type::INT8_ARRAY),
-                    (&&[new.name][..], Type::TEXT_ARRAY),
-                    (&&[new.id][..], Type::INT8_ARRAY),
-                    (&&[owner as i32][..], Type::INT4_ARRAY),
-                    (&&[group as i32][..], Type::INT4_ARRAY),
-                    (&&[i32::from(mode)][..], Type::INT4_ARRAY),
-                    (&&[new.explicit][..], Type::BOOL_ARRAY),
-                    (&&[new.user_metadata][..], Type::JSONB_ARRAY),
-                    (&&[signed.request][..], Type::UUID_ARRAY),
-                    (&&[signed.hash][..], Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
-        Written::read(&row)
+        let NewDirectory { pid, name, id, permission, explicit, user_metadata } = new;
+        let name = name.to_owned();
+        self.mkdir.submit(Mkdir { signed, pid, name, id, permission, explicit, user_metadata }).await
     }
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, signed: Signed, pid: i64, name: &str, id: i64) -> Result<Written> {
-        let principal = signed.principal as i32;
-        let row = self
-            .query_one(
-                &sql::RMDIR,
-                &[
-                    (&&[principal][..], Type::INT4_ARRAY),
-                    (&&[signed.ns][..], Type::INT8_ARRAY),
-                    (&&[pid][..], Type::INT8_ARRAY),
-                    (&&[name][..], Type::TEXT_ARRAY),
-                    (&&[id][..], Type::INT8_ARRAY),
-                    (&&[signed.request][..], Type::UUID_ARRAY),
-                    (&&[signed.hash][..], Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
-        Written::expect(&row)
+        self.rmdir.submit(Rmdir { signed, pid, name: name.to_owned(), id }).await
     }
 
     /// Moves a directory that the index's leader has locked for this request.
@@ -141,28 +217,7 @@ impl Store {
 
     /// Changes attributes of a directory or an object.
     pub async fn set_attributes(&self, signed: Signed, set: SetAttributes<'_>) -> Result<Written> {
-        let principal = signed.principal as i32;
-        let (owner, group) = (set.owner.map(|v| v as i32), set.group.map(|v| v as i32));
-        let mode = set.mode.map(i32::from);
-        let row = self
-            .query_one(
-                &sql::SET_ATTRIBUTES,
-                &[
-                    (&&[principal][..], Type::INT4_ARRAY),
-                    (&&[signed.ns][..], Type::INT8_ARRAY),
-                    (&&[set.pid][..], Type::INT8_ARRAY),
-                    (&&[set.name][..], Type::TEXT_ARRAY),
-                    (&&[set.id][..], Type::INT8_ARRAY),
-                    (&&[owner][..], Type::INT4_ARRAY),
-                    (&&[group][..], Type::INT4_ARRAY),
-                    (&&[mode][..], Type::INT4_ARRAY),
-                    (&&[set.user_metadata][..], Type::JSONB_ARRAY),
-                    (&&[set.explicit][..], Type::BOOL_ARRAY),
-                    (&&[signed.request][..], Type::UUID_ARRAY),
-                    (&&[signed.hash][..], Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
-        Written::expect(&row)
+        let name = set.name.to_owned();
+        self.set_attributes.submit(SetAttributesOf { signed, name, set: SetAttributes { name: "", ..set } }).await
     }
 }

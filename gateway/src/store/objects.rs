@@ -2,9 +2,14 @@
 
 use mantle_types::{Permission, Result};
 use serde_json::Value;
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
-use super::{Signed, Store, rows::Written, sql};
+use super::{
+    Signed, Store,
+    mutation::{Column, Mutation, column},
+    rows::Written,
+    sql::{self, Statement},
+};
 
 /// An object whose bytes are stored already.
 pub struct NewObject<'a> {
@@ -44,54 +49,101 @@ pub struct RenameObject<'a> {
     pub overwrite: bool,
 }
 
+/// One put of a batch.
+pub struct PutObject {
+    signed: Signed,
+    pid: i64,
+    name: String,
+    id: i64,
+    permission: Permission,
+    size: u64,
+    etag: String,
+    content_type: Option<String>,
+    user_metadata: Option<Value>,
+    locator: String,
+    condition: Option<String>,
+}
+
+impl Mutation for PutObject {
+    type Answer = Written;
+    const STATEMENT: &'static Statement = &sql::PUT_OBJECT;
+    /// The directory's, the name's.
+    const LATCHES_MAX: usize = 2;
+
+    fn signed(&self) -> &Signed {
+        &self.signed
+    }
+
+    fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
+        vec![
+            column(batch, Type::INT8_ARRAY, |new| new.pid),
+            column(batch, Type::TEXT_ARRAY, |new| new.name.as_str()),
+            column(batch, Type::INT8_ARRAY, |new| new.id),
+            column(batch, Type::INT4_ARRAY, |new| new.permission.owner as i32),
+            column(batch, Type::INT4_ARRAY, |new| new.permission.group as i32),
+            column(batch, Type::INT4_ARRAY, |new| i32::from(new.permission.mode)),
+            column(batch, Type::INT8_ARRAY, |new| new.size as i64),
+            column(batch, Type::TEXT_ARRAY, |new| new.etag.as_str()),
+            column(batch, Type::TEXT_ARRAY, |new| new.content_type.as_deref()),
+            column(batch, Type::JSONB_ARRAY, |new| new.user_metadata.as_ref()),
+            column(batch, Type::TEXT_ARRAY, |new| new.locator.as_str()),
+            column(batch, Type::TEXT_ARRAY, |new| new.condition.as_deref()),
+        ]
+    }
+
+    fn answer(row: &Row) -> Result<Written> {
+        Written::expect(row)
+    }
+}
+
+/// One deletion of a batch.
+pub struct DeleteObject {
+    signed: Signed,
+    pid: i64,
+    name: String,
+}
+
+impl Mutation for DeleteObject {
+    type Answer = Written;
+    const STATEMENT: &'static Statement = &sql::DELETE_OBJECT;
+    /// The directory's, the name's.
+    const LATCHES_MAX: usize = 2;
+
+    fn signed(&self) -> &Signed {
+        &self.signed
+    }
+
+    fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
+        vec![column(batch, Type::INT8_ARRAY, |old| old.pid), column(batch, Type::TEXT_ARRAY, |old| old.name.as_str())]
+    }
+
+    fn answer(row: &Row) -> Result<Written> {
+        Written::expect(row)
+    }
+}
+
 impl Store {
     /// Creates or replaces an object.
     pub async fn put_object(&self, signed: Signed, new: &NewObject<'_>) -> Result<Written> {
-        let principal = signed.principal as i32;
-        let Permission { owner, group, mode } = new.permission;
-        let row = self
-            .query_one(
-                &sql::PUT_OBJECT,
-                &[
-                    (&&[principal][..], Type::INT4_ARRAY),
-                    (&&[signed.ns][..], Type::INT8_ARRAY),
-                    (&&[new.pid][..], Type::INT8_ARRAY),
-                    (&&[new.name][..], Type::TEXT_ARRAY),
-                    (&&[new.id][..], Type::INT8_ARRAY),
-                    (&&[owner as i32][..], Type::INT4_ARRAY),
-                    (&&[group as i32][..], Type::INT4_ARRAY),
-                    (&&[i32::from(mode)][..], Type::INT4_ARRAY),
-                    (&&[new.size as i64][..], Type::INT8_ARRAY),
-                    (&&[new.etag][..], Type::TEXT_ARRAY),
-                    (&&[new.content_type][..], Type::TEXT_ARRAY),
-                    (&&[new.user_metadata.clone()][..], Type::JSONB_ARRAY),
-                    (&&[new.locator][..], Type::TEXT_ARRAY),
-                    (&&[new.condition][..], Type::TEXT_ARRAY),
-                    (&&[signed.request][..], Type::UUID_ARRAY),
-                    (&&[signed.hash][..], Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
-        Written::expect(&row)
+        let put = PutObject {
+            signed,
+            pid: new.pid,
+            name: new.name.to_owned(),
+            id: new.id,
+            permission: new.permission,
+            size: new.size,
+            etag: new.etag.to_owned(),
+            content_type: new.content_type.map(str::to_owned),
+            user_metadata: new.user_metadata.clone(),
+            locator: new.locator.to_owned(),
+            condition: new.condition.map(str::to_owned),
+        };
+        self.put_object.submit(put).await
     }
 
     /// Removes an object.
     pub async fn delete_object(&self, signed: Signed, pid: i64, name: &str) -> Result<Written> {
-        let principal = signed.principal as i32;
-        let row = self
-            .query_one(
-                &sql::DELETE_OBJECT,
-                &[
-                    (&&[principal][..], Type::INT4_ARRAY),
-                    (&&[signed.ns][..], Type::INT8_ARRAY),
-                    (&&[pid][..], Type::INT8_ARRAY),
-                    (&&[name][..], Type::TEXT_ARRAY),
-                    (&&[signed.request][..], Type::UUID_ARRAY),
-                    (&&[signed.hash][..], Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
-        Written::expect(&row)
+        self.delete_object.submit(DeleteObject { signed, pid, name: name.to_owned() }).await
     }
 
     /// Moves an object.

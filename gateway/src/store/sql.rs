@@ -42,23 +42,23 @@ statements! {
     LIST_NAMESPACES "list_namespaces" read "SELECT ns, name, owner, created FROM mantle.list_namespaces()";
     NAMESPACE "namespace" read "SELECT ns, name, owner, created FROM mantle.namespace($1)";
     MKDIR "mkdir" change
-        "SELECT code, id, replayed, flush_lsn \
+        "SELECT ord, code, id, replayed, flush_lsn \
          FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     RMDIR "rmdir" change
-        "SELECT code, id, replayed, flush_lsn FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7)";
+        "SELECT ord, code, id, replayed, flush_lsn FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7)";
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed, flush_lsn \
          FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     PUT_OBJECT "put_object" change
-        "SELECT code, id, replayed, flush_lsn, old_locator \
+        "SELECT ord, code, id, replayed, flush_lsn, old_locator \
          FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     DELETE_OBJECT "delete_object" change
-        "SELECT code, id, replayed, flush_lsn, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6)";
+        "SELECT ord, code, id, replayed, flush_lsn, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6)";
     RENAME_OBJECT "rename_object" change
         "SELECT code, id, replayed, flush_lsn, old_locator \
          FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     SET_ATTRIBUTES "set_attributes" change
-        "SELECT code, id, replayed, flush_lsn \
+        "SELECT ord, code, id, replayed, flush_lsn \
          FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \

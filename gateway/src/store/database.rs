@@ -1,0 +1,99 @@
+//! Statements: one try, or as many as are harmless. Invariant: a statement is sent again only when it changes nothing,
+//! was rolled back, or carries a request id that makes the second time harmless (PROTOCOLS rule 18).
+
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{Pool, PoolError};
+use mantle_types::{ErrorCode, Result};
+use rand::Rng;
+use tokio_postgres::{
+    Row,
+    types::{ToSql, Type},
+};
+
+use super::{
+    fault::{self, Fault},
+    pool::{self, DoubtfulCommits},
+    sql::Statement,
+};
+use crate::config::Postgres;
+
+/// How often a statement that lost against a concurrent one is tried again.
+const CONFLICT_RETRIES_MAX: u32 = 6;
+/// How often a statement is sent again after its connection broke.
+const LOST_RETRIES_MAX: u32 = 2;
+/// The first pause before a retry; it doubles, and is jittered so that rivals do not meet again.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// A parameter of a statement.
+pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// The connections; a clone uses the same ones.
+#[derive(Clone)]
+pub struct Database {
+    pool: Pool,
+    doubtful: DoubtfulCommits,
+}
+
+/// Waits before retry number `attempt` (from 0).
+pub async fn pause(attempt: u32) {
+    let base = RETRY_PAUSE * 2u32.pow(attempt.min(8));
+    let jittered = base.mul_f64(rand::rng().random_range(0.5..1.5));
+    tokio::time::sleep(jittered).await;
+}
+
+impl Database {
+    /// Makes the pool; connects when first used.
+    pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
+        let (pool, doubtful) = pool::build(config, application_name, wait)?;
+        Ok(Self { pool, doubtful })
+    }
+
+    /// Sends a statement until it is answered, boundedly. `lost`: the same was sent before over a connection that broke.
+    pub async fn query(&self, statement: &'static Statement, params: &[Param<'_>], mut lost: bool) -> Result<Vec<Row>> {
+        for attempt in 0.. {
+            let fault = match self.query_once(statement, params).await {
+                Ok(rows) => return Ok(rows),
+                Err(fault) => fault,
+            };
+            let again = match fault {
+                Fault::Conflict(_) => attempt < CONFLICT_RETRIES_MAX,
+                Fault::Lost(_) => attempt < LOST_RETRIES_MAX,
+                _ => false,
+            };
+            lost |= matches!(fault, Fault::Lost(_));
+            if !again {
+                let failed_before_sending = matches!(fault, Fault::Unavailable(_));
+                let error = fault.into_error(statement.name, statement.mutates);
+                // An earlier attempt may have committed, so what this one was refused says nothing.
+                let unknown = lost && statement.mutates && failed_before_sending;
+                return Err(if unknown { ErrorCode::UnknownOutcome.into() } else { error });
+            }
+            count_retries(statement, 1);
+            pause(attempt).await;
+        }
+        Err(ErrorCode::Internal.into())
+    }
+
+    /// Sends a statement once.
+    pub async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let client = self.pool.get().await.map_err(|e| match e {
+            PoolError::Backend(cause) => Fault::Unavailable(fault::told(&cause)),
+            other => Fault::Unavailable(other.to_string()),
+        })?;
+        let doubtful = self.doubtful.count();
+        let started = Instant::now();
+        let answer = client.query_typed(statement.text, params).await;
+        metrics::histogram!("mantle_gateway_sql_seconds", "statement" => statement.name).record(started.elapsed());
+        let rows = answer.map_err(Fault::of)?;
+        if statement.mutates && self.doubtful.count() != doubtful {
+            return Err(Fault::Mantle(ErrorCode::UnknownOutcome));
+        }
+        Ok(rows)
+    }
+}
+
+/// Counts calls that are sent again.
+pub fn count_retries(statement: &Statement, calls: usize) {
+    metrics::counter!("mantle_gateway_sql_retries_total", "statement" => statement.name).increment(calls as u64);
+}

@@ -1,0 +1,169 @@
+"""Calls that wait for others of their verb go to PostgreSQL together, and each gets the answer it would get alone.
+
+That calls wait is not left to chance: a session holds names of the bucket, and calls on those names take all of the
+gateway's places for the verb. Whatever comes then gathers, until the session lets go.
+"""
+
+import concurrent.futures
+import contextlib
+import uuid
+
+import botocore.config
+import botocore.exceptions
+import pytest
+
+from conftest import s3_client
+from rest import Refused
+from stack.poll import wait_until
+
+MEMBERS = 64
+# Every eighth asks for what must be refused.
+BAD = range(0, MEMBERS, 8)
+# More than the gateway's postgres.batches_in_flight_max.
+HELD_MAX = 16
+BOUND_S = 30
+
+
+class Load:
+    """The gateway's calls of one verb, and the threads that make them."""
+
+    def __init__(self, stack, watcher, pool, verb: str):
+        self.gateway = stack.gateway
+        self.watcher = watcher
+        self.pool = pool
+        self.verb = verb
+        self.batches, self.elements = self.sample("elements_count"), self.sample("elements_sum")
+
+    def sample(self, name: str) -> float:
+        return self.gateway.metrics().get(f'mantle_gateway_batch_{name}{{statement="{self.verb}"}}', 0)
+
+    def is_waiting(self, calls: int) -> bool:
+        """Looked at twice: a call also counts for the moment before it is sent."""
+        return all(self.sample("waiting") >= calls for _ in range(2))
+
+    def blocked(self) -> int:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+        return self.watcher.execute(query, (f"%mantle.{self.verb}(%",)).fetchone()[0]
+
+    def fill(self, call) -> list[concurrent.futures.Future]:
+        """Makes calls on held names until one has to wait in the gateway."""
+        futures = []
+        for number in range(HELD_MAX):
+            futures.append(self.pool.submit(call, f"held{number}"))
+            wait_until(lambda: self.blocked() > number or self.is_waiting(1), "a call to wait", BOUND_S)
+            if self.blocked() == number:
+                return futures
+        raise AssertionError(f"{HELD_MAX} calls of {self.verb} at once, and none waits in the gateway")
+
+    def assert_went_together(self, calls: int, filling: int) -> None:
+        """One batch took all that had gathered, with the last of the calls that filled the places."""
+        assert self.sample("elements_sum") - self.elements == calls
+        assert self.sample("elements_count") - self.batches == filling
+        assert self.sample("waiting") == 0
+
+
+@pytest.fixture
+def held(bucket, rest, connect):
+    """Holds names of the bucket, as directory and as object, while the context lasts; nothing remains of it."""
+    ns = rest.stat(bucket, "")["id"]
+
+    @contextlib.contextmanager
+    def hold():
+        with connect("gateway") as holder:
+            # Committed before anything is held: the gateway, too, may need a block of ids meanwhile.
+            first = holder.execute("SELECT first_id FROM mantle.allocate_ids('test', %s)", (HELD_MAX,)).fetchone()[0]
+            with holder.transaction(force_rollback=True):
+                for number in range(HELD_MAX):
+                    holder.execute(
+                        "SELECT * FROM mantle.mkdir('{5}', ARRAY[%s], ARRAY[%s], ARRAY[%s], ARRAY[%s], '{0}', '{0}', '{511}',"
+                        " '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}')",
+                        (ns, ns, f"held{number}/", first + number),
+                    )
+                yield
+
+    return hold
+
+
+@pytest.fixture
+def load_of(stack, connect):
+    """Makes a Load of a verb."""
+    with connect("gateway") as watcher, concurrent.futures.ThreadPoolExecutor(MEMBERS + HELD_MAX) as pool:
+        yield lambda verb: Load(stack, watcher, pool, verb)
+
+
+def refusal(future: concurrent.futures.Future) -> str | None:
+    """The code that a call was refused with."""
+    try:
+        future.result(BOUND_S)
+    except Refused as refused:
+        return refused.code
+    except botocore.exceptions.ClientError as refused:
+        return refused.response["Error"]["Code"]
+    return None
+
+
+def test_mkdirs_go_together(bucket, rest, held, load_of):
+    for number in BAD:
+        rest.mkdir(bucket, f"d{number}")
+    load = load_of("mkdir")
+    with held():
+        filling = load.fill(lambda name: rest.twin().mkdir(bucket, name))
+        gathered = [load.pool.submit(rest.twin().mkdir, bucket, f"d{number}") for number in range(MEMBERS)]
+        wait_until(lambda: load.is_waiting(MEMBERS + 1), "all calls to gather", BOUND_S)
+    refusals = [refusal(future) for future in gathered]
+    assert refusals == ["already_exists" if number in BAD else None for number in range(MEMBERS)]
+    assert [refusal(future) for future in filling] == [None] * len(filling)
+    load.assert_went_together(MEMBERS + len(filling), len(filling))
+    ids = {future.result().body["id"] for number, future in enumerate(gathered) if number not in BAD}
+    assert len(ids) == MEMBERS - len(BAD)
+    there = [f"d{number}/" for number in range(MEMBERS)] + [f"held{number}/" for number in range(len(filling))]
+    assert sorted(rest.list(bucket, "")) == sorted(there)
+
+
+def test_puts_go_together(stack, bucket, rest, held, load_of):
+    pool_of_its_own = botocore.config.Config(
+        retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, max_pool_connections=MEMBERS + HELD_MAX, read_timeout=60
+    )
+    s3 = s3_client(stack, config=pool_of_its_own)
+    for number in BAD:
+        s3.put_object(Bucket=bucket, Key=f"o{number}", Body=b"first")
+    load = load_of("put_object")
+
+    def put(number):
+        return s3.put_object(Bucket=bucket, Key=f"o{number}", Body=str(number).encode(), IfNoneMatch="*")
+
+    with held():
+        filling = load.fill(lambda name: s3.put_object(Bucket=bucket, Key=name, Body=b"held"))
+        gathered = [load.pool.submit(put, number) for number in range(MEMBERS)]
+        wait_until(lambda: load.is_waiting(MEMBERS + 1), "all calls to gather", BOUND_S)
+    refusals = [refusal(future) for future in gathered]
+    assert refusals == ["PreconditionFailed" if number in BAD else None for number in range(MEMBERS)]
+    assert [refusal(future) for future in filling] == [None] * len(filling)
+    load.assert_went_together(MEMBERS + len(filling), len(filling))
+    for number in range(MEMBERS):
+        body = s3.get_object(Bucket=bucket, Key=f"o{number}")["Body"].read()
+        assert body == (b"first" if number in BAD else str(number).encode())
+
+
+def test_a_retry_that_overtakes_its_first_attempt_gets_the_same_answer(bucket, rest, held, load_of):
+    """Both wait at once: in one batch, the second would be told that the directory exists."""
+    load = load_of("mkdir")
+    key = str(uuid.uuid4())
+    with held():
+        filling = load.fill(lambda name: rest.twin().mkdir(bucket, name))
+        attempts = [load.pool.submit(rest.twin().mkdir, bucket, "d", key=key) for _ in range(3)]
+        wait_until(lambda: load.is_waiting(len(attempts) + 1), "all calls to gather", BOUND_S)
+    assert [refusal(future) for future in filling + attempts] == [None] * len(filling + attempts)
+    assert len({future.result().body["id"] for future in attempts}) == 1
+
+
+def test_removals_at_once_with_nothing_held(bucket, rest, load_of):
+    """However they happen to go together, each gets its own answer."""
+    for number in range(MEMBERS):
+        if number not in BAD:
+            rest.mkdir(bucket, f"d{number}")
+    load = load_of("rmdir")
+    removed = [load.pool.submit(rest.twin().rmdir, bucket, f"d{number}") for number in range(MEMBERS)]
+    assert [refusal(future) for future in removed] == ["not_found" if number in BAD else None for number in range(MEMBERS)]
+    assert load.sample("elements_sum") - load.elements >= MEMBERS - len(BAD)
+    assert rest.list(bucket, "") == []
