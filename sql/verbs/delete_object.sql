@@ -83,6 +83,7 @@ DECLARE
     v_ords int[] := '{}';
     v_deltas mantle.delta[] := '{}';
 BEGIN
+    PERFORM mantle.limit_wait(cardinality(p_name));
     PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_request), cardinality(p_hash)]),
         mantle.latch_entries(p_pid, p_name)));

@@ -160,6 +160,7 @@ DECLARE
     v_changes mantle.directory_change[] := '{}';
     v_deltas mantle.delta[] := '{}';
 BEGIN
+    PERFORM mantle.limit_wait(cardinality(p_name));
     PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_explicit), cardinality(p_user_metadata),

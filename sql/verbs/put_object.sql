@@ -148,6 +148,7 @@ DECLARE
     v_made bigint[] := '{}';
     v_deltas mantle.delta[] := '{}';
 BEGIN
+    PERFORM mantle.limit_wait(cardinality(p_name));
     PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),

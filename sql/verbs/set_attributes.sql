@@ -56,6 +56,7 @@ DECLARE
     o mantle.outcome;
     v_changes mantle.directory_change[] := '{}';
 BEGIN
+    PERFORM mantle.limit_wait(cardinality(p_name));
     PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_user_metadata), cardinality(p_explicit),
