@@ -76,6 +76,7 @@ RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    v_fault text;
     c mantle.batch_context;
     e record;
     o mantle.outcome;
@@ -83,10 +84,13 @@ DECLARE
     v_ords int[] := '{}';
     v_deltas mantle.delta[] := '{}';
 BEGIN
-    PERFORM mantle.limit_wait(cardinality(p_name));
-    PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
+    -- Assigned, not performed: that is an expression, which costs less than a statement.
+    v_fault := coalesce(mantle.limit_wait(cardinality(p_name)), mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_request), cardinality(p_hash)]),
-        mantle.latch_entries(p_pid, p_name)));
+        mantle.latch_entries(p_pid, p_name));
+    IF v_fault IS NOT NULL THEN
+        PERFORM mantle.fault(v_fault);
+    END IF;
     c := mantle.batch_context(p_principal, p_ns, '{}', '{}', p_request);
     IF mantle.is_set(p_pid, p_name, p_request) THEN
         SELECT * INTO v_gone FROM mantle.delete_objects_at_once(c, p_principal, p_ns, p_pid, p_name, p_request, p_hash) AS a;

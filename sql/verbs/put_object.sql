@@ -142,18 +142,22 @@ RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, 
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    v_fault text;
     c mantle.batch_context;
     e record;
     o mantle.outcome;
     v_made bigint[] := '{}';
     v_deltas mantle.delta[] := '{}';
 BEGIN
-    PERFORM mantle.limit_wait(cardinality(p_name));
-    PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
+    -- Assigned, not performed: that is an expression, which costs less than a statement.
+    v_fault := coalesce(mantle.limit_wait(cardinality(p_name)), mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
         cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
-        cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name)));
+        cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name));
+    IF v_fault IS NOT NULL THEN
+        PERFORM mantle.fault(v_fault);
+    END IF;
     IF cardinality(p_name) = 1 AND mantle.put_new_object(
             p_principal[1], p_ns[1], p_pid[1], p_name[1], p_id[1], p_owner[1], p_grp[1], p_mode[1], p_size[1], p_etag[1],
             p_content_type[1], p_user_metadata[1], p_locator[1], p_condition[1], p_request[1], p_hash[1]) THEN

@@ -51,16 +51,20 @@ RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, 
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    v_fault text;
     c mantle.batch_context;
     e record;
     o mantle.outcome;
     v_changes mantle.directory_change[] := '{}';
 BEGIN
-    PERFORM mantle.limit_wait(cardinality(p_name));
-    PERFORM mantle.fault(coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
+    -- Assigned, not performed: that is an expression, which costs less than a statement.
+    v_fault := coalesce(mantle.limit_wait(cardinality(p_name)), mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_user_metadata), cardinality(p_explicit),
-        cardinality(p_request), cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name)));
+        cardinality(p_request), cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name));
+    IF v_fault IS NOT NULL THEN
+        PERFORM mantle.fault(v_fault);
+    END IF;
     c := mantle.batch_context(p_principal, p_ns, '{}', '{}', p_request);
     FOR e IN
         SELECT u.*, CASE
