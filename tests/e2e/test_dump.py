@@ -1,0 +1,72 @@
+"""`pg_dump` and a restore give the data back, whole and sound, while the original goes on being written."""
+
+import subprocess
+
+import psycopg
+import pytest
+
+from conftest import _connect
+from mkdir_load import MkdirLoad
+
+RESTORED = "mantle_restored"
+
+
+def digests(connection: psycopg.Connection) -> dict[str, tuple]:
+    """Of every table of the extension: its rows, and a digest over them."""
+    tables = connection.execute(
+        "SELECT c.relname FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_extension e ON e.oid = d.refobjid"
+        " WHERE e.extname = 'mantle' AND d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind = 'r' ORDER BY 1"
+    ).fetchall()
+    return {
+        table: connection.execute(
+            f"SELECT count(*), sum(('x' || left(md5(t::text), 15))::bit(60)::bigint) FROM mantle.{table} AS t"
+        ).fetchone()
+        for (table,) in tables
+    }
+
+
+@pytest.fixture
+def restored(stack):
+    """The name of an empty database, removed afterwards."""
+    with _connect(stack, "postgres", "superuser") as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {RESTORED} WITH (FORCE)")
+        admin.execute(f"CREATE DATABASE {RESTORED}")
+        yield RESTORED
+        admin.execute(f"DROP DATABASE {RESTORED} WITH (FORCE)")
+
+
+def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path):
+    rest.mkdir(bucket, "d/e", parents=True)
+    s3.put_object(Bucket=bucket, Key="d/o", Body=b"1", Metadata={"k": "v"})
+    s3.put_object(Bucket=bucket, Key="gone/o", Body=b"2")
+    s3.delete_object(Bucket=bucket, Key="gone/o")
+    environment = {**stack.postgresql.client_environment(), "PATH": "/usr/bin:/bin"}
+    programs = stack.layout.postgresql_bin
+    dump = tmp_path / "dump"
+    with MkdirLoad(rest, bucket) as load, _connect(stack, "postgres", "superuser") as original, original.transaction():
+        original.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        snapshot = original.execute("SELECT pg_export_snapshot()").fetchone()[0]
+        subprocess.run(
+            [programs / "pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={dump}"], env=environment, check=True
+        )
+        expected = digests(original)
+        load.await_progress(10)
+    subprocess.run(
+        [programs / "pg_restore", "--exit-on-error", f"--dbname={restored}", str(dump)], env=environment, check=True
+    )
+    with psycopg.connect(
+        host="127.0.0.1", port=stack.layout.postgresql_port, dbname=restored, user="postgres",
+        password=environment["PGPASSWORD"], autocommit=True,
+    ) as copy:  # fmt: skip
+        found = digests(copy)
+        # Group 1 is made with the extension: a restored database has an index history of its own.
+        assert expected.pop("index_groups")[0] == found.pop("index_groups")[0] == 1
+        assert found == expected
+        assert found["meta"][0] > 0 and found["requests"][0] > 0 and found["id_blocks"][0] > 0
+        assert copy.execute("SELECT epoch FROM mantle.index_group(1)").fetchone() == (0,)
+        assert copy.execute("SELECT problem, name, detail FROM mantle.check()").fetchall() == []
+        path = copy.execute("SELECT kind, user_metadata FROM mantle.resolve(%s, 'd/o') JOIN mantle.meta USING (pid, name)", (bucket,))
+        assert path.fetchone() == ("object", {"k": "v"})
+        # Ids go on where they were: none is given twice.
+        last = copy.execute("SELECT max(last_id) FROM mantle.id_blocks").fetchone()[0]
+        assert copy.execute("SELECT first_id FROM mantle.allocate_ids('restored', 1)").fetchone()[0] > last
