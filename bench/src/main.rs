@@ -109,5 +109,6 @@ async fn run(options: Options) -> Result<Report> {
     measure::rename::run(&bench, &mut report).await?;
     measure::mkdir::run(&bench, &mut report).await?;
     measure::puts::run(&bench, &mut report).await?;
+    measure::contention::run(&bench, &mut report).await?;
     Ok(report)
 }

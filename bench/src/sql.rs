@@ -14,6 +14,8 @@ const MKDIR: &str = "SELECT code, id FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $
 const PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, \
      $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
+const SET_DELTA_RECORDS: &str = "SELECT set_config('mantle.delta_records', $1, false)";
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
 /// Vacuum after a load of some millions takes seconds.
 const VACUUM_POLL: Duration = Duration::from_millis(500);
@@ -59,6 +61,18 @@ impl Session {
             tokio::time::sleep(VACUUM_POLL).await;
         }
         Ok(())
+    }
+
+    /// How this session's changes reach their directories' counts; only for a direct session.
+    pub async fn set_delta_records(&self, mode: &str) -> Result<()> {
+        self.client.query_typed(SET_DELTA_RECORDS, &[(&mode, Type::TEXT)]).await?;
+        Ok(())
+    }
+
+    /// Sessions that wait for a lock now.
+    pub async fn waiting(&self) -> Result<i64> {
+        let rows = self.client.query_typed(WAITING, &[]).await?;
+        Ok(rows.first().context("no count")?.get(0))
     }
 
     /// A namespace's id.
