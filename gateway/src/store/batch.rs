@@ -1,11 +1,13 @@
-//! Natural batching of one verb's calls: whatever arrives while calls are in flight goes together in the next one. No
-//! timer: on an idle lane a call leaves at once, alone. Invariants: at most `batches_in_flight_max` calls are in flight;
+//! Natural batching of one verb's calls: whatever arrives while a call is in flight goes together in the next one. On an
+//! idle lane a call leaves at once, alone. A call that takes long (it waits for a latch) is not waited for: the next goes
+//! beside it. Not at once: with four always in flight, batches were a third as large and mkdirs half as many a second
+//! (16 clients, 2 processors). Invariants: at most `batches_in_flight_max` calls are in flight;
 //! a batch holds a request id once; an element that was sent runs to its end, and its caller is answered exactly once.
 //!
 //! A batch is one transaction, so a fault of the whole call is no element's own: the elements are then sent singly
 //! (PROTOCOLS rule 12), under the same request ids, which makes it harmless when the batch was carried out after all.
 
-use std::{collections::HashSet, future::Future, sync::Arc};
+use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
 use mantle_types::{Error, ErrorCode, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -17,6 +19,9 @@ use super::pause;
 pub const BATCH_ELEMENTS: &str = "mantle_gateway_batch_elements";
 /// Elements that wait for a batch, by statement.
 const BATCH_WAITING: &str = "mantle_gateway_batch_waiting";
+
+/// A call in flight for longer is not waited for.
+const STALLED: Duration = Duration::from_millis(20);
 
 /// How the elements of one verb are sent.
 pub trait Calls: Send + Sync + 'static {
@@ -149,14 +154,25 @@ impl<C: Calls> Queue<C> {
 
 async fn run<C: Calls>(calls: Arc<C>, bounds: Bounds, mut queue: Queue<C>) {
     let slots = Arc::new(Semaphore::new(bounds.batches_in_flight_max.max(1)));
+    let mut last: Option<oneshot::Receiver<()>> = None;
     // An idle lane holds no slot: the elements of a failed batch may need it.
     while queue.ready().await {
-        // Until a call has ended, elements gather.
+        // Until the last call has ended, elements gather.
+        if let Some(ended) = last.take() {
+            let _ = tokio::time::timeout(STALLED, ended).await;
+        }
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
         let batch = queue.batch(bounds.elements_max);
         if !batch.is_empty() {
             record_elements::<C>(batch.len());
-            tokio::spawn(carry_out(calls.clone(), slots.clone(), slot, batch));
+            let (end, ended) = oneshot::channel();
+            let call = carry_out(calls.clone(), slots.clone(), slot, batch);
+            tokio::spawn(async move {
+                call.await;
+                // Nobody waits for it when it took long.
+                let _ = end.send(());
+            });
+            last = Some(ended);
         }
     }
 }

@@ -130,6 +130,28 @@ async fn an_idle_lane_sends_at_once_and_what_arrives_meanwhile_goes_together() {
     assert_eq!(answers(callers).await, (0..6).map(outcome).collect::<Vec<_>>());
 }
 
+/// The clock stands, and is put on when nothing else is left to do.
+#[tokio::test(start_paused = true)]
+async fn the_next_call_waits_for_the_last_one_unless_that_takes_long() {
+    let (fake, lane) = lane(Mood::Answers, 4, 8);
+    let mut callers = vec![ask(&lane, 0)];
+    settle().await;
+    for number in 1..4 {
+        callers.push(ask(&lane, number));
+        settle().await;
+        assert_eq!(fake.in_flight.load(Ordering::SeqCst), 1, "a call began beside one that had just begun");
+    }
+    fake.gate.add_permits(1);
+    assert_eq!(sent(&fake, 2).await, [vec![0], vec![1, 2, 3]]);
+    let begun = tokio::time::Instant::now();
+    callers.push(ask(&lane, 4));
+    assert_eq!(sent(&fake, 3).await, [vec![0], vec![1, 2, 3], vec![4]]);
+    assert!((STALLED..STALLED * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert_eq!(fake.in_flight.load(Ordering::SeqCst), 2);
+    fake.gate.add_permits(2);
+    assert_eq!(answers(callers).await, (0..5).map(outcome).collect::<Vec<_>>());
+}
+
 #[tokio::test]
 async fn a_batch_never_has_more_than_its_most() {
     let (fake, lane) = lane(Mood::Answers, 1, 4);
