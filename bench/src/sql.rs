@@ -51,7 +51,7 @@ impl Session {
         Ok(facts)
     }
 
-    /// Waits until no table is being vacuumed, as all are after a load; but not for ever.
+    /// Waits until no table is being vacuumed, as all are after a load; an error if that does not come.
     pub async fn wait_for_vacuum(&self) -> Result<()> {
         for _ in 0..VACUUM_POLLS_MAX {
             let rows = self.client.query_typed(VACUUMS, &[]).await?;
@@ -60,7 +60,7 @@ impl Session {
             }
             tokio::time::sleep(VACUUM_POLL).await;
         }
-        Ok(())
+        bail!("a table is still being vacuumed after {:?}", VACUUM_POLL * VACUUM_POLLS_MAX)
     }
 
     /// How this session's changes reach their directories' counts; only for a direct session.

@@ -25,6 +25,31 @@ enum Class {
     Allocation = 0x4d04,
 }
 
+/// How long a batch waits for a latch.
+const BATCH_WAIT_MS: i32 = 2_000;
+
+/// Lowers `lock_timeout` while it lives: the setting itself, since a `SET LOCAL` would outlive the call in a longer
+/// transaction. Also an error unwinds through `drop`.
+struct LockTimeoutLimit(i32);
+
+impl LockTimeoutLimit {
+    fn set() -> Self {
+        // SAFETY: a backend has one thread; what is written is in the setting's range (0: no limit).
+        unsafe {
+            let before = pg_sys::LockTimeout;
+            pg_sys::LockTimeout = if before == 0 { BATCH_WAIT_MS } else { before.min(BATCH_WAIT_MS) };
+            Self(before)
+        }
+    }
+}
+
+impl Drop for LockTimeoutLimit {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { pg_sys::LockTimeout = self.0 };
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Shared,
@@ -85,6 +110,15 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
     let shared = pids.iter().flatten().map(|pid| (pid, Mode::Shared));
     let exclusive = exclusive.unwrap_or_default().into_iter().flatten().map(|pid| (pid, Mode::Exclusive));
     take(shared.chain(exclusive).collect(), keys)
+}
+
+/// As `latch_entries`, for a batch: more than one element waits no longer than [`BATCH_WAIT_MS`] for each latch. One behind
+/// a latch that is held for long must not keep its neighbours waiting: the caller sends them singly then (PROTOCOLS 12), and
+/// a single one waits as long as it takes.
+#[pg_extern(volatile)]
+fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
+    let _limit = (names.len() > 1).then(LockTimeoutLimit::set);
+    latch_entries(pids, names, None)
 }
 
 /// Latches on pids only.

@@ -27,7 +27,6 @@ chain! {
     "tables_prune_queue" "../../sql/tables/prune_queue.sql",
     "tables_operations" "../../sql/tables/operations.sql",
     "steps_fault" "../../sql/steps/fault.sql",
-    "steps_limit_wait" "../../sql/steps/limit_wait.sql",
     "steps_batch_context" "../../sql/steps/batch_context.sql",
     "steps_recall" "../../sql/steps/recall.sql",
     "steps_claim" "../../sql/steps/claim.sql",

@@ -61,7 +61,7 @@ def _copy_postgresql() -> None:
 
 
 def _fingerprint() -> str:
-    """A hash over the extension's sources and the version of Debian's server."""
+    """A hash over the extension's sources, and the version and the extensions of Debian's server."""
     digest = hashlib.sha256()
     for source in EXTENSION_SOURCES:
         path = REPOSITORY / source
@@ -70,6 +70,6 @@ def _fingerprint() -> str:
             digest.update(f"{file.relative_to(REPOSITORY)}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     server = (DEBIAN / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin" / "postgres").stat()
-    tap = sorted((DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension").glob("pgtap*.control"))
-    digest.update(f"{server.st_size} {server.st_mtime_ns} {len(tap)}".encode())
+    extensions = sorted(file.name for file in (DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension").glob("*.control"))
+    digest.update(f"{server.st_size} {server.st_mtime_ns} {extensions}".encode())
     return digest.hexdigest()

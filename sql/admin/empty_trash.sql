@@ -1,4 +1,4 @@
--- Emptying removed trees, bottom-up, in small transactions: `mantle.trash_target` descends to a directory where there is
+-- Emptying removed trees, bottom-up, in small transactions: `mantle.trash_targets` descends to a directory where there is
 -- something to do, `mantle.empty_some` does it. State is in the tables only, so the worker may stop at any time.
 -- A directory is emptied and removed under its exclusive latch, which is only tried for. Creates that resolved it before
 -- it was removed may still come: what they made before the latch goes too, what comes after meets the tombstone.
@@ -99,7 +99,7 @@ BEGIN
     WITH gone AS (
         DELETE FROM mantle.meta m
          USING unnest(v_held) AS h(id)
-         CROSS JOIN LATERAL mantle.first_entries(h.id, greatest(p_batch / cardinality(v_held), 10)) AS e
+         CROSS JOIN LATERAL mantle.first_entries(h.id, greatest(p_batch / greatest(cardinality(v_held), 1), 10)) AS e
          WHERE NOT e.is_directory AND m.pid = h.id AND m.name = e.name AND m.ts = 0
         RETURNING m.pid, m.size),
     counted AS (

@@ -1,12 +1,13 @@
--- A slot that is not there, or is not read, holds back or has lost what an index group needs.
+-- A slot that is not there, is another database's, or is not read, holds back or has lost what an index group needs.
 CREATE VIEW mantle.index_slots AS
 SELECT g.index_group, g.epoch, g.slot_name, s.slot_name IS NOT NULL AS exists, s.active, s.active_pid, s.wal_status,
-       pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-                                       ELSE pg_catalog.pg_current_wal_lsn() END, s.confirmed_flush_lsn) AS lag_bytes,
-       pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-                                       ELSE pg_catalog.pg_current_wal_lsn() END, s.restart_lsn) AS retained_bytes,
-       s.safe_wal_size
-  FROM mantle.index_groups g LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = g.slot_name;
+       pg_catalog.pg_wal_lsn_diff(p.lsn, s.confirmed_flush_lsn) AS lag_bytes,
+       pg_catalog.pg_wal_lsn_diff(p.lsn, s.restart_lsn) AS retained_bytes, s.safe_wal_size
+  FROM (SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+                    ELSE pg_catalog.pg_current_wal_lsn() END) AS p(lsn)
+ CROSS JOIN mantle.index_groups g
+  LEFT JOIN pg_catalog.pg_replication_slots s
+       ON s.slot_name = g.slot_name AND s.database = pg_catalog.current_database();
 GRANT SELECT ON mantle.index_slots TO mantle_monitor;
 COMMENT ON VIEW mantle.index_slots IS 'The replication slot of each index group: is it there, is it read, how far behind is it';
 COMMENT ON COLUMN mantle.index_slots.lag_bytes IS 'WAL that the group has not confirmed, in bytes';

@@ -1,5 +1,5 @@
--- Directories that lost an entry, or were implied by a key whose object is not there yet. Appended without looking (two last deletes each see the other's row: an eager rule never
--- prunes), looked at by the worker after mantle.prune_grace_ms.
+-- Directories that lost an entry, or were implied by a key whose object is not there yet. Appended without looking (two last
+-- deletes each see the other's row: an eager rule never prunes), looked at by the worker after mantle.prune_grace_ms.
 CREATE TABLE mantle.prune_queue (
     seq    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id     bigint NOT NULL,

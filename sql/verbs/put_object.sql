@@ -150,11 +150,11 @@ DECLARE
     v_deltas mantle.delta[] := '{}';
 BEGIN
     -- Assigned, not performed: that is an expression, which costs less than a statement.
-    v_fault := coalesce(mantle.limit_wait(cardinality(p_name)), mantle.batch_fault(cardinality(p_name), ARRAY[
+    v_fault := coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
         cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
-        cardinality(p_hash)]), mantle.latch_entries(p_pid, p_name));
+        cardinality(p_hash)]), mantle.latch_batch(p_pid, p_name));
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.fault(v_fault);
     END IF;

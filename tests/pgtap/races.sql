@@ -1,7 +1,7 @@
 -- Interleavings of two sessions that PROTOCOLS names. Session a does its part and holds its transaction open, session b is
 -- seen to wait for it (or not to), then a ends and b's answer is looked at.
 \ir setup.psql
-SELECT plan(42);
+SELECT plan(43);
 SELECT tap.connect('tap_a') || tap.connect('tap_b') AS x \gset
 SELECT tap.namespace('tap-races') AS ns \gset
 SELECT first_id AS i FROM mantle.allocate_ids('races', 1000) \gset
@@ -133,6 +133,7 @@ SELECT is(pg_temp.race(format('SELECT tap.batch(%s, ''{k12,l12}'', ARRAY[%s, %s]
 SELECT dblink_exec('tap_a', 'BEGIN') AS x \gset
 SELECT * FROM dblink('tap_a', pg_temp.put(:ns, :ns, 'm12')) AS t(t text) \gset
 SELECT throws_ok(format('SELECT tap.batch(%s, ''{m12,n12}'', ARRAY[%s, %s], ARRAY[%L, %L]::uuid[])', :ns, :i + 905, :i + 906, gen_random_uuid(), gen_random_uuid()), '55P03', NULL, '12: a batch does not wait for long');
+SELECT is(current_setting('lock_timeout'), '0', '12: which ends with it');
 SELECT dblink_exec('tap_a', 'ROLLBACK') AS x \gset
 SELECT is(tap.batch(:ns, '{m12,n12}', ARRAY[:i + 905, :i + 906]::bigint[], ARRAY[gen_random_uuid(), gen_random_uuid()]), 'ok ok', '12: and can be repeated');
 SELECT ok(split_part(r.t, ', ', 2)::bigint > split_part(r.t, ', ', 1)::bigint, '9: an allocation waits for the one under way')

@@ -1,7 +1,7 @@
 -- Recursive removal: one transaction into the trash, then the worker's step, called here by hand, empties it bottom-up.
 \ir setup.psql
 BEGIN;
-SELECT plan(48);
+SELECT plan(49);
 SELECT tap.namespace('tap-remove-tree') AS ns \gset
 SELECT new_id AS t FROM tap.mkdir(:ns, :ns, 't/') \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :t, 'a/', false) \gset
@@ -70,6 +70,7 @@ BEGIN
         EXIT WHEN n = 0;
     END LOOP;
 END $$;
+SELECT results_eq(format('SELECT objects, cardinality(removed) FROM mantle.empty_some(%s, ''{}'', 1000)', :ns), 'VALUES (0::bigint, 0)', 'a step that gets no latch does nothing');
 SELECT results_eq(format('SELECT n > 0, damage FROM pg_temp.steps(%s, 1)', :ns), 'VALUES (true, NULL::text)', 'a step removes something, and leaves no damage');
 SELECT ok((SELECT state = 'running' AND objects + directories > 0 FROM mantle.operation(5, :'operation')), 'which the operation tells');
 SELECT is((SELECT code FROM tap.put(:ns, :b, 'late', 7)), NULL, 'a create that resolved its directory before may come late');

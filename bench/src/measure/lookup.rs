@@ -76,7 +76,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 
     report.paragraph(&format!(
         "{} random directories of the listing, {depth:.1} components on average; one RPC a call whatever the depth, all \
-         replicas in turn. Baseline: `mantle.resolve_path` through the pooler, one statement a path.",
+         replicas, the leader first while it is idle. Baseline: `mantle.resolve_path` through the pooler, one statement a path.",
         count(PATHS as u64)
     ));
     let cells: Vec<_> = rows
