@@ -3,14 +3,27 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mantle FROM PUBLIC;
 
 COMMENT ON FUNCTION mantle.batch_fault(int, int[]) IS
     'Checks isolation, commit level, and that a batch''s arrays are equally long and not too long';
-COMMENT ON FUNCTION mantle.is_set(bigint[], text[], uuid[], bigint[]) IS
-    'Has a batch several elements that do not touch each other?';
+COMMENT ON FUNCTION mantle.mkdir_new(
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) IS
+    'Makes the new directories of a batch; answers the numbers of those made';
+COMMENT ON FUNCTION mantle.put_new_object(
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
+    bigint[]) IS 'Makes the new objects of a batch; answers the numbers of those made';
+COMMENT ON FUNCTION mantle.add_counts(bigint, bigint, bigint, bigint, bigint) IS
+    'Adds to one directory''s counts, as mantle.delta_records says';
+COMMENT ON FUNCTION mantle.id_fault(bigint) IS 'MT040 for an id that no recorded block has';
+COMMENT ON FUNCTION mantle.is_distributed() IS 'Is the MetaTable distributed by Citus?';
+COMMENT ON FUNCTION mantle.is_local(bigint[]) IS 'Are these partitions on this node?';
+COMMENT ON FUNCTION mantle.placement_fault(bigint[]) IS 'MT043 for partitions that are not on this node, asked after they were written';
+COMMENT ON FUNCTION mantle.delta_ts_base() IS 'What this node adds to the numbers of its delta records';
+COMMENT ON FUNCTION mantle.node_partitions() IS 'Citus: one partition on each node';
 COMMENT ON FUNCTION mantle.mutation_fault_code() IS 'Checks isolation and commit level';
 COMMENT ON FUNCTION mantle.error_meaning(text) IS 'Name and meaning of one of our SQLSTATEs';
 COMMENT ON FUNCTION mantle.latch_entries(bigint[], text[], bigint[]) IS 'Latches pids shared (some exclusively) and names exclusively';
 COMMENT ON FUNCTION mantle.latch_batch(bigint[], text[]) IS 'As latch_entries; more than one element waits 2 s at most, then 55P03';
 COMMENT ON FUNCTION mantle.latch_pids(bigint[], bigint[]) IS 'Latches pids, shared and exclusively';
-COMMENT ON FUNCTION mantle.try_latch_removal(bigint, bigint, text) IS 'Tries for the latches of a pruning without waiting';
+COMMENT ON FUNCTION mantle.try_latch_exclusive(bigint) IS 'Tries for the exclusive latch of a pid without waiting';
+COMMENT ON FUNCTION mantle.try_latch_name(bigint, text) IS 'Tries for the latch of a name without waiting';
 COMMENT ON FUNCTION mantle.try_latch_shared(bigint) IS 'Tries for the shared latch of a pid without waiting';
 COMMENT ON FUNCTION mantle.latch_epoch(int, boolean) IS 'Latches an index group''s epoch';
 COMMENT ON FUNCTION mantle.latch_allocation() IS 'Serialises the allocation of ids';

@@ -3,8 +3,6 @@
 //! Rust cannot raise a SQLSTATE of our own class (pgrx knows PostgreSQL's only), so functions answer a code, and
 //! `mantle.fault` (plpgsql, STRICT: not even called for NULL) raises it: `PERFORM mantle.fault(mantle.latch_…(…))`.
 
-use std::collections::HashSet;
-
 use mantle_types::ErrorCode;
 use mantle_types::limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX};
 use pgrx::prelude::*;
@@ -47,24 +45,6 @@ fn batch_fault(elements: Option<i32>, lengths: Vec<Option<i32>>) -> Fault {
         return Some(sqlstate(ErrorCode::BatchTooLarge));
     }
     (!lengths.iter().all(|l| *l == Some(elements))).then(|| sqlstate(ErrorCode::InvalidArgument))
-}
-
-/// May a batch be carried out in sets? It has more than one element, and no entry, request id or new id stands twice.
-#[pg_extern(immutable, parallel_safe)]
-fn is_set(
-    pids: Array<i64>,
-    names: Array<&str>,
-    requests: Array<pgrx::Uuid>,
-    ids: default!(Option<Array<i64>>, "NULL"),
-) -> bool {
-    let length = names.len();
-    let mut entries = HashSet::with_capacity(length);
-    let mut known_requests = HashSet::with_capacity(length);
-    let mut known_ids = HashSet::with_capacity(length);
-    length > 1
-        && pids.iter().zip(names.iter()).all(|entry| entries.insert(entry))
-        && requests.iter().flatten().all(|request| known_requests.insert(*request.as_bytes()))
-        && ids.iter().flat_map(|ids| ids.iter()).flatten().all(|id| known_ids.insert(id))
 }
 
 /// Is this number of latches too many for one batch? Checked before the first is taken.

@@ -10,7 +10,7 @@ use pgrx::prelude::*;
 use crate::guard::sqlstate;
 
 /// Ids below are reserved (0 is the super-root); `mantle.allocate_ids` starts here.
-const FIRST_ID: i64 = 1024;
+pub const FIRST_ID: i64 = 1024;
 
 /// An element as the plan sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

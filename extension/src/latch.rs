@@ -129,13 +129,16 @@ fn latch_pids(shared: Array<i64>, exclusive: Array<i64>) -> Fault {
     take(shared.chain(exclusive).collect(), Vec::new())
 }
 
-/// Tries for the latches that pruning needs, without waiting: `exclusive` on the directory, shared on its parent, and
-/// its name. False when any is held.
+/// Tries for the exclusive latch of a pid: false while anybody holds it.
 #[pg_extern(volatile)]
-fn try_latch_removal(exclusive: i64, parent: i64, name: &str) -> bool {
-    acquire(Class::Pid, parent as u64, Mode::Shared, false)
-        && acquire(Class::Pid, exclusive as u64, Mode::Exclusive, false)
-        && acquire(Class::Name, name_key(parent, name), Mode::Exclusive, false)
+fn try_latch_exclusive(pid: i64) -> bool {
+    acquire(Class::Pid, pid as u64, Mode::Exclusive, false)
+}
+
+/// Tries for the latch of a name: false while somebody holds it.
+#[pg_extern(volatile)]
+fn try_latch_name(pid: i64, name: &str) -> bool {
+    acquire(Class::Name, name_key(pid, name), Mode::Exclusive, false)
 }
 
 /// Tries for the shared latch of a pid: false while somebody holds it exclusively.

@@ -4,8 +4,12 @@
 //! SQL cannot do: latches under lock tags of our own, the change-stream message, name rules shared with the gateway, the
 //! walk behind `mantle.list_tree`, settings and the background workers.
 
+pub mod counts;
+pub mod create;
+pub mod distribution;
 pub mod guard;
 pub mod import_plan;
+pub mod kept;
 pub mod latch;
 pub mod name;
 pub mod settings;
@@ -21,5 +25,6 @@ pgrx::pg_module_magic!(name, version);
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
     settings::define();
+    distribution::listen();
     worker::register();
 }

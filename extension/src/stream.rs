@@ -40,6 +40,51 @@ fn log_message(bytes: &[u8]) {
     }
 }
 
+/// A directory just made, by a request.
+pub struct NewDirectory<'a> {
+    /// The namespace.
+    pub ns: i64,
+    /// Where.
+    pub pid: i64,
+    /// With its slash.
+    pub name: &'a str,
+    /// The new id.
+    pub id: i64,
+    /// Owner, group and mode.
+    pub owner: i32,
+    /// See `owner`.
+    pub grp: i32,
+    /// See `owner`.
+    pub mode: i32,
+    /// Who asked for it, under which request id.
+    pub principal: i32,
+    /// See `principal`.
+    pub request: pgrx::Uuid,
+}
+
+/// Emits the message of a call that made directories.
+pub fn emit_new<'a>(directories: impl Iterator<Item = NewDirectory<'a>>) {
+    let ops: Vec<DirectoryOp> = directories
+        .map(|new| {
+            let ns = NamespaceId::from(new.ns);
+            let record = DirectoryRecord {
+                ns,
+                pid: PartitionId::from(new.pid),
+                name: new.name.strip_suffix('/').unwrap_or(new.name).to_owned(),
+                id: DirectoryId::from(new.id),
+                version: 1,
+                permission: Permission { owner: new.owner as u32, group: new.grp as u32, mode: new.mode as u16 },
+            };
+            let id = Uuid::from_bytes(*new.request.as_bytes());
+            let request = RequestKey { principal: new.principal as u32, ns, id };
+            DirectoryOp::Put { record, cause: Some(Cause { request, attempt: 0 }) }
+        })
+        .collect();
+    if !ops.is_empty() {
+        log_message(&encode(&ops));
+    }
+}
+
 /// Emits `mantle.directory_change` rows, given as parallel arrays. `removed` says which are removals; a name has its
 /// trailing slash; a NULL request is a change without a cause (import, pruning). Requests belong to the directories' own
 /// namespaces unless `cause_ns` is given (0: a namespace's own creation and removal).

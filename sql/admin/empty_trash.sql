@@ -58,59 +58,59 @@ END $$;
 COMMENT ON FUNCTION mantle.trash_targets(bigint) IS 'Directories of a removed tree that can be emptied of something now';
 REVOKE ALL ON FUNCTION mantle.trash_targets(bigint) FROM PUBLIC;
 
--- Tries for the latches of each; answers those that were got and are still where they were.
-CREATE FUNCTION mantle.latch_targets(p_targets bigint[]) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_seen mantle.meta[];
-    v_held mantle.meta[];
+-- The content's part: removes objects of a directory that could be latched exclusively. NULL objects: it is in use.
+CREATE FUNCTION mantle.empty_at(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
 BEGIN
-    v_seen := ARRAY(SELECT m FROM mantle.meta m WHERE m.id = ANY (p_targets) AND m.explicit IS NOT NULL);
-    v_held := ARRAY(SELECT s FROM unnest(v_seen) AS s WHERE mantle.try_latch_removal(s.id, s.pid, s.name));
-    RETURN ARRAY(SELECT m.id FROM unnest(v_held) AS h JOIN mantle.meta m
-                     ON m.pid = h.pid AND m.name = h.name AND m.ts = 0 AND m.id = h.id);
-END $$;
-COMMENT ON FUNCTION mantle.latch_targets(bigint[]) IS 'Latches directories of a removed tree without waiting; answers which';
-REVOKE ALL ON FUNCTION mantle.latch_targets(bigint[]) FROM PUBLIC;
-
--- Removes directories that are latched and empty: tombstones, counts of their parents (the trash has none), the message.
-CREATE FUNCTION mantle.bury_some(p_ns bigint, p_ids bigint[], p_deltas mantle.delta[]) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_changes mantle.directory_change[];
-    v_deltas mantle.delta[] := p_deltas;
-BEGIN
-    PERFORM mantle.bury(p_ns, i.id) FROM unnest(p_ids) AS i(id);
-    WITH gone AS (DELETE FROM mantle.meta m WHERE m.id = ANY (p_ids) AND m.explicit IS NOT NULL RETURNING m.*)
-    SELECT array_agg(ROW(true, p_ns, g.pid, g.name, g.id, g.version + 1, g.owner, g.grp, g.mode, NULL, NULL)::mantle.directory_change),
-           v_deltas || coalesce(array_agg(ROW(p_ns, g.pid, -1, -1, 0)::mantle.delta) FILTER (WHERE g.pid <> 1), '{}')
-      INTO v_changes, v_deltas FROM gone AS g;
-    PERFORM mantle.finish(0, v_changes, v_deltas);
-END $$;
-COMMENT ON FUNCTION mantle.bury_some(bigint, bigint[], mantle.delta[]) IS 'Removes empty directories of a removed tree';
-REVOKE ALL ON FUNCTION mantle.bury_some(bigint, bigint[], mantle.delta[]) FROM PUBLIC;
-
-CREATE FUNCTION mantle.empty_some(
-    p_ns bigint, p_targets bigint[], p_batch int, OUT objects bigint, OUT bytes bigint, OUT removed bigint[])
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_held bigint[] := mantle.latch_targets(p_targets);
-    v_deltas mantle.delta[];
-BEGIN
+    IF NOT mantle.try_latch_at(p_pid, NULL) THEN
+        RETURN;
+    END IF;
     WITH gone AS (
         DELETE FROM mantle.meta m
-         USING unnest(v_held) AS h(id)
-         CROSS JOIN LATERAL mantle.first_entries(h.id, greatest(p_batch / greatest(cardinality(v_held), 1), 10)) AS e
-         WHERE NOT e.is_directory AND m.pid = h.id AND m.name = e.name AND m.ts = 0
-        RETURNING m.pid, m.size),
-    counted AS (
-        SELECT g.pid, count(*) AS objects, coalesce(sum(g.size), 0) AS bytes FROM gone AS g GROUP BY g.pid)
-    SELECT coalesce(sum(c.objects), 0), coalesce(sum(c.bytes), 0),
-           coalesce(array_agg(ROW(p_ns, c.pid, -c.objects, 0, -c.bytes)::mantle.delta), '{}')
-      INTO objects, bytes, v_deltas FROM counted AS c;
-    removed := ARRAY(SELECT h.id FROM unnest(v_held) AS h(id) WHERE mantle.is_empty(h.id));
+         WHERE m.pid = p_pid AND m.ts = 0
+           AND m.name = ANY (ARRAY(SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e WHERE NOT e.is_directory))
+        RETURNING m.size)
+    SELECT count(*), coalesce(sum(g.size), 0) INTO objects, bytes FROM gone AS g;
+    empty := mantle.is_empty(p_pid);
     -- A tombstone has no counts to be brought up to date.
-    v_deltas := ARRAY(SELECT d::mantle.delta FROM unnest(v_deltas) AS d WHERE d.pid <> ALL (removed));
-    PERFORM mantle.bury_some(p_ns, removed, v_deltas);
+    IF objects > 0 AND NOT empty THEN
+        PERFORM mantle.add_counts(p_ns, p_pid, -objects, 0, -bytes);
+    END IF;
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+END $$;
+COMMENT ON FUNCTION mantle.empty_at(bigint, bigint, int) IS 'Removes objects of a directory of a removed tree; is it empty then?';
+REVOKE ALL ON FUNCTION mantle.empty_at(bigint, bigint, int) FROM PUBLIC;
+
+-- Objects of these directories, and those that are empty then. A directory in use is passed over.
+CREATE FUNCTION mantle.empty_some(
+    p_ns bigint, p_targets bigint[], p_batch int, OUT objects bigint, OUT bytes bigint, OUT directories bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_id bigint;
+    d mantle.meta;
+    s record;
+    v_side mantle.side;
+    v_limit int := greatest(p_batch / greatest(cardinality(p_targets), 1), 10);
+BEGIN
+    objects := 0; bytes := 0; directories := 0;
+    FOREACH v_id IN ARRAY p_targets LOOP
+        SELECT * INTO d FROM mantle.meta m WHERE m.id = v_id AND m.explicit IS NOT NULL;
+        CONTINUE WHEN d.id IS NULL;
+        SELECT g AS got INTO s FROM mantle.try_latch_at(d.pid, d.name) AS g;
+        CONTINUE WHEN NOT s.got;
+        SELECT * INTO s FROM mantle.empty_at(v_id, p_ns, v_limit);
+        objects := objects + coalesce(s.objects, 0);
+        bytes := bytes + coalesce(s.bytes, 0);
+        IF s.empty THEN
+            -- Still there, now that its name is latched.
+            SELECT * INTO v_side FROM mantle.side_at(d.pid, d.name, NULL);
+            IF (v_side.entry).id = v_id THEN
+                PERFORM mantle.remove_directory(v_side.entry);
+                directories := directories + 1;
+            END IF;
+        END IF;
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.empty_some(bigint, bigint[], int) IS
     'Removes objects of a removed tree, and directories that are empty then';
@@ -124,7 +124,11 @@ DECLARE
     v_done boolean;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
-    SELECT * INTO v_operation FROM mantle.operations o WHERE o.state = 'running'
+    -- On Citus the one node that has the trash.
+    IF NOT mantle.is_local('{1}') THEN
+        RETURN 0;
+    END IF;
+    SELECT * INTO v_operation FROM mantle.operations o WHERE o.pid = 1 AND o.state = 'running'
      ORDER BY o.stepped LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF v_operation.id IS NULL THEN
         RETURN 0;
@@ -132,11 +136,11 @@ BEGIN
     SELECT * INTO s FROM mantle.empty_some(v_operation.ns, mantle.trash_targets(v_operation.directory_id), p_batch);
     v_done := NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = 1 AND m.name = v_operation.directory_id || '/');
     UPDATE mantle.operations o
-       SET objects = o.objects + s.objects, directories = o.directories + cardinality(s.removed),
-           bytes = o.bytes + s.bytes, stepped = clock_timestamp(),
-           state = CASE WHEN v_done THEN 'done' ELSE o.state END, finished = CASE WHEN v_done THEN clock_timestamp() END
-     WHERE o.id = v_operation.id;
-    RETURN s.objects + cardinality(s.removed);
+       SET objects = o.objects + s.objects, directories = o.directories + s.directories, bytes = o.bytes + s.bytes,
+           stepped = clock_timestamp(), state = CASE WHEN v_done THEN 'done' ELSE o.state END,
+           finished = CASE WHEN v_done THEN clock_timestamp() END
+     WHERE o.pid = 1 AND o.id = v_operation.id;
+    RETURN s.objects + s.directories;
 END $$;
 COMMENT ON FUNCTION mantle.maintain_trash(int) IS 'The worker''s step that empties removed trees';
 REVOKE ALL ON FUNCTION mantle.maintain_trash(int) FROM PUBLIC;

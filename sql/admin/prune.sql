@@ -1,10 +1,21 @@
+-- A directory that is latched exclusively, with its name, and empty: tombstone, count of its parent, message.
+CREATE FUNCTION mantle.remove_directory(d mantle.meta) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM mantle.bury_at(d.id, d.ns);
+    PERFORM FROM mantle.take_out(d.pid, d, ARRAY[
+        ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL, NULL)::mantle.directory_change], 0);
+END $$;
+COMMENT ON FUNCTION mantle.remove_directory(mantle.meta) IS 'Removes a directory that is latched and empty';
+REVOKE ALL ON FUNCTION mantle.remove_directory(mantle.meta) FROM PUBLIC;
+
 -- Removes one implicit, empty directory, and puts its parent into the queue: pruning goes bottom-up (PROTOCOLS 17). Its
 -- entry is read without a latch first, then under latches that are only tried for: a directory in use is not pruned now.
 -- Answers false when it must be looked at again, true when it is done with.
 CREATE FUNCTION mantle.prune(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_seen mantle.meta;
-    v_dir mantle.meta;
+    s mantle.side;
+    v_got boolean;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT * INTO v_seen FROM mantle.meta m WHERE m.id = p_id AND m.explicit IS NOT NULL;
@@ -12,28 +23,25 @@ BEGIN
         RETURN true;
     END IF;
     -- What is in the trash is removed, and counted, by the operation that put it there.
-    IF EXISTS (SELECT FROM mantle.operations o WHERE o.ns = v_seen.ns AND o.state = 'running')
+    IF EXISTS (SELECT FROM mantle.operations o WHERE o.pid = 1 AND o.ns = v_seen.ns AND o.state = 'running')
        AND mantle.is_in_trash(v_seen.pid) THEN
         RETURN true;
     END IF;
-    IF NOT mantle.try_latch_removal(p_id, v_seen.pid, v_seen.name) THEN
+    SELECT g INTO v_got FROM mantle.try_latch_at(v_seen.pid, v_seen.name) AS g;
+    IF v_got THEN
+        SELECT g INTO v_got FROM mantle.try_latch_at(p_id, NULL) AS g;
+    END IF;
+    IF NOT v_got THEN
         RETURN false;
     END IF;
-    SELECT * INTO v_dir FROM mantle.meta m
-     WHERE m.pid = v_seen.pid AND m.name = v_seen.name AND m.ts = 0 AND m.id = p_id AND NOT m.explicit
-       FOR UPDATE SKIP LOCKED;
-    IF v_dir.id IS NULL THEN
+    SELECT * INTO s FROM mantle.side_at(v_seen.pid, v_seen.name, NULL);
+    IF (s.entry).id IS DISTINCT FROM p_id OR (s.entry).explicit THEN
         RETURN false;
-    ELSIF NOT mantle.is_empty(p_id) THEN
-        RETURN true;
     END IF;
-    PERFORM mantle.bury(v_dir.ns, p_id);
-    DELETE FROM mantle.meta m WHERE m.pid = v_dir.pid AND m.name = v_dir.name AND m.ts = 0;
-    INSERT INTO mantle.prune_queue (id) VALUES (v_dir.pid);
-    PERFORM mantle.finish(0, ARRAY[
-        ROW(true, v_dir.ns, v_dir.pid, v_dir.name, p_id, v_dir.version + 1, v_dir.owner, v_dir.grp, v_dir.mode, NULL,
-            NULL)::mantle.directory_change],
-        ARRAY[ROW(v_dir.ns, v_dir.pid, -1, -1, 0)::mantle.delta]);
+    SELECT e INTO v_got FROM mantle.is_empty_at(p_id) AS e;
+    IF v_got THEN
+        PERFORM mantle.remove_directory(s.entry);
+    END IF;
     RETURN true;
 END $$;
 COMMENT ON FUNCTION mantle.prune(bigint) IS 'Removes an implicit directory that has been left empty';

@@ -1,5 +1,29 @@
 -- The worker's steps, each short, each its own transaction. What a step could not latch stays for later. Answers how many
 -- rows it worked on: 0 means that there is nothing to do now.
+-- On Citus every node's worker looks for work in the shards that are there, and only looks: it is done through the
+-- distributed table, which knows when a shard has moved meanwhile.
+
+-- Up to so many partitions that have rows of a kind in this node's shards, least first. `p_where` is ours, never a client's.
+CREATE FUNCTION mantle.local_partitions(p_table text, p_column text, p_where text, p_limit int) RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_all text;
+    v_pids bigint[];
+BEGIN
+    SELECT string_agg(format('(SELECT DISTINCT %1$I AS pid FROM %2$s WHERE %3$s ORDER BY 1 LIMIT %4$s)',
+                             p_column, shard_name(s.logicalrelid, s.shardid), p_where, p_limit), ' UNION ')
+      INTO v_all
+      FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
+      JOIN pg_dist_local_group l ON l.groupid = p.groupid
+     WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass;
+    IF v_all IS NOT NULL THEN
+        EXECUTE format('SELECT array_agg(u.pid) FROM (%s ORDER BY 1 LIMIT %s) AS u', v_all, p_limit) INTO v_pids;
+    END IF;
+    RETURN coalesce(v_pids, '{}');
+END $$;
+COMMENT ON FUNCTION mantle.local_partitions(text, text, text, int) IS
+    'Citus: partitions that have rows of a kind in this node''s shards';
+REVOKE ALL ON FUNCTION mantle.local_partitions(text, text, text, int) FROM PUBLIC;
 
 -- One directory a call, in order of pids, from the one this session was at: a hot directory cannot keep the others
 -- waiting, and a full batch is followed by another of the same. 0 ends a round.
@@ -9,13 +33,18 @@ DECLARE
     v_pid bigint;
     v_folded bigint;
 BEGIN
-    SELECT m.pid INTO v_pid FROM mantle.meta m WHERE m.ts > 0 AND m.pid >= v_from ORDER BY m.pid LIMIT 1;
+    IF mantle.is_distributed() THEN
+        v_pid := (mantle.local_partitions('meta', 'pid', format('ts > 0 AND pid >= %s', v_from), 1))[1];
+    ELSE
+        SELECT m.pid INTO v_pid FROM mantle.meta m WHERE m.ts > 0 AND m.pid >= v_from ORDER BY m.pid LIMIT 1;
+    END IF;
     IF v_pid IS NULL THEN
         PERFORM set_config('mantle.compact_from', '0', false);
         RETURN 0;
     END IF;
-    -- Held exclusively (an import, an rmdir): another time.
-    v_folded := CASE WHEN mantle.try_latch_shared(v_pid) THEN mantle.compact_some(v_pid, p_batch) ELSE 0 END;
+    -- Held exclusively (an import, an rmdir): another time. A shard that has just moved is another node's.
+    v_folded := CASE WHEN mantle.is_local(ARRAY[v_pid]) AND mantle.try_latch_shared(v_pid)
+                     THEN mantle.compact_some(v_pid, p_batch) ELSE 0 END;
     PERFORM set_config('mantle.compact_from', (v_pid + (v_folded < p_batch)::int)::text, false);
     RETURN 1;
 END $$;
@@ -29,21 +58,48 @@ DECLARE
     v_due timestamptz := now() - current_setting('mantle.prune_grace_ms')::int * interval '1 millisecond';
     v_head mantle.prune_queue;
 BEGIN
-    SELECT * INTO v_head FROM mantle.prune_queue q ORDER BY q.seq LIMIT 1 FOR UPDATE SKIP LOCKED;
-    IF v_head.seq IS NULL OR v_head.queued > v_due THEN
+    IF mantle.is_distributed() THEN
+        SELECT * INTO v_head FROM mantle.prune_queue q
+         WHERE q.pid = (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1]
+           AND q.queued <= v_due ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
+    ELSE
+        SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.queued <= v_due
+         ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
+    END IF;
+    IF v_head.seq IS NULL THEN
         RETURN 0;
     END IF;
-    DELETE FROM mantle.prune_queue q
-     WHERE q.seq = ANY (ARRAY(SELECT p.seq FROM mantle.prune_queue p
-                               WHERE p.seq BETWEEN v_head.seq AND v_head.seq + 1000 AND p.id = v_head.id
-                                 AND p.queued <= v_due FOR UPDATE SKIP LOCKED));
+    DELETE FROM mantle.prune_queue q WHERE q.pid = v_head.pid AND q.id = v_head.id AND q.queued <= v_due;
     IF NOT mantle.prune(v_head.id) THEN
-        INSERT INTO mantle.prune_queue (id) VALUES (v_head.id);
+        PERFORM mantle.queue_pruning(v_head.pid, v_head.id);
     END IF;
     RETURN 1;
 END $$;
 COMMENT ON FUNCTION mantle.maintain_pruning() IS 'The worker''s pruning step';
 REVOKE ALL ON FUNCTION mantle.maintain_pruning() FROM PUBLIC;
+
+-- Removes rows that are kept no longer, of a kind, up to a batch (on Citus, those of up to as many partitions).
+CREATE FUNCTION mantle.purge(p_table text, p_column text, p_where text, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_pid bigint;
+    v_rows bigint;
+    v_all bigint := 0;
+BEGIN
+    IF NOT mantle.is_distributed() THEN
+        EXECUTE format('DELETE FROM mantle.%1$I t WHERE t.ctid = ANY (ARRAY(
+                            SELECT o.ctid FROM mantle.%1$I o WHERE %2$s LIMIT %3$s FOR UPDATE SKIP LOCKED))', p_table, p_where, p_batch);
+        GET DIAGNOSTICS v_all = ROW_COUNT;
+        RETURN v_all;
+    END IF;
+    FOREACH v_pid IN ARRAY mantle.local_partitions(p_table, p_column, p_where, p_batch) LOOP
+        EXECUTE format('DELETE FROM mantle.%I WHERE %I = %s AND %s', p_table, p_column, v_pid, p_where);
+        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        v_all := v_all + v_rows;
+    END LOOP;
+    RETURN v_all;
+END $$;
+COMMENT ON FUNCTION mantle.purge(text, text, text, int) IS 'Removes rows that are kept no longer';
+REVOKE ALL ON FUNCTION mantle.purge(text, text, text, int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
@@ -51,33 +107,16 @@ DECLARE
     v_batch int := current_setting('mantle.compaction_batch')::int;
     v_requests timestamptz := now() - current_setting('mantle.request_retention_s')::int * interval '1 second';
     v_tombstones timestamptz := now() - current_setting('mantle.tombstone_retention_s')::int * interval '1 second';
-    v_changed bigint := 0;
 BEGIN
-    CASE p_step
-        WHEN 'compact' THEN v_changed := mantle.maintain_compaction(v_batch);
-        WHEN 'prune' THEN v_changed := mantle.maintain_pruning();
-        WHEN 'empty_trash' THEN v_changed := mantle.maintain_trash(v_batch);
-        WHEN 'purge_operations' THEN
-            DELETE FROM mantle.operations o WHERE o.ctid = ANY (ARRAY(
-                SELECT d.ctid FROM mantle.operations d WHERE d.state = 'done' AND d.finished < v_requests
-                 LIMIT v_batch FOR UPDATE SKIP LOCKED));
-            GET DIAGNOSTICS v_changed = ROW_COUNT;
-        WHEN 'purge_requests' THEN
-            DELETE FROM mantle.requests r WHERE r.ctid = ANY (ARRAY(
-                SELECT o.ctid FROM mantle.requests o WHERE o.created < v_requests LIMIT v_batch FOR UPDATE SKIP LOCKED));
-            GET DIAGNOSTICS v_changed = ROW_COUNT;
-        WHEN 'purge_tombstones' THEN
-            DELETE FROM mantle.meta m WHERE m.ctid = ANY (ARRAY(
-                SELECT o.ctid FROM mantle.meta o WHERE o.removed AND o.modified < v_tombstones
-                 LIMIT v_batch FOR UPDATE SKIP LOCKED));
-            GET DIAGNOSTICS v_changed = ROW_COUNT;
-        WHEN 'purge_attempts' THEN
-            DELETE FROM mantle.rename_attempts a WHERE a.ctid = ANY (ARRAY(
-                SELECT o.ctid FROM mantle.rename_attempts o WHERE o.created < v_tombstones
-                 LIMIT v_batch FOR UPDATE SKIP LOCKED));
-            GET DIAGNOSTICS v_changed = ROW_COUNT;
-    END CASE;
-    RETURN v_changed;
+    RETURN CASE p_step
+        WHEN 'compact' THEN mantle.maintain_compaction(v_batch)
+        WHEN 'prune' THEN mantle.maintain_pruning()
+        WHEN 'empty_trash' THEN mantle.maintain_trash(v_batch)
+        WHEN 'purge_operations' THEN mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L', v_requests), v_batch)
+        WHEN 'purge_requests' THEN mantle.purge('requests', 'pid', format('created < %L', v_requests), v_batch)
+        WHEN 'purge_tombstones' THEN mantle.purge('meta', 'pid', format('removed AND modified < %L', v_tombstones), v_batch)
+        WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
+    END;
 END $$;
 COMMENT ON FUNCTION mantle.run_maintenance(text) IS
     'One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones or purge_attempts';

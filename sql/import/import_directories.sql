@@ -63,7 +63,8 @@ RETURNS TABLE (ord int, code text, id bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s' AS $$
 #variable_conflict use_column
 DECLARE
-    c mantle.batch_context;
+    v_unrecorded bigint[];
+    v_missing text := mantle.namespace_fault(p_ns);
     v_code text[];      -- what the rows themselves and the tables say, and …
     v_existing bigint[];
     v_pid bigint[];     -- … what the plan makes of it.
@@ -72,16 +73,20 @@ DECLARE
     v_fresh bigint[];
     v_latched bigint[] := '{}';
 BEGIN
+    IF mantle.is_distributed() THEN
+        PERFORM mantle.fault('MT034');
+    END IF;
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
     -- Usually all ids are of one block: then its two ends tell.
-    c := mantle.batch_context('{}', ARRAY[p_ns], '{}', CASE WHEN NOT EXISTS (
+    v_unrecorded := CASE WHEN NOT EXISTS (
             SELECT FROM mantle.id_blocks b JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id)) AS i
-                ON b.first_id <= i.low AND b.last_id >= i.high) THEN p_id ELSE '{}' END, '{}');
+                ON b.first_id <= i.low AND b.last_id >= i.high)
+        THEN ARRAY(SELECT u.id FROM unnest(p_id) AS u(id) WHERE mantle.id_fault(u.id) IS NOT NULL) ELSE '{}' END;
     SELECT array_agg(CASE
-               WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
+               WHEN v_missing IS NOT NULL THEN v_missing
                WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
                WHEN u.pid IS NULL OR u.pid < 1024 THEN 'MT006'
-               WHEN u.id IS NULL OR u.id = ANY (c.unrecorded) THEN 'MT040' END), array_agg(NULL::bigint)
+               WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN 'MT040' END), array_agg(NULL::bigint)
       INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id);
     LOOP
         -- Rows come in order; each pass brings the children of parents found by the one before to their real places.

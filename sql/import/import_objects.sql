@@ -52,6 +52,9 @@ DECLARE
     v_skip int[];
     v_deltas mantle.delta[];
 BEGIN
+    IF mantle.is_distributed() THEN
+        PERFORM mantle.fault('MT034');
+    END IF;
     PERFORM mantle.fault(mantle.batch_fault(n, ARRAY[cardinality(p_pid), cardinality(p_size)]));
     PERFORM mantle.fault(mantle.latch_pids('{}', p_pid));
     SELECT * INTO v_root FROM mantle.meta m WHERE m.id = p_ns AND m.explicit IS NOT NULL AND m.pid = 0;

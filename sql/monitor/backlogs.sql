@@ -12,7 +12,7 @@ SELECT 'rename attempts', c.reltuples::bigint, (SELECT min(a.created) FROM mantl
        current_setting('mantle.tombstone_retention_s')::int * interval '1 second'
   FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.rename_attempts'::regclass
 UNION ALL
-SELECT 'prune queue', c.reltuples::bigint, (SELECT q.queued FROM mantle.prune_queue q ORDER BY q.seq LIMIT 1),
+SELECT 'prune queue', c.reltuples::bigint, (SELECT min(q.queued) FROM mantle.prune_queue q),
        current_setting('mantle.prune_grace_ms')::int * interval '1 millisecond'
   FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.prune_queue'::regclass;
 GRANT SELECT ON mantle.backlogs TO mantle_monitor;

@@ -2,14 +2,20 @@
 -- (PROTOCOLS 19).
 CREATE FUNCTION mantle.replay(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint,
-    OUT found boolean, OUT code text, OUT verb text, OUT id bigint, OUT version bigint, OUT flush_lsn pg_lsn)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT o.code IS NOT NULL OR coalesce(o.replayed, false), o.code,
-           (SELECT r.verb FROM mantle.requests r
-             WHERE o.replayed AND r.ns = p_ns AND r.principal = p_principal AND r.request_id = p_request),
-           o.id, o.version, o.flush_lsn
-      FROM mantle.recall(p_principal, p_ns, p_request, p_hash) AS o
-$$;
+    OUT known boolean, OUT code text, OUT verb text, OUT id bigint, OUT version bigint, OUT flush_lsn pg_lsn)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_request mantle.requests;
+    o mantle.outcome;
+BEGIN
+    SELECT * INTO v_request FROM mantle.requests r
+     WHERE r.ns = p_ns AND r.principal = p_principal AND r.request_id = p_request LIMIT 1;
+    o := mantle.answer_of(v_request, p_hash);
+    code := o.code; id := o.id; version := o.version; flush_lsn := o.flush_lsn;
+    known := v_request.request_id IS NOT NULL;
+    verb := CASE WHEN o.replayed THEN v_request.verb END;
+END $$;
 COMMENT ON FUNCTION mantle.replay(int, bigint, uuid, bigint) IS
     'The first answer to a request id, if there is one; MT020 when it was used for another request';
 REVOKE ALL ON FUNCTION mantle.replay(int, bigint, uuid, bigint) FROM PUBLIC;

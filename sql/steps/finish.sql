@@ -1,9 +1,7 @@
 CREATE FUNCTION mantle.finish(p_attempt bigint, p_changes mantle.directory_change[], p_deltas mantle.delta[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    IF cardinality(p_deltas) = 1 THEN
-        PERFORM mantle.add_counts(d.ns, d.pid, d.entries, d.subdirectories, d.bytes) FROM unnest(p_deltas) AS d;
-    ELSIF cardinality(p_deltas) > 1 THEN
+    IF cardinality(p_deltas) > 0 THEN
         PERFORM mantle.apply_deltas(p_deltas);
     END IF;
     IF cardinality(p_changes) > 0 THEN

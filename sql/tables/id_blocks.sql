@@ -2,6 +2,7 @@
 CREATE TABLE mantle.id_blocks (
     first_id  bigint PRIMARY KEY,
     last_id   bigint NOT NULL,
+    node      int NOT NULL DEFAULT 0,
     timeline  int NOT NULL,
     owner     text NOT NULL,
     allocated timestamptz NOT NULL DEFAULT now(),
@@ -9,3 +10,4 @@ CREATE TABLE mantle.id_blocks (
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.id_blocks', '');
 COMMENT ON TABLE mantle.id_blocks IS 'Allocated id ranges, never overlapping, never reused';
+COMMENT ON COLUMN mantle.id_blocks.node IS 'Citus group of the node that allocated it, whose timeline is meant; 0 without Citus';

@@ -1,4 +1,4 @@
--- One unique key, no time partitions (they lose uniqueness at the boundary). Purged by the worker after
+-- Where the change was, so that it is one transaction on one node. One unique key, no time partitions (they lose uniqueness at the boundary). Purged by the worker after
 -- mantle.request_retention_s.
 CREATE TABLE mantle.requests (
     ns           bigint NOT NULL,
@@ -6,7 +6,7 @@ CREATE TABLE mantle.requests (
     request_id   uuid NOT NULL,
     request_hash bigint NOT NULL,
     verb         text NOT NULL,
-    pid          bigint,
+    pid          bigint NOT NULL,
     id           bigint,
     version      bigint,
     created      timestamptz NOT NULL DEFAULT now(),

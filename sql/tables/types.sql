@@ -13,6 +13,3 @@ CREATE TYPE mantle.outcome AS (
     change mantle.directory_change, delta mantle.delta
 );
 COMMENT ON TYPE mantle.outcome IS 'What a verb did with one element: its answer, and what is left to emit and to count';
-
-CREATE TYPE mantle.batch_context AS (missing bigint[], known uuid[], removed bigint[], unrecorded bigint[]);
-COMMENT ON TYPE mantle.batch_context IS 'What a batch reads once, after its latches: see the function of this name';

@@ -5,18 +5,26 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 DECLARE
     v_last mantle.id_blocks;
+    v_ours mantle.id_blocks;
+    v_node int := (mantle.delta_ts_base() >> 48)::int;
     v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
 BEGIN
     IF p_owner IS NULL OR p_count IS NULL OR p_count NOT BETWEEN 1 AND 1 << 24 THEN
         PERFORM mantle.fault('MT006');
     END IF;
     PERFORM mantle.fault(mantle.latch_allocation());
-    SELECT * INTO v_last FROM mantle.id_blocks b ORDER BY b.first_id DESC LIMIT 1;
-    first_id := CASE WHEN v_last.last_id IS NULL THEN 1024
-                     WHEN v_last.timeline <> v_timeline THEN v_last.last_id + 1 + (1 << 24)
-                     ELSE v_last.last_id + 1 END;
-    last_id := first_id + p_count - 1;
-    INSERT INTO mantle.id_blocks (first_id, last_id, timeline, owner) VALUES (first_id, last_id, v_timeline, p_owner);
+    -- The latch is this node's: two nodes may come to the same block, which one of them then gets.
+    LOOP
+        SELECT * INTO v_last FROM mantle.id_blocks b ORDER BY b.first_id DESC LIMIT 1;
+        SELECT * INTO v_ours FROM mantle.id_blocks b WHERE b.node = v_node ORDER BY b.first_id DESC LIMIT 1;
+        first_id := CASE WHEN v_last.last_id IS NULL THEN 1024
+                         WHEN v_ours.timeline <> v_timeline THEN v_last.last_id + 1 + (1 << 24)
+                         ELSE v_last.last_id + 1 END;
+        last_id := first_id + p_count - 1;
+        INSERT INTO mantle.id_blocks (first_id, last_id, node, timeline, owner)
+        VALUES (first_id, last_id, v_node, v_timeline, p_owner) ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.allocate_ids(text, bigint) IS 'Allocates a block of up to 2^24 ids; use them only after the commit';
 REVOKE ALL ON FUNCTION mantle.allocate_ids(text, bigint) FROM PUBLIC;

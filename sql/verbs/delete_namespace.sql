@@ -32,43 +32,33 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 DECLARE
     o mantle.outcome;
+    d mantle.meta;
     v_ns bigint;
     v_all bigint[];
-    v_changes mantle.directory_change[];
 BEGIN
-    replayed := false;
     PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT n.ns INTO v_ns FROM mantle.namespaces n WHERE n.name = p_name;
     v_all := mantle.removable_directories(v_ns);
-    PERFORM mantle.fault(mantle.latch_entries(ARRAY[0::bigint], ARRAY[p_name], coalesce(v_all, '{}')));
-    o := mantle.recall(p_principal, 0, p_request, p_hash);
-    IF o.code IS NOT NULL OR o.replayed THEN
-        code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
-        RETURN;
-    END IF;
-    code := CASE
+    PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], coalesce(v_all, '{}'), NULL);
+    SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'delete_namespace', CASE
         WHEN p_request IS NULL THEN 'MT006'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN 'MT011'
-        WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN 'MT017' END;
-    IF code IS NOT NULL THEN
-        RETURN;
-    END IF;
-    IF NOT mantle.claim(p_principal, 0, p_request, p_hash, 'delete_namespace', 0, v_ns, NULL) THEN
-        o := mantle.recall(p_principal, 0, p_request, p_hash);
-        code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
+        WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN 'MT017' END, v_ns, NULL);
+    code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
+    IF code IS NOT NULL OR replayed THEN
         RETURN;
     END IF;
     ns := v_ns;
-    WITH gone AS (
-        DELETE FROM mantle.meta m WHERE m.ns = v_ns AND m.ts = 0 AND m.explicit IS NOT NULL AND m.id = ANY (v_all)
-        RETURNING m.*)
-    SELECT array_agg(ROW(true, v_ns, g.pid, g.name, g.id, g.version + 1, g.owner, g.grp, g.mode, p_principal,
-                         CASE WHEN g.id = v_ns THEN p_request END)::mantle.directory_change ORDER BY g.id DESC)
-      INTO v_changes FROM gone g;
-    PERFORM mantle.bury(v_ns, d.id) FROM unnest(v_changes) AS d;
+    -- Children before their parents.
+    FOR i IN REVERSE cardinality(v_all)..1 LOOP
+        SELECT * INTO d FROM mantle.meta m WHERE m.id = v_all[i] AND m.explicit IS NOT NULL;
+        CONTINUE WHEN d.id IS NULL;
+        PERFORM FROM mantle.take_out(d.pid, d, ARRAY[
+            ROW(true, v_ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, p_principal,
+                CASE WHEN d.id = v_ns THEN p_request END)::mantle.directory_change], 0);
+        PERFORM FROM mantle.bury_at(d.id, v_ns);
+    END LOOP;
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns;
-    PERFORM mantle.add_counts(0, 0, -1, -1, 0);
-    PERFORM mantle.emit(0, 0, v_changes);
 END $$;
 COMMENT ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) IS
     'Removes a namespace that holds nothing but implicit directories; MT017 otherwise';

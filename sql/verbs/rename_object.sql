@@ -1,78 +1,41 @@
--- Moves an object's row. Under Citus the two places may be two shards: delete and insert, never an update of the key.
-CREATE FUNCTION mantle.rename_object_one(
-    p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
-    p_overwrite boolean, p_request uuid, p_hash bigint)
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_src mantle.meta;
-    v_dst mantle.meta;
-    v_new mantle.outcome;
-    v_same boolean := p_src_pid = p_dst_pid AND p_src_name = p_dst_name;
-BEGIN
-    -- Both rows in one sorted statement (PROTOCOLS 12), then told apart.
-    PERFORM FROM mantle.meta m
-      WHERE m.ts = 0 AND (m.pid = p_src_pid AND m.name = p_src_name OR m.pid = p_dst_pid AND m.name = p_dst_name)
-      ORDER BY m.pid, m.name FOR UPDATE;
-    SELECT * INTO v_src FROM mantle.meta m
-     WHERE m.pid = p_src_pid AND m.name = p_src_name AND m.ts = 0 AND m.ns = p_ns;
-    SELECT * INTO v_dst FROM mantle.meta m WHERE m.pid = p_dst_pid AND m.name = p_dst_name AND m.ts = 0;
-    v_new.code := CASE
-        WHEN v_src.id IS NULL THEN 'MT010'
-        WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = p_dst_pid AND m.name = p_dst_name || '/' AND m.ts = 0) THEN 'MT015'
-        WHEN v_dst.id IS NOT NULL AND NOT p_overwrite THEN 'MT012' END;
-    IF v_new.code IS NOT NULL THEN
-        RETURN v_new;
-    END IF;
-    IF NOT mantle.claim(p_principal, p_ns, p_request, p_hash, 'rename_object', p_dst_pid, v_src.id, v_src.version) THEN
-        RETURN mantle.recall(p_principal, p_ns, p_request, p_hash);
-    END IF;
-    v_new.id := v_src.id;
-    v_new.replayed := false;
-    IF v_same THEN
-        RETURN v_new;
-    END IF;
-    DELETE FROM mantle.meta m WHERE m.pid = p_dst_pid AND m.name = p_dst_name AND m.ts = 0;
-    DELETE FROM mantle.meta m WHERE m.pid = p_src_pid AND m.name = p_src_name AND m.ts = 0;
-    v_new.old_locator := v_dst.locator;
-    v_new.delta := ROW(p_ns, p_dst_pid, (v_dst.id IS NULL)::int, 0, v_src.size - coalesce(v_dst.size, 0));
-    v_src.pid := p_dst_pid;
-    v_src.name := p_dst_name;
-    INSERT INTO mantle.meta SELECT v_src.*;
-    INSERT INTO mantle.prune_queue (id) VALUES (p_src_pid);
-    PERFORM mantle.apply_deltas(ARRAY[ROW(p_ns, p_src_pid, -1, 0, -v_src.size)::mantle.delta, v_new.delta]);
-    RETURN v_new;
-END $$;
-COMMENT ON FUNCTION mantle.rename_object_one(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint) IS
-    'Moves one object under its latches';
-REVOKE ALL ON FUNCTION mantle.rename_object_one(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint) FROM PUBLIC;
-
+-- Not batched. The object's old place and its new one may be on two nodes: see sql/steps/sides.sql.
 CREATE FUNCTION mantle.rename_object(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
     p_overwrite boolean, p_request uuid, p_hash bigint,
     OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s' AS $$
+#variable_conflict use_column
 DECLARE
-    c mantle.batch_context;
+    s mantle.side;
+    d mantle.side;
     o mantle.outcome;
+    v_new mantle.meta;
 BEGIN
-    PERFORM mantle.fault(mantle.latch_entries(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name]));
-    c := mantle.batch_context(ARRAY[p_principal], ARRAY[p_ns], ARRAY[p_dst_pid], '{}', ARRAY[p_request]);
-    o.code := CASE
-        WHEN p_request = ANY (c.known) THEN NULL
-        WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
-        WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_overwrite IS NOT NULL AND p_request IS NOT NULL) IS NOT TRUE
-            THEN 'MT006'
-        WHEN cardinality(c.removed) > 0 THEN 'MT018'
-        ELSE coalesce(mantle.object_name_fault(p_src_name), mantle.object_name_fault(p_dst_name)) END;
-    IF p_request = ANY (c.known) THEN
-        o := mantle.recall(p_principal, p_ns, p_request, p_hash);
-    ELSIF o.code IS NULL THEN
-        o := mantle.rename_object_one(
-            p_principal, p_ns, p_src_pid, p_src_name, p_dst_pid, p_dst_name, p_overwrite, p_request, p_hash);
+    PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
+    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, NULL);
+    SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, NULL);
+    v_new := s.entry;
+    code := coalesce(
+        mantle.namespace_fault(p_ns),
+        CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_overwrite IS NOT NULL AND p_request IS NOT NULL) IS NOT TRUE
+            THEN 'MT006' END,
+        CASE WHEN d.removed THEN 'MT018' END,
+        mantle.object_name_fault(p_src_name), mantle.object_name_fault(p_dst_name),
+        CASE WHEN v_new.id IS NULL OR v_new.ns <> p_ns THEN 'MT010'
+             WHEN d.opposite THEN 'MT015'
+             WHEN (d.entry).id IS NOT NULL AND NOT p_overwrite THEN 'MT012' END);
+    SELECT * INTO o FROM mantle.claim_at(
+        p_dst_pid, p_principal, p_ns, p_request, p_hash, 'rename_object', code, v_new.id, v_new.version);
+    code := o.code; id := coalesce(o.id, v_new.id); replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
+    IF code IS NOT NULL OR replayed OR (p_src_pid, p_src_name) = (p_dst_pid, p_dst_name) THEN
+        id := CASE WHEN code IS NULL THEN id END;
+        RETURN;
     END IF;
-    code := o.code; id := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
-    old_locator := o.old_locator;
+    old_locator := (d.entry).locator;
+    v_new.pid := p_dst_pid;
+    v_new.name := p_dst_name;
+    PERFORM FROM mantle.take_out(p_src_pid, s.entry, NULL, 0);
+    PERFORM FROM mantle.put_in(p_dst_pid, v_new, d.entry, NULL, 0);
 END $$;
 COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint) IS
     'Renames an object within its namespace; with overwrite, replaces one and answers its data locator';

@@ -1,83 +1,75 @@
--- One directory. Latched: the parent shared, the directory exclusively, its name exclusively.
-CREATE FUNCTION mantle.rmdir_one(
-    p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint)
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+-- Looks for entries without the latch first and fails fast; then latches (the parent shared, the directory exclusively, its
+-- name exclusively), under a lock_timeout, and looks again (PROTOCOLS 11). A directory's entry is with its parent, its
+-- content and its tombstone with itself: they may be on two nodes, see sql/steps/sides.sql.
+
+-- The parent's part. Refused, or answered before: the code or the first answer; else all is NULL but id and version.
+CREATE FUNCTION mantle.rmdir_at(
+    p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_empty boolean)
+RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_old mantle.meta;
-    v_new mantle.outcome;
+    o mantle.outcome;
 BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
-    v_new.code := CASE WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN 'MT010'
-                       WHEN v_old.id <> p_id THEN 'MT018'
-                       WHEN NOT mantle.is_empty(p_id) THEN 'MT017' END;
-    IF v_new.code IS NOT NULL THEN
-        RETURN v_new;
+    o := mantle.claim_at(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
+            mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
+            CASE WHEN p_pid IS NULL OR p_pid < 1024 OR p_id IS NULL OR p_request IS NULL THEN 'MT006'
+                 WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN 'MT010'
+                 WHEN v_old.id <> p_id THEN 'MT018'
+                 WHEN NOT p_empty THEN 'MT017' END), p_id, v_old.version + 1);
+    IF o IS NULL THEN
+        PERFORM mantle.take_out(p_pid, v_old, ARRAY[
+            ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_principal,
+                p_request)::mantle.directory_change], 0);
+        o.id := p_id;
+        o.version := v_old.version + 1;
     END IF;
-    IF NOT mantle.claim(p_principal, p_ns, p_request, p_hash, 'rmdir', p_pid, p_id, v_old.version + 1) THEN
-        RETURN mantle.recall(p_principal, p_ns, p_request, p_hash);
-    END IF;
-    PERFORM mantle.bury(p_ns, p_id);
-    DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
-    INSERT INTO mantle.prune_queue (id) VALUES (p_pid);
-    v_new.id := p_id;
-    v_new.version := v_old.version + 1;
-    v_new.change := ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_principal,
-                        p_request);
-    v_new.delta := ROW(p_ns, p_pid, -1, -1, 0);
-    v_new.replayed := false;
-    RETURN v_new;
+    RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.rmdir_one(int, bigint, bigint, text, bigint, uuid, bigint) IS 'Removes one directory of a batch';
-REVOKE ALL ON FUNCTION mantle.rmdir_one(int, bigint, bigint, text, bigint, uuid, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, boolean) IS
+    'Takes a directory that is empty out of its parent';
+REVOKE ALL ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, boolean) FROM PUBLIC;
 
--- Looks for entries without the latch first and fails fast; then latches, under a lock_timeout, and looks again
--- (PROTOCOLS 11).
 CREATE FUNCTION mantle.rmdir(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 DECLARE
-    c mantle.batch_context;
     e record;
     o mantle.outcome;
-    v_busy bigint[];
-    v_changes mantle.directory_change[] := '{}';
-    v_deltas mantle.delta[] := '{}';
+    v_empty boolean[] := '{}';
+    v_is boolean;
+    v_local boolean := mantle.is_local(p_pid || p_id);
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_request), cardinality(p_hash)]));
-    v_busy := ARRAY(SELECT m.id FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id)
-                      JOIN mantle.meta m ON m.pid = u.pid AND m.name = u.name AND m.ts = 0 AND m.id = u.id
-                     WHERE NOT mantle.is_empty(m.id));
-    PERFORM mantle.fault(mantle.latch_entries(
-        p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id) AS u(id) WHERE u.id <> ALL (v_busy))));
-    c := mantle.batch_context(p_principal, p_ns, p_pid, '{}', p_request);
+    FOR i IN 1..cardinality(p_id) LOOP
+        SELECT f INTO v_is FROM mantle.is_empty_at(p_id[i]) AS f;
+        v_empty := v_empty || v_is;
+    END LOOP;
+    IF v_local THEN
+        PERFORM mantle.fault(mantle.latch_entries(
+            p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
+    END IF;
     FOR e IN
-        SELECT u.*, CASE
-                 WHEN u.ns IS NULL OR u.ns = ANY (c.missing) THEN 'MT011'
-                 WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
-                 WHEN u.pid IS NULL OR u.pid < 1024 OR u.id IS NULL OR u.request IS NULL THEN 'MT006'
-                 WHEN u.id = ANY (v_busy) THEN 'MT017' END AS refusal
-          FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_request, p_hash)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, request, hash, n)
+        SELECT u.* FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_request, p_hash, v_empty)
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, request, hash, empty, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
-        o := NULL;
-        IF e.request = ANY (c.known) THEN
-            o := mantle.recall(e.principal, e.ns, e.request, e.hash);
+        IF NOT v_local THEN
+            PERFORM mantle.latch_sides(ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}' END, NULL);
         END IF;
-        IF o IS NULL AND e.refusal IS NULL THEN
-            o := mantle.rmdir_one(e.principal, e.ns, e.pid, e.name, e.id, e.request, e.hash);
-        ELSIF o IS NULL THEN
-            o.code := e.refusal;
+        v_is := e.empty;
+        IF v_is THEN
+            SELECT f INTO v_is FROM mantle.is_empty_at(e.id) AS f;
         END IF;
-        IF (o.change).id IS NOT NULL THEN v_changes := v_changes || o.change; END IF;
-        IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
+        SELECT * INTO o FROM mantle.rmdir_at(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_is);
+        IF o.code IS NULL AND o.replayed IS NULL THEN
+            PERFORM FROM mantle.bury_at(e.id, e.ns);
+        END IF;
         ord := e.n; code := o.code; id := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
         RETURN NEXT;
     END LOOP;
-    PERFORM mantle.finish(0, v_changes, v_deltas);
 END $$;
 COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[]) IS
     'Removes empty directories. MT010 not there, MT018 another one by now, MT017 not empty';

@@ -1,8 +1,7 @@
--- Batches: whether an element is made with its neighbours at once or by itself, its answer is the same, and the counts are
--- exact. `mantle.is_set` decides; what it leaves, and what speaks against being made at once, goes one by one.
+-- Batches: whether an element goes the short way or the one for all cases, its answer is the same, and the counts are exact.
 \ir setup.psql
 BEGIN;
-SELECT plan(26);
+SELECT plan(20);
 SELECT tap.namespace('tap-batches') AS ns \gset
 SELECT tap.namespace('tap-batches-two') AS two \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
@@ -11,12 +10,6 @@ SELECT new_id AS gone FROM tap.mkdir(:ns, :ns, 'gone/') \gset
 SELECT code AS x FROM tap.rmdir(:ns, :ns, 'gone/', :gone) \gset
 SELECT mantle.compact(:ns) AS x \gset
 
-SELECT ok(NOT mantle.is_set('{1}', '{a}', ARRAY[gen_random_uuid()]), 'one element is no set');
-SELECT ok(mantle.is_set('{1,1}', '{a,b}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{7,8}'), 'two that do not touch are');
-SELECT ok(NOT mantle.is_set('{1,1}', '{a,a}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{7,8}'), 'a name twice');
-SELECT ok(mantle.is_set('{1,2}', '{a,a}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{7,8}'), 'in two directories');
-SELECT ok(NOT mantle.is_set('{1,2}', '{a,b}', array_fill(gen_random_uuid(), ARRAY[2]), '{7,8}'), 'a request id twice');
-SELECT ok(NOT mantle.is_set('{1,2}', '{a,b}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{7,7}'), 'a new id twice');
 
 -- Objects: what is in the way of being made at once, beside what is not.
 CREATE FUNCTION pg_temp.puts(ns bigint[], pid bigint[], name text[], size bigint[], condition text[], request uuid[])

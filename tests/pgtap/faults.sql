@@ -46,9 +46,9 @@ UPDATE mantle.id_blocks SET timeline = timeline + 1 WHERE first_id = :f2;
 SELECT is((SELECT first_id FROM mantle.allocate_ids('x', 1)), :l2 + 1 + (1 << 24)::bigint, 'another timeline: skips ahead');
 
 -- Requests.
-SELECT results_eq(format('SELECT found, code FROM mantle.replay(5, %s, gen_random_uuid(), 0)', :ns), 'VALUES (false, NULL::text)', 'not known');
+SELECT results_eq(format('SELECT known, code FROM mantle.replay(5, %s, gen_random_uuid(), 0)', :ns), 'VALUES (false, NULL::text)', 'not known');
 SELECT new_id AS o FROM tap.put(:ns, :ns, 'known', request => '99999999-0000-0000-0000-000000000000', hash => 3) \gset
-SELECT results_eq(format('SELECT found, code, verb, id, version, flush_lsn <= pg_current_wal_flush_lsn() FROM mantle.replay(5, %s, ''99999999-0000-0000-0000-000000000000'', 3)', :ns),
+SELECT results_eq(format('SELECT known, code, verb, id, version, flush_lsn <= pg_current_wal_flush_lsn() FROM mantle.replay(5, %s, ''99999999-0000-0000-0000-000000000000'', 3)', :ns),
                   format('VALUES (true, NULL::text, ''put_object'', %s::bigint, 1::bigint, true)', :o), 'known');
-SELECT results_eq(format('SELECT found, code, verb FROM mantle.replay(5, %s, ''99999999-0000-0000-0000-000000000000'', 4)', :ns), 'VALUES (true, ''MT020'', NULL::text)', 'known for another request');
+SELECT results_eq(format('SELECT known, code, verb FROM mantle.replay(5, %s, ''99999999-0000-0000-0000-000000000000'', 4)', :ns), 'VALUES (true, ''MT020'', NULL::text)', 'known for another request');
 SELECT * FROM finish();

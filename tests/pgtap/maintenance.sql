@@ -51,14 +51,14 @@ SELECT pg_temp.drain('prune') AS x \gset
 SELECT ok(NOT EXISTS (SELECT FROM mantle.meta WHERE id = :a AND explicit IS NOT NULL), 'then its parent');
 SELECT ok(EXISTS (SELECT FROM mantle.meta WHERE id = :ns AND pid = 0), 'but not the root');
 SELECT new_id AS e FROM tap.mkdir(:ns, :ns, 'e/') \gset
-INSERT INTO mantle.prune_queue (id, queued) VALUES (:e, now() - interval '1 day');
+INSERT INTO mantle.prune_queue (pid, seq, id, queued) VALUES (:e, -1, :e, now() - interval '1 day');
 SELECT pg_temp.drain('prune') AS x \gset
 SELECT ok(EXISTS (SELECT FROM mantle.meta WHERE id = :e AND explicit IS NOT NULL), 'an explicit one stays');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 
 -- Purging.
-INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, created)
-VALUES (:ns, 5, gen_random_uuid(), 0, 'old', now() - interval '2 days'), (:ns, 5, gen_random_uuid(), 0, 'new', now());
+INSERT INTO mantle.requests (pid, ns, principal, request_id, request_hash, verb, created)
+VALUES (:ns, :ns, 5, gen_random_uuid(), 0, 'old', now() - interval '2 days'), (:ns, :ns, 5, gen_random_uuid(), 0, 'new', now());
 UPDATE mantle.meta SET modified = now() - interval '2 days' WHERE pid = :t AND removed;
 SELECT mantle.abort_rename(5, :ns, gen_random_uuid(), 1) AS x \gset
 UPDATE mantle.rename_attempts SET created = now() - interval '2 days' WHERE ns = :ns;

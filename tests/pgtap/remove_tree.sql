@@ -60,7 +60,7 @@ SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT is_empty('SELECT * FROM mantle.meta WHERE pid = 1 AND id IS NULL', 'the trash is not counted');
 
 -- Emptying.
-INSERT INTO mantle.prune_queue (id, queued) SELECT m.id, now() - interval '1 day' FROM mantle.meta m WHERE m.id IN (:a, :e);
+INSERT INTO mantle.prune_queue (pid, seq, id, queued) SELECT m.pid, -m.id, m.id, now() - interval '1 day' FROM mantle.meta m WHERE m.id IN (:a, :e);
 CREATE FUNCTION pg_temp.steps(of_ns bigint, wanted int) RETURNS TABLE (n bigint, damage text) LANGUAGE plpgsql AS $$
 BEGIN
     FOR i IN 1..wanted LOOP
@@ -70,7 +70,7 @@ BEGIN
         EXIT WHEN n = 0;
     END LOOP;
 END $$;
-SELECT results_eq(format('SELECT objects, cardinality(removed) FROM mantle.empty_some(%s, ''{}'', 1000)', :ns), 'VALUES (0::bigint, 0)', 'a step that gets no latch does nothing');
+SELECT results_eq(format('SELECT objects, directories FROM mantle.empty_some(%s, ''{}'', 1000)', :ns), 'VALUES (0::bigint, 0::bigint)', 'a step that gets no latch does nothing');
 SELECT results_eq(format('SELECT n > 0, damage FROM pg_temp.steps(%s, 1)', :ns), 'VALUES (true, NULL::text)', 'a step removes something, and leaves no damage');
 SELECT ok((SELECT state = 'running' AND objects + directories > 0 FROM mantle.operation(5, :'operation')), 'which the operation tells');
 SELECT is((SELECT code FROM tap.put(:ns, :b, 'late', 7)), NULL, 'a create that resolved its directory before may come late');
@@ -95,7 +95,7 @@ ANALYZE mantle.meta;
 SELECT code AS x FROM pg_temp.remove(:ns, :ns, 'h/', :h, operation => '88888888-0000-0000-0000-000000000002') \gset
 SELECT code AS x FROM pg_temp.remove(:ns, :ns, 'i/', :i, operation => '88888888-0000-0000-0000-000000000003') \gset
 DELETE FROM mantle.prune_queue;
-INSERT INTO mantle.prune_queue (id, queued) VALUES (:j, now() - interval '1 day'), (:i, now() - interval '1 day');
+INSERT INTO mantle.prune_queue (pid, seq, id, queued) VALUES (:i, -1, :j, now() - interval '1 day'), (:i, -2, :i, now() - interval '1 day');
 SELECT mantle.run_maintenance('prune') + mantle.run_maintenance('prune') AS x \gset
 SELECT is((SELECT count(*) FROM mantle.meta WHERE id IN (:i, :j)), 2::bigint, 'the pruner leaves the trash alone');
 SELECT tap.delete(:ns, :k, 'o') AS x \gset

@@ -30,11 +30,11 @@ statements! {
          FROM mantle.resolve_path($1, $2)";
     /// The recorded answer of a request, by the namespace's name.
     REPLAY "replay" read
-        "SELECT n.ns, r.found, r.code, r.id, r.flush_lsn \
+        "SELECT n.ns, r.known AS found, r.code, r.id, r.flush_lsn \
          FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
     /// The recorded answer of a request that creates or deletes a namespace (its key has namespace 0).
     REPLAY_NAMESPACE "replay_namespace" read
-        "SELECT 0::bigint AS ns, r.found, r.code, r.id, r.flush_lsn FROM mantle.replay($1, 0, $2, $3) r";
+        "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id, r.flush_lsn FROM mantle.replay($1, 0, $2, $3) r";
     CREATE_NAMESPACE "create_namespace" change
         "SELECT code, ns AS id, owner, replayed, flush_lsn FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8)";
     DELETE_NAMESPACE "delete_namespace" change

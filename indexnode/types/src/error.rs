@@ -85,6 +85,7 @@ error_table! {
     InvalidId "invalid_id" "MT040" 500 "InternalError" No "An id lies outside every recorded block.";
     WrongIsolation "wrong_isolation" "MT041" 500 "InternalError" No "The function runs under READ COMMITTED only.";
     WeakCommit "weak_commit" "MT042" 500 "InternalError" No "synchronous_commit is weaker than the flush that an acknowledgement needs.";
+    WrongNode "wrong_node" "MT043" 503 "ServiceUnavailable" SameRequestId "The directory's shard is on another node, or moved there during the call.";
     NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
     IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";

@@ -1,0 +1,140 @@
+//! Where a partition's rows are when Citus distributes the MetaTable: on this node, or another.
+//!
+//! The map of shards is read from Citus' catalogs once a session, and again when PostgreSQL says that the MetaTable's
+//! definition changed, as Citus makes it say when a shard moves. Invariant: a map that is out of date is slower, never
+//! wrong: after its writes, which keep the shard from moving until the commit, a mutation asks [`placement_fault`], which
+//! listens for such news first (PROTOCOLS 14).
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use mantle_types::ErrorCode;
+use pgrx::prelude::*;
+
+use crate::{
+    guard::{Fault, sqlstate},
+    kept::Kept,
+};
+
+/// Delta records are told apart by a number that each node counts for itself, below this many bits of its group's number:
+/// so a directory whose shard moves never meets the same one again.
+const GROUP_SHIFT: u32 = 48;
+
+thread_local! {
+    static CITUS: Kept = const { Kept::new(
+        c"SELECT coalesce((SELECT true FROM pg_catalog.pg_extension WHERE extname = 'citus'), false),
+                 'mantle.meta'::regclass::oid", &[]) };
+    static GROUP: Kept = const { Kept::new(c"SELECT groupid FROM pg_catalog.pg_dist_local_group", &[]) };
+    static SHARDS: Kept = const { Kept::new(
+        c"SELECT s.shardminvalue::int, p.groupid FROM pg_catalog.pg_dist_shard s
+            JOIN pg_catalog.pg_dist_placement p ON p.shardid = s.shardid
+            JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = s.logicalrelid AND d.partmethod = 'h'
+           WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardminvalue::int", &[]) };
+    static MAP: RefCell<Option<Rc<Map>>> = const { RefCell::new(None) };
+    /// The MetaTable, while a map of it is kept.
+    static META: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::Oid::INVALID) };
+}
+
+/// The shards of the MetaTable; none where it is an ordinary table.
+#[derive(Debug, Default)]
+struct Map {
+    group: i32,
+    /// The smallest hash value of each shard, and the group of nodes that has it, in order.
+    shards: Vec<(i32, i32)>,
+}
+
+impl Map {
+    fn group_of(&self, pid: i64) -> Option<i32> {
+        // SAFETY: hashint8 takes one value and calls nothing.
+        let hash = unsafe {
+            pgrx::direct_function_call_as_datum(pg_sys::hashint8, &[pid.into_datum()]).map_or(0, |d| d.value() as i32)
+        };
+        let after = self.shards.partition_point(|(least, _)| *least <= hash);
+        after.checked_sub(1).map(|at| self.shards[at].1)
+    }
+
+    fn is_local(&self, pid: i64) -> bool {
+        self.group_of(pid).is_none_or(|group| group == self.group)
+    }
+}
+
+/// Asks to be told when a table's definition changes. Called once, when the library is loaded.
+pub fn listen() {
+    unsafe extern "C-unwind" fn changed(_: pg_sys::Datum, relation: pg_sys::Oid) {
+        let ours = META.get();
+        if ours != pg_sys::Oid::INVALID && (relation == ours || relation == pg_sys::Oid::INVALID) {
+            META.set(pg_sys::Oid::INVALID);
+            // Borrowed only while the map is put in, which reads no catalog.
+            MAP.with(|map| map.take());
+            crate::create::forget();
+        }
+    }
+    // SAFETY: the callback only drops what this module keeps.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0_usize)) };
+}
+
+fn map() -> Rc<Map> {
+    if let Some(map) = MAP.with(|map| map.borrow().clone()) {
+        return map;
+    }
+    let map = Rc::new(Spi::connect_mut(|_| {
+        loop {
+            let mut asked = CITUS.with(|s| s.rows(&[], |row| (row.get::<bool>(1), row.get::<pg_sys::Oid>(2))));
+            let (citus, meta) = asked.pop().unwrap_or_default();
+            META.set(meta.unwrap_or(pg_sys::Oid::INVALID));
+            let map = if citus == Some(true) { read() } else { Map::default() };
+            // Nothing changed while it was read.
+            if META.get() != pg_sys::Oid::INVALID {
+                return map;
+            }
+        }
+    }));
+    MAP.with(|kept| kept.replace(Some(map.clone())));
+    map
+}
+
+fn read() -> Map {
+    let group = GROUP.with(|s| s.rows(&[], |row| row.get::<i32>(1))).pop().flatten().unwrap_or_default();
+    let shards = SHARDS.with(|s| s.rows(&[], |row| (row.get(1).unwrap_or_default(), row.get(2).unwrap_or_default())));
+    Map { group, shards }
+}
+
+/// Is the MetaTable distributed by Citus?
+#[pg_extern(stable, parallel_safe)]
+pub fn is_distributed() -> bool {
+    !map().shards.is_empty()
+}
+
+/// Are the rows of these partitions on this node? NULL elements are.
+#[pg_extern(volatile)]
+pub fn is_local(pids: Array<i64>) -> bool {
+    let map = map();
+    map.shards.is_empty() || pids.iter().flatten().all(|pid| map.is_local(pid))
+}
+
+/// After the writes: are these partitions' shards on this node still? Else row and message may be in two nodes' WAL.
+#[pg_extern(volatile)]
+pub fn placement_fault(pids: Array<i64>) -> Fault {
+    // SAFETY: listens for other sessions' changes, as every statement does.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
+    (!is_local(pids)).then(|| sqlstate(ErrorCode::WrongNode))
+}
+
+/// What this node adds to the numbers of its delta records.
+#[pg_extern(stable, parallel_safe)]
+pub fn delta_ts_base() -> i64 {
+    i64::from(map().group) << GROUP_SHIFT
+}
+
+/// One partition on each node that has any, this node's included: what has to run on every node is sent there.
+#[pg_extern(volatile)]
+fn node_partitions() -> SetOfIterator<'static, i64> {
+    let map = map();
+    let mut groups: Vec<i32> = map.shards.iter().map(|(_, group)| *group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    // Hash values are spread evenly: a few tries a shard find every one.
+    SetOfIterator::new(groups.into_iter().filter_map(move |group| (2..).find(|pid| map.group_of(*pid) == Some(group))))
+}

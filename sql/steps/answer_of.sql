@@ -1,0 +1,18 @@
+CREATE FUNCTION mantle.answer_of(p_recorded mantle.requests, p_hash bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+DECLARE v_outcome mantle.outcome;
+BEGIN
+    IF p_recorded.request_id IS NULL THEN
+        RETURN NULL;
+    ELSIF p_recorded.request_hash IS DISTINCT FROM coalesce(p_hash, 0) THEN
+        v_outcome.code := 'MT020';
+    ELSE
+        v_outcome.id := p_recorded.id;
+        v_outcome.version := p_recorded.version;
+        v_outcome.replayed := true;
+        -- Its commit is flushed, or it would not be visible: whoever has read the stream up to here has read it.
+        v_outcome.flush_lsn := pg_current_wal_flush_lsn();
+    END IF;
+    RETURN v_outcome;
+END $$;
+COMMENT ON FUNCTION mantle.answer_of(mantle.requests, bigint) IS 'What a recorded request answers to one of this hash';
+REVOKE ALL ON FUNCTION mantle.answer_of(mantle.requests, bigint) FROM PUBLIC;

@@ -1,0 +1,17 @@
+-- Why a mutation cannot be, asked after the latches; NULL: nothing is known against it. One partition each, so that Citus
+-- has one node to ask.
+CREATE FUNCTION mantle.namespace_fault(p_ns bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN CASE WHEN NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = p_ns) THEN 'MT011' END;
+END $$;
+COMMENT ON FUNCTION mantle.namespace_fault(bigint) IS 'MT011 where there is no such namespace';
+REVOKE ALL ON FUNCTION mantle.namespace_fault(bigint) FROM PUBLIC;
+
+-- Checked by every create (PROTOCOLS 7).
+CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed;
+    RETURN CASE WHEN FOUND THEN 'MT018' END;
+END $$;
+COMMENT ON FUNCTION mantle.removed_fault(bigint) IS 'MT018 for a directory that was removed';
+REVOKE ALL ON FUNCTION mantle.removed_fault(bigint) FROM PUBLIC;

@@ -1,0 +1,198 @@
+-- What a change that spans directories is made of: each function does its part in one directory, `p_pid`. Under Citus each
+-- runs on the node that has the directory, all in one transaction (two-phase commit when there are several). They are
+-- called as `SELECT … FROM f(…)`, which is what Citus sends elsewhere, from functions whose plans are not kept generic.
+-- Each part latches before the next one reads (PROTOCOLS 7), emits the message of the rows it writes (PROTOCOLS 1), and
+-- checks that they are on its node still (PROTOCOLS 14).
+
+-- What a change reads of a place, latched: the entry; is there one of the other kind with this name; was the directory
+-- removed; and the epoch, on this node, if an index group is given (PROTOCOLS 21).
+CREATE TYPE mantle.side AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);
+COMMENT ON TYPE mantle.side IS 'What a change that spans directories reads of a place: see mantle.side_at';
+
+CREATE FUNCTION mantle.latch_at(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+BEGIN
+    IF p_index_group IS NOT NULL THEN
+        PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
+    END IF;
+    PERFORM mantle.fault(mantle.latch_entries(
+                array_fill(p_pid, ARRAY[cardinality(p_names)]), p_names, CASE WHEN p_exclusive THEN ARRAY[p_pid] END));
+END $$;
+COMMENT ON FUNCTION mantle.latch_at(bigint, text[], boolean, int) IS
+    'Latches a directory and names in it, and an index group''s epoch if one is given';
+REVOKE ALL ON FUNCTION mantle.latch_at(bigint, text[], boolean, int) FROM PUBLIC;
+
+-- As latch_at, but only tried for: what the worker removes is not in use. What was got stays latched until the commit.
+CREATE FUNCTION mantle.try_latch_at(p_pid bigint, p_name text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mantle.fault(mantle.mutation_fault_code());
+    RETURN CASE WHEN p_name IS NULL THEN mantle.try_latch_exclusive(p_pid)
+                ELSE mantle.try_latch_shared(p_pid) AND mantle.try_latch_name(p_pid, p_name) END;
+END $$;
+COMMENT ON FUNCTION mantle.try_latch_at(bigint, text) IS
+    'Tries for the latches of a place, or without a name for the exclusive latch of a directory';
+REVOKE ALL ON FUNCTION mantle.try_latch_at(bigint, text) FROM PUBLIC;
+
+CREATE FUNCTION mantle.side_at(p_pid bigint, p_name text, p_index_group int) RETURNS mantle.side
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s mantle.side;
+    v_entry mantle.meta;
+BEGIN
+    SELECT * INTO v_entry FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
+    s.entry := v_entry;
+    PERFORM FROM mantle.meta m
+      WHERE m.pid = p_pid AND m.ts = 0
+        AND m.name = CASE WHEN right(p_name, 1) = '/' THEN left(p_name, -1) ELSE p_name || '/' END;
+    s.opposite := FOUND;
+    s.removed := mantle.removed_fault(p_pid) IS NOT NULL;
+    s.epoch := (SELECT g.epoch FROM mantle.index_groups g WHERE g.index_group = p_index_group);
+    RETURN s;
+END $$;
+COMMENT ON FUNCTION mantle.side_at(bigint, text, int) IS 'What a change that spans directories reads of a place';
+REVOKE ALL ON FUNCTION mantle.side_at(bigint, text, int) FROM PUBLIC;
+
+CREATE FUNCTION mantle.is_empty_at(p_pid bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN mantle.is_empty(p_pid);
+END $$;
+COMMENT ON FUNCTION mantle.is_empty_at(bigint) IS 'mantle.is_empty, as a part of a change that spans directories';
+REVOKE ALL ON FUNCTION mantle.is_empty_at(bigint) FROM PUBLIC;
+
+CREATE FUNCTION mantle.bury_at(p_pid bigint, p_ns bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM mantle.bury(p_ns, p_pid);
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+END $$;
+COMMENT ON FUNCTION mantle.bury_at(bigint, bigint) IS 'mantle.bury, as a part of a change that spans directories';
+REVOKE ALL ON FUNCTION mantle.bury_at(bigint, bigint) FROM PUBLIC;
+
+-- The first answer if there was one; else the refusal, if there is one; else records the answer: then all is NULL.
+CREATE FUNCTION mantle.claim_at(
+    p_pid bigint, p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_refusal text, p_id bigint,
+    p_version bigint)
+RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE o mantle.outcome := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+BEGIN
+    IF o IS NULL THEN
+        o.code := p_refusal;
+        IF p_refusal IS NULL AND NOT mantle.claim(p_principal, p_ns, p_request, p_hash, p_verb, p_pid, p_id, p_version) THEN
+            o := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+        END IF;
+    END IF;
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    RETURN o;
+END $$;
+COMMENT ON FUNCTION mantle.claim_at(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) IS
+    'Answers a request that was answered before or is refused; else records its answer';
+REVOKE ALL ON FUNCTION mantle.claim_at(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) FROM PUBLIC;
+
+-- As claim_at, for what the index has prepared, recorded with the namespace's root: requests and attempts of one key meet
+-- there wherever they were resolved. Order: attempt, replay, refusal. The attempt's row must be written to be checked; it
+-- stays only with the transaction that carries the attempt out. Until then an abort of it waits on the unique key.
+CREATE FUNCTION mantle.attempt_at(
+    p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_refusal text, p_id bigint,
+    p_version bigint)
+RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE o mantle.outcome;
+BEGIN
+    INSERT INTO mantle.rename_attempts (ns, principal, request_id, attempt, state)
+    VALUES (p_pid, p_principal, p_request, p_attempt, 'committed') ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        -- Aborted; or committed by this very attempt, whose answer was lost.
+        o := mantle.recall(p_principal, p_pid, p_request, p_hash, p_pid);
+        IF o IS NULL THEN
+            o.code := 'MT025';
+        END IF;
+        RETURN o;
+    END IF;
+    IF EXISTS (SELECT FROM mantle.rename_attempts a
+                WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt > p_attempt) THEN
+        o.code := 'MT025';
+    ELSE
+        o := mantle.claim_at(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_refusal, p_id, p_version);
+    END IF;
+    IF NOT o IS NULL THEN
+        DELETE FROM mantle.rename_attempts a
+         WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt = p_attempt;
+    END IF;
+    RETURN o;
+END $$;
+COMMENT ON FUNCTION mantle.attempt_at(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) IS
+    'mantle.claim_at for an attempt that the index has prepared; p_pid is the namespace';
+REVOKE ALL ON FUNCTION mantle.attempt_at(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) FROM PUBLIC;
+
+-- The trash (pid 1) has no counts: nobody reads them, and every removal would change them. The super-root (pid 0) is of no
+-- namespace, and the requests that change it are kept as none's.
+CREATE FUNCTION mantle.take_out(p_pid bigint, p_entry mantle.meta, p_changes mantle.directory_change[], p_attempt bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_directory int := (p_entry.explicit IS NOT NULL)::int;
+BEGIN
+    DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_entry.name AND m.ts = 0;
+    IF p_pid >= 1024 THEN
+        PERFORM mantle.queue_pruning(p_pid, p_pid);
+    END IF;
+    IF p_pid <> 1 THEN
+        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE p_entry.ns END, p_pid, -1, -v_directory, -coalesce(p_entry.size, 0));
+    END IF;
+    PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes);
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+END $$;
+COMMENT ON FUNCTION mantle.take_out(bigint, mantle.meta, mantle.directory_change[], bigint) IS
+    'Takes an entry out of its directory';
+REVOKE ALL ON FUNCTION mantle.take_out(bigint, mantle.meta, mantle.directory_change[], bigint) FROM PUBLIC;
+
+CREATE FUNCTION mantle.put_in(
+    p_pid bigint, p_entry mantle.meta, p_replaced mantle.meta, p_changes mantle.directory_change[], p_attempt bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_directory int := (p_entry.explicit IS NOT NULL)::int;
+BEGIN
+    IF p_replaced.id IS NOT NULL THEN
+        DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_replaced.name AND m.ts = 0;
+    END IF;
+    INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type,
+                             user_metadata, locator, created, modified)
+    VALUES (p_pid, p_entry.name, 0, p_entry.ns, p_entry.id, p_entry.owner, p_entry.grp, p_entry.mode, p_entry.version,
+            p_entry.explicit, p_entry.size, p_entry.synthetic, p_entry.etag, p_entry.content_type, p_entry.user_metadata,
+            p_entry.locator, p_entry.created, p_entry.modified);
+    IF p_pid <> 1 AND p_replaced.id IS NULL THEN
+        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE p_entry.ns END, p_pid, 1, v_directory, coalesce(p_entry.size, 0));
+    ELSIF p_entry.size <> p_replaced.size THEN
+        PERFORM mantle.add_counts(p_entry.ns, p_pid, 0, 0, p_entry.size - p_replaced.size);
+    END IF;
+    PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes);
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+END $$;
+COMMENT ON FUNCTION mantle.put_in(bigint, mantle.meta, mantle.meta, mantle.directory_change[], bigint) IS
+    'Puts an entry into a directory, in the place of another if one is given';
+REVOKE ALL ON FUNCTION mantle.put_in(bigint, mantle.meta, mantle.meta, mantle.directory_change[], bigint) FROM PUBLIC;
+
+-- The latches of places, and of directories exclusively. On one node all at once; else one directory after
+-- the other, in their order, so that two changes do not wait for each other.
+CREATE FUNCTION mantle.latch_sides(
+    p_pids bigint[], p_names text[], p_exclusive bigint[], p_index_group int)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE d record;
+BEGIN
+    IF mantle.is_local(p_pids || p_exclusive) THEN
+        IF p_index_group IS NOT NULL THEN
+            PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
+        END IF;
+        PERFORM mantle.fault(mantle.latch_entries(p_pids, p_names, p_exclusive));
+        RETURN;
+    END IF;
+    FOR d IN
+        SELECT u.pid, array_remove(array_agg(u.name), NULL) AS names, bool_or(u.exclusive) AS exclusive
+          FROM (SELECT n.pid, n.name, false FROM unnest(p_pids, p_names) AS n(pid, name)
+                 UNION ALL SELECT e.pid, NULL, true FROM unnest(p_exclusive) AS e(pid)) AS u(pid, name, exclusive)
+         GROUP BY u.pid ORDER BY u.pid
+    LOOP
+        PERFORM FROM mantle.latch_at(d.pid, d.names, d.exclusive, p_index_group);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION mantle.latch_sides(bigint[], text[], bigint[], int) IS
+    'Latches places and, exclusively, directories, wherever they are';
+REVOKE ALL ON FUNCTION mantle.latch_sides(bigint[], text[], bigint[], int) FROM PUBLIC;
