@@ -77,5 +77,6 @@ chain! {
     "admin_prune" "../../sql/admin/prune.sql",
     "admin_empty_trash" "../../sql/admin/empty_trash.sql",
     "admin_run_maintenance" "../../sql/admin/run_maintenance.sql",
+    "admin_distribute" "../../sql/admin/distribute.sql",
     "native" "../../sql/native.sql",
 }

@@ -104,7 +104,7 @@ BEGIN
         bytes := bytes + coalesce(s.bytes, 0);
         IF s.empty THEN
             -- Still there, now that its name is latched.
-            SELECT * INTO v_side FROM mantle.side_at(d.pid, d.name, NULL);
+            SELECT * INTO v_side FROM mantle.side_at(d.pid, d.name, NULL, NULL);
             IF (v_side.entry).id = v_id THEN
                 PERFORM mantle.remove_directory(v_side.entry);
                 directories := directories + 1;

@@ -1,9 +1,12 @@
 -- A directory that is latched exclusively, with its name, and empty: tombstone, count of its parent, message.
 CREATE FUNCTION mantle.remove_directory(d mantle.meta) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_row text := d;
+    v_changes text := ARRAY[
+        ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL, NULL)::mantle.directory_change];
 BEGIN
     PERFORM FROM mantle.bury_at(d.id, d.ns);
-    PERFORM FROM mantle.take_out(d.pid, d, ARRAY[
-        ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL, NULL)::mantle.directory_change], 0);
+    PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
 END $$;
 COMMENT ON FUNCTION mantle.remove_directory(mantle.meta) IS 'Removes a directory that is latched and empty';
 REVOKE ALL ON FUNCTION mantle.remove_directory(mantle.meta) FROM PUBLIC;
@@ -34,7 +37,7 @@ BEGIN
     IF NOT v_got THEN
         RETURN false;
     END IF;
-    SELECT * INTO s FROM mantle.side_at(v_seen.pid, v_seen.name, NULL);
+    SELECT * INTO s FROM mantle.side_at(v_seen.pid, v_seen.name, NULL, NULL);
     IF (s.entry).id IS DISTINCT FROM p_id OR (s.entry).explicit THEN
         RETURN false;
     END IF;

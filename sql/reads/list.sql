@@ -9,24 +9,28 @@ SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
+    v_rows bigint;
     v_from text := greatest(coalesce(p_prefix, '') COLLATE "C", coalesce(p_start_after, '') COLLATE "C");
     -- Above every name when there is no prefix, or none above it: a name has at most 255 bytes.
     v_below text := coalesce(mantle.prefix_end(coalesce(p_prefix, '')), repeat(chr(1114111), 64));
 BEGIN
     RETURN QUERY
-    SELECT e.name, e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
-           e.user_metadata, e.locator, e.created, e.modified
-      FROM ((SELECT * FROM mantle.meta m
-              WHERE m.pid = p_pid AND m.name >= v_from AND m.name < v_below AND m.name < '/' AND m.ts = 0
-                AND m.name IS DISTINCT FROM p_start_after
-              ORDER BY m.name LIMIT p_limit)
-            UNION ALL
-            (SELECT * FROM mantle.meta m
-              WHERE m.pid = p_pid AND m.name >= v_from AND m.name < v_below AND m.name >= '0' AND m.ts = 0
-                AND m.name IS DISTINCT FROM p_start_after
-              ORDER BY m.name LIMIT p_limit)) AS e
-     WHERE p_pid = 0 OR e.ns = p_ns
-     ORDER BY e.name LIMIT p_limit;
+    SELECT m.name, m.id, m.owner, m.grp, m.mode, m.version, m.explicit, m.size, m.synthetic, m.etag, m.content_type,
+           m.user_metadata, m.locator, m.created, m.modified
+      FROM mantle.meta m
+     WHERE m.pid = p_pid AND m.name >= v_from AND m.name < v_below AND m.name < '/' AND m.ts = 0
+       AND m.name IS DISTINCT FROM p_start_after AND (p_pid = 0 OR m.ns = p_ns)
+     ORDER BY m.name LIMIT p_limit;
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    IF v_rows < p_limit THEN
+        RETURN QUERY
+        SELECT m.name, m.id, m.owner, m.grp, m.mode, m.version, m.explicit, m.size, m.synthetic, m.etag, m.content_type,
+               m.user_metadata, m.locator, m.created, m.modified
+          FROM mantle.meta m
+         WHERE m.pid = p_pid AND m.name >= v_from AND m.name < v_below AND m.name >= '0' AND m.ts = 0
+           AND m.name IS DISTINCT FROM p_start_after AND (p_pid = 0 OR m.ns = p_ns)
+         ORDER BY m.name LIMIT p_limit - v_rows;
+    END IF;
 END $$;
 COMMENT ON FUNCTION mantle.list(bigint, bigint, text, text, int) IS
     'Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix';

@@ -8,7 +8,25 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
+DECLARE
+    v_keys text[];
+    v_pids bigint[];
+    v_names text[];
 BEGIN
+    IF mantle.is_distributed() THEN
+        -- All rows of the page in one query of the shards that have them.
+        SELECT array_agg(w.key), array_agg(w.pid), array_agg(w.name) INTO v_keys, v_pids, v_names
+          FROM mantle.walk_tree(p_pid, coalesce(p_prefix, ''), p_start_after, p_limit) AS w;
+        RETURN QUERY EXECUTE $q$
+        WITH found AS MATERIALIZED (
+            SELECT * FROM mantle.meta m WHERE m.pid = ANY ($2) AND m.name = ANY ($3) AND m.ts = 0 AND m.ns = $4)
+        SELECT w.key, e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
+               e.user_metadata, e.locator, e.created, e.modified
+          FROM unnest($1, $2, $3) WITH ORDINALITY AS w(key, pid, name, n)
+          JOIN found AS e ON e.pid = w.pid AND e.name = w.name ORDER BY w.n
+        $q$ USING v_keys, v_pids, v_names, p_ns;
+        RETURN;
+    END IF;
     RETURN QUERY
     SELECT w.key, e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
            e.user_metadata, e.locator, e.created, e.modified

@@ -3,10 +3,13 @@ CREATE FUNCTION mantle.operation(p_principal int, p_id uuid)
 RETURNS TABLE (
     id uuid, ns bigint, kind text, state text, directory_id bigint, objects bigint, directories bigint, bytes bigint,
     created timestamptz, finished timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     SELECT o.id, o.ns, o.kind, o.state, o.directory_id, o.objects, o.directories, o.bytes, o.created, o.finished
-      FROM mantle.operations o WHERE o.id = p_id AND (o.principal = p_principal OR p_principal = 0)
-$$;
+      FROM mantle.operations o WHERE o.pid = 1 AND o.id = p_id AND (o.principal = p_principal OR p_principal = 0);
+END $$;
 COMMENT ON FUNCTION mantle.operation(int, uuid) IS 'One background operation of a principal (0: of anybody), or no row';
 REVOKE ALL ON FUNCTION mantle.operation(int, uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.operation(int, uuid) TO mantle_gateway;

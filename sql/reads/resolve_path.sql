@@ -1,26 +1,52 @@
--- One statement, so one snapshot: the walk cannot mix a directory's old place with its new one. The settings keep the
--- planner to one primary-key lookup a level.
+-- Level by level, all in the snapshot of the calling statement: the walk cannot mix a directory's old place with its new
+-- one. On Citus there is no such snapshot: it is done until two walks agree (PROTOCOLS 25).
+CREATE FUNCTION mantle.walk_down(
+    p_ns_name text, p_components text[],
+    OUT ns bigint, OUT depth int, OUT id bigint, OUT parent_id bigint, OUT owner int, OUT grp int, OUT mode int,
+    OUT version bigint, OUT chain_owner int[], OUT chain_grp int[], OUT chain_mode int[], OUT ids bigint[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_pid bigint := 0;
+    v_name text := p_ns_name || '/';
+    m record;
+BEGIN
+    LOOP
+        SELECT e.ns, e.id, e.owner, e.grp, e.mode, e.version INTO m
+          FROM mantle.meta e WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0;
+        EXIT WHEN m.id IS NULL;
+        ns := m.ns; id := m.id; parent_id := v_pid; owner := m.owner; grp := m.grp; mode := m.mode; version := m.version;
+        depth := coalesce(depth + 1, 0);
+        chain_owner := chain_owner || owner; chain_grp := chain_grp || grp; chain_mode := chain_mode || mode;
+        ids := ids || id || version;
+        EXIT WHEN depth = cardinality(p_components);
+        v_pid := id;
+        v_name := p_components[depth + 1] || '/';
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION mantle.walk_down(text, text[]) IS 'mantle.resolve_path, one walk; with the ids and versions on the way';
+REVOKE ALL ON FUNCTION mantle.walk_down(text, text[]) FROM PUBLIC;
+
 CREATE FUNCTION mantle.resolve_path(p_ns_name text, p_components text[])
 RETURNS TABLE (
     ns bigint, depth int, id bigint, parent_id bigint, owner int, grp int, mode int, version bigint, chain_owner int[],
     chain_grp int[], chain_mode int[])
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
+DECLARE
+    w record;
+    v_before bigint[];
 BEGIN
-    RETURN QUERY
-    WITH RECURSIVE walk AS (
-        SELECT m.ns, 0 AS depth, m.id, m.pid, m.owner, m.grp, m.mode, m.version,
-               ARRAY[m.owner] AS owners, ARRAY[m.grp] AS grps, ARRAY[m.mode] AS modes
-          FROM mantle.meta m WHERE m.pid = 0 AND m.name = p_ns_name || '/' AND m.ts = 0
-        UNION ALL
-        SELECT w.ns, w.depth + 1, m.id, w.id, m.owner, m.grp, m.mode, m.version,
-               w.owners || m.owner, w.grps || m.grp, w.modes || m.mode
-          FROM walk w JOIN mantle.meta m ON m.pid = w.id AND m.name = p_components[w.depth + 1] || '/' AND m.ts = 0
-         WHERE m.explicit IS NOT NULL)
-    SELECT w.ns, w.depth, w.id, w.pid, w.owner, w.grp, w.mode, w.version, w.owners, w.grps, w.modes
-      FROM walk w ORDER BY w.depth DESC LIMIT 1;
+    -- Bounded: where every walk meets another rename, the last one is answered, as a lookup may be that comes in between.
+    FOR i IN 1..4 LOOP
+        SELECT * INTO w FROM mantle.walk_down(p_ns_name, p_components);
+        EXIT WHEN NOT mantle.is_distributed() OR w.ids IS NOT DISTINCT FROM v_before AND i > 1;
+        v_before := w.ids;
+    END LOOP;
+    IF w.id IS NOT NULL THEN
+        RETURN QUERY SELECT w.ns, w.depth, w.id, w.parent_id, w.owner, w.grp, w.mode, w.version, w.chain_owner, w.chain_grp,
+                            w.chain_mode;
+    END IF;
 END $$;
 COMMENT ON FUNCTION mantle.resolve_path(text, text[]) IS
     'The deepest existing directory on a path, and the permissions of all on the way, root first; no row: no such namespace';

@@ -1,3 +1,4 @@
+-- One primary-key lookup an element, in the snapshot of the calling statement.
 CREATE FUNCTION mantle.stat(p_ns bigint, p_pid bigint[], p_name text[])
 RETURNS TABLE (
     ord int, code text, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint,
@@ -6,14 +7,19 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
+DECLARE v_name text;
 BEGIN
-    RETURN QUERY
-    SELECT u.n::int, CASE WHEN m.id IS NULL THEN 'MT010' END, u.name, m.id, m.owner, m.grp, m.mode, m.version, m.explicit,
-           m.size, m.synthetic, m.etag, m.content_type, m.user_metadata, m.locator, m.created, m.modified
-      FROM unnest(p_pid, p_name) WITH ORDINALITY AS u(pid, name, n)
-      LEFT JOIN LATERAL (SELECT * FROM mantle.meta e
-                          WHERE e.pid = u.pid AND e.name = u.name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL
-                          OFFSET 0) AS m ON true;
+    FOR i IN 1..greatest(cardinality(p_pid), cardinality(p_name)) LOOP
+        v_name := p_name[i];
+        SELECT e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
+               e.user_metadata, e.locator, e.created, e.modified
+          INTO id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, user_metadata, locator, created,
+               modified
+          FROM mantle.meta e
+         WHERE e.pid = p_pid[i] AND e.name = v_name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL;
+        ord := i; name := v_name; code := CASE WHEN id IS NULL THEN 'MT010' END;
+        RETURN NEXT;
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.stat(bigint, bigint[], text[]) IS
     'Entries by place: a name with a slash is a directory (the root: pid 0). MT010 where there is none';

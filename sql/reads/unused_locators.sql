@@ -1,12 +1,11 @@
--- What the gateway's sweeper asks before it removes bytes. One lookup in the PostgreSQL index meta_locator each; the
--- settings keep the planner to it.
+-- What the gateway's sweeper asks before it removes bytes. Lookups in the PostgreSQL index meta_locator; the setting keeps the
+-- planner to it. On Citus every shard is asked: a locator does not say where its object is.
 CREATE FUNCTION mantle.unused_locators(p_locator text[]) RETURNS TABLE (locator text)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE v_used text[] := ARRAY(SELECT m.locator FROM mantle.meta m WHERE m.locator = ANY (p_locator));
 BEGIN
-    RETURN QUERY
-    SELECT u.locator FROM unnest(p_locator) AS u(locator)
-     WHERE u.locator IS NOT NULL AND NOT EXISTS (SELECT FROM mantle.meta m WHERE m.locator = u.locator);
+    RETURN QUERY SELECT u.locator FROM unnest(p_locator) AS u(locator) WHERE u.locator <> ALL (v_used);
 END $$;
 COMMENT ON FUNCTION mantle.unused_locators(text[]) IS 'Of these data locators, those that no object names';
 REVOKE ALL ON FUNCTION mantle.unused_locators(text[]) FROM PUBLIC;

@@ -1,11 +1,12 @@
 -- What a change that spans directories is made of: each function does its part in one directory, `p_pid`. Under Citus each
 -- runs on the node that has the directory, all in one transaction (two-phase commit when there are several). They are
--- called as `SELECT … FROM f(…)`, which is what Citus sends elsewhere, from functions whose plans are not kept generic.
+-- called as `SELECT … FROM f(…)` with plain variables, which is what Citus sends elsewhere, from functions whose plans are
+-- not kept generic. Rows go as text: Citus passes no parameters of our own types.
 -- Each part latches before the next one reads (PROTOCOLS 7), emits the message of the rows it writes (PROTOCOLS 1), and
 -- checks that they are on its node still (PROTOCOLS 14).
 
 -- What a change reads of a place, latched: the entry; is there one of the other kind with this name; was the directory
--- removed; and the epoch, on this node, if an index group is given (PROTOCOLS 21).
+-- removed; and the epoch of the namespace's index group, on this node, if it is the one given (PROTOCOLS 21).
 CREATE TYPE mantle.side AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);
 COMMENT ON TYPE mantle.side IS 'What a change that spans directories reads of a place: see mantle.side_at';
 
@@ -34,7 +35,7 @@ COMMENT ON FUNCTION mantle.try_latch_at(bigint, text) IS
     'Tries for the latches of a place, or without a name for the exclusive latch of a directory';
 REVOKE ALL ON FUNCTION mantle.try_latch_at(bigint, text) FROM PUBLIC;
 
-CREATE FUNCTION mantle.side_at(p_pid bigint, p_name text, p_index_group int) RETURNS mantle.side
+CREATE FUNCTION mantle.side_at(p_pid bigint, p_name text, p_ns bigint, p_index_group int) RETURNS mantle.side
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     s mantle.side;
@@ -47,11 +48,13 @@ BEGIN
         AND m.name = CASE WHEN right(p_name, 1) = '/' THEN left(p_name, -1) ELSE p_name || '/' END;
     s.opposite := FOUND;
     s.removed := mantle.removed_fault(p_pid) IS NOT NULL;
-    s.epoch := (SELECT g.epoch FROM mantle.index_groups g WHERE g.index_group = p_index_group);
+    -- Of the group that serves the namespace: another one's epoch fences nothing here.
+    s.epoch := (SELECT g.epoch FROM mantle.index_groups g JOIN mantle.namespaces n ON n.index_group = g.index_group
+                 WHERE g.index_group = p_index_group AND n.ns = p_ns);
     RETURN s;
 END $$;
-COMMENT ON FUNCTION mantle.side_at(bigint, text, int) IS 'What a change that spans directories reads of a place';
-REVOKE ALL ON FUNCTION mantle.side_at(bigint, text, int) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.side_at(bigint, text, bigint, int) IS 'What a change that spans directories reads of a place';
+REVOKE ALL ON FUNCTION mantle.side_at(bigint, text, bigint, int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.is_empty_at(p_pid bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -127,48 +130,52 @@ REVOKE ALL ON FUNCTION mantle.attempt_at(bigint, int, uuid, bigint, bigint, text
 
 -- The trash (pid 1) has no counts: nobody reads them, and every removal would change them. The super-root (pid 0) is of no
 -- namespace, and the requests that change it are kept as none's.
-CREATE FUNCTION mantle.take_out(p_pid bigint, p_entry mantle.meta, p_changes mantle.directory_change[], p_attempt bigint)
+CREATE FUNCTION mantle.take_out(p_pid bigint, p_row text, p_changes text, p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_directory int := (p_entry.explicit IS NOT NULL)::int;
+DECLARE
+    v_entry mantle.meta := p_row::mantle.meta;
+    v_directory int := (v_entry.explicit IS NOT NULL)::int;
 BEGIN
-    DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_entry.name AND m.ts = 0;
+    DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_entry.name AND m.ts = 0;
     IF p_pid >= 1024 THEN
         PERFORM mantle.queue_pruning(p_pid, p_pid);
     END IF;
     IF p_pid <> 1 THEN
-        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE p_entry.ns END, p_pid, -1, -v_directory, -coalesce(p_entry.size, 0));
+        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, -1, -v_directory, -coalesce(v_entry.size, 0));
     END IF;
-    PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes);
+    PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.take_out(bigint, mantle.meta, mantle.directory_change[], bigint) IS
+COMMENT ON FUNCTION mantle.take_out(bigint, text, text, bigint) IS
     'Takes an entry out of its directory';
-REVOKE ALL ON FUNCTION mantle.take_out(bigint, mantle.meta, mantle.directory_change[], bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.take_out(bigint, text, text, bigint) FROM PUBLIC;
 
-CREATE FUNCTION mantle.put_in(
-    p_pid bigint, p_entry mantle.meta, p_replaced mantle.meta, p_changes mantle.directory_change[], p_attempt bigint)
+CREATE FUNCTION mantle.put_in(p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE v_directory int := (p_entry.explicit IS NOT NULL)::int;
+DECLARE
+    v_entry mantle.meta := p_row::mantle.meta;
+    v_replaced mantle.meta := p_replaced_row::mantle.meta;
+    v_directory int := (v_entry.explicit IS NOT NULL)::int;
 BEGIN
-    IF p_replaced.id IS NOT NULL THEN
-        DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_replaced.name AND m.ts = 0;
+    IF v_replaced.id IS NOT NULL THEN
+        DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_replaced.name AND m.ts = 0;
     END IF;
     INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type,
                              user_metadata, locator, created, modified)
-    VALUES (p_pid, p_entry.name, 0, p_entry.ns, p_entry.id, p_entry.owner, p_entry.grp, p_entry.mode, p_entry.version,
-            p_entry.explicit, p_entry.size, p_entry.synthetic, p_entry.etag, p_entry.content_type, p_entry.user_metadata,
-            p_entry.locator, p_entry.created, p_entry.modified);
-    IF p_pid <> 1 AND p_replaced.id IS NULL THEN
-        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE p_entry.ns END, p_pid, 1, v_directory, coalesce(p_entry.size, 0));
-    ELSIF p_entry.size <> p_replaced.size THEN
-        PERFORM mantle.add_counts(p_entry.ns, p_pid, 0, 0, p_entry.size - p_replaced.size);
+    VALUES (p_pid, v_entry.name, 0, v_entry.ns, v_entry.id, v_entry.owner, v_entry.grp, v_entry.mode, v_entry.version,
+            v_entry.explicit, v_entry.size, v_entry.synthetic, v_entry.etag, v_entry.content_type, v_entry.user_metadata,
+            v_entry.locator, v_entry.created, v_entry.modified);
+    IF p_pid <> 1 AND v_replaced.id IS NULL THEN
+        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, 1, v_directory, coalesce(v_entry.size, 0));
+    ELSIF v_entry.size <> v_replaced.size THEN
+        PERFORM mantle.add_counts(v_entry.ns, p_pid, 0, 0, v_entry.size - v_replaced.size);
     END IF;
-    PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes);
+    PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.put_in(bigint, mantle.meta, mantle.meta, mantle.directory_change[], bigint) IS
+COMMENT ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) IS
     'Puts an entry into a directory, in the place of another if one is given';
-REVOKE ALL ON FUNCTION mantle.put_in(bigint, mantle.meta, mantle.meta, mantle.directory_change[], bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) FROM PUBLIC;
 
 -- The latches of places, and of directories exclusively. On one node all at once; else one directory after
 -- the other, in their order, so that two changes do not wait for each other.

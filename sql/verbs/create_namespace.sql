@@ -5,6 +5,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 DECLARE
     v_root mantle.meta;
+    v_row text;
+    v_changes text;
     o mantle.outcome;
 BEGIN
     PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], '{}', NULL);
@@ -26,8 +28,10 @@ BEGIN
     INSERT INTO mantle.namespaces (ns, name, owner) VALUES (p_id, p_name, p_owner);
     v_root.name := p_name || '/'; v_root.ns := p_id; v_root.id := p_id; v_root.version := 1; v_root.explicit := true;
     v_root.owner := p_owner; v_root.grp := p_grp; v_root.mode := p_mode; v_root.created := now();
-    PERFORM FROM mantle.put_in(0, v_root, NULL, ARRAY[
-        ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request)::mantle.directory_change], 0);
+    v_changes := ARRAY[
+        ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request)::mantle.directory_change];
+    v_row := v_root;
+    PERFORM FROM mantle.put_in(0, v_row, NULL, v_changes, 0);
     ns := p_id;
     owner := p_owner;
 END $$;

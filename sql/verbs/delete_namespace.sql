@@ -35,15 +35,19 @@ DECLARE
     d mantle.meta;
     v_ns bigint;
     v_all bigint[];
+    v_refusal text;
+    v_row text;
+    v_changes text;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT n.ns INTO v_ns FROM mantle.namespaces n WHERE n.name = p_name;
     v_all := mantle.removable_directories(v_ns);
     PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], coalesce(v_all, '{}'), NULL);
-    SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'delete_namespace', CASE
+    v_refusal := CASE
         WHEN p_request IS NULL THEN 'MT006'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN 'MT011'
-        WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN 'MT017' END, v_ns, NULL);
+        WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN 'MT017' END;
+    SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_refusal, v_ns, NULL);
     code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed THEN
         RETURN;
@@ -53,9 +57,10 @@ BEGIN
     FOR i IN REVERSE cardinality(v_all)..1 LOOP
         SELECT * INTO d FROM mantle.meta m WHERE m.id = v_all[i] AND m.explicit IS NOT NULL;
         CONTINUE WHEN d.id IS NULL;
-        PERFORM FROM mantle.take_out(d.pid, d, ARRAY[
-            ROW(true, v_ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, p_principal,
-                CASE WHEN d.id = v_ns THEN p_request END)::mantle.directory_change], 0);
+        v_changes := ARRAY[ROW(true, v_ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, p_principal,
+                               CASE WHEN d.id = v_ns THEN p_request END)::mantle.directory_change];
+        v_row := d;
+        PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
         PERFORM FROM mantle.bury_at(d.id, v_ns);
     END LOOP;
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns;

@@ -7,6 +7,7 @@ CREATE FUNCTION mantle.mkdir_one(
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
+    v_object boolean;
     v_new mantle.outcome := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
@@ -21,6 +22,8 @@ BEGIN
         RETURN v_new;
     END IF;
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
+    PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = left(p_name, -1) AND m.ts = 0;
+    v_object := FOUND;
     IF v_old.id IS NOT NULL THEN
         v_new.id := v_old.id;
         v_new.version := v_old.version;
@@ -29,7 +32,7 @@ BEGIN
             RETURN v_new;
         END IF;
         v_new.version := v_old.version + 1;
-    ELSIF EXISTS (SELECT FROM mantle.meta m WHERE m.pid = p_pid AND m.name = left(p_name, -1) AND m.ts = 0) THEN
+    ELSIF v_object THEN
         v_new.code := 'MT016';
         RETURN v_new;
     ELSE

@@ -22,7 +22,8 @@ BEGIN
         RETURN v_new;
     END IF;
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
-    IF v_old.id IS NULL AND EXISTS (SELECT FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name || '/' AND m.ts = 0) THEN
+    PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name || '/' AND m.ts = 0;
+    IF FOUND AND v_old.id IS NULL THEN
         v_new.code := 'MT015';
     ELSIF (CASE p_condition WHEN '*absent' THEN v_old.id IS NULL WHEN '*present' THEN v_old.id IS NOT NULL
                             ELSE p_condition IS NULL OR p_condition IS NOT DISTINCT FROM v_old.etag END) IS NOT TRUE THEN

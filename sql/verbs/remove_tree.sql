@@ -23,16 +23,19 @@ DECLARE
     s mantle.side;
     o mantle.outcome;
     v_dir mantle.meta;
+    v_refusal text;
+    v_row text;
+    v_changes text;
 BEGIN
     replayed := false;
     PERFORM mantle.latch_sides(ARRAY[p_src_pid], ARRAY[p_src_name], '{}', p_index_group);
-    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, p_index_group);
+    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= 1024 AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
                    AND p_operation IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.directory_name_fault(p_src_name),
-        CASE WHEN s.epoch IS DISTINCT FROM p_epoch THEN 'MT024' END);
+        CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END);
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
@@ -40,16 +43,18 @@ BEGIN
     v_dir.pid := 1;
     v_dir.name := v_dir.id || '/';
     v_dir.version := v_dir.version + 1;
+    v_refusal := CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN 'MT026' END;
     SELECT * INTO o FROM mantle.attempt_at(
-        p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree',
-        CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN 'MT026' END, v_dir.id, v_dir.version);
+        p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_refusal, v_dir.id, v_dir.version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
         id := v_dir.id; version := v_dir.version;
-        PERFORM FROM mantle.take_out(p_src_pid, s.entry, NULL, p_attempt);
-        PERFORM FROM mantle.put_in(1, v_dir, NULL, ARRAY[
-            ROW(false, p_ns, 1, v_dir.name, v_dir.id, v_dir.version, v_dir.owner, v_dir.grp, v_dir.mode, p_principal,
-                p_request)::mantle.directory_change], p_attempt);
+        v_row := s.entry;
+        PERFORM FROM mantle.take_out(p_src_pid, v_row, NULL, p_attempt);
+        v_changes := ARRAY[ROW(false, p_ns, 1, v_dir.name, v_dir.id, v_dir.version, v_dir.owner, v_dir.grp, v_dir.mode,
+                               p_principal, p_request)::mantle.directory_change];
+        v_row := v_dir;
+        PERFORM FROM mantle.put_in(1, v_row, NULL, v_changes, p_attempt);
         PERFORM FROM mantle.begin_operation_at(1, p_operation, p_ns, p_principal, v_dir.id);
     END IF;
 END $$;

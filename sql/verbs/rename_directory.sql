@@ -31,6 +31,9 @@ RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_new mantle.meta := p_src;
     v_changes mantle.directory_change[] := '{}';
+    v_row text;
+    v_replaced text;
+    v_told text;
 BEGIN
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
@@ -42,8 +45,12 @@ BEGIN
     END IF;
     v_changes := v_changes || ROW(false, v_new.ns, v_new.pid, v_new.name, v_new.id, v_new.version, v_new.owner, v_new.grp,
                                   v_new.mode, p_principal, p_request)::mantle.directory_change;
-    PERFORM FROM mantle.take_out(p_src.pid, p_src, NULL, p_attempt);
-    PERFORM FROM mantle.put_in(p_dst_pid, v_new, p_victim, v_changes, p_attempt);
+    v_row := p_src;
+    PERFORM FROM mantle.take_out(p_src.pid, v_row, NULL, p_attempt);
+    v_row := v_new;
+    v_replaced := p_victim;
+    v_told := v_changes;
+    PERFORM FROM mantle.put_in(p_dst_pid, v_row, v_replaced, v_told, p_attempt);
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_move(int, mantle.meta, bigint, text, mantle.meta, bigint, uuid) IS
     'Moves a directory''s entry, checked before';
@@ -61,6 +68,8 @@ DECLARE
     o mantle.outcome;
     v_victim bigint := coalesce(p_victim_id, 0);
     v_empty boolean := true;
+    v_refusal text;
+    v_version bigint;
 BEGIN
     replayed := false;
     -- Looks at the victim without the latch first, and fails fast (PROTOCOLS 11).
@@ -69,27 +78,27 @@ BEGIN
     END IF;
     PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
                                CASE WHEN v_victim <> 0 AND v_empty THEN ARRAY[v_victim] ELSE '{}' END, p_index_group);
-    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, p_index_group);
-    SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, p_index_group);
+    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, p_ns, p_index_group);
+    SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_victim_id >= 0 AND p_attempt IS NOT NULL
                    AND p_request IS NOT NULL AND p_src_id IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.directory_name_fault(p_src_name), mantle.directory_name_fault(p_dst_name),
-        CASE WHEN s.epoch IS DISTINCT FROM p_epoch OR d.epoch IS DISTINCT FROM p_epoch THEN 'MT024' END);
+        CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END);
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
     IF v_victim <> 0 AND v_empty THEN
         SELECT e INTO v_empty FROM mantle.is_empty_at(v_victim) AS e;
     END IF;
+    v_refusal := mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_empty);
+    v_version := (s.entry).version + 1;
     SELECT * INTO o FROM mantle.attempt_at(
-        p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory',
-        mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_empty), p_src_id,
-        (s.entry).version + 1);
+        p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_refusal, p_src_id, v_version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
-        id := p_src_id; version := (s.entry).version + 1;
+        id := p_src_id; version := v_version;
         PERFORM mantle.rename_directory_move(p_principal, s.entry, p_dst_pid, p_dst_name, d.entry, p_attempt, p_request);
     END IF;
 END $$;

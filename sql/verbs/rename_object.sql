@@ -10,10 +10,12 @@ DECLARE
     d mantle.side;
     o mantle.outcome;
     v_new mantle.meta;
+    v_row text;
+    v_replaced text;
 BEGIN
     PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
-    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, NULL);
-    SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, NULL);
+    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, NULL, NULL);
+    SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, NULL, NULL);
     v_new := s.entry;
     code := coalesce(
         mantle.namespace_fault(p_ns),
@@ -34,8 +36,11 @@ BEGIN
     old_locator := (d.entry).locator;
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
-    PERFORM FROM mantle.take_out(p_src_pid, s.entry, NULL, 0);
-    PERFORM FROM mantle.put_in(p_dst_pid, v_new, d.entry, NULL, 0);
+    v_row := s.entry;
+    PERFORM FROM mantle.take_out(p_src_pid, v_row, NULL, 0);
+    v_row := v_new;
+    v_replaced := d.entry;
+    PERFORM FROM mantle.put_in(p_dst_pid, v_row, v_replaced, NULL, 0);
 END $$;
 COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint) IS
     'Renames an object within its namespace; with overwrite, replaces one and answers its data locator';

@@ -18,9 +18,9 @@ BEGIN
                  WHEN v_old.id <> p_id THEN 'MT018'
                  WHEN NOT p_empty THEN 'MT017' END), p_id, v_old.version + 1);
     IF o IS NULL THEN
-        PERFORM mantle.take_out(p_pid, v_old, ARRAY[
+        PERFORM mantle.take_out(p_pid, v_old::text, ARRAY[
             ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_principal,
-                p_request)::mantle.directory_change], 0);
+                p_request)::mantle.directory_change]::text, 0);
         o.id := p_id;
         o.version := v_old.version + 1;
     END IF;

@@ -1,0 +1,66 @@
+-- Citus: the MetaTable by pid, what is written with an entry beside it, small tables everywhere. The functions that do
+-- their part in one directory are made known to Citus, which then runs them on the node that has it.
+
+-- Tables, by the column that says where a row is; NULL: on every node.
+CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column text) LANGUAGE sql IMMUTABLE AS $$
+    VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'), ('rename_attempts', 'ns'),
+           ('namespaces', NULL), ('id_blocks', NULL), ('index_groups', NULL)
+$$;
+COMMENT ON FUNCTION mantle.distributed_tables() IS 'Citus: how each table is distributed';
+REVOKE ALL ON FUNCTION mantle.distributed_tables() FROM PUBLIC;
+
+-- Functions that do their part on the node of the directory that their first argument names.
+CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE sql STABLE AS $$
+    SELECT p.oid::regprocedure FROM pg_proc p
+     WHERE p.pronamespace = 'mantle'::regnamespace AND p.prokind = 'f'
+       AND (p.proname LIKE '%\_at' OR p.proname IN ('take_out', 'put_in')) AND p.proargtypes[0] = 'bigint'::regtype
+$$;
+COMMENT ON FUNCTION mantle.delegated_functions() IS 'Citus: functions that run on the node of their first argument';
+REVOKE ALL ON FUNCTION mantle.delegated_functions() FROM PUBLIC;
+
+-- A row of requests is where the change was, so the key of the table has to say where that is: an id is then unique in its
+-- directory only. mantle.replay asks everywhere.
+CREATE FUNCTION mantle.rekey_requests() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (pid, ns, principal, request_id);
+END $$;
+COMMENT ON FUNCTION mantle.rekey_requests() IS 'Citus: puts the directory into the key of the request ids';
+REVOKE ALL ON FUNCTION mantle.rekey_requests() FROM PUBLIC;
+
+CREATE FUNCTION mantle.distribute() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t record;
+    v_bad text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'Citus is not installed in this database', HINT = 'CREATE EXTENSION citus, on every node.';
+    ELSIF mantle.is_distributed() THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'the MetaTable is distributed already';
+    END IF;
+    SELECT string_agg(format('%s:%s %s', r.nodename, r.nodeport, r.result), '; ') INTO v_bad
+      FROM run_command_on_workers($c$ SELECT CASE WHEN EXISTS (SELECT FROM mantle.meta) THEN 'holds entries of its own' END $c$) AS r
+     WHERE r.result <> '' OR NOT r.success;
+    IF v_bad IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'a worker is not ready: ' || v_bad,
+            HINT = 'CREATE EXTENSION mantle, on every node.';
+    END IF;
+    PERFORM mantle.rekey_requests();
+    PERFORM run_command_on_workers('SELECT mantle.rekey_requests()');
+    FOR t IN SELECT * FROM mantle.distributed_tables() AS d LOOP
+        IF t.by_column IS NULL THEN
+            PERFORM create_reference_table(format('mantle.%I', t.name)::regclass);
+        ELSE
+            PERFORM create_distributed_table(format('mantle.%I', t.name)::regclass, t.by_column,
+                                             colocate_with => CASE t.name WHEN 'meta' THEN 'none' ELSE 'mantle.meta' END);
+        END IF;
+        PERFORM truncate_local_data_after_distributing_table(format('mantle.%I', t.name)::regclass);
+    END LOOP;
+    PERFORM create_distributed_function(
+                f, distribution_arg_name => (SELECT p.proargnames[1] FROM pg_proc p WHERE p.oid = f),
+                colocate_with => 'mantle.meta', force_delegation => true)
+       FROM mantle.delegated_functions() AS f;
+END $$;
+COMMENT ON FUNCTION mantle.distribute() IS
+    'Distributes the tables over the nodes of a Citus cluster: once, on the coordinator, while nothing is written';
+REVOKE ALL ON FUNCTION mantle.distribute() FROM PUBLIC;
