@@ -61,14 +61,17 @@ BEGIN
     replayed := false;
     PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
     PERFORM mantle.fault(mantle.latch_entries(ARRAY[p_src_pid], ARRAY[p_src_name]));
-    SELECT g.epoch INTO v_epoch FROM mantle.index_groups g WHERE g.index_group = p_index_group;
+    -- Of the group that serves the namespace: another one's epoch fences nothing here.
+    SELECT g.epoch INTO v_epoch FROM mantle.index_groups g
+     WHERE g.index_group = p_index_group
+       AND g.index_group = (SELECT n.index_group FROM mantle.namespaces n WHERE n.ns = p_ns);
     c := mantle.batch_context('{}', ARRAY[p_ns], '{}', '{}', '{}');
     code := CASE
         WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
         WHEN (p_src_pid >= 1024 AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
               AND p_operation IS NOT NULL) IS NOT TRUE THEN 'MT006'
         WHEN mantle.directory_name_fault(p_src_name) IS NOT NULL THEN mantle.directory_name_fault(p_src_name)
-        WHEN v_epoch IS DISTINCT FROM p_epoch THEN 'MT024' END;
+        WHEN (v_epoch = p_epoch) IS NOT TRUE THEN 'MT024' END;
     IF code IS NOT NULL THEN
         RETURN;
     END IF;

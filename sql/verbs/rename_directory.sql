@@ -100,7 +100,10 @@ BEGIN
     PERFORM mantle.fault(mantle.latch_entries(
         ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
         CASE WHEN p_victim_id <> 0 AND NOT v_busy THEN ARRAY[p_victim_id] END));
-    SELECT g.epoch INTO v_epoch FROM mantle.index_groups g WHERE g.index_group = p_index_group;
+    -- Of the group that serves the namespace: another one's epoch fences nothing here.
+    SELECT g.epoch INTO v_epoch FROM mantle.index_groups g
+     WHERE g.index_group = p_index_group
+       AND g.index_group = (SELECT n.index_group FROM mantle.namespaces n WHERE n.ns = p_ns);
     c := mantle.batch_context('{}', ARRAY[p_ns], ARRAY[p_dst_pid], '{}', '{}');
     code := CASE
         WHEN p_ns IS NULL OR cardinality(c.missing) > 0 THEN 'MT011'
@@ -108,7 +111,7 @@ BEGIN
               AND p_request IS NOT NULL AND p_src_id IS NOT NULL) IS NOT TRUE THEN 'MT006'
         WHEN mantle.directory_name_fault(p_src_name) IS NOT NULL THEN mantle.directory_name_fault(p_src_name)
         WHEN mantle.directory_name_fault(p_dst_name) IS NOT NULL THEN mantle.directory_name_fault(p_dst_name)
-        WHEN v_epoch IS DISTINCT FROM p_epoch THEN 'MT024' END;
+        WHEN (v_epoch = p_epoch) IS NOT TRUE THEN 'MT024' END;
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
