@@ -6,6 +6,7 @@ MANTLE_CONCURRENCY_FOLDER and MANTLE_CONCURRENCY_PORT_BASE.
 
 import os
 import secrets
+import shutil
 from pathlib import Path
 
 from stack import secret
@@ -29,7 +30,7 @@ SETTINGS = {
 
 
 class Cluster:
-    """One server; started anew after a crash."""
+    """One server, made anew for each run; started again after a crash."""
 
     def __init__(self):
         folder = Path(os.environ.get("MANTLE_CONCURRENCY_FOLDER", FOLDER))
@@ -41,8 +42,11 @@ class Cluster:
         if not (layout.secrets / "superuser").exists():
             write_private(layout.secrets / "superuser", secrets.token_urlsafe(24))
             account.own(layout.secrets / "superuser")
-        copy_tree(postgresql_tree(), layout)
         self.postgresql = PostgreSQL(layout, account)
+        # Of a run before, which may have been cut short, and may have had another build of the extension.
+        self.stop()
+        shutil.rmtree(self.postgresql.data, ignore_errors=True)
+        copy_tree(postgresql_tree(), layout)
         for name, value in SETTINGS.items():
             self.postgresql.process.command += ["-c", f"{name}={value}"]
         self.parameters = {

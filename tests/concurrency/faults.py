@@ -27,6 +27,12 @@ NO_LOOK_INSIDE = Fault("no_look_inside", ("is_empty",), "RETURN true;")
 # Whether the row was there already is not asked.
 ANY_CLAIM = Fault("any_claim", ("claim",), "PERFORM mantle.claim_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;")
 LOST_COUNTS = Fault("lost_counts", ("add_counts", "apply_deltas"), "IF random() < 0.02 THEN RETURN; END IF;")
+# Without its checks, a session may commit without waiting for the flush: what is acknowledged then can be lost. For one session.
+NO_COMMIT_CHECK = Fault(
+    "no_commit_check",
+    ("batch_fault", "mutation_fault_code", "latch_batch", "latch_entries", "latch_pids", "latch_epoch", "emit_directories"),
+    "RETURN NULL;",
+)
 
 
 def break_steps(connection: psycopg.Connection, fault: Fault) -> None:

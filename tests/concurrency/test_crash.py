@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 import failpoints
+import faults
 import matrix
 import state
 import verbs
@@ -187,8 +188,24 @@ def test_crashes_under_load(cluster, target):
     assert unknown > 0, "no crash hit a call"
 
 
-def test_a_lost_acknowledgement_is_noticed(target):
-    """What the judge says of an answer whose commit is gone; and of a change without its request."""
+def test_a_commit_that_does_not_wait_is_noticed(cluster, target):
+    """Acknowledged before the flush: a kill -9 loses it, and the judge sees that."""
+    target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_COMMIT_CHECK))
+    hasty = PlainTarget({**target.parameters, "options": "-c synchronous_commit=off"}, target.database)
+    for number in range(CRASHES):
+        load = Load(target, SEED + number, sessions=1)
+        load.target = hasty
+        load.run(10 * ELEMENTS_MAX, kill_at(cluster, ELEMENTS_MAX // 3))
+        cluster.start()
+        with target.connect_when_up() as connection:
+            problems = judge(connection, load.ns, load.submissions, load.surprises)
+        if any(text.startswith("lost") for text in problems):
+            return
+    pytest.fail(f"no acknowledgement was lost in {CRASHES} crashes")
+
+
+def test_a_missing_row_is_noticed(target):
+    """What the judge says of an answer that has no record, and of a change without its request."""
     load = Load(target, SEED, SESSIONS)
     load.run(200)
     with target.connect() as connection:
