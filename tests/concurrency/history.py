@@ -20,11 +20,18 @@ import psycopg
 import state
 from load import GAVE_UP, Submission
 from tree import Op, Tree, stem
+from verbs import WITHOUT_REQUEST
 
 _ROWS = """
-    SELECT request_id, request_hash, verb, id, version, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8
-      FROM mantle.requests WHERE ns = %s
-     ORDER BY pg_xact_commit_timestamp(xmin), xmin::text::bigint, cmin::text::bigint, ctid
+    WITH done AS (
+        SELECT request_id, request_hash, verb, id, version, xmin::text::bigint AS xid, cmin::text::bigint AS command, ctid AS place
+          FROM mantle.requests WHERE ns = %(ns)s
+        UNION ALL
+        -- Pruned: a tombstone that no request has left. It is never written again.
+        SELECT NULL, 0, 'prune', pid, NULL, xmin::text::bigint, 0, ctid
+          FROM mantle.meta WHERE ns = %(ns)s AND removed AND xmin::text NOT IN (SELECT xmin::text FROM mantle.requests WHERE ns = %(ns)s))
+    SELECT request_id, request_hash, verb, id, version, extract(epoch FROM pg_xact_commit_timestamp(xid::text::xid))::float8
+      FROM done ORDER BY pg_xact_commit_timestamp(xid::text::xid), xid, command, place
 """
 PROBLEMS_MAX = 20
 
@@ -33,7 +40,7 @@ PROBLEMS_MAX = 20
 class Row:
     """What the database recorded of one request."""
 
-    request: UUID
+    request: UUID | None
     hash: int
     verb: str
     id: int
@@ -43,14 +50,14 @@ class Row:
 
 def judge(connection: psycopg.Connection, ns: int, submissions: list[Submission], surprises: list[str]) -> list[str]:
     """Everything that cannot be, as texts; empty: the history is sound."""
-    rows = [Row(*columns) for columns in connection.execute(_ROWS, (ns,)).fetchall()]
+    rows = [Row(*columns) for columns in connection.execute(_ROWS, {"ns": ns}).fetchall()]
     by_key: dict[tuple[UUID, int], list[Submission]] = defaultdict(list)
     for submission in submissions:
         by_key[submission.key.request, submission.key.hash].append(submission)
     problems = list(surprises)
     problems += _judge_answers(rows, submissions, by_key)
     tree = Tree()
-    problems += _replay(tree, rows, by_key, _refusals(submissions, rows))
+    problems += _replay(tree, rows, by_key, _windows(rows, by_key, submissions, _refusals(submissions)))
     problems += state.differences(connection, ns, tree)
     if len(problems) > PROBLEMS_MAX:
         problems[PROBLEMS_MAX:] = [f"and {len(problems) - PROBLEMS_MAX} more"]
@@ -69,7 +76,7 @@ def _judge_answers(rows: list[Row], submissions: list[Submission], by_key: dict)
             # Aborted, and another attempt of the same request has done it: fine.
             if s.decided == "committed" or len(by_key[s.key.request, s.key.hash]) == 1:
                 problems.append(f"abort: its abort answered {s.decided}, there is {row}: {what}")
-        if s.answer is None or s.op.verb == "compact":
+        if s.answer is None or s.op.verb in WITHOUT_REQUEST:
             continue
         if s.answer.code is None:
             if row is None or row.hash != s.key.hash:
@@ -82,7 +89,7 @@ def _judge_answers(rows: list[Row], submissions: list[Submission], by_key: dict)
     return problems + [f"twice: request {request} was carried out {count} times" for request, count in done.items() if count > 1]
 
 
-def _refusals(submissions: list[Submission], rows: list[Row]) -> list[Submission]:
+def _refusals(submissions: list[Submission]) -> list[Submission]:
     """Those that the state of the tree must explain."""
     newest: dict[UUID, int] = defaultdict(int)
     aborted = {s.key.request for s in submissions if s.decided == "aborted"}
@@ -97,10 +104,9 @@ def _refusals(submissions: list[Submission], rows: list[Row]) -> list[Submission
     ]
 
 
-def _replay(tree: Tree, rows: list[Row], by_key: dict, refusals: list[Submission]) -> list[str]:
+def _replay(tree: Tree, rows: list[Row], by_key: dict, windows: dict[int, list[tuple[int, Submission]]]) -> list[str]:
     """Applies the rows in order, and looks for each refusal's moment on the way."""
     problems = []
-    windows = _windows(rows, by_key, refusals)
     open_refusals: list[tuple[int, Submission]] = []
     for step in range(len(rows) + 1):
         if step > 0:
@@ -120,21 +126,31 @@ def _replay(tree: Tree, rows: list[Row], by_key: dict, refusals: list[Submission
 
 def _apply(tree: Tree, row: Row, by_key: dict) -> list[str]:
     submitted = by_key.get((row.request, row.hash))
-    if not submitted:
+    if not submitted and row.verb != "prune":
         return [f"nobody asked for {row}"]
-    op = submitted[0].op
+    op = submitted[0].op if submitted else Op("prune", 0, id=row.id)
     outcome = tree.apply(op)
     if (outcome.code, outcome.id, outcome.version) != (None, row.id, row.version) or row.verb != op.verb:
         return [f"order: {row} of {op}: one after the other it would have been {outcome}"]
     return []
 
 
-def _windows(rows: list[Row], by_key: dict, refusals: list[Submission]) -> dict[int, list[tuple[int, Submission]]]:
+def _windows(
+    rows: list[Row], by_key: dict, submissions: list[Submission], refusals: list[Submission]
+) -> dict[int, list[tuple[int, Submission]]]:
     """By the first state that a refusal may have seen: the last one, and it. State n is that after n rows: it begins at the
     commit of row n, and is over when row n + 1 is visible, which it is once that one's answer has arrived."""
+    prunings: dict[int, list[Submission]] = defaultdict(list)
+    for s in submissions:
+        if s.op.verb == "prune":
+            prunings[s.op.id].append(s)
+
+    def ends_of(row: Row) -> list[Submission]:
+        return prunings[row.id] if row.verb == "prune" else by_key.get((row.request, row.hash), [])
+
     over: list[float] = []
     for row in rows:
-        ends = [s.ended for s in by_key.get((row.request, row.hash), ()) if s.answer is None or s.answer.code is None]
+        ends = [s.ended for s in ends_of(row) if s.answer is None or s.answer.code is None]
         over.append(max([row.committed, *over[-1:], *ends]))
     committed = [row.committed for row in rows]
     found: dict[int, list[tuple[int, Submission]]] = defaultdict(list)

@@ -23,13 +23,15 @@ from target import PlainTarget
 from tree import Op, Tree
 from verbs import Answer, Key
 
-STEMS = "abc"
+# One stem in common: object and directory of one name (PROTOCOLS 29).
+OBJECTS = "abc"
+DIRECTORIES = "cde"
 DEPTH_MAX = 3
 BATCH_MAX = 8
 IDS_MAX = 200_000
 VERBS = {
-    "put_object": 25, "delete_object": 14, "mkdir": 17, "rmdir": 12, "rename_object": 10, "rename_directory": 10,
-    "set_attributes": 6, "compact": 5, "remove_tree": 1,
+    "put_object": 25, "delete_object": 14, "mkdir": 17, "rmdir": 12, "rename_object": 10, "rename_directory": 16,
+    "set_attributes": 6, "compact": 5, "remove_tree": 1, "prune": 4,
 }  # fmt: skip
 RENAMES = ("rename_directory", "remove_tree")
 RETRY_SHARE = 0.12
@@ -185,7 +187,7 @@ class Session:
     def _submission(self, verb: str) -> Submission:
         recent = list(self.load.recent)
         earlier = [s for s in recent if s.op.verb == verb] if self.choose.random() < RETRY_SHARE else []
-        if earlier and verb != "compact":
+        if earlier and verb not in verbs.WITHOUT_REQUEST:
             first = self.choose.choice(self._under_way(earlier))
             attempt = {} if self.choose.random() < 0.5 else {"attempt": first.key.attempt}
             return Submission(first.op, Key(first.key.request, first.key.hash, **attempt), 0.0)
@@ -202,16 +204,21 @@ class Session:
 
     def _op(self, verb: str) -> Op:
         choose, view = self.choose, self.view
-        pid, stem = self._directory(), choose.choice(STEMS)
+        pid = self._directory()
+        stem = choose.choice(OBJECTS if verb in ("put_object", "delete_object", "rename_object") else DIRECTORIES)
         if verb == "compact":
             return Op(verb, pid)
         if verb == "put_object":
             condition = choose.choices([None, "*absent", "*present", "v1"], [6, 2, 1, 1])[0]
-            return Op(verb, pid, stem, next(self.load.ids), choose.randrange(1000), choose.choice(("v1", "v2")), condition, mode=420)
+            return Op(
+                verb, pid, stem, next(self.load.ids), choose.randrange(1000), choose.choice(("v1", "v2")), condition, mode=420
+            )
         if verb == "mkdir":
-            return Op(verb, pid, f"{stem}/", next(self.load.ids), explicit=choose.random() < 0.8)
+            return Op(verb, pid, f"{stem}/", next(self.load.ids), explicit=choose.random() < 0.6)
         objects = [place for place, entry in view.entries.items() if not entry.is_directory]
         directories = [place for place, entry in view.entries.items() if entry.is_directory and place[0] > 1]
+        if verb == "prune":
+            directories = [place for place in directories if not view.entries[place].explicit]
         wanted = objects if verb in ("delete_object", "rename_object") else directories
         if verb == "set_attributes" and choose.random() < 0.5:
             wanted = objects

@@ -6,7 +6,8 @@ The rules, from docs and PROTOCOLS 7, 10, 11, 12, 29:
    seen to have content before: then it is refused without that latch. Renames and removals of trees latch the epoch shared.
    Compaction latches its directory shared.
 2. Latches are held from `after_latches` until the end of the transaction. B waits if it needs one that conflicts.
-3. Counts never make a mutation wait. Compaction waits for a primary record that A has updated in place, if there is a delta.
+3. Counts never make a mutation wait. Compaction waits for a primary record that A has updated in place; where there is none,
+   A has appended a delta, and compaction folds those that it can see.
 4. Who does not wait commits first. The result is that of the two run one after the other in the order of their commits,
    except for what rmdir and an overwriting rename saw before they latched.
 """
@@ -75,7 +76,7 @@ class Expected:
     tree: Tree
 
 
-def waits(a: Op, a_busy: bool, point: str, b: Op, b_busy: bool) -> bool:
+def waits(a: Op, a_busy: bool, point: str, b: Op, b_busy: bool, has_primary: bool) -> bool:
     """Rules 2 and 3."""
     if point == BEFORE_LATCHES:
         return False
@@ -83,14 +84,14 @@ def waits(a: Op, a_busy: bool, point: str, b: Op, b_busy: bool) -> bool:
     if any(EXCLUSIVE in (held[key], wanted[key]) for key in held.keys() & wanted.keys()):
         return True
     has_counted = ALL.index(point) > ALL.index(BEFORE_COUNTS)
-    return b.verb == "compact" and has_counted and b.pid in counted(a)
+    return b.verb == "compact" and has_primary and has_counted and b.pid in counted(a)
 
 
-def expect(tree: Tree, a: Op, point: str, b: Op, same_request: bool = False) -> Expected:
+def expect(tree: Tree, has_primary: bool, a: Op, point: str, b: Op, same_request: bool = False) -> Expected:
     """Rule 4. `same_request`: B is A's retry, which gets A's answer, or the other way round."""
     tree = tree.copy()
     a_busy, b_busy = tree.looks_busy(a), tree.looks_busy(b)
-    b_waits = waits(a, a_busy, point, b, b_busy)
+    b_waits = waits(a, a_busy, point, b, b_busy, has_primary)
     repeats = same_request and a.verb != "compact"
     if b_waits:
         a_outcome = tree.apply(a, a_busy)

@@ -46,8 +46,8 @@ class Pairs:
         tree = scene.build(self.ns, self.first)
         a = scene.operations(self.ns, self.first, NEW_A)[a_name]
         b = a if same_request else scene.operations(self.ns, self.first, NEW_B)[b_name]
-        expected = matrix.expect(tree, a, point, b, same_request)
-        state.plant(self.watcher, self.ns, tree)
+        expected = matrix.expect(tree, scene.has_primary, a, point, b, same_request)
+        state.plant(self.watcher, self.ns, tree, scene.has_primary)
         a_key = Key(uuid.uuid4(), 1)
         b_key = a_key if same_request else Key(uuid.uuid4(), 2)
         waited, a_answer, b_answer = self._interleave(a, a_key, point, b, b_key)
@@ -97,11 +97,16 @@ class Pairs:
     def _waits(self, b_done: Future, a_pid: int, b_pid: int, what: str) -> bool:
         """Waits until B has either ended or is seen to wait for A."""
         query = {"holder": a_pid, "waiter": b_pid}
-        return wait_until(
-            lambda: "passed" if b_done.done() else "waited" if self.watcher.execute(_WAITS_FOR, query).fetchone()[0] else None,
-            what,
-            STEP_BOUND_S,
-        ) == "waited"
+        return (
+            wait_until(
+                lambda: (
+                    "passed" if b_done.done() else "waited" if self.watcher.execute(_WAITS_FOR, query).fetchone()[0] else None
+                ),
+                what,
+                STEP_BOUND_S,
+            )
+            == "waited"
+        )
 
 
 def agrees(answer: Answer, outcome: Outcome) -> bool:

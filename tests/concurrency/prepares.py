@@ -52,8 +52,4 @@ class Prepares:
 
     def _paths(self, connection: psycopg.Connection, op: Op) -> set[int | None]:
         """The directories above an operation's source, and above its destination."""
-        return {
-            id
-            for start in {op.pid, op.dst_pid or op.pid}
-            for (id,) in connection.execute(_CHAIN, {"id": start}).fetchall()
-        }
+        return {id for start in {op.pid, op.dst_pid or op.pid} for (id,) in connection.execute(_CHAIN, {"id": start}).fetchall()}

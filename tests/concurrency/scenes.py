@@ -16,12 +16,14 @@ IDS = 16
 
 @dataclass(frozen=True)
 class Scene:
-    """`build(root, first)` gives the tree; `operations(root, first, new)` the operations by name. `groups`: who meets whom."""
+    """`build(root, first)` gives the tree; `operations(root, first, new)` the operations by name. `groups`: who meets whom.
+    `has_primary`: are there primary attribute records, or delta records only (as after a directory's first changes)?"""
 
     name: str
     build: Callable[[int, int], Tree]
     operations: Callable[[int, int, int], dict[str, Op]]
     groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    has_primary: bool = True
 
     def pairs(self) -> list[tuple[str, str]]:
         return [(a, b) for first, second in self.groups for a in first for b in second]
@@ -76,6 +78,20 @@ _SECOND = (
 SIBLINGS = Scene("one directory", _siblings, _sibling_operations, ((_FIRST, _FIRST + _SECOND),))
 
 
+YOUNG = Scene(
+    "one young directory",
+    _siblings,
+    _sibling_operations,
+    (
+        (
+            ("create n", "overwrite o", "delete o", "mkdir n/", "rmdir s/", "rename o to n", "rename s/ to n/", "compact"),
+            ("create m", "delete p", "mkdir m/", "rmdir t/", "compact"),
+        ),
+    ),
+    has_primary=False,
+)
+
+
 def _levels(root: int, first: int) -> Tree:
     """d/ is empty; e/ holds the object o and the empty directory s/; f/ holds one object, x."""
     tree = Tree()
@@ -127,4 +143,4 @@ LEVELS = Scene(
     ((_D, _D), (_F, (*_F, "rmdir f/", "rename e/s/ over f/")), (("rename d/ to f/d/",), ("rmdir f/", "rename e/s/ over f/"))),
 )
 
-SCENES = (SIBLINGS, LEVELS)
+SCENES = (SIBLINGS, YOUNG, LEVELS)

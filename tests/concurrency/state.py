@@ -22,7 +22,7 @@ def read_tree(connection: psycopg.Connection, ns: int) -> Tree:
     return tree
 
 
-def plant(connection: psycopg.Connection, ns: int, tree: Tree) -> None:
+def plant(connection: psycopg.Connection, ns: int, tree: Tree, has_primary: bool = True) -> None:
     """Replaces a namespace's content by a model's."""
     entries = [
         (pid, name, 0, ns, e.id, 7, 7, e.mode, e.version, e.explicit, e.size, e.etag, None, None, None, None)
@@ -33,8 +33,8 @@ def plant(connection: psycopg.Connection, ns: int, tree: Tree) -> None:
     for id in {ns, *(entry.id for entry in tree.entries.values() if entry.is_directory)}:
         found = counts.get(id, (0, 0, 0))
         primary = tuple(total - part for total, part in zip(found, _IN_DELTA))
-        for ts, values in ((0, primary), (id, _IN_DELTA)):
-            records.append((id, "/_ATTR", ts, ns, *[None] * 8, *values, ts == 0 and False))
+        for ts, values in ((0 if has_primary else 1, primary), (2, _IN_DELTA)):
+            records.append((id, "/_ATTR", ts, ns, *[None] * 8, *values, False if ts == 0 else None))
     with connection.transaction():
         for table in ("meta", "requests", "rename_attempts"):
             connection.execute(f"DELETE FROM mantle.{table} WHERE ns = %s{' AND pid <> 0' if table == 'meta' else ''}", (ns,))

@@ -110,10 +110,12 @@ def test_a_crash_while_verbs_are_held(cluster, target, point):
         for held in wanted:
             running, backend = pool.submit(hold, held, point), held.connection.info.backend_pid
             if point == failpoints.BEFORE_COMMIT:
-                wait_until(lambda: is_in_transaction(watcher, backend), f"{held.op.verb} to end", HELD_BOUND_S)
+                wait_until(lambda backend=backend: is_in_transaction(watcher, backend), f"{held.op.verb} to end", HELD_BOUND_S)
             else:
                 gate.await_held(backend, running.done, f"{held.op.verb} at {point}")
-        assert agrees(verbs.call_one(bystander.connection, bystander.ns, bystander.op, bystander.key), bystander.tree.apply(bystander.op))
+        assert agrees(
+            verbs.call_one(bystander.connection, bystander.ns, bystander.op, bystander.key), bystander.tree.apply(bystander.op)
+        )
         cluster.kill()
     cluster.start()
     with target.connect_when_up() as connection:
@@ -138,7 +140,7 @@ def retry_unknown(connection: psycopg.Connection, load: Load, tree: Tree) -> lis
         ).fetchall()
     }
     attempts = itertools.count(10**9)
-    for s in [s for s in load.submissions if s.answer is None and s.op.verb != "compact"]:
+    for s in [s for s in load.submissions if s.answer is None and s.op.verb not in verbs.WITHOUT_REQUEST]:
         key = Key(s.key.request, s.key.hash, next(attempts))
         if s.op.verb in ("rename_directory", "remove_tree"):
             with load.prepares.prepared(connection, s.op) as granted:

@@ -75,7 +75,9 @@ def test_a_missing_step_is_noticed(broken, fault, scene, a, b, kinds):
 def test_an_unchecked_claim_is_noticed(broken, scene_and_verb):
     """Without the name's latch the claim alone decides between a request and its retry."""
     pairs = broken(faults.ANY_CLAIM, faults.NO_LATCH)
-    assert any("code" in text or "tree" in text for text in run_pair(pairs, *scene_and_verb, scene_and_verb[1], same_request=True))
+    assert any(
+        "code" in text or "tree" in text for text in run_pair(pairs, *scene_and_verb, scene_and_verb[1], same_request=True)
+    )
 
 
 @pytest.fixture(scope="module")

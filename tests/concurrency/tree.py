@@ -218,3 +218,13 @@ class Tree:
 
     def _compact(self, _op: Op, _busy: bool) -> Outcome:
         return Outcome()
+
+    def _prune(self, op: Op, _busy: bool) -> Outcome:
+        """The worker's, known by the directory's id only. It says nothing when there is nothing to do."""
+        found = [(place, entry) for place, entry in self.entries.items() if entry.id == op.id and entry.is_directory]
+        if len(found) != 1 or found[0][1].explicit or not self.is_empty(op.id):
+            return Outcome("MT017")
+        place, old = found[0]
+        self.take(*place)
+        self.removed.add(op.id)
+        return Outcome(None, old.id, None)
