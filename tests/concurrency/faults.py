@@ -21,6 +21,7 @@ NO_BATCH_LATCH = Fault("no_batch_latch", ("latch_batch",), "RETURN NULL;")
 NO_ENTRY_LATCH = Fault("no_entry_latch", ("latch_entries",), "RETURN NULL;")
 NO_LATCH = Fault("no_latch", ("latch_batch", "latch_entries"), "RETURN NULL;")
 NO_COMPACTION_LATCH = Fault("no_compaction_latch", ("latch_pids",), "RETURN NULL;")
+NO_EPOCH_LATCH = Fault("no_epoch_latch", ("latch_epoch",), "RETURN NULL;")
 # A removed directory looks like one that has no counts yet: live.
 NO_TOMBSTONE = Fault("no_tombstone", ("bury",), "DELETE FROM mantle.meta m WHERE m.pid = $2 AND m.name = '/_ATTR'; RETURN;")
 NO_LOOK_INSIDE = Fault("no_look_inside", ("is_empty",), "RETURN true;")

@@ -29,7 +29,9 @@ _ROWS = """
         UNION ALL
         -- Pruned: a tombstone that no request has left. It is never written again.
         SELECT NULL, 0, 'prune', pid, NULL, xmin::text::bigint, 0, ctid
-          FROM mantle.meta WHERE ns = %(ns)s AND removed AND xmin::text NOT IN (SELECT xmin::text FROM mantle.requests WHERE ns = %(ns)s))
+          FROM mantle.meta
+         WHERE ns = %(ns)s AND removed
+           AND xmin::text NOT IN (SELECT xmin::text FROM mantle.requests WHERE ns = %(ns)s))
     SELECT request_id, request_hash, verb, id, version, extract(epoch FROM pg_xact_commit_timestamp(xid::text::xid))::float8
       FROM done ORDER BY pg_xact_commit_timestamp(xid::text::xid), xid, command, place
 """

@@ -1,11 +1,12 @@
 """What must happen when B comes while A is held: stated by rules over what each operation latches and writes, not observed.
 
-The rules, from docs and PROTOCOLS 7, 10, 11, 12, 29:
+The rules, from docs and PROTOCOLS 7, 10, 11, 12, 21, 29:
 1. A create, delete, change or rename latches the directories it writes into shared, and the names it touches exclusively (an
    object and a directory of one name are one). What removes a directory latches that directory exclusively, unless it was
-   seen to have content before: then it is refused without that latch. Renames and removals of trees latch the epoch shared.
-   Compaction latches its directory shared.
-2. Latches are held from `after_latches` until the end of the transaction. B waits if it needs one that conflicts.
+   seen to have content before: then it is refused without that latch. Renames and removals of trees latch the epoch shared,
+   who raises it exclusively. Compaction latches its directory shared.
+2. Latches are held from `after_latches` until the end of the transaction, that of the epoch from `before_latches` on. B waits
+   if it needs one that conflicts.
 3. Counts never make a mutation wait. Compaction waits for a primary record that A has updated in place; where there is none,
    A has appended a delta, and compaction folds those that it can see.
 4. Who does not wait commits first. The result is that of the two run one after the other in the order of their commits,
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 
 from failpoints import AFTER_LATCHES, ALL, BEFORE_CLAIM, BEFORE_COMMIT, BEFORE_COUNTS, BEFORE_EMIT, BEFORE_LATCHES
 from tree import Op, Outcome, Tree, stem
+from verbs import WITHOUT_REQUEST
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
+EPOCH = ("epoch",)
 
 _CHECKED = (BEFORE_LATCHES, AFTER_LATCHES, BEFORE_CLAIM)
 _COUNTED = (*_CHECKED, BEFORE_COUNTS)
@@ -31,6 +34,7 @@ PASSES = {
     "remove_tree": ALL,
     "set_attributes": (*_CHECKED, BEFORE_COMMIT),
     "compact": (BEFORE_LATCHES, AFTER_LATCHES, BEFORE_COMMIT),
+    "raise_epoch": (BEFORE_COMMIT,),
 }
 
 
@@ -43,9 +47,13 @@ def points(op: Op) -> tuple[str, ...]:
 
 def latches(op: Op, busy: bool) -> dict[tuple, str]:
     """Rule 1."""
+    if op.verb == "raise_epoch":
+        return {EPOCH: EXCLUSIVE}
     found: dict[tuple, str] = {("pid", op.pid): SHARED}
     if op.verb == "compact":
         return found
+    if op.verb in ("rename_directory", "remove_tree"):
+        found[EPOCH] = SHARED
     found["name", op.pid, stem(op.name)] = EXCLUSIVE
     if op.verb in ("rename_object", "rename_directory"):
         found["pid", op.dst_pid] = SHARED
@@ -59,7 +67,7 @@ def latches(op: Op, busy: bool) -> dict[tuple, str]:
 
 def counted(op: Op) -> set[int]:
     """The directories whose counts an operation changes."""
-    if op.verb in ("compact", "set_attributes"):
+    if op.verb in ("compact", "set_attributes", "raise_epoch"):
         return set()
     return {op.pid, op.dst_pid} - {0}
 
@@ -78,9 +86,9 @@ class Expected:
 
 def waits(a: Op, a_busy: bool, point: str, b: Op, b_busy: bool, has_primary: bool) -> bool:
     """Rules 2 and 3."""
-    if point == BEFORE_LATCHES:
-        return False
     held, wanted = latches(a, a_busy), latches(b, b_busy)
+    if point == BEFORE_LATCHES:
+        held = {key: mode for key, mode in held.items() if key == EPOCH}
     if any(EXCLUSIVE in (held[key], wanted[key]) for key in held.keys() & wanted.keys()):
         return True
     has_counted = ALL.index(point) > ALL.index(BEFORE_COUNTS)
@@ -92,7 +100,7 @@ def expect(tree: Tree, has_primary: bool, a: Op, point: str, b: Op, same_request
     tree = tree.copy()
     a_busy, b_busy = tree.looks_busy(a), tree.looks_busy(b)
     b_waits = waits(a, a_busy, point, b, b_busy, has_primary)
-    repeats = same_request and a.verb != "compact"
+    repeats = same_request and a.verb not in WITHOUT_REQUEST
     if b_waits:
         a_outcome = tree.apply(a, a_busy)
         b_outcome = a_outcome if repeats else tree.apply(b, b_busy)

@@ -124,6 +124,7 @@ def _level_operations(root: int, first: int, new: int) -> dict[str, Op]:
         "create f/y": Op("put_object", f, "y", first + new, size=7, mode=420),
         "chmod f/": Op("set_attributes", root, "f/", f, mode=448),
         "compact f/": Op("compact", f),
+        "raise the epoch": Op("raise_epoch", 0),
         # Both are refused on the untouched scene, so they come as B only.
         "rmdir f/": Op("rmdir", root, "f/", f),
         "rename e/s/ over f/": Op("rename_directory", e, "s/", s, dst_pid=root, dst_name="f/", victim=f),
@@ -134,13 +135,21 @@ _D = (
     "create d/n", "mkdir d/n/", "rename e/o to d/n", "rename e/s/ to d/n/", "rename e/s/ over d/", "rename d/ to m/",
     "rename d/ to f/d/", "remove tree d/", "rmdir d/", "chmod d/", "compact d/",
 )  # fmt: skip
+_FENCED = ("rename e/s/ to d/n/", "rename e/s/ over d/", "remove tree d/")
+_RAISE = ("raise the epoch",)
 _F = ("delete f/x", "overwrite f/x", "rename f/x to m", "create f/y", "chmod f/", "compact f/")
 
 LEVELS = Scene(
     "a directory and its content",
     _levels,
     _level_operations,
-    ((_D, _D), (_F, (*_F, "rmdir f/", "rename e/s/ over f/")), (("rename d/ to f/d/",), ("rmdir f/", "rename e/s/ over f/"))),
+    (
+        (_D, _D),
+        (_F, (*_F, "rmdir f/", "rename e/s/ over f/")),
+        (("rename d/ to f/d/",), ("rmdir f/", "rename e/s/ over f/")),
+        (_RAISE, (*_FENCED, *_RAISE, "create d/n", "rmdir d/", "rename e/o to d/n")),
+        (_FENCED, _RAISE),
+    ),
 )
 
 SCENES = (SIBLINGS, YOUNG, LEVELS)

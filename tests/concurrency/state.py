@@ -19,6 +19,7 @@ def read_tree(connection: psycopg.Connection, ns: int) -> Tree:
     for pid, name, *columns in connection.execute(_ENTRIES, (ns,)).fetchall():
         tree.place(pid, name, Entry(*columns))
     tree.removed = {pid for (pid,) in connection.execute("SELECT pid FROM mantle.meta WHERE removed AND ns = %s", (ns,))}
+    tree.epoch = connection.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
     return tree
 
 
@@ -32,7 +33,7 @@ def plant(connection: psycopg.Connection, ns: int, tree: Tree, has_primary: bool
     records = []
     for id in {ns, *(entry.id for entry in tree.entries.values() if entry.is_directory)}:
         found = counts.get(id, (0, 0, 0))
-        primary = tuple(total - part for total, part in zip(found, _IN_DELTA))
+        primary = tuple(total - part for total, part in zip(found, _IN_DELTA, strict=True))
         for ts, values in ((0 if has_primary else 1, primary), (2, _IN_DELTA)):
             records.append((id, "/_ATTR", ts, ns, *[None] * 8, *values, False if ts == 0 else None))
     with connection.transaction():
@@ -40,9 +41,10 @@ def plant(connection: psycopg.Connection, ns: int, tree: Tree, has_primary: bool
             connection.execute(f"DELETE FROM mantle.{table} WHERE ns = %s{' AND pid <> 0' if table == 'meta' else ''}", (ns,))
         connection.execute("DELETE FROM mantle.prune_queue")
         connection.execute("DELETE FROM mantle.operations")
+        connection.execute("UPDATE mantle.index_groups SET epoch = %s WHERE index_group = 1", (tree.epoch,))
         connection.cursor().executemany(
-            "INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, size, etag, entries, subdirectories,"
-            " bytes, removed) VALUES (" + ", ".join(["%s"] * 16) + ")",
+            "INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, size, etag, entries,"
+            " subdirectories, bytes, removed) VALUES (" + ", ".join(["%s"] * 16) + ")",
             entries + records,
         )
 
@@ -64,6 +66,8 @@ def differences(connection: psycopg.Connection, ns: int, expected: Tree) -> list
         if found.entries.get(place) != expected.entries.get(place)
     ]
     texts += [f"tree: directory {id} and its tombstone" for id in sorted(found.removed ^ expected.removed)]
+    if found.epoch != expected.epoch:
+        texts.append(f"tree: the epoch is {found.epoch}, expected {expected.epoch}")
     counts = expected.counts()
     ids = sorted({ns, *counts, *(e.id for e in expected.entries.values() if e.is_directory)} - {TRASH})
     rows = connection.execute(

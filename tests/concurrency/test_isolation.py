@@ -55,6 +55,8 @@ NOTICED = [
     (faults.NO_ENTRY_LATCH, LEVELS, "rename e/o to d/n", "rmdir d/", {"wait", "check"}),
     (faults.NO_ENTRY_LATCH, LEVELS, "rename e/s/ over d/", "create d/n", {"wait", "check"}),
     (faults.NO_COMPACTION_LATCH, LEVELS, "compact d/", "rmdir d/", {"wait"}),
+    (faults.NO_EPOCH_LATCH, LEVELS, "rename e/s/ to d/n/", "raise the epoch", {"wait"}),
+    (faults.NO_EPOCH_LATCH, LEVELS, "raise the epoch", "remove tree d/", {"wait", "code", "tree"}),
     (faults.NO_TOMBSTONE, LEVELS, "rmdir d/", "create d/n", {"code", "tree", "check"}),
     (faults.NO_TOMBSTONE, LEVELS, "rename e/s/ over d/", "mkdir d/n/", {"code", "tree", "check"}),
     (faults.NO_LOOK_INSIDE, LEVELS, "create d/n", "rmdir d/", {"code", "check"}),

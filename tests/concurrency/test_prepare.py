@@ -58,22 +58,22 @@ def test_a_prepared_one_is_done(renames):
 
 @pytest.mark.parametrize("epoch", [-1, 1, 2**40, None])
 def test_another_epoch_is_refused(renames, epoch):
-    assert renames.attempt(Key(uuid.uuid4(), epoch=epoch)).code == "MT024"
+    assert renames.attempt(Key(uuid.uuid4()), epoch=epoch).code == "MT024"
     renames.assert_unmoved()
 
 
 def test_the_epoch_of_before_a_rebuild_is_refused(renames):
-    prepared = Key(uuid.uuid4(), epoch=renames.raise_epoch())
-    renames.raise_epoch()
-    assert renames.attempt(prepared).code == "MT024"
+    key, epoch = Key(uuid.uuid4()), renames.raise_epoch()
+    renames.tree.epoch = renames.raise_epoch()
+    assert renames.attempt(key, epoch=epoch).code == "MT024"
     renames.assert_unmoved()
-    assert renames.attempt(replace(prepared, epoch=prepared.epoch + 1)).code is None
+    assert renames.attempt(key, epoch=epoch + 1).code is None
 
 
 @pytest.mark.parametrize("epoch", [0, None])
 def test_an_unknown_index_group_is_refused(renames, monkeypatch, epoch):
     monkeypatch.setattr(verbs, "INDEX_GROUP", 999)
-    assert renames.attempt(Key(uuid.uuid4(), epoch=epoch)).code == "MT024"
+    assert renames.attempt(Key(uuid.uuid4()), epoch=epoch).code == "MT024"
     renames.assert_unmoved()
 
 
@@ -81,9 +81,9 @@ def test_an_unknown_index_group_is_refused(renames, monkeypatch, epoch):
 def test_another_group_s_epoch_is_refused(renames, monkeypatch, verb):
     """The epoch that fences is that of the group which serves the namespace and holds its locks."""
     renames.connection.execute("INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (%s, 'other')", (OTHER_GROUP,))
-    renames.raise_epoch()
+    renames.tree.epoch = renames.raise_epoch()
     monkeypatch.setattr(verbs, "INDEX_GROUP", OTHER_GROUP)
-    assert renames.attempt(Key(uuid.uuid4(), epoch=0), verb=verb).code == "MT024"
+    assert renames.attempt(Key(uuid.uuid4()), epoch=0, verb=verb).code == "MT024"
     renames.assert_unmoved()
 
 

@@ -28,6 +28,7 @@ class Op:
     dst_name: str = ""
     victim: int = 0
     overwrite: bool = False
+    epoch: int | None = 0  # of a rename: the one that it was prepared under
 
     @property
     def is_directory(self) -> bool:
@@ -71,9 +72,10 @@ class Tree:
     entries: dict[tuple[int, str], Entry] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
     sizes: dict[int, int] = field(default_factory=dict)  # entries of each directory
+    epoch: int = 0  # of the index group
 
     def copy(self) -> "Tree":
-        return Tree(copy.copy(self.entries), copy.copy(self.removed), copy.copy(self.sizes))
+        return Tree(copy.copy(self.entries), copy.copy(self.removed), copy.copy(self.sizes), self.epoch)
 
     def at(self, pid: int, name: str) -> Entry | None:
         return self.entries.get((pid, name))
@@ -176,7 +178,9 @@ class Tree:
     def _rename_directory(self, op: Op, busy: bool) -> Outcome:
         source, there = self.at(op.pid, op.name), self.at(op.dst_pid, op.dst_name)
         code = None
-        if op.dst_pid in self.removed:
+        if op.epoch != self.epoch:
+            code = "MT024"
+        elif op.dst_pid in self.removed:
             code = "MT018"
         elif busy:
             code = "MT017"
@@ -210,11 +214,20 @@ class Tree:
 
     def _remove_tree(self, op: Op, _busy: bool) -> Outcome:
         old = self.at(op.pid, op.name)
+        if op.epoch != self.epoch:
+            return Outcome("MT024")
         if old is None or old.id != op.id:
             return Outcome("MT026")
         self.take(op.pid, op.name)
         self.place(TRASH, f"{old.id}/", replace(old, version=old.version + 1))
         return Outcome(None, old.id, old.version + 1)
+
+    def _raise_epoch(self, op: Op, _busy: bool) -> Outcome:
+        """Only from the epoch that the raiser expects."""
+        if op.epoch != self.epoch:
+            return Outcome("MT024")
+        self.epoch += 1
+        return Outcome()
 
     def _compact(self, _op: Op, _busy: bool) -> Outcome:
         return Outcome()

@@ -12,19 +12,18 @@ from tree import Op, Outcome
 PRINCIPAL = 5
 INDEX_GROUP = 1
 BATCHED = ("put_object", "delete_object", "mkdir", "rmdir", "set_attributes")
-# The worker's: nobody waits for an answer, so none is recorded.
-WITHOUT_REQUEST = ("compact", "prune")
+# The worker's, and the index's: no client retries them, so no answer is recorded.
+WITHOUT_REQUEST = ("compact", "prune", "raise_epoch")
 attempts = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Key:
-    """A request id and the hash of the request. `attempt` and `epoch`: what the index answered to the prepare."""
+    """A request id and the hash of the request. `attempt`: of a rename, the one that the index answered to the prepare."""
 
     request: uuid.UUID
     hash: int = 0
     attempt: int = field(default_factory=lambda: next(attempts))
-    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,8 @@ _CALLS = {
     "remove_tree": "SELECT code, id, version, replayed FROM mantle.remove_tree(%(principal)s, %(ns)s, %(pid)s, %(name)s, %(id)s,"
     " %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid())",
     "compact": "SELECT NULL, NULL, NULL, false FROM mantle.compact(%(pid)s)",
+    "raise_epoch": "SELECT CASE WHEN e IS NULL THEN 'MT024' END, NULL, NULL, false"
+    " FROM mantle.raise_epoch(%(group)s, %(epoch)s, 't') AS e",
     "prune": "SELECT NULL, NULL, NULL, false FROM mantle.prune(%(id)s)",
 }
 
