@@ -4,7 +4,7 @@ Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), c
 crashes, in a PostgreSQL of its own), replicas (IndexNodes over a PostgreSQL), pgtap (SQL), e2e (everything together).
 Invariant: the last line is `N passed, N failed, N skipped` over all phases; a phase that breaks before it counts is one
 failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in .concurrency/ on
-7702; the stack of `make run` is never touched.
+7902; the stack of `make run` is never touched.
 """
 
 import argparse

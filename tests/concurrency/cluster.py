@@ -17,7 +17,7 @@ from stack.postgresql import PostgreSQL, copy_tree
 from stack.terminal import write_private
 
 FOLDER = REPOSITORY / ".concurrency"
-PORT_BASE = 7700
+PORT_BASE = 7900
 
 # Commit timestamps order the property test's histories. No worker: compaction is an operation of the tests.
 SETTINGS = {
