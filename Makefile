@@ -4,10 +4,11 @@
 PYTHON    ?= $(shell command -v python3.11 || command -v python3)
 PORT_BASE ?=
 FULL      ?=
+SECONDS   ?= 600
 STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test lint bench python
+.PHONY: help run stop status clean install build test property lint bench python
 
 help: ## What can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,9 +25,10 @@ stop: python ## End what `make run` started; the data stays
 status: python ## What runs, and how far each replica is
 	@$(STACK) status $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
-clean: python ## End what runs and remove .run/, .test/, .bench/ with all data (not target/)
+clean: python ## End what runs and remove .run/, .test/, .concurrency/, .bench/ with all data (not target/)
 	@$(STACK) clean $(if $(PORT_BASE),--port-base $(PORT_BASE))
 	@$(STACK) clean --folder .test
+	@$(STACK) clean --folder .concurrency
 	@$(STACK) clean --folder .bench
 	@rm -rf tests/.venv
 
@@ -38,6 +40,9 @@ build: python ## Build the services and the extension
 
 test: python ## Install, build, run every test against a stack of its own under .test/
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py
+
+property: python ## Random concurrent histories against the model, for SECONDS=600
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --property $(SECONDS)
 
 lint: python ## Format and clippy, warnings are errors
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint

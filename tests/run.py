@@ -1,9 +1,10 @@
 """Runs every test and prints the counts: `make test`.
 
-Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), replicas (IndexNodes over a PostgreSQL),
-pgtap (SQL), e2e (everything together).
+Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), concurrency (pairs of verbs, random histories,
+crashes, in a PostgreSQL of its own), replicas (IndexNodes over a PostgreSQL), pgtap (SQL), e2e (everything together).
 Invariant: the last line is `N passed, N failed, N skipped` over all phases; a phase that breaks before it counts is one
-failure. The stack under test lives in .test/ on ports from 7600 on; the stack of `make run` is never touched.
+failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in .concurrency/ on
+7902; the stack of `make run` is never touched.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -134,19 +136,36 @@ def pgtap(stack: Stack) -> Counts:
     return at_least_one_failure(status, counts)
 
 
+def run_pytest(*arguments: str, **environment: str) -> Counts:
+    """A folder's tests, in the Python environment that all such phases share."""
+    packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
+    counts = Counts()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [str(VENV / "bin" / "python"), "-m", "pytest", *arguments, "-v", f"--junitxml={report}"]
+        status, _ = stream(command, env={**os.environ, **environment})
+        if report.exists():
+            for suite in ET.parse(report).getroot().iter("testsuite"):
+                tests, skipped = int(suite.get("tests")), int(suite.get("skipped"))
+                failed = int(suite.get("failures")) + int(suite.get("errors"))
+                counts += Counts(tests - failed - skipped, failed, skipped)
+    return at_least_one_failure(status, counts)
+
+
 def e2e(_stack: Stack) -> Counts:
     """Everything together: S3, REST and SQL against running services."""
-    packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
-    report = FOLDER / "e2e.xml"
-    report.unlink(missing_ok=True)
-    status, _ = stream([str(VENV / "bin" / "python"), "-m", "pytest", str(TESTS / "e2e"), "-v", f"--junitxml={report}"])
-    counts = Counts()
-    if report.exists():
-        for suite in ET.parse(report).getroot().iter("testsuite"):
-            tests, skipped = int(suite.get("tests")), int(suite.get("skipped"))
-            failed = int(suite.get("failures")) + int(suite.get("errors"))
-            counts += Counts(tests - failed - skipped, failed, skipped)
-    return at_least_one_failure(status, counts)
+    return run_pytest(str(TESTS / "e2e"))
+
+
+def concurrency(_stack: Stack) -> Counts:
+    """All pairs of verbs at every failpoint, random histories against a model, crashes."""
+    return run_pytest(str(TESTS / "concurrency"))
+
+
+def long_property(seconds: int) -> Counts:
+    """Random histories for as long as is asked."""
+    test = TESTS / "concurrency" / "test_property.py"
+    return run_pytest(f"{test}::test_histories_are_sound", MANTLE_PROPERTY_SECONDS=str(seconds))
 
 
 def citus() -> str:
@@ -160,6 +179,7 @@ def citus() -> str:
 PHASES: dict[str, Callable[[Stack], Counts]] = {
     "lint": lint,
     "unit": unit,
+    "concurrency": concurrency,
     "replicas": replicas,
     "pgtap": pgtap,
     "e2e": e2e,
@@ -191,11 +211,11 @@ def run_phases(names: list[str], stack: Stack) -> Counts:
             except Failure as failure:
                 print(f"the stack does not start: {failure}", flush=True)
                 total += Counts(failed=1)
-                table.append(f"  {'stack':<9}did not start")
+                table.append(f"  {'stack':<12}did not start")
                 break
         counts, took = measured(name, PHASES[name], stack)
         total += counts
-        table.append(f"  {name:<9}{took:6.0f} s  {counts}")
+        table.append(f"  {name:<12}{took:6.0f} s  {counts}")
     print("\n" + "\n".join(table))
     return total
 
@@ -203,6 +223,7 @@ def run_phases(names: list[str], stack: Stack) -> Counts:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
+    parser.add_argument("--property", type=int, metavar="SECONDS", help="only random histories, for so long")
     parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
     given = parser.parse_args()
     began = time.monotonic()
@@ -211,7 +232,7 @@ def main() -> int:
         launcher.install()
         launcher.build()
         load.check_disk(FOLDER, DATA_GB, "the test")
-        total = run_phases(given.only or list(PHASES), stack)
+        total = long_property(given.property) if given.property else run_phases(given.only or list(PHASES), stack)
     except Failure as failure:
         print(f"\nmantle: {failure}", file=sys.stderr, flush=True)
         total = Counts(failed=1)

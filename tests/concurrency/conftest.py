@@ -1,0 +1,51 @@
+"""What happens when two things happen at once, and when the server dies in the middle: three suites over one set of parts.
+
+- test_isolation.py: all pairs of verbs, one held at each failpoint; expectations in matrix.py, scenes in scenes.py.
+- test_property.py: random concurrent histories against a model; written by load.py, judged by history.py.
+- test_crash.py: kill -9 at each failpoint and under load.
+- test_prepare.py: a directory rename that no index has prepared.
+
+Parts: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, failpoints.py and faults.py
+change the extension in test databases (by wrapping.py), target.py hides which node a session goes to, cluster.py is the server.
+
+Every suite has tests that break a step (faults.py) and demand to see it noticed. Settings: MANTLE_PROPERTY_SEED repeats a
+property run's choices (not its timing), MANTLE_PROPERTY_SECONDS makes it longer: `make property SECONDS=600`.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY / "patroni"), str(Path(__file__).parent)]
+
+from cluster import Cluster  # noqa: E402
+from target import PlainTarget, fresh_target, make_template  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Cluster]:
+    """Started for these tests, stopped at their end."""
+    cluster = Cluster()
+    cluster.start()
+    make_template(cluster.parameters)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(server: Cluster) -> Cluster:
+    """The server, up: a crash test that failed half-way must not take the others with it."""
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="module")
+def make_target(server: Cluster) -> Iterator[Callable[[str], PlainTarget]]:
+    """Databases of a module's own, removed with it."""
+    server.start()
+    with ExitStack() as databases:
+        yield lambda name: databases.enter_context(fresh_target(server.parameters, f"mantle_{name}"))

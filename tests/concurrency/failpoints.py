@@ -1,0 +1,126 @@
+"""The failpoints: every place where a test can hold a verb.
+
+They exist in test databases only (wrapping.py); a release has no trace of them. A session arms one by name; when its verb
+gets there, it waits until the test lets go. The waiting is for a session-level advisory lock, so pg_locks shows that the
+point was reached: tests wait for that, not for a time. A point holds once: it disarms itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psycopg
+
+from stack.poll import wait_until
+from wrapping import wrap
+
+# In the order in which a verb passes them. `before_commit` needs no wrapper: it is an open transaction.
+BEFORE_LATCHES = "before_latches"
+AFTER_LATCHES = "after_latches"
+BEFORE_CLAIM = "before_claim"  # every check has passed, nothing is written
+BEFORE_COUNTS = "before_counts"  # the entry is written, the directory's counts are not
+BEFORE_EMIT = "before_emit"  # all is written but the message
+BEFORE_COMMIT = "before_commit"
+ALL = (BEFORE_LATCHES, AFTER_LATCHES, BEFORE_CLAIM, BEFORE_COUNTS, BEFORE_EMIT, BEFORE_COMMIT)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Reached before or after a step; `condition` on its result decides whether it counts."""
+
+    name: str
+    step: str
+    when: str
+    condition: str = "true"
+
+
+POINTS = (
+    *(
+        Point(name, step, when)
+        for step in ("latch_batch", "latch_entries", "latch_pids")
+        for name, when in ((BEFORE_LATCHES, "before"), (AFTER_LATCHES, "after"))
+    ),
+    # The short ways of mkdir and put_object claim inline, right after this step has found nothing against them.
+    Point(BEFORE_CLAIM, "is_free", "after", "v_result"),
+    Point(BEFORE_CLAIM, "claim", "before"),
+    Point(BEFORE_COUNTS, "add_counts", "before"),
+    Point(BEFORE_COUNTS, "apply_deltas", "before"),
+    Point(BEFORE_EMIT, "emit_directories", "before"),
+)
+
+# Class and number of the advisory lock that the test holds while it wants sessions to wait.
+GATE = (0x4D54, 1)
+HELD_BOUND_S = 30.0
+
+# The wait at a failpoint is the test's business: a verb's own lock_timeout must not end it.
+REACH = f"""
+    CREATE SCHEMA failpoint;
+    CREATE FUNCTION failpoint.reach(p_name text) RETURNS void LANGUAGE plpgsql VOLATILE SET lock_timeout = 0 AS $$
+    BEGIN
+        IF current_setting('failpoint.at', true) = p_name THEN
+            PERFORM set_config('failpoint.at', '', false);
+            PERFORM pg_advisory_lock_shared({GATE[0]}, {GATE[1]});
+            PERFORM pg_advisory_unlock_shared({GATE[0]}, {GATE[1]});
+        END IF;
+    END $$;
+"""
+
+
+def install(connection: psycopg.Connection) -> None:
+    """Wraps the steps. Before any other session of the database runs a verb."""
+    connection.execute(REACH)
+    for step in dict.fromkeys(point.step for point in POINTS):
+        texts = {"before": "", "after": ""}
+        for point in (point for point in POINTS if point.step == step):
+            texts[point.when] += f"IF {point.condition} THEN PERFORM failpoint.reach('{point.name}'); END IF;"
+        wrap(connection, step, "failpoints.POINTS", before=texts["before"], after=texts["after"])
+    # A waiting verb must be seen to wait, however slow the machine: the bounds on waiting are another test's matter.
+    for (signature,) in connection.execute(
+        "SELECT p.oid::regprocedure::text FROM pg_proc p"
+        " WHERE p.pronamespace = 'mantle'::regnamespace AND array_to_string(p.proconfig, ' ') LIKE '%lock_timeout%'"
+    ).fetchall():
+        connection.execute(f"ALTER FUNCTION {signature} SET lock_timeout = '60s'")
+
+
+def arm(connection: psycopg.Connection, name: str) -> None:
+    connection.execute("SELECT set_config('failpoint.at', %s, false)", (name,))
+
+
+class Gate:
+    """What a test holds sessions with."""
+
+    def __init__(self, connection: psycopg.Connection):
+        self.connection = connection
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Whoever reaches its failpoint meanwhile waits; at the end all go on."""
+        self.close()
+        try:
+            yield
+        finally:
+            self.open()
+
+    def close(self) -> None:
+        self.connection.execute("SELECT pg_advisory_lock(%s, %s)", GATE)
+
+    def open(self) -> None:
+        self.connection.execute("SELECT pg_advisory_unlock(%s, %s)", GATE)
+
+    def holds(self, backend: int) -> bool:
+        """Does a session wait at its failpoint?"""
+        return (
+            self.connection.execute(
+                "SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2"
+                " AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
+                " AND l.pid = %s AND NOT l.granted",
+                (*GATE, backend),
+            ).fetchone()
+            is not None
+        )
+
+    def await_held(self, backend: int, is_over, what: str) -> None:
+        """Waits until a session is held; `is_over()` true means that its verb ended without getting there."""
+        wait_until(
+            lambda: self.holds(backend), what, HELD_BOUND_S, lambda: "the verb ended without reaching it" if is_over() else None
+        )

@@ -1,0 +1,55 @@
+"""What an index does for a directory rename before the database sees it: no loop, no other rename's lock on either path.
+
+A stand-in for `indexnode/src/index/prepare.rs`, enough for sessions of one process: chains of parents are read from the
+database while no prepare is decided, locks are kept in memory until the rename's end is known.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from tree import TRASH, Op
+
+_CHAIN = """
+    WITH RECURSIVE up AS (
+        SELECT %(id)s::bigint AS id, 0 AS depth
+        UNION ALL
+        SELECT (SELECT m.pid FROM mantle.meta m WHERE m.id = up.id AND m.explicit IS NOT NULL), up.depth + 1
+          FROM up WHERE up.id > 1 AND up.depth < 64)
+    SELECT up.id FROM up
+"""
+
+
+class Prepares:
+    """The locks that renames under way hold, by the id of what moves."""
+
+    def __init__(self):
+        self._mutex = threading.Lock()
+        self._locked: dict[int, Op] = {}
+
+    @contextmanager
+    def prepared(self, connection: psycopg.Connection, op: Op) -> Iterator[bool]:
+        """False: refused. The lock is given back when the caller knows how the rename ended."""
+        with self._mutex:
+            granted = self._may(connection, op)
+            if granted:
+                self._locked[op.id] = op
+        try:
+            yield granted
+        finally:
+            if granted:
+                with self._mutex:
+                    del self._locked[op.id]
+
+    def _may(self, connection: psycopg.Connection, op: Op) -> bool:
+        paths = self._paths(connection, op)
+        if op.id in paths or paths & {None, TRASH} or op.id in self._locked or paths & self._locked.keys():
+            return False
+        # The other way round: nothing that is under way begins or ends below what is to move.
+        return all(op.id not in self._paths(connection, other) for other in self._locked.values())
+
+    def _paths(self, connection: psycopg.Connection, op: Op) -> set[int | None]:
+        """The directories above an operation's source, and above its destination."""
+        return {id for start in {op.pid, op.dst_pid or op.pid} for (id,) in connection.execute(_CHAIN, {"id": start}).fetchall()}

@@ -1,0 +1,222 @@
+"""kill -9 of the postmaster in the middle of everything: nothing acknowledged is lost, nothing is half done, and a request's
+retry is answered as the state demands.
+
+A kernel that lives on keeps what was written, so this is a crash of PostgreSQL, not of the machine; fsync is on all the same.
+"""
+
+import itertools
+import os
+import random
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+
+import failpoints
+import faults
+import matrix
+import state
+import verbs
+from history import judge
+from load import Load
+from pairs import agrees
+from scenes import IDS, LEVELS, NEW_A, SIBLINGS, Scene
+from stack.poll import wait_until
+from target import PlainTarget, fresh_target
+from tree import Op, Tree
+from verbs import Answer, Key
+
+SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
+HELD_BOUND_S = 30.0
+SESSIONS = 4
+# Elements that are answered before the kill: at random, from a start that has seen nothing to one that has seen a lot.
+ELEMENTS_MAX = 600
+CRASHES = 8
+
+# Every verb once, on a scene of its own: all are held at the same time.
+HELD = (
+    (SIBLINGS, "create n"),
+    (SIBLINGS, "overwrite o"),
+    (SIBLINGS, "delete o"),
+    (SIBLINGS, "mkdir n/"),
+    (SIBLINGS, "rmdir s/"),
+    (SIBLINGS, "rename o to n"),
+    (SIBLINGS, "rename s/ to n/"),
+    (SIBLINGS, "chmod s/"),
+    (SIBLINGS, "compact"),
+    (LEVELS, "rename e/o to d/n"),
+    (LEVELS, "rename e/s/ over d/"),
+    (LEVELS, "remove tree d/"),
+)
+
+
+@dataclass
+class Held:
+    """One verb on a scene of its own, and what it will be asked again after the crash."""
+
+    ns: int
+    tree: Tree
+    op: Op
+    key: Key
+    connection: psycopg.Connection
+
+
+@pytest.fixture
+def target(cluster):
+    with fresh_target(cluster.parameters, "mantle_crash") as target:
+        yield target
+
+
+def prepare(target: PlainTarget, scene: Scene, name: str) -> Held:
+    with target.connect() as connection:
+        ns = verbs.create_namespace(connection, f"crash-{uuid.uuid4().hex[:12]}")
+        first = verbs.allocate_ids(connection, IDS)
+        tree = scene.build(ns, first)
+        state.plant(connection, ns, tree)
+    return Held(ns, tree, scene.operations(ns, first, NEW_A)[name], Key(uuid.uuid4(), 1), target.connect(ns))
+
+
+def hold(held: Held, point: str) -> None:
+    """The verb up to its failpoint; the server dies meanwhile."""
+    try:
+        if point == failpoints.BEFORE_COMMIT:
+            held.connection.execute("BEGIN")
+        else:
+            failpoints.arm(held.connection, point)
+        verbs.call(held.connection, held.ns, [held.op], [held.key])
+    except psycopg.OperationalError:
+        pass
+
+
+def is_in_transaction(watcher: psycopg.Connection, backend: int) -> bool:
+    found = watcher.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", (backend,)).fetchone()
+    return found == ("idle in transaction",)
+
+
+@pytest.mark.parametrize("point", failpoints.ALL)
+def test_a_crash_while_verbs_are_held(cluster, target, point):
+    """Uncommitted: none has happened, whatever it had written. Committed meanwhile: all is there. Every retry is then the
+    first that counts."""
+    target.on_all_nodes(failpoints.install)
+    wanted = [prepare(target, scene, name) for scene, name in HELD]
+    wanted = [held for held in wanted if point in matrix.points(held.op)]
+    bystander = prepare(target, SIBLINGS, "create m")
+    gate, watcher = failpoints.Gate(target.connect()), target.connect()
+    gate.close()
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        for held in wanted:
+            running, backend = pool.submit(hold, held, point), held.connection.info.backend_pid
+            if point == failpoints.BEFORE_COMMIT:
+                wait_until(lambda backend=backend: is_in_transaction(watcher, backend), f"{held.op.verb} to end", HELD_BOUND_S)
+            else:
+                gate.await_held(backend, running.done, f"{held.op.verb} at {point}")
+        assert agrees(
+            verbs.call_one(bystander.connection, bystander.ns, bystander.op, bystander.key), bystander.tree.apply(bystander.op)
+        )
+        cluster.kill()
+    cluster.start()
+    with target.connect_when_up() as connection:
+        assert state.differences(connection, bystander.ns, bystander.tree) == []
+        for held in wanted:
+            assert state.differences(connection, held.ns, held.tree) == [], held.op
+            answer = verbs.call_one(connection, held.ns, held.op, held.key)
+            outcome = held.tree.apply(held.op)
+            assert agrees(answer, outcome) and not answer.replayed, (held.op, answer, outcome)
+            assert state.differences(connection, held.ns, held.tree) == [], held.op
+        again = verbs.call_one(connection, bystander.ns, bystander.op, bystander.key)
+        assert again.code is None and again.replayed
+
+
+def retry_unknown(connection: psycopg.Connection, load: Load, tree: Tree) -> list[str]:
+    """Asks every element that got no answer once more, alone; the model knows what must come."""
+    problems = []
+    recorded = {
+        request: (hash, Answer(None, id, version, True))
+        for request, hash, id, version in connection.execute(
+            "SELECT request_id, request_hash, id, version FROM mantle.requests WHERE ns = %s", (load.ns,)
+        ).fetchall()
+    }
+    attempts = itertools.count(10**9)
+    for s in [s for s in load.submissions if s.answer is None and s.op.verb not in verbs.WITHOUT_REQUEST]:
+        key = Key(s.key.request, s.key.hash, next(attempts))
+        if s.op.verb in ("rename_directory", "remove_tree"):
+            with load.prepares.prepared(connection, s.op) as granted:
+                answer = verbs.call_one(connection, load.ns, s.op, key) if granted else None
+        else:
+            answer = verbs.call_one(connection, load.ns, s.op, key)
+        if answer is None:
+            continue
+        hash, expected = recorded.get(s.key.request, (key.hash, None))
+        if hash != key.hash:
+            expected = Answer("MT020")
+        elif expected is None:
+            outcome = tree.apply(s.op)
+            expected = Answer(outcome.code, outcome.id, outcome.version)
+            if outcome.code is None:
+                recorded[s.key.request] = (hash, Answer(None, outcome.id, outcome.version, True))
+        if not agrees(answer, expected.outcome) or answer.replayed != expected.replayed:
+            problems.append(f"retry of {s.op} answered {answer}, expected {expected}")
+    return problems
+
+
+def kill_at(cluster, elements: int):
+    """Chaos for a load: the kill, once so many elements have been sent."""
+
+    def chaos(load: Load) -> None:
+        wait_until(lambda: len(load.submissions) >= elements or load.stop.is_set(), f"{elements} elements", HELD_BOUND_S)
+        cluster.kill()
+        load.stop.set()
+
+    return chaos
+
+
+def test_crashes_under_load(cluster, target):
+    choose = random.Random(f"{SEED}-crash")
+    unknown = 0
+    for number in range(CRASHES):
+        load = Load(target, SEED + number, SESSIONS)
+        load.run(10 * ELEMENTS_MAX, kill_at(cluster, choose.randrange(ELEMENTS_MAX)))
+        cluster.start()
+        with target.connect_when_up() as connection:
+            problems = judge(connection, load.ns, load.submissions, load.surprises)
+            assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}, crash {number}:\n" + "\n".join(problems)
+            tree = state.read_tree(connection, load.ns)
+            problems = retry_unknown(connection, load, tree) + state.differences(connection, load.ns, tree)
+            assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}, crash {number}:\n" + "\n".join(problems)
+        unknown += sum(s.answer is None for s in load.submissions)
+    assert unknown > 0, "no crash hit a call"
+
+
+def test_a_commit_that_does_not_wait_is_noticed(cluster, target):
+    """Acknowledged before the flush: a kill -9 loses it, and the judge sees that."""
+    target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_COMMIT_CHECK))
+    hasty = PlainTarget({**target.parameters, "options": "-c synchronous_commit=off"}, target.database)
+    for number in range(CRASHES):
+        load = Load(target, SEED + number, sessions=1)
+        load.target = hasty
+        load.run(10 * ELEMENTS_MAX, kill_at(cluster, ELEMENTS_MAX // 3))
+        cluster.start()
+        with target.connect_when_up() as connection:
+            problems = judge(connection, load.ns, load.submissions, load.surprises)
+        if any(text.startswith("lost") for text in problems):
+            return
+    pytest.fail(f"no acknowledgement was lost in {CRASHES} crashes")
+
+
+def test_a_missing_row_is_noticed(target):
+    """What the judge says of an answer that has no record, and of a change without its request."""
+    load = Load(target, SEED, SESSIONS)
+    load.run(200)
+    with target.connect() as connection:
+        assert judge(connection, load.ns, load.submissions, load.surprises) == []
+        connection.execute(
+            "DELETE FROM mantle.requests WHERE ns = %s AND request_id = (SELECT max(request_id::text)::uuid FROM mantle.requests"
+            " WHERE ns = %s AND verb = 'put_object')",
+            (load.ns, load.ns),
+        )
+        problems = judge(connection, load.ns, load.submissions, load.surprises)
+        assert any(text.startswith("lost") for text in problems), problems
+        assert any(text.startswith(("tree", "order", "refusal")) for text in problems), problems

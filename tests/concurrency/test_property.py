@@ -1,0 +1,74 @@
+"""Random concurrent histories against the model: load.py writes them, history.py judges them.
+
+The seed is printed with the counts, and with what was found; MANTLE_PROPERTY_SEED sets the first one.
+"""
+
+import collections
+import os
+import time
+
+import pytest
+
+import faults
+from history import judge
+from load import Load
+
+SECONDS = float(os.environ.get("MANTLE_PROPERTY_SECONDS", "45"))
+SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
+SESSIONS = 6
+ELEMENTS = 1500
+# How many histories a broken step may survive, at most.
+ROUNDS_TO_NOTICE = 20
+
+
+def one_history(target, seed: int, elements: int = ELEMENTS) -> tuple[Load, list[str]]:
+    load = Load(target, seed, SESSIONS)
+    load.run(elements)
+    with target.connect() as connection:
+        return load, judge(connection, load.ns, load.submissions, load.surprises)
+
+
+def tally(load: Load) -> collections.Counter:
+    counts = collections.Counter()
+    for s in load.submissions:
+        counts["unknown" if s.answer is None else s.answer.code or ("replayed" if s.answer.replayed else "done")] += 1
+    return counts
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_histories_are_sound(make_target, capsys):
+    target = make_target("property")
+    deadline, seed, total = time.monotonic() + SECONDS, SEED, collections.Counter()
+    while time.monotonic() < deadline:
+        load, problems = one_history(target, seed)
+        assert problems == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(problems)
+        total += tally(load)
+        seed += 1
+    with capsys.disabled():
+        print(f"\nseeds {SEED} to {seed - 1}, {total.total()} operations: {dict(total.most_common())}")
+    # A load that no longer collides would prove nothing.
+    wanted = ("done", "replayed", "unknown", "MT012", "MT017", "MT018", "MT020", "MT026")
+    assert all(total[outcome] > 0 for outcome in wanted), total
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        faults.NO_BATCH_LATCH,
+        faults.NO_ENTRY_LATCH,
+        faults.NO_PRUNING_LATCH,
+        faults.NO_TOMBSTONE,
+        faults.NO_LOOK_INSIDE,
+        faults.ANY_CLAIM,
+        faults.LOST_COUNTS,
+    ],
+    ids=lambda fault: fault.name,
+)
+def test_a_broken_step_is_noticed(make_target, fault):
+    target = make_target(f"property_{fault.name}")
+    target.on_all_nodes(lambda connection: faults.break_steps(connection, fault))
+    for seed in range(SEED, SEED + ROUNDS_TO_NOTICE):
+        _, problems = one_history(target, seed)
+        if problems:
+            return
+    pytest.fail(f"{fault.name} was not noticed in {ROUNDS_TO_NOTICE} histories from seed {SEED}")

@@ -1,0 +1,45 @@
+"""Puts statements before and after a function of the extension, in a test database: the function is renamed, another one of
+its old name and signature calls it. Failpoints and faults are both made so; nothing of it exists in a release.
+
+The signature is looked up in pg_proc, so a step may change its parameters; a step that is gone is an error that names it.
+"""
+
+import psycopg
+
+SIGNATURES = """
+    SELECT p.oid::regprocedure::text, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.pronargs,
+           p.proretset OR p.prorettype = 'record'::regtype
+      FROM pg_proc p WHERE p.pronamespace = 'mantle'::regnamespace AND p.proname = %s
+"""
+
+
+class StepIsGone(Exception):
+    """A function that a test wants to wrap is not there any more."""
+
+
+def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "", after: str = "") -> None:
+    """`before` and `after` are plpgsql statements; `after` may look at `v_result`, `before` may RETURN."""
+    found = connection.execute(SIGNATURES, (step,)).fetchall()
+    if not found:
+        raise StepIsGone(f"mantle.{step}, named by {why}, is no function of the extension any more: name its successor there")
+    for signature, arguments, result, count, is_set in found:
+        if is_set:
+            raise StepIsGone(f"mantle.{step}, named by {why}, answers rows now: only functions with one result can be wrapped")
+        real = _free_name(connection, step)
+        given = ", ".join(f"${n}" for n in range(1, count + 1))
+        is_void = result == "void"
+        call = f"PERFORM mantle.{real}({given});" if is_void else f"v_result := mantle.{real}({given});"
+        connection.execute(f"ALTER FUNCTION {signature} RENAME TO {real}")
+        connection.execute(
+            f"CREATE FUNCTION mantle.{step}({arguments}) RETURNS {result} LANGUAGE plpgsql VOLATILE AS $wrapper$\n"
+            f"{'' if is_void else f'DECLARE v_result {result};'}\n"
+            f"BEGIN\n{before}\n{call}\n{after}\n{'RETURN;' if is_void else 'RETURN v_result;'}\nEND $wrapper$"
+        )
+
+
+def _free_name(connection: psycopg.Connection, step: str) -> str:
+    """A step may be wrapped twice: a fault within, a failpoint around it."""
+    number = 1
+    while connection.execute(SIGNATURES, (f"{step}_wrapped_{number}",)).fetchone():
+        number += 1
+    return f"{step}_wrapped_{number}"
