@@ -7,16 +7,20 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
-DECLARE v_name text;
+DECLARE
+    v_pid bigint;
+    v_name text;
 BEGIN
     FOR i IN 1..greatest(cardinality(p_pid), cardinality(p_name)) LOOP
+        -- Citus plans ahead for plain variables only.
+        v_pid := p_pid[i];
         v_name := p_name[i];
         SELECT e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
                e.user_metadata, e.locator, e.created, e.modified
           INTO id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, user_metadata, locator, created,
                modified
           FROM mantle.meta e
-         WHERE e.pid = p_pid[i] AND e.name = v_name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL;
+         WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL;
         ord := i; name := v_name; code := CASE WHEN id IS NULL THEN 'MT010' END;
         RETURN NEXT;
     END LOOP;

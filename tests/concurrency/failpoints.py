@@ -19,7 +19,7 @@ BEFORE_LATCHES = "before_latches"
 AFTER_LATCHES = "after_latches"
 BEFORE_CLAIM = "before_claim"  # every check has passed, nothing is written
 BEFORE_COUNTS = "before_counts"  # the entry is written, the directory's counts are not
-BEFORE_EMIT = "before_emit"  # all is written but the message
+BEFORE_EMIT = "before_emit"  # all is written but the message (not in the short ways, which emit it themselves)
 BEFORE_COMMIT = "before_commit"
 ALL = (BEFORE_LATCHES, AFTER_LATCHES, BEFORE_CLAIM, BEFORE_COUNTS, BEFORE_EMIT, BEFORE_COMMIT)
 
@@ -40,12 +40,22 @@ POINTS = (
         for step in ("latch_batch", "latch_entries", "latch_pids")
         for name, when in ((BEFORE_LATCHES, "before"), (AFTER_LATCHES, "after"))
     ),
-    # The short ways of mkdir and put_object claim inline, right after this step has found nothing against them.
-    Point(BEFORE_CLAIM, "is_free", "after", "v_result"),
-    Point(BEFORE_CLAIM, "claim", "before"),
-    Point(BEFORE_COUNTS, "add_counts", "before"),
-    Point(BEFORE_COUNTS, "apply_deltas", "before"),
     Point(BEFORE_EMIT, "emit_directories", "before"),
+)
+
+# Points that a table's writes reach, as the short ways call no function: a trigger on the rows that match.
+@dataclass(frozen=True)
+class Written:
+    """Reached before a row is written."""
+
+    name: str
+    table: str
+    when: str
+
+
+WRITES = (
+    Written(BEFORE_CLAIM, "requests", "true"),
+    Written(BEFORE_COUNTS, "meta", "NEW.name = '/_ATTR' AND NEW.removed IS NOT TRUE"),
 )
 
 # Class and number of the advisory lock that the test holds while it wants sessions to wait.
@@ -63,6 +73,11 @@ REACH = f"""
             PERFORM pg_advisory_unlock_shared({GATE[0]}, {GATE[1]});
         END IF;
     END $$;
+    CREATE FUNCTION failpoint.reach_by_row() RETURNS trigger LANGUAGE plpgsql VOLATILE AS $$
+    BEGIN
+        PERFORM failpoint.reach(TG_ARGV[0]);
+        RETURN NEW;
+    END $$;
 """
 
 
@@ -74,6 +89,11 @@ def install(connection: psycopg.Connection) -> None:
         for point in (point for point in POINTS if point.step == step):
             texts[point.when] += f"IF {point.condition} THEN PERFORM failpoint.reach('{point.name}'); END IF;"
         wrap(connection, step, "failpoints.POINTS", before=texts["before"], after=texts["after"])
+    for write in WRITES:
+        connection.execute(
+            f"CREATE TRIGGER failpoint_{write.name} BEFORE INSERT OR UPDATE ON mantle.{write.table} FOR EACH ROW"
+            f" WHEN ({write.when}) EXECUTE FUNCTION failpoint.reach_by_row('{write.name}')"
+        )
     # A waiting verb must be seen to wait, however slow the machine: the bounds on waiting are another test's matter.
     for (signature,) in connection.execute(
         "SELECT p.oid::regprocedure::text FROM pg_proc p"

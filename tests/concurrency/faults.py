@@ -27,7 +27,7 @@ NO_TOMBSTONE = Fault("no_tombstone", ("bury",), "DELETE FROM mantle.meta m WHERE
 NO_LOOK_INSIDE = Fault("no_look_inside", ("is_empty",), "RETURN true;")
 # Whether the row was there already is not asked.
 ANY_CLAIM = Fault("any_claim", ("claim",), "PERFORM mantle.claim_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;")
-NO_PRUNING_LATCH = Fault("no_pruning_latch", ("try_latch_removal",), "RETURN true;")
+NO_PRUNING_LATCH = Fault("no_pruning_latch", ("try_latch_exclusive", "try_latch_name"), "RETURN true;")
 LOST_COUNTS = Fault("lost_counts", ("add_counts", "apply_deltas"), "IF random() < 0.02 THEN RETURN; END IF;")
 # Without its checks, a session may commit without waiting for the flush: what is acknowledged then can be lost. For one session.
 NO_COMMIT_CHECK = Fault(

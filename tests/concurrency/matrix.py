@@ -28,7 +28,7 @@ PASSES = {
     "put_object": (*_COUNTED, BEFORE_COMMIT),
     "delete_object": (*_COUNTED, BEFORE_COMMIT),
     "rename_object": (*_COUNTED, BEFORE_COMMIT),
-    "mkdir": ALL,
+    "mkdir": (*_COUNTED, BEFORE_COMMIT),
     "rmdir": ALL,
     "rename_directory": ALL,
     "remove_tree": ALL,
@@ -39,7 +39,7 @@ PASSES = {
 
 
 def points(op: Op) -> tuple[str, ...]:
-    """The failpoints that a succeeding operation passes. Objects emit no message."""
+    """The failpoints that a succeeding operation passes. Objects emit no message; new directories go the short way."""
     if op.verb == "set_attributes" and op.is_directory:
         return (*_CHECKED, BEFORE_EMIT, BEFORE_COMMIT)
     return PASSES[op.verb]
