@@ -67,6 +67,7 @@ BEGIN
       INTO v_changes FROM gone g;
     PERFORM mantle.bury(v_ns, d.id) FROM unnest(v_changes) AS d;
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns;
+    DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns;
     PERFORM mantle.add_counts(0, 0, -1, -1, 0);
     PERFORM mantle.emit(0, 0, v_changes);
 END $$;
