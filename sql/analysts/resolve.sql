@@ -7,7 +7,7 @@ REVOKE ALL ON FUNCTION mantle.split_path(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.split_path(text) TO mantle_analyst;
 
 CREATE FUNCTION mantle.octal(p_mode int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT (p_mode >> 6 & 7)::text || (p_mode >> 3 & 7) || (p_mode & 7)
+    SELECT lpad(((p_mode >> 6 & 7) * 100 + (p_mode >> 3 & 7) * 10 + (p_mode & 7))::text, 3, '0')
 $$;
 COMMENT ON FUNCTION mantle.octal(int) IS 'A mode as it is usually written: 493 is 755';
 REVOKE ALL ON FUNCTION mantle.octal(int) FROM PUBLIC;

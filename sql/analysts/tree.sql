@@ -64,18 +64,17 @@ GRANT EXECUTE ON FUNCTION mantle.keys_below(bigint, bigint, text) TO mantle_anal
 CREATE FUNCTION mantle.sums_by_row(p_namespaces bigint[], p_ids bigint[], p_rows int[])
 RETURNS TABLE (n int, objects bigint, directories bigint, bytes bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+DECLARE
+    v_of_kind text :=
+        'SELECT c.pid, u.n, c.entries, c.subdirectories, c.bytes FROM unnest($2, $3) AS u(id, n)
+           JOIN (SELECT m.pid, m.entries, m.subdirectories, m.bytes FROM mantle.meta m
+                  WHERE m.ns = ANY ($1) AND m.name = ''/_ATTR'' AND m.ts %s) AS c ON c.pid = u.id WHERE u.n IS NOT NULL';
+    v_fence text := CASE WHEN mantle.are_many(p_ids) THEN ' OFFSET 0' ELSE '' END;
 BEGIN
-    RETURN QUERY EXECUTE
-        'SELECT u.n, sum(c.entries - c.subdirectories)::bigint, sum(c.subdirectories)::bigint, sum(c.bytes)::bigint
-           FROM unnest($2, $3) AS u(id, n)
-           JOIN (SELECT * FROM (
-                     SELECT m.pid, m.entries, m.subdirectories, m.bytes
-                       FROM mantle.meta m WHERE m.ns = ANY ($1) AND m.name = ''/_ATTR'' AND m.ts = 0
-                      UNION ALL
-                     SELECT m.pid, m.entries, m.subdirectories, m.bytes
-                       FROM mantle.meta m WHERE m.ns = ANY ($1) AND m.name = ''/_ATTR'' AND m.ts > 0) AS a'
-                     || CASE WHEN mantle.are_many(p_ids) THEN ' OFFSET 0' ELSE '' END || ') AS c ON c.pid = u.id
-          WHERE u.n IS NOT NULL GROUP BY u.n' USING p_namespaces, p_ids, p_rows;
+    RETURN QUERY EXECUTE format(
+        'SELECT c.n, sum(c.entries - c.subdirectories)::bigint, sum(c.subdirectories)::bigint, sum(c.bytes)::bigint
+           FROM (' || v_of_kind || ' UNION ALL ' || v_of_kind || ') AS c GROUP BY c.n', '= 0' || v_fence, '> 0' || v_fence)
+        USING p_namespaces, p_ids, p_rows;
 END $$;
 COMMENT ON FUNCTION mantle.sums_by_row(bigint[], bigint[], int[]) IS 'What directories hold themselves, summed by row; those without a row are left out';
 REVOKE ALL ON FUNCTION mantle.sums_by_row(bigint[], bigint[], int[]) FROM PUBLIC;

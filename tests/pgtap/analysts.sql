@@ -2,7 +2,7 @@
 -- is large enough for the way of many directories.
 \ir setup.psql
 BEGIN;
-SELECT plan(41);
+SELECT plan(39);
 SELECT tap.namespace('tap-analysts') AS ns \gset
 SELECT tap.namespace('tap-analysts-hidden') AS hidden \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
@@ -20,16 +20,16 @@ UPDATE mantle.meta SET modified = now() - interval '91 days' WHERE ns = :ns AND 
 SELECT mantle.grant_namespace('tap-analysts', 'mantle_analyst') AS x \gset
 SET LOCAL ROLE mantle_analyst;
 
-SELECT results_eq($$ SELECT kind, name, id FROM mantle.resolve('tap-analysts', 'o.deb') $$, format($$ VALUES ('object', 'o.deb'::text COLLATE "C", %s::bigint) $$, :o), 'resolve: an object');
+SELECT results_eq($$ SELECT kind, name, id FROM mantle.resolve('tap-analysts', 'o.deb') $$, format($$ VALUES ('object', 'o.deb', %s::bigint) $$, :o), 'resolve: an object');
 SELECT is_empty($$ SELECT * FROM mantle.resolve('tap-analysts', 'o.deb/') $$, 'a slash means a directory');
-SELECT results_eq($$ SELECT kind, pid, name, id FROM mantle.resolve('tap-analysts', 'a/b.d') $$, format($$ VALUES ('directory', %s::bigint, 'b.d/'::text COLLATE "C", %s::bigint) $$, :a, :b), 'a directory');
+SELECT results_eq($$ SELECT kind, pid, name, id FROM mantle.resolve('tap-analysts', 'a/b.d') $$, format($$ VALUES ('directory', %s::bigint, 'b.d/', %s::bigint) $$, :a, :b), 'a directory');
 SELECT results_eq($$ SELECT kind, pid, id FROM mantle.resolve('tap-analysts', '/') $$, format('VALUES (''directory'', 0::bigint, %s::bigint)', :ns), 'the root');
 SELECT is_empty(format('SELECT * FROM mantle.resolve(''tap-analysts'', %L)', p), format('nothing at %s', p)) FROM unnest(ARRAY['a/none', 'none/x', 'o.deb/x']) p;
 SELECT is_empty($$ SELECT * FROM mantle.resolve('tap-none', '') $$, 'no such namespace');
 SELECT is(mantle.path_of('tap-analysts', :b), 'a/b.d/', 'path_of: a directory');
 SELECT is(mantle.path_of('tap-analysts', :o), 'o.deb', 'an object');
 SELECT is(mantle.path_of('tap-analysts', :ns), '', 'the root');
-SELECT results_eq($$ SELECT name, mode, size FROM mantle.ls('tap-analysts', 'a') $$, $$ VALUES ('b.d/'::text COLLATE "C", '755', NULL::bigint), ('implied/', '755', NULL), ('x.deb', '644', 1000000), ('x_deb', '644', 524288) $$, 'ls');
+SELECT results_eq($$ SELECT name, mode, size FROM mantle.ls('tap-analysts', 'a') $$, $$ VALUES ('b.d/', '755', NULL::bigint), ('implied/', '755', NULL), ('x.deb', '644', 1000000), ('x_deb', '644', 524288) $$, 'ls');
 SELECT is_empty($$ SELECT * FROM mantle.ls('tap-analysts', 'none') $$, 'ls of nothing');
 
 PREPARE found AS SELECT key FROM mantle.find('tap-analysts', $1, $2, $3, $4) ORDER BY key COLLATE "C";
@@ -53,7 +53,7 @@ RESET ROLE;
 SELECT results_eq($$ SELECT key COLLATE "C" FROM mantle.export_inventory('tap-analysts', '') $$, format($$ SELECT key COLLATE "C" FROM mantle.list_tree(%1$s, %1$s, '', NULL, 1000) $$, :ns), 'as S3 lists it');
 SET LOCAL ROLE mantle_analyst;
 
-SELECT results_eq('SELECT * FROM mantle.size_histogram', $$ VALUES ('tap-analysts'::text COLLATE "C", 0::bigint, 1::numeric, 1::bigint, 0::bigint),
+SELECT results_eq('SELECT * FROM mantle.size_histogram', $$ VALUES ('tap-analysts'::text COLLATE "C", 0::bigint, 1::bigint, 1::bigint, 0::bigint),
     ('tap-analysts', 4, 8, 1, 5), ('tap-analysts', 524288, 1048576, 3, 2524288) $$, 'size_histogram');
 SELECT results_eq('SELECT * FROM mantle.small_objects', $$ VALUES ('tap-analysts'::text COLLATE "C", 5::bigint, 3::bigint, 0.6000, 2524293::bigint, 524293::bigint) $$, 'small_objects: 512 KB is small');
 SELECT results_eq('SELECT * FROM mantle.depth_distribution', $$ VALUES ('tap-analysts', 1, 1::bigint, 1::bigint, 5::bigint), ('tap-analysts', 2, 2, 2, 1524288), ('tap-analysts', 3, 0, 2, 1000000) $$, 'depth_distribution');
@@ -67,9 +67,9 @@ SELECT results_eq('SELECT * FROM mantle.duplicates', $$ VALUES ('tap-analysts'::
 RESET ROLE;
 UPDATE mantle.meta SET modified = now() + interval '1 day' WHERE pid = :i AND name = '/_ATTR';
 SET LOCAL mantle.delta_records = 'always';
-SELECT count(tap.put(:ns, :b, 'hot' || g)) AS x FROM generate_series(1, 3) g \gset
+SELECT count(tap.put(:ns, :b, 'hot' || g)) AS x FROM generate_series(1, 10) g \gset
 SET LOCAL ROLE mantle_analyst;
-SELECT results_eq('SELECT namespace, directory, id, deltas >= 3 FROM mantle.hot_dirs(1)', format($$ VALUES ('tap-analysts', 'a/b.d/', %s::bigint, true) $$, :b), 'hot_dirs');
+SELECT results_eq('SELECT namespace, directory, id, deltas >= 10 FROM mantle.hot_dirs(1)', format($$ VALUES ('tap-analysts', 'a/b.d/', %s::bigint, true) $$, :b), 'hot_dirs');
 SELECT set_eq('SELECT directory FROM mantle.hot_dirs()', ARRAY['', 'a/', 'a/b.d/', 'a/implied/'], 'and no others than are granted');
 RESET ROLE;
 
@@ -77,21 +77,21 @@ RESET ROLE;
 SELECT new_id AS many FROM tap.mkdir(:hidden, :hidden, 'many/') \gset
 SELECT first_id AS f FROM mantle.allocate_ids('analysts', 20000) \gset
 INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, created)
-SELECT CASE g WHEN 1 THEN :many ELSE :f + g / 4 END, 'd' || g || '/', :hidden, :f + g, 7, 8, 493, 1, true, now() FROM generate_series(1, 6000) g;
+SELECT CASE WHEN g < 4 THEN :many ELSE :f + g / 4 END, 'd' || g || '/', :hidden, :f + g, 7, 8, 493, 1, true, now() FROM generate_series(1, 6000) g;
 INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, created, modified)
 SELECT :f + g, 'o' || g, :hidden, :f + 10000 + g, 7, 8, 420, 1, g, now(), now() FROM generate_series(1, 6000) g;
 INSERT INTO mantle.meta (pid, name, ts, ns, entries, subdirectories, bytes, modified)
 SELECT pid, '/_ATTR', nextval('mantle.delta_ts'), :hidden, count(*), count(explicit), coalesce(sum(size), 0), now()
   FROM mantle.meta WHERE ns = :hidden AND id IS NOT NULL AND (pid >= :f OR pid = :many) GROUP BY pid;
-UPDATE mantle.meta SET pid = CASE WHEN id = :f + 2 THEN 1 ELSE pid END WHERE id = :f + 2;
+UPDATE mantle.meta SET pid = 1 WHERE id = :f + 5;
 SELECT is((SELECT d FROM mantle.du('tap-analysts-hidden', 'many') AS d), (
     WITH RECURSIVE t AS (SELECT :many::bigint AS id UNION ALL SELECT m.id FROM t JOIN mantle.meta m ON m.pid = t.id AND m.explicit)
     SELECT ROW(count(*) FILTER (WHERE m.explicit IS NULL), count(m.explicit) + 1, coalesce(sum(m.size), 0)::bigint)
       FROM t JOIN mantle.meta m ON m.pid = t.id AND m.id IS NOT NULL), 'du of many (the parent still counts the one moved away)');
 SELECT set_eq($$ SELECT key FROM mantle.find('tap-analysts-hidden', 'many') $$, format($$
-    WITH RECURSIVE t AS (SELECT %s::bigint AS id, 'many/' AS key, true AS explicit UNION ALL
+    WITH RECURSIVE t AS (SELECT %s::bigint AS id, 'many/' COLLATE "C" AS key, true AS explicit UNION ALL
         SELECT m.id, t.key || m.name, m.explicit FROM t JOIN mantle.meta m ON m.pid = t.id AND t.explicit AND m.id IS NOT NULL)
-    SELECT key FROM t WHERE key <> 'many/' $$, :many), 'find of many');
+    SELECT key COLLATE "default" FROM t WHERE key <> 'many/' $$, :many), 'find of many');
 SELECT is((SELECT count(*) FROM mantle.export_inventory('tap-analysts-hidden', 'many')), (SELECT count(*) FROM mantle.find('tap-analysts-hidden', 'many')), 'export_inventory of many');
 SELECT is((SELECT sum(objects) FROM mantle.depth_distribution WHERE namespace = 'tap-analysts-hidden'), (SELECT objects::numeric FROM mantle.du('tap-analysts-hidden', '')), 'depth_distribution of many');
 SELECT * FROM finish();
