@@ -24,8 +24,8 @@ BEGIN
     pid := 0;
     name := p_ns || '/';
     LOOP
-        SELECT m.ns, m.id INTO r FROM mantle.meta m
-         WHERE m.pid = walk_path.pid AND m.name = walk_path.name AND m.ts = 0 AND m.explicit IS NOT NULL;
+        -- A name with a slash is a directory's. Saying so again would offer the planner indexes of directories by pid alone.
+        SELECT m.ns, m.id INTO r FROM mantle.meta m WHERE m.pid = walk_path.pid AND m.name = walk_path.name AND m.ts = 0;
         EXIT WHEN NOT FOUND;
         ns := r.ns;
         id := r.id;

@@ -6,10 +6,9 @@ ALTER TABLE mantle.namespaces ENABLE ROW LEVEL SECURITY;
 CREATE POLICY analyst ON mantle.meta FOR SELECT TO mantle_analyst USING (mantle.may_read(ns));
 CREATE POLICY analyst ON mantle.namespaces FOR SELECT TO mantle_analyst USING (mantle.may_read(ns));
 
--- The index and the monitor read views as the owner. On Citus that is not enough, they need SELECT on the table besides
--- (granted where the table is distributed); they see what their views show then.
+-- The index reads a view as the owner. On Citus that is not enough, it needs SELECT on the table besides (granted where the table
+-- is distributed), and without a policy it would then see nothing, silently.
 CREATE POLICY index ON mantle.meta FOR SELECT TO mantle_index USING (explicit IS NOT NULL);
-CREATE POLICY monitor ON mantle.meta FOR SELECT TO mantle_monitor USING (name = '/_ATTR');
 
 COMMENT ON FUNCTION mantle.may_read(bigint) IS
     'May the current role read a namespace? As granted by grant_namespace, in the statement''s snapshot (0: all of them)';
