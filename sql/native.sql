@@ -1,5 +1,9 @@
--- Functions written in Rust (extension/src). None is for callers outside of this extension's own functions.
+-- Functions written in Rust (extension/src). None is for callers outside of this extension's own functions; analysts' run as
+-- whoever calls them, so what those use must be granted.
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mantle FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.entry_name_fault(text), mantle.unreached_directories(bigint[], bigint[]),
+    mantle.tree_rows(bigint[], int[], bigint[], bigint[]), mantle.tree_keys(bigint, text, bigint[], bigint[], text[]),
+    mantle.tree_depths(bigint[], bigint[]) TO mantle_analyst;
 
 COMMENT ON FUNCTION mantle.batch_fault(int, int[]) IS
     'Checks isolation, commit level, and that a batch''s arrays are equally long and not too long';
@@ -36,6 +40,13 @@ COMMENT ON FUNCTION mantle.import_plan(bigint[], text[], bigint[], text[], bigin
     'The real places of the directories of an import';
 COMMENT ON FUNCTION mantle.import_screen(bigint[], text[], bigint[], bigint[], bigint[]) IS
     'What an import of objects must look at before it inserts';
+COMMENT ON FUNCTION mantle.tree_rows(bigint[], int[], bigint[], bigint[]) IS
+    'Of directories and their parents: the row of the start that each is below';
+COMMENT ON FUNCTION mantle.tree_keys(bigint, text, bigint[], bigint[], text[]) IS
+    'Of directories, their parents and names: the key of each below a start';
+COMMENT ON FUNCTION mantle.tree_depths(bigint[], bigint[]) IS 'Of directories and their parents: how deep each is below the super-root';
+COMMENT ON FUNCTION mantle.unreached_directories(bigint[], bigint[]) IS
+    'Of all directories and their parents: those on a cycle or below one';
 COMMENT ON FUNCTION mantle.walk_tree(bigint, text, text, int) IS 'The keys of one page of list_tree';
 COMMENT ON FUNCTION mantle.emit_directories(
     bigint, bigint, boolean[], bigint[], bigint[], text[], bigint[], bigint[], int[], int[], int[], int[], uuid[]) IS

@@ -2,7 +2,7 @@
 //!
 //! The SQL objects have their homes under `sql/`, one file each, and are put together in order by [`sql`]. Rust has what
 //! SQL cannot do: latches under lock tags of our own, the change-stream message, name rules shared with the gateway, the
-//! walk behind `mantle.list_tree`, settings and the background workers.
+//! walk behind `mantle.list_tree`, row-level security, settings and the background workers.
 
 pub mod counts;
 pub mod create;
@@ -12,9 +12,11 @@ pub mod import_plan;
 pub mod kept;
 pub mod latch;
 pub mod name;
+pub mod row_security;
 pub mod settings;
 pub mod sql;
 pub mod stream;
+pub mod tree;
 pub mod walk;
 pub mod worker;
 

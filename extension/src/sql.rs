@@ -20,6 +20,7 @@ chain! {
     "tables_meta" "../../sql/tables/meta.sql",
     "tables_types" "../../sql/tables/types.sql",
     "tables_namespaces" "../../sql/tables/namespaces.sql",
+    "tables_namespace_grants" "../../sql/tables/namespace_grants.sql",
     "tables_requests" "../../sql/tables/requests.sql",
     "tables_rename_attempts" "../../sql/tables/rename_attempts.sql",
     "tables_id_blocks" "../../sql/tables/id_blocks.sql",
@@ -59,6 +60,7 @@ chain! {
     "reads_list" "../../sql/reads/list.sql",
     "reads_list_tree" "../../sql/reads/list_tree.sql",
     "reads_resolve_path" "../../sql/reads/resolve_path.sql",
+    "reads_usage" "../../sql/reads/usage.sql",
     "reads_operation" "../../sql/reads/operation.sql",
     "reads_unused_locators" "../../sql/reads/unused_locators.sql",
     "reads_directories" "../../sql/reads/directories.sql",
@@ -67,7 +69,18 @@ chain! {
     "analysts_resolve" "../../sql/analysts/resolve.sql",
     "analysts_path_of" "../../sql/analysts/path_of.sql",
     "analysts_ls" "../../sql/analysts/ls.sql",
+    "analysts_tree" "../../sql/analysts/tree.sql",
     "analysts_du" "../../sql/analysts/du.sql",
+    "analysts_find" "../../sql/analysts/find.sql",
+    "analysts_top_dirs" "../../sql/analysts/top_dirs.sql",
+    "analysts_hot_dirs" "../../sql/analysts/hot_dirs.sql",
+    "analysts_export_inventory" "../../sql/analysts/export_inventory.sql",
+    "analysts_size_histogram" "../../sql/analysts/size_histogram.sql",
+    "analysts_small_objects" "../../sql/analysts/small_objects.sql",
+    "analysts_depth_distribution" "../../sql/analysts/depth_distribution.sql",
+    "analysts_growth_by_day" "../../sql/analysts/growth_by_day.sql",
+    "analysts_stale_data" "../../sql/analysts/stale_data.sql",
+    "analysts_duplicates" "../../sql/analysts/duplicates.sql",
     "analysts_check" "../../sql/analysts/check.sql",
     "monitor_delta_backlog" "../../sql/monitor/delta_backlog.sql",
     "monitor_latches" "../../sql/monitor/latches.sql",
@@ -78,5 +91,13 @@ chain! {
     "admin_empty_trash" "../../sql/admin/empty_trash.sql",
     "admin_run_maintenance" "../../sql/admin/run_maintenance.sql",
     "admin_distribute" "../../sql/admin/distribute.sql",
+    "admin_grant_namespace" "../../sql/admin/grant_namespace.sql",
     "native" "../../sql/native.sql",
 }
+
+// Policies name a function written in Rust, so they come after it.
+pgrx::extension_sql_file!(
+    "../../sql/analysts/row_security.sql",
+    name = "analysts_row_security",
+    requires = ["tables_namespaces", row_security::may_read]
+);

@@ -31,6 +31,9 @@ GRANT mantle_analyst TO analyst;
 -- The person at this machine: reads as an analyst, imports as a gateway, looks after the server.
 GRANT mantle_gateway, mantle_analyst, mantle_monitor TO operator;
 
+-- Of which namespaces: all, those to come included. Elsewhere, a role sees those that are granted to it one by one.
+SELECT mantle.grant_namespace('*', 'analyst') IS NULL AS a, mantle.grant_namespace('*', 'operator') IS NULL AS b \gset ignored_
+
 -- A bound on the age of an analyst's snapshot.
 ALTER ROLE analyst SET statement_timeout = '10min';
 ALTER ROLE operator SET statement_timeout = '60min';

@@ -34,7 +34,7 @@ COMMENT ON FUNCTION mantle.compact(bigint) IS
 REVOKE ALL ON FUNCTION mantle.compact(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.compact(bigint) TO mantle_gateway;
 
-CREATE VIEW mantle.compaction_backlog AS
+CREATE VIEW mantle.compaction_backlog WITH (security_invoker = true) AS
     SELECT m.pid, count(*) AS deltas, min(m.modified) AS oldest FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.pid;
 COMMENT ON VIEW mantle.compaction_backlog IS 'Delta records that wait for compaction, by directory';
 GRANT SELECT ON mantle.compaction_backlog TO mantle_analyst;

@@ -1,117 +1,157 @@
--- Nested loops are off: with statistics that are behind, the planner would walk whole tables in them.
--- Every invariant that one snapshot of the tables can show; also every test's oracle (PROTOCOLS 15). One statement each,
--- so under REPEATABLE READ all see the same; under READ COMMITTED run it when nothing is written. Trees in the trash (pid 1)
--- are sound as any other; the trash itself has no counts.
+-- Every invariant that one snapshot of the tables can show; also every test's oracle (PROTOCOLS 15). STABLE, so all reads are
+-- of the calling statement's snapshot. Trees in the trash (pid 1) are sound as any other; the trash itself has no counts.
+-- Whoever is not granted all namespaces sees the damage of those that are.
+-- In shapes that Citus runs too: what is in one directory is grouped or joined by pid, on its shard; what spans directories
+-- is brought together from sets that were read each for itself; details are read again of what is damaged only.
+
+-- What an entry shows by itself, in one pass.
 CREATE FUNCTION mantle.check_entries()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE sql STABLE AS $$
-    SELECT 'no_parent', e.ns, e.pid, e.name, 'directory ' || e.pid || ' has no entry'
-      FROM mantle.meta e
-     WHERE e.id IS NOT NULL AND e.pid NOT IN (0, 1)
-       AND NOT EXISTS (SELECT FROM mantle.meta d WHERE d.id = e.pid AND d.explicit IS NOT NULL)
-    UNION ALL
-    SELECT 'removed_parent', e.ns, e.pid, e.name, 'directory ' || e.pid || ' has a tombstone'
-      FROM mantle.meta e JOIN mantle.meta t ON t.pid = e.pid AND t.name = '/_ATTR' AND t.ts = 0 AND t.removed
-     WHERE e.id IS NOT NULL
-    UNION ALL
-    SELECT 'id_twice', min(e.ns), min(e.pid), min(e.name), 'id ' || e.id || ' has ' || count(*) || ' entries'
-      FROM mantle.meta e WHERE e.id IS NOT NULL GROUP BY e.id HAVING count(*) > 1
-    UNION ALL
-    SELECT 'object_and_directory', o.ns, o.pid, o.name, 'stands beside ' || d.name
-      FROM mantle.meta d JOIN mantle.meta o ON o.pid = d.pid AND o.name = left(d.name, -1) AND o.ts = 0
-     WHERE d.explicit IS NOT NULL
-    UNION ALL
-    SELECT 'other_namespace', e.ns, e.pid, e.name, 'its directory is in namespace ' || d.ns
-      FROM mantle.meta d JOIN mantle.meta e ON e.pid = d.id AND e.ns <> d.ns WHERE d.explicit IS NOT NULL
-    UNION ALL
-    SELECT 'bad_name', e.ns, e.pid, e.name, mantle.entry_name_fault(e.name)
-      FROM mantle.meta e WHERE e.id IS NOT NULL AND mantle.entry_name_fault(e.name) IS NOT NULL
-    UNION ALL
-    SELECT 'kind_and_name', e.ns, e.pid, e.name, 'a directory''s name, and only its, ends in a slash'
-      FROM mantle.meta e WHERE e.id IS NOT NULL AND (right(e.name, 1) = '/') <> (e.explicit IS NOT NULL)
-    UNION ALL
-    SELECT 'namespace_without_root', n.ns, 0, n.name || '/', 'no entry of that id in the super-root'
-      FROM mantle.namespaces n
-     WHERE NOT EXISTS (SELECT FROM mantle.meta e WHERE e.pid = 0 AND e.name = n.name || '/' AND e.ts = 0 AND e.id = n.ns)
-    UNION ALL
-    SELECT 'root_without_namespace', e.ns, e.pid, e.name, 'no row in mantle.namespaces'
-      FROM mantle.meta e
-     WHERE e.pid = 0 AND e.id IS NOT NULL AND NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = e.id)
-    UNION ALL
-    SELECT 'id_unrecorded', e.ns, e.pid, e.name, 'id ' || e.id || ' lies outside every block'
-      FROM mantle.meta e
-     WHERE e.id IS NOT NULL AND NOT coalesce((SELECT b.last_id >= e.id FROM mantle.id_blocks b
-                                               WHERE b.first_id <= e.id ORDER BY b.first_id DESC LIMIT 1), false)
-$$;
-COMMENT ON FUNCTION mantle.check_entries() IS 'check: entries, one by one';
-REVOKE ALL ON FUNCTION mantle.check_entries() FROM PUBLIC;
-
-CREATE FUNCTION mantle.check_counts()
-RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE sql STABLE AS $$
-    SELECT 'counts', coalesce(c.ns, a.ns), coalesce(c.pid, a.pid), '/_ATTR',
-           format('recorded %s entries, %s subdirectories, %s bytes; there are %s, %s, %s',
-                  coalesce(a.entries, 0), coalesce(a.subdirectories, 0), coalesce(a.bytes, 0),
-                  coalesce(c.entries, 0), coalesce(c.subdirectories, 0), coalesce(c.bytes, 0))
-      FROM (SELECT e.pid, min(e.ns) AS ns, count(*) AS entries, count(e.explicit) AS subdirectories,
-                   coalesce(sum(e.size), 0) AS bytes FROM mantle.meta e WHERE e.id IS NOT NULL AND e.pid <> 1 GROUP BY e.pid) AS c
-      FULL JOIN (SELECT m.pid, min(m.ns) AS ns, sum(m.entries) AS entries, sum(m.subdirectories) AS subdirectories,
-                        sum(m.bytes) AS bytes FROM mantle.meta m WHERE m.name = '/_ATTR' GROUP BY m.pid) AS a ON a.pid = c.pid
-     WHERE (coalesce(a.entries, 0), coalesce(a.subdirectories, 0), coalesce(a.bytes, 0))
-           <> (coalesce(c.entries, 0), coalesce(c.subdirectories, 0), coalesce(c.bytes, 0))
-$$;
-COMMENT ON FUNCTION mantle.check_counts() IS 'check: recorded counts against entries';
-REVOKE ALL ON FUNCTION mantle.check_counts() FROM PUBLIC;
-
--- Does the way up from a directory end where a parent has no entry? (Then that is the damage, and reported as such.)
-CREATE FUNCTION mantle.check_way_up_breaks(p_pid bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
-DECLARE v_id bigint := p_pid;
-BEGIN
-    -- More levels than any path has: it goes round.
-    FOR i IN 0..256 LOOP
-        SELECT m.pid INTO v_id FROM mantle.meta m WHERE m.id = v_id AND m.explicit IS NOT NULL LIMIT 1;
-        IF NOT FOUND THEN
-            RETURN true;
-        END IF;
-    END LOOP;
-    RETURN false;
-END $$;
-COMMENT ON FUNCTION mantle.check_way_up_breaks(bigint) IS 'check: is a parent missing above?';
-REVOKE ALL ON FUNCTION mantle.check_way_up_breaks(bigint) FROM PUBLIC;
-
--- Directories below neither the super-root nor the trash although their parents have entries: they are on a cycle, or below
--- one. Level by level down from both, not a recursive query, whose size the planner cannot guess.
-CREATE FUNCTION mantle.check_cycles()
-RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    v_level bigint[] := ARRAY[0, 1]::bigint[];
-    v_reached bigint[] := '{}';
+    v_first bigint[];
+    v_last bigint[];
+    e record;
 BEGIN
-    FOR i IN 0..256 LOOP
-        SELECT array_agg(m.id) INTO v_level
-          FROM mantle.meta m WHERE m.explicit IS NOT NULL AND m.pid IN (SELECT l.id FROM unnest(v_level) AS l(id));
-        EXIT WHEN v_level IS NULL;
-        v_reached := v_reached || v_level;
+    SELECT coalesce(array_agg(b.first_id ORDER BY b.first_id), '{}'), coalesce(array_agg(b.last_id ORDER BY b.first_id), '{}')
+      INTO v_first, v_last FROM mantle.id_blocks b;
+    FOR e IN EXECUTE
+        'SELECT m.ns, m.pid, m.name, m.id, m.explicit, mantle.entry_name_fault(m.name) AS fault, m.recorded
+           FROM (SELECT m.ns, m.pid, m.name, m.id, m.explicit, (m.id <= ($2)[width_bucket(m.id, $1)]) IS TRUE AS recorded
+                   FROM mantle.meta m WHERE m.id IS NOT NULL) AS m
+          WHERE NOT m.recorded OR mantle.entry_name_fault(m.name) IS NOT NULL OR (right(m.name, 1) = ''/'') <> (m.explicit IS NOT NULL)'
+        USING v_first, v_last
+    LOOP
+        ns := e.ns; pid := e.pid; name := e.name;
+        IF e.fault IS NOT NULL THEN
+            problem := 'bad_name'; detail := e.fault;
+            RETURN NEXT;
+        END IF;
+        IF (right(e.name, 1) = '/') <> (e.explicit IS NOT NULL) THEN
+            problem := 'kind_and_name'; detail := 'a directory''s name, and only its, ends in a slash';
+            RETURN NEXT;
+        END IF;
+        IF NOT e.recorded THEN
+            problem := 'id_unrecorded'; detail := 'id ' || e.id || ' lies outside every block';
+            RETURN NEXT;
+        END IF;
     END LOOP;
     RETURN QUERY
-    SELECT 'cycle', d.ns, d.pid, d.name, 'directory ' || d.id || ' is on a cycle or below one'
-      FROM mantle.meta d
-     WHERE d.explicit IS NOT NULL AND d.id NOT IN (SELECT r.id FROM unnest(v_reached) AS r(id))
-       AND NOT mantle.check_way_up_breaks(d.pid);
+    SELECT 'object_and_directory', o.ns, o.pid, o.name, 'stands beside ' || o.name || '/'
+      FROM mantle.meta d JOIN mantle.meta o ON o.pid = d.pid AND o.name = left(d.name, -1) AND o.ts = 0
+     WHERE d.explicit IS NOT NULL;
+    RETURN QUERY
+    SELECT 'id_twice', min(m.ns), min(m.pid), min(m.name), 'id ' || m.id || ' has ' || count(*) || ' entries'
+      FROM mantle.meta m
+     WHERE m.id = ANY (ARRAY(SELECT t.id FROM mantle.meta t WHERE t.id IS NOT NULL GROUP BY t.id HAVING count(*) > 1))
+     GROUP BY m.id;
 END $$;
-COMMENT ON FUNCTION mantle.check_cycles() IS 'check: directories that no root leads to';
-REVOKE ALL ON FUNCTION mantle.check_cycles() FROM PUBLIC;
+COMMENT ON FUNCTION mantle.check_entries() IS 'check: entries, one by one';
+REVOKE ALL ON FUNCTION mantle.check_entries() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.check_entries() TO mantle_analyst;
 
+-- Directories as places: what is recorded of one against what is in it, and against its own entry.
+CREATE FUNCTION mantle.check_places(p_ids bigint[], p_namespaces bigint[])
+RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_all boolean := mantle.may_read(0);  -- else the super-root's records are not seen
+    r record;
+BEGIN
+    FOR r IN EXECUTE $query$
+        WITH p AS MATERIALIZED (
+            SELECT m.pid, min(m.ns) AS ns, max(m.ns) AS last_ns, count(m.id) AS found, bool_or(m.removed) AS removed,
+                   coalesce(sum(m.entries), 0)::bigint AS entries, coalesce(sum(m.subdirectories), 0)::bigint AS subdirectories,
+                   coalesce(sum(m.bytes), 0)::bigint AS bytes,
+                   CASE m.pid WHEN 1 THEN 0 ELSE count(m.id) END AS real_entries,
+                   CASE m.pid WHEN 1 THEN 0 ELSE count(m.explicit) END AS real_subdirectories,
+                   CASE m.pid WHEN 1 THEN 0 ELSE coalesce(sum(m.size), 0)::bigint END AS real_bytes
+              FROM mantle.meta m GROUP BY m.pid),
+        d AS MATERIALIZED (SELECT u.id, u.ns FROM unnest($1, $2) AS u(id, ns))
+        SELECT f.problem, p.*, d.ns AS directory_ns
+          FROM p LEFT JOIN d ON d.id = p.pid
+         CROSS JOIN LATERAL (VALUES
+               ('counts', (p.pid <> 0 OR $3) AND (p.entries <> p.real_entries OR p.subdirectories <> p.real_subdirectories OR p.bytes <> p.real_bytes)),
+               ('removed_parent', p.removed AND p.found > 0),
+               ('no_parent', d.id IS NULL AND p.found > 0 AND p.pid > 1),
+               ('other_namespace', p.ns <> d.ns OR p.last_ns <> d.ns)) AS f(problem, is_so)
+         WHERE f.is_so $query$ USING p_ids, p_namespaces, v_all
+    LOOP
+        RETURN QUERY SELECT r.problem, r.ns, r.pid, '/_ATTR', format(
+            'recorded %s entries, %s subdirectories, %s bytes; there are %s, %s, %s',
+            r.entries, r.subdirectories, r.bytes, r.real_entries, r.real_subdirectories, r.real_bytes) WHERE r.problem = 'counts';
+        IF r.problem <> 'counts' THEN
+            RETURN QUERY
+            SELECT r.problem, m.ns, m.pid, m.name,
+                   CASE r.problem WHEN 'no_parent' THEN 'directory ' || r.pid || ' has no entry'
+                                  WHEN 'removed_parent' THEN 'directory ' || r.pid || ' has a tombstone'
+                                  ELSE 'its directory is in namespace ' || r.directory_ns END
+              FROM mantle.meta m
+             WHERE m.pid = r.pid AND CASE r.problem WHEN 'other_namespace' THEN m.ns <> r.directory_ns ELSE m.id IS NOT NULL END;
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION mantle.check_places(bigint[], bigint[]) IS
+    'check: recorded counts against entries, entries without a directory; given all directories and their namespaces';
+REVOKE ALL ON FUNCTION mantle.check_places(bigint[], bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.check_places(bigint[], bigint[]) TO mantle_analyst;
+
+CREATE FUNCTION mantle.check_roots()
+RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_names text[];
+BEGIN
+    SELECT array_agg(m.id), array_agg(m.name) INTO v_ids, v_names FROM mantle.meta m WHERE m.pid = 0 AND m.id IS NOT NULL;
+    RETURN QUERY
+    SELECT 'namespace_without_root', n.ns, 0::bigint, n.name || '/', 'no entry of that id in the super-root'
+      FROM mantle.namespaces n
+     WHERE NOT EXISTS (SELECT FROM unnest(v_ids, v_names) AS u(id, name) WHERE u.id = n.ns AND u.name = n.name || '/');
+    RETURN QUERY
+    SELECT 'root_without_namespace', u.id, 0::bigint, u.name, 'no row in mantle.namespaces'
+      FROM unnest(v_ids, v_names) AS u(id, name) WHERE u.id <> ALL (ARRAY(SELECT n.ns FROM mantle.namespaces n));
+END $$;
+COMMENT ON FUNCTION mantle.check_roots() IS 'check: namespaces against the entries of the super-root';
+REVOKE ALL ON FUNCTION mantle.check_roots() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.check_roots() TO mantle_analyst;
+
+CREATE FUNCTION mantle.check_directories()
+RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_pids bigint[];
+    v_namespaces bigint[];
+BEGIN
+    SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.pid), '{}'), coalesce(array_agg(m.ns), '{}')
+      INTO v_ids, v_pids, v_namespaces FROM mantle.meta m WHERE m.explicit IS NOT NULL;
+    RETURN QUERY SELECT * FROM mantle.check_places(v_ids, v_namespaces);
+    v_ids := mantle.unreached_directories(v_ids, v_pids);
+    IF v_ids <> '{}' THEN
+        RETURN QUERY
+        SELECT 'cycle', m.ns, m.pid, m.name, 'directory ' || m.id || ' is on a cycle or below one'
+          FROM mantle.meta m WHERE m.explicit IS NOT NULL AND m.id = ANY (v_ids);
+    END IF;
+END $$;
+COMMENT ON FUNCTION mantle.check_directories() IS 'check: what the set of all directories shows';
+REVOKE ALL ON FUNCTION mantle.check_directories() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.check_directories() TO mantle_analyst;
+
+-- Nested loops are off: with statistics that are behind, the planner would walk whole tables in them.
 CREATE FUNCTION mantle."check"()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_nestloop = off SET jit = off SET work_mem = '128MB' AS $$
-    SELECT * FROM mantle.check_entries()
-    UNION ALL SELECT * FROM mantle.check_counts()
-    UNION ALL SELECT * FROM mantle.check_cycles()
-$$;
+BEGIN
+    RETURN QUERY SELECT * FROM mantle.check_entries();
+    RETURN QUERY SELECT * FROM mantle.check_roots();
+    RETURN QUERY SELECT * FROM mantle.check_directories();
+END $$;
 COMMENT ON FUNCTION mantle."check"() IS
     'Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that are not the entries';
 REVOKE ALL ON FUNCTION mantle."check"() FROM PUBLIC;

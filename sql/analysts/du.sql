@@ -1,63 +1,29 @@
--- Level by level, each a set query; all in the calling statement's snapshot. Directories first (their index has all that is
--- needed), then their attribute and delta records, which are exact, in one query; objects are not read at all.
--- The queries are planned anew for the arrays at hand: looking up each directory is best for some, reading all of an index
--- and hashing is best for many.
+-- Directories first (see sql/analysts/tree.sql), then their attribute and delta records, which are exact, in one query; objects
+-- are not read at all. All in the calling statement's snapshot. Queries are planned anew for the arrays at hand: looking up
+-- each directory is best for some, reading all of an index and hashing is best for many.
 
 -- The children of a level's directories that are result rows themselves.
 CREATE FUNCTION mantle.du_rows(
     p_ids bigint[], p_rows int[], p_paths text[], OUT ids bigint[], OUT above int[], OUT paths text[], OUT owners int[],
     OUT grps int[], OUT modes int[])
-LANGUAGE sql STABLE AS $$
-    SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name), array_agg(m.owner), array_agg(m.grp), array_agg(m.mode)
-      FROM unnest(p_ids, p_rows, p_paths) AS u(id, n, path)
-     CROSS JOIN LATERAL (SELECT * FROM mantle.meta s WHERE s.pid = u.id AND s.explicit IS NOT NULL OFFSET 0) AS m
-$$;
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE 'SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name), array_agg(m.owner), array_agg(m.grp), array_agg(m.mode)
+               FROM unnest($1, $2, $3) AS u(id, n, path) JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
+       INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
+END $$;
 COMMENT ON FUNCTION mantle.du_rows(bigint[], int[], text[]) IS 'du: the next level, of directories that are rows of the result';
 REVOKE ALL ON FUNCTION mantle.du_rows(bigint[], int[], text[]) FROM PUBLIC;
-
--- All directories below some, these included, each with the result row that it counts for.
-CREATE FUNCTION mantle.du_below(p_ids bigint[], p_rows int[], OUT ids bigint[], OUT rows int[])
-LANGUAGE plpgsql STABLE SET work_mem = '64MB' AS $$
-DECLARE
-    v_ids bigint[] := p_ids;
-    v_rows int[] := p_rows;
-BEGIN
-    ids := p_ids; rows := p_rows;
-    LOOP
-        EXECUTE 'SELECT array_agg(m.id), array_agg(u.n) FROM unnest($1, $2) AS u(id, n)
-                   JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL' INTO v_ids, v_rows USING v_ids, v_rows;
-        EXIT WHEN v_ids IS NULL;
-        ids := ids || v_ids; rows := rows || v_rows;
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION mantle.du_below(bigint[], int[]) IS 'du: directories and all below them, by result row';
-REVOKE ALL ON FUNCTION mantle.du_below(bigint[], int[]) FROM PUBLIC;
-
--- What directories hold themselves, summed by result row.
-CREATE FUNCTION mantle.du_sums(p_ids bigint[], p_rows int[])
-RETURNS TABLE (n int, objects bigint, directories bigint, bytes bigint) LANGUAGE plpgsql STABLE SET work_mem = '64MB' AS $$
-BEGIN
-    RETURN QUERY EXECUTE
-        'SELECT c.n, sum(c.entries - c.subdirectories)::bigint, sum(c.subdirectories)::bigint, sum(c.bytes)::bigint
-           FROM (SELECT u.n, m.entries, m.subdirectories, m.bytes
-                   FROM unnest($1, $2) AS u(id, n) JOIN mantle.meta m ON m.pid = u.id AND m.name = ''/_ATTR'' AND m.ts = 0
-                  UNION ALL
-                 SELECT u.n, m.entries, m.subdirectories, m.bytes
-                   FROM unnest($1, $2) AS u(id, n) JOIN mantle.meta m ON m.pid = u.id AND m.name = ''/_ATTR'' AND m.ts > 0) AS c
-          GROUP BY c.n' USING p_ids, p_rows;
-END $$;
-COMMENT ON FUNCTION mantle.du_sums(bigint[], int[]) IS 'du: own counts of directories, by result row';
-REVOKE ALL ON FUNCTION mantle.du_sums(bigint[], int[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.du_rows(bigint[], int[], text[]) TO mantle_analyst;
 
 -- One row for the directory (level 0, empty name) and for each below it down to `depth` levels, parents first; each with
 -- all that is below it, however deep. Directories below that level count for the row above them.
 CREATE FUNCTION mantle.du(ns text, path text, depth int)
 RETURNS TABLE (
     directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    v_path text[] := mantle.split_path(path);
     v_start record;
     -- The result, and of each row the one above it.
     r_id bigint[];
@@ -72,8 +38,9 @@ DECLARE
     v_last int := 1;
     c record;
 BEGIN
-    SELECT * INTO v_start FROM mantle.resolve_path(ns, v_path);
-    IF v_start.depth IS DISTINCT FROM cardinality(v_path) OR (depth >= 0) IS NOT TRUE THEN
+    SELECT d.ns, m.id, m.owner, m.grp, m.mode INTO v_start
+      FROM mantle.directory_at(ns, path) AS d CROSS JOIN LATERAL mantle.resolve(du.ns, trim(BOTH '/' FROM path) || '/') AS m;
+    IF NOT FOUND OR (depth >= 0) IS NOT TRUE THEN
         RETURN;
     END IF;
     r_id := ARRAY[v_start.id]; r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp]; r_mode := ARRAY[v_start.mode];
@@ -88,12 +55,12 @@ BEGIN
         v_last := cardinality(r_id);
     END LOOP;
     -- Only the last level's rows may have directories below them that are no rows.
-    SELECT * INTO c FROM mantle.du_below(r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)));
+    SELECT * INTO c FROM mantle.rows_below(v_start.ns, r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)));
     SELECT array_agg(coalesce(s.objects, 0) ORDER BY g.n), array_agg(coalesce(s.directories, 0) ORDER BY g.n),
            array_agg(coalesce(s.bytes, 0) ORDER BY g.n)
       INTO r_objects, r_directories, r_bytes
       FROM generate_series(1, v_last) AS g(n)
-      LEFT JOIN mantle.du_sums(r_id[:v_first - 1] || c.ids, ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s
+      LEFT JOIN mantle.sums_by_row(ARRAY[v_start.ns], r_id[:v_first - 1] || c.ids, ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s
            ON s.n = g.n;
     FOR i IN REVERSE v_last..2 LOOP
         r_objects[r_above[i]] := r_objects[r_above[i]] + r_objects[i];
@@ -105,14 +72,14 @@ END $$;
 COMMENT ON FUNCTION mantle.du(text, text, int) IS
     'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row: no such directory';
 REVOKE ALL ON FUNCTION mantle.du(text, text, int) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.du(text, text, int) TO mantle_analyst, mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.du(text, text, int) TO mantle_analyst;
 
 CREATE FUNCTION mantle.du(ns text, path text, OUT objects bigint, OUT directories bigint, OUT bytes bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     SELECT d.objects, d.directories, d.bytes INTO objects, directories, bytes FROM mantle.du(ns, path, 0) AS d;
 END $$;
 COMMENT ON FUNCTION mantle.du(text, text) IS
     'Objects, directories and bytes below a directory; NULLs when there is no such directory';
 REVOKE ALL ON FUNCTION mantle.du(text, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.du(text, text) TO mantle_analyst, mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.du(text, text) TO mantle_analyst;

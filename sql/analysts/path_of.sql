@@ -1,7 +1,7 @@
 -- Directories are found by their id (PostgreSQL index meta_directory_id); an object's id has no index: the search for one
 -- reads the namespace.
 CREATE FUNCTION mantle.path_of(ns text, id bigint) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_ns bigint := (SELECT n.ns FROM mantle.namespaces n WHERE n.name = path_of.ns);
@@ -9,11 +9,6 @@ DECLARE
     v_entry record;
     v_path text := '';
 BEGIN
-    IF NOT EXISTS (SELECT FROM mantle.meta m WHERE m.id = v_id AND m.explicit IS NOT NULL) THEN
-        SELECT m.pid, m.name INTO v_entry FROM mantle.meta m WHERE m.ns = v_ns AND m.id = v_id AND m.ts = 0 LIMIT 1;
-        v_id := v_entry.pid;
-        v_path := v_entry.name;
-    END IF;
     -- Not more levels than a path may have: a cycle, which check() reports, does not hang this.
     FOR i IN 0..128 LOOP
         IF v_id = v_ns THEN
@@ -21,6 +16,10 @@ BEGIN
         END IF;
         SELECT m.pid, m.name INTO v_entry
           FROM mantle.meta m WHERE m.id = v_id AND m.ns = v_ns AND m.explicit IS NOT NULL LIMIT 1;
+        IF NOT FOUND AND i = 0 THEN
+            SELECT m.pid, m.name INTO v_entry
+              FROM mantle.meta m WHERE m.ns = v_ns AND m.id = v_id AND m.ts = 0 LIMIT 1;
+        END IF;
         EXIT WHEN NOT FOUND;
         v_path := v_entry.name || v_path;
         v_id := v_entry.pid;
@@ -30,4 +29,4 @@ END $$;
 COMMENT ON FUNCTION mantle.path_of(text, bigint) IS
     'Path of a directory or object by its id, a directory''s with a slash at its end (empty: the root); NULL when there is none';
 REVOKE ALL ON FUNCTION mantle.path_of(text, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.path_of(text, bigint) TO mantle_analyst, mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.path_of(text, bigint) TO mantle_analyst;

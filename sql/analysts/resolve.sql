@@ -4,26 +4,83 @@ CREATE FUNCTION mantle.split_path(p_path text) RETURNS text[] LANGUAGE sql IMMUT
 $$;
 COMMENT ON FUNCTION mantle.split_path(text) IS 'Components of a path; slashes at its ends do not matter';
 REVOKE ALL ON FUNCTION mantle.split_path(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.split_path(text) TO mantle_analyst;
+
+CREATE FUNCTION mantle.octal(p_mode int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT lpad(((p_mode >> 6 & 7) * 100 + (p_mode >> 3 & 7) * 10 + (p_mode & 7))::text, 3, '0')
+$$;
+COMMENT ON FUNCTION mantle.octal(int) IS 'A mode as it is usually written: 493 is 755';
+REVOKE ALL ON FUNCTION mantle.octal(int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.octal(int) TO mantle_analyst;
+
+-- Level by level, one primary-key lookup each: a join of the table with itself, or a recursion, Citus could not run. STABLE,
+-- so all of them see the snapshot of the calling statement.
+CREATE FUNCTION mantle.walk_path(
+    p_ns text, p_components text[], OUT ns bigint, OUT depth int, OUT id bigint, OUT pid bigint, OUT name text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE r record;
+BEGIN
+    pid := 0;
+    name := p_ns || '/';
+    LOOP
+        -- A name with a slash is a directory's. Saying so again would offer the planner indexes of directories by pid alone.
+        SELECT m.ns, m.id INTO r FROM mantle.meta m WHERE m.pid = walk_path.pid AND m.name = walk_path.name AND m.ts = 0;
+        EXIT WHEN NOT FOUND;
+        ns := r.ns;
+        id := r.id;
+        depth := coalesce(depth + 1, 0);
+        EXIT WHEN depth = cardinality(p_components);
+        pid := id;
+        name := p_components[depth + 1] || '/';
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION mantle.walk_path(text, text[]) IS
+    'The deepest existing directory on a path, and at which depth; its place too, if that is the whole path';
+REVOKE ALL ON FUNCTION mantle.walk_path(text, text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.walk_path(text, text[]) TO mantle_analyst;
+
+-- Where the analysts' functions begin.
+CREATE FUNCTION mantle.directory_at(p_ns text, p_path text, OUT ns bigint, OUT id bigint, OUT key text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_path text[] := mantle.split_path(p_path);
+    w record;
+BEGIN
+    SELECT * INTO w FROM mantle.walk_path(p_ns, v_path);
+    IF w.depth = cardinality(v_path) THEN
+        ns := w.ns;
+        id := w.id;
+        key := array_to_string(v_path || ''::text, '/');
+    END IF;
+END $$;
+COMMENT ON FUNCTION mantle.directory_at(text, text) IS 'The directory at a path, and its key (empty: the root); NULLs when there is none';
+REVOKE ALL ON FUNCTION mantle.directory_at(text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.directory_at(text, text) TO mantle_analyst;
 
 CREATE FUNCTION mantle.resolve(ns text, path text)
 RETURNS TABLE (kind text, pid bigint, name text, id bigint, owner int, grp int, mode int, version bigint, size bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_path text[] := mantle.split_path(path);
-    r record;
+    v_names text[] := '{}';  -- what the last component may be called in its directory, w.id
+    w record;
 BEGIN
-    SELECT * INTO r FROM mantle.resolve_path(ns, v_path);
+    SELECT * INTO w FROM mantle.walk_path(ns, v_path);
+    IF w.depth = cardinality(v_path) THEN
+        v_names := ARRAY[w.name];
+        w.id := w.pid;
+    END IF;
+    IF w.depth >= cardinality(v_path) - 1 AND v_path <> '{}' AND right(path, 1) <> '/' THEN
+        v_names := v_names || v_path[cardinality(v_path)];
+    END IF;
     RETURN QUERY
     SELECT CASE WHEN m.explicit IS NULL THEN 'object' ELSE 'directory' END, m.pid, m.name, m.id, m.owner, m.grp, m.mode,
            m.version, m.size
-      FROM mantle.meta m
-     WHERE m.ts = 0 AND m.id IS NOT NULL
-       AND (r.depth = cardinality(v_path) AND m.explicit IS NOT NULL AND m.pid = r.parent_id AND m.id = r.id
-            OR r.depth = cardinality(v_path) - 1 AND right(path, 1) <> '/' AND m.pid = r.id
-               AND m.name = v_path[cardinality(v_path)]);
+      FROM mantle.meta m WHERE m.pid = w.id AND m.name = ANY (v_names) AND m.ts = 0 AND m.id IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION mantle.resolve(text, text) IS
     'What is at a path: a directory or an object; no row when nothing is';
 REVOKE ALL ON FUNCTION mantle.resolve(text, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.resolve(text, text) TO mantle_analyst, mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.resolve(text, text) TO mantle_analyst;

@@ -20,4 +20,4 @@ END $$;
 COMMENT ON FUNCTION mantle.dirstat(bigint, bigint[]) IS
     'Counts of directories: entries, subdirectories, bytes of their own objects. MT018 for a removed one';
 REVOKE ALL ON FUNCTION mantle.dirstat(bigint, bigint[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.dirstat(bigint, bigint[]) TO mantle_gateway, mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.dirstat(bigint, bigint[]) TO mantle_gateway;

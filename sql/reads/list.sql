@@ -35,4 +35,4 @@ END $$;
 COMMENT ON FUNCTION mantle.list(bigint, bigint, text, text, int) IS
     'Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix';
 REVOKE ALL ON FUNCTION mantle.list(bigint, bigint, text, text, int) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint, text, text, int) TO mantle_gateway, mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint, text, text, int) TO mantle_gateway;

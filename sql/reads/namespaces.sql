@@ -4,7 +4,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mantle.list_namespaces() IS 'All namespaces, by name';
 REVOKE ALL ON FUNCTION mantle.list_namespaces() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.list_namespaces() TO mantle_gateway, mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.list_namespaces() TO mantle_gateway;
 
 CREATE FUNCTION mantle.namespace(p_name text) RETURNS TABLE (ns bigint, name text, owner int, created timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -12,4 +12,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mantle.namespace(text) IS 'One namespace, or no row';
 REVOKE ALL ON FUNCTION mantle.namespace(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.namespace(text) TO mantle_gateway, mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.namespace(text) TO mantle_gateway;

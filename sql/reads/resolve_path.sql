@@ -51,4 +51,4 @@ END $$;
 COMMENT ON FUNCTION mantle.resolve_path(text, text[]) IS
     'The deepest existing directory on a path, and the permissions of all on the way, root first; no row: no such namespace';
 REVOKE ALL ON FUNCTION mantle.resolve_path(text, text[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.resolve_path(text, text[]) TO mantle_gateway, mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.resolve_path(text, text[]) TO mantle_gateway;

@@ -40,8 +40,9 @@ CREATE TABLE mantle.meta (
 );
 -- path_of, pruning, check: a directory's entry by its id.
 CREATE INDEX meta_directory_id ON mantle.meta (id) WHERE explicit IS NOT NULL;
--- du, and whatever walks down: a directory's subdirectories without its objects, from the index alone.
-CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) WHERE explicit IS NOT NULL;
+-- du, and whatever walks down: a directory's subdirectories without its objects, from the index alone. `ns` is for the policy
+-- of row-level security, which looks at it; it never changes, so updates in place (HOT) stay possible.
+CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) INCLUDE (ns) WHERE explicit IS NOT NULL;
 -- du: all primary attribute records. Neither column ever changes, so their updates stay in place (HOT).
 CREATE INDEX meta_attribute ON mantle.meta (pid) WHERE name = '/_ATTR' AND ts = 0;
 -- Is this locator used? Imported objects have none, so an import does not write to it.

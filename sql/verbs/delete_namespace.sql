@@ -64,6 +64,7 @@ BEGIN
         PERFORM FROM mantle.bury_at(d.id, v_ns);
     END LOOP;
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns;
+    DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns;
 END $$;
 COMMENT ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) IS
     'Removes a namespace that holds nothing but implicit directories; MT017 otherwise';

@@ -1,5 +1,7 @@
 """What the database's roles may do, and may not."""
 
+import uuid
+
 import psycopg
 import pytest
 
@@ -28,10 +30,28 @@ def test_an_analyst_reads_and_nothing_more(bucket, rest, sql):
         "SELECT mantle.allocate_ids('me', 1)",
         "SELECT mantle.raise_epoch(1, 1, 'x')",
         "SELECT mantle.compact(0)",
+        "SELECT mantle.list_namespaces()",
+        "SELECT mantle.grant_namespace('*', 'analyst')",
         "CREATE TABLE public.mine (a int)",
         "CREATE TABLE mantle.mine (a int)",
     ]:
         assert refused(sql, statement), statement
+
+
+def test_an_analyst_sees_what_was_granted(bucket, rest, stack, sql):
+    """Taken back, nothing is left, in the session that is open too; granted one by one, the others stay hidden."""
+    other = f"t-{uuid.uuid4().hex[:12]}"
+    rest.create_namespace(other)
+    names = "SELECT array_agg(name) FROM mantle.namespaces WHERE name IN (%s, %s)"
+    assert sorted(sql.execute(names, (bucket, other)).fetchone()[0]) == sorted([bucket, other])
+    try:
+        stack.postgresql.psql("SELECT mantle.revoke_namespace('*', 'analyst')")
+        assert sql.execute(names, (bucket, other)).fetchone()[0] is None
+        assert sql.execute("SELECT count(*) FROM mantle.meta").fetchone()[0] == 0
+        stack.postgresql.psql(f"SELECT mantle.grant_namespace('{bucket}', 'analyst')")
+        assert sql.execute(names, (bucket, other)).fetchone()[0] == [bucket]
+    finally:
+        stack.postgresql.psql(f"SELECT mantle.revoke_namespace('{bucket}', 'analyst'); SELECT mantle.grant_namespace('*', 'analyst')")
 
 
 @pytest.mark.parametrize("user", ["analyst", "gateway", "operator"])

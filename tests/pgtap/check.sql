@@ -1,7 +1,7 @@
 -- check() finds each kind of damage, and nothing else.
 \ir setup.psql
 BEGIN;
-SELECT plan(14);
+SELECT plan(19);
 SELECT tap.namespace('tap-check') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT new_id AS b FROM tap.mkdir(:ns, :a, 'b/') \gset
@@ -31,5 +31,21 @@ SELECT is(pg_temp.found(format('UPDATE mantle.meta SET name = ''..'' WHERE pid =
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET id = 1::bigint << 60 WHERE pid = %s AND name = ''o''', :c), :ns), '{id_unrecorded}', 'id_unrecorded');
 SELECT is(pg_temp.found(format('DELETE FROM mantle.namespaces WHERE ns = %s', :ns), :ns), '{root_without_namespace}', 'root_without_namespace');
 SELECT is(pg_temp.found(format('UPDATE mantle.namespaces SET name = ''tap-check-x'' WHERE ns = %s', :ns), :ns), '{namespace_without_root}', 'namespace_without_root');
+SELECT is(pg_temp.found(format('UPDATE mantle.meta SET ns = ns + 1 WHERE pid = %s AND name = ''o''', :c), :ns + 1), '{other_namespace}', 'other_namespace');
+SELECT is(pg_temp.found(format('UPDATE mantle.meta SET pid = %s WHERE pid = %s AND name = ''b/''', :c, :a), :ns), '{counts,cycle}', 'a cycle is found once only');
+-- Each damaged entry is reported, by name.
+DELETE FROM mantle.meta WHERE id = :c AND explicit;
+SELECT results_eq(format('SELECT problem, name, detail FROM mantle.check() WHERE ns = %s ORDER BY 1', :ns), format($$ VALUES
+    ('counts', '/_ATTR', 'recorded 1 entries, 1 subdirectories, 0 bytes; there are 0, 0, 0'), ('no_parent', 'o', 'directory %s has no entry') $$, :c), 'with what is wrong');
+-- One who is granted a part sees its damage, and none that the part he does not see would be.
+SELECT tap.namespace('tap-check-other') AS other \gset
+SELECT mantle.grant_namespace('tap-check-other', 'mantle_analyst') AS x \gset
+SET LOCAL ROLE mantle_analyst;
+SELECT is_empty('SELECT * FROM mantle.check()', 'not the damage of others');
+RESET ROLE;
+UPDATE mantle.namespace_grants SET ns = :ns WHERE role = 'mantle_analyst';
+SET LOCAL ROLE mantle_analyst;
+SELECT set_eq('SELECT problem FROM mantle.check()', '{counts,no_parent}'::text[], 'the damage of his own');
+RESET ROLE;
 SELECT * FROM finish();
 ROLLBACK;

@@ -1,7 +1,7 @@
 -- Every hot statement reads what it needs and no more: blocks read by a call, in the middle of 40,000 entries, of which
 -- 20,000 are in one directory. A scan of a table, or of all of an index, would read hundreds.
 \ir setup.psql
-SELECT plan(18);
+SELECT plan(23);
 SELECT tap.namespace('tap-plans') AS ns \gset
 CREATE FUNCTION pg_temp.fill(ns bigint, pid bigint, n int) RETURNS bigint LANGUAGE sql AS $$
     SELECT i.inserted FROM mantle.allocate_ids('plans', n) AS a CROSS JOIN LATERAL mantle.import_objects(
@@ -55,5 +55,15 @@ SELECT pg_temp.at_most(format('SELECT * FROM mantle.replay(5, %s, gen_random_uui
 SELECT pg_temp.at_most('SELECT mantle.run_maintenance(''compact'')', 150, 'a step of compaction');
 SELECT pg_temp.at_most('SELECT mantle.run_maintenance(''prune'')', 60, 'a step of pruning');
 SELECT pg_temp.at_most('SELECT mantle.run_maintenance(''purge_tombstones'')', 30, 'a purge with nothing to do');
+-- Row-level security keeps nobody from a PostgreSQL index.
+SELECT mantle.grant_namespace('tap-plans', 'mantle_analyst') AS x \gset
+SET ROLE mantle_analyst;
+SELECT pg_temp.at_most('SELECT * FROM mantle.resolve(''tap-plans'', ''d/e10#'')', 40, 'resolve, as an analyst');
+SELECT pg_temp.at_most('SELECT * FROM mantle.ls(''tap-plans'', ''d/e10#'')', 70, 'ls, as an analyst');
+SELECT pg_temp.at_most('SELECT * FROM mantle.du(''tap-plans'', ''d/e10#'')', 60, 'du, as an analyst');
+SELECT pg_temp.at_most('SELECT * FROM mantle.find(''tap-plans'', ''d/e10#'', ''o*'')', 110, 'find, as an analyst');
+SELECT pg_temp.at_most(format('SELECT mantle.path_of(''tap-plans'', %s)', :big), 20, 'path_of, as an analyst');
+RESET ROLE;
+SELECT mantle.revoke_namespace('tap-plans', 'mantle_analyst') AS x \gset
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();

@@ -1,9 +1,10 @@
 -- What the roles may not do, tried as them (PROTOCOLS 6).
 \ir setup.psql
-SELECT plan(20);
+SELECT plan(22);
 SELECT tap.namespace('tap-privileges') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT tap.id() AS id \gset
+SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 
 SET ROLE mantle_analyst;
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'an analyst forges no message (text)');
@@ -16,6 +17,8 @@ SELECT throws_ok('DELETE FROM mantle.meta', '42501', NULL, 'writes no table');
 SELECT throws_ok('SELECT * FROM mantle.requests', '42501', NULL, 'does not read request ids');
 SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL), 1::bigint, 'reads entries');
 SELECT is((SELECT name FROM mantle.ls('tap-privileges', '/')), 'a/', 'calls the reading functions');
+SELECT throws_ok(format('SELECT * FROM mantle.list(%1$s, %1$s, NULL, NULL, 1)', :ns), '42501', NULL, 'but none that reads as the owner');
+SELECT throws_ok('SELECT * FROM mantle.directories', '42501', NULL, 'nor such a view');
 RESET ROLE;
 
 SET ROLE mantle_index;
@@ -47,5 +50,6 @@ SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = p
 SELECT pg_advisory_unlock_all() IS NULL AS x \gset
 SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > 2), 3::bigint, 'which pg_advisory_unlock_all does not release');
 COMMIT;
+SELECT mantle.revoke_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 SELECT dblink_disconnect('tap_intruder') IS NULL AS x \gset
 SELECT * FROM finish();

@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(13);
+SELECT plan(18);
 
 SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'), '0.1.0', 'version 0.1.0');
 SELECT is_empty($$
@@ -21,9 +21,32 @@ SELECT is_empty($$
        AND NOT ('search_path=pg_catalog, pg_temp' = ANY (coalesce(p.proconfig, '{}')))
 $$, 'every security definer function fixes its search_path');
 SELECT is_empty($$
-    SELECT p.oid::regprocedure FROM pg_proc p CROSS JOIN unnest(ARRAY['mantle_gateway', 'mantle_index', 'mantle_analyst']) AS r
+    SELECT p.oid::regprocedure FROM pg_proc p CROSS JOIN unnest(ARRAY['mantle_gateway', 'mantle_index']) AS r
      WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege(r, p.oid, 'EXECUTE') AND NOT p.prosecdef
-$$, 'roles execute only what runs as the owner');
+$$, 'services execute only what runs as the owner');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p
+     WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege('mantle_analyst', p.oid, 'EXECUTE') AND p.prosecdef
+$$, 'analysts execute nothing that runs as the owner: row-level security holds');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+     WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege('mantle_analyst', p.oid, 'EXECUTE')
+       AND p.provolatile = 'v'
+$$, 'nor anything that changes something, or does not keep to one snapshot');
+SELECT is_empty($$
+    SELECT c.oid::regclass FROM pg_class c
+     WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'v' AND has_table_privilege('mantle_analyst', c.oid, 'SELECT')
+       AND NOT ('security_invoker=true' = ANY (coalesce(c.reloptions, '{}')))
+$$, 'nor reads a view as the owner');
+SELECT set_eq($$
+    SELECT c.oid::regclass::text FROM pg_class c
+     WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r' AND has_table_privilege('mantle_analyst', c.oid, 'SELECT')
+       AND NOT c.relrowsecurity
+$$, ARRAY['mantle.id_blocks', 'mantle.index_groups'], 'these tables hold nothing of a namespace; all others that analysts read have policies');
+SELECT is_empty($$
+    SELECT p.polname FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+     WHERE c.relnamespace = 'mantle'::regnamespace AND pg_get_expr(p.polqual, p.polrelid) LIKE '%SELECT%'
+$$, 'no policy has a subquery, which Citus refuses');
 SELECT is_empty($$
     SELECT c.oid::regclass FROM pg_class c CROSS JOIN unnest(ARRAY['mantle_gateway', 'mantle_index', 'mantle_analyst']) AS r
      WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r'

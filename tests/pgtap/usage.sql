@@ -1,7 +1,7 @@
--- du() by level, against a count that looks at every entry; and which locators are in use.
+-- du() by level (and usage(), as the gateway calls it), against a count that looks at every entry; and which locators are in use.
 \ir setup.psql
 BEGIN;
-SELECT plan(11);
+SELECT plan(12);
 SELECT tap.namespace('tap-usage') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT new_id AS b FROM tap.mkdir(:ns, :a, 'b/') \gset
@@ -24,6 +24,9 @@ SELECT sum(mantle.compact(m.pid)) AS x FROM mantle.compaction_backlog m \gset
 SELECT tap.delete(:ns, :b, 'o1') AS x \gset
 SELECT results_eq('SELECT * FROM mantle.du(''tap-usage'', ''a'')', 'VALUES (4::bigint, 3::bigint, 1210::bigint)', 'primary and delta records both count');
 SELECT results_eq('SELECT owner, grp, mode FROM mantle.du(''tap-usage'', ''a'', 1) WHERE level = 1 LIMIT 1', 'VALUES (7, 8, 493)', 'with their permissions');
+SET LOCAL ROLE mantle_gateway;
+SELECT results_eq('SELECT directory, objects, directories, bytes FROM mantle.usage(''tap-usage'', ''a'', 1) ORDER BY directory', $$ VALUES ('', 4::bigint, 3::bigint, 1210::bigint), ('b/', 3, 1, 1200), ('e/', 0, 0, 0) $$, 'the gateway''s');
+RESET ROLE;
 SELECT ok((SELECT d IS NULL FROM (SELECT objects AS d FROM mantle.du('tap-usage', 'x')) AS d), 'NULL when there is none');
 
 SELECT results_eq($$ SELECT * FROM mantle.unused_locators(ARRAY['objects/00/used', 'objects/00/orphan', NULL]) $$, $$ VALUES ('objects/00/orphan') $$, 'a locator that no object names');

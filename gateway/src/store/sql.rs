@@ -76,7 +76,7 @@ statements! {
     /// A directory, and those below it down to a depth; in byte order, so each after those that it is below.
     DU "du" read
         "SELECT directory, objects, directories, bytes, owner, grp, mode \
-         FROM mantle.du($1, $2, $3) ORDER BY directory COLLATE \"C\" LIMIT $4";
+         FROM mantle.usage($1, $2, $3) ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed, flush_lsn \
          FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";

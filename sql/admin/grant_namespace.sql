@@ -1,0 +1,42 @@
+-- For the DBA: nobody but the extension's owner and superusers may call these.
+
+-- The number of a namespace to be granted or revoked. `*` is 0, which stands for all, those to come included; no namespace
+-- can be named so.
+CREATE FUNCTION mantle.grantable(p_name text) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_ns bigint;
+BEGIN
+    IF p_name = '*' THEN
+        RETURN 0;
+    END IF;
+    SELECT n.ns INTO v_ns FROM mantle.namespaces n WHERE n.name = p_name;
+    IF NOT FOUND THEN
+        PERFORM mantle.fault('MT011');
+    END IF;
+    RETURN v_ns;
+END $$;
+COMMENT ON FUNCTION mantle.grantable(text) IS 'What namespace_grants calls a namespace; * is all';
+REVOKE ALL ON FUNCTION mantle.grantable(text) FROM PUBLIC;
+
+CREATE FUNCTION mantle.grant_namespace(ns text, role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF to_regrole(quote_ident(role)) IS NULL THEN
+        RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
+    END IF;
+    INSERT INTO mantle.namespace_grants AS g (role, ns) VALUES (grant_namespace.role, mantle.grantable(grant_namespace.ns))
+    ON CONFLICT ON CONSTRAINT namespace_grants_pkey DO NOTHING;
+END $$;
+COMMENT ON FUNCTION mantle.grant_namespace(text, name) IS
+    'Lets a role, and the members of it, read a namespace (*: all); the role is to be a member of mantle_analyst besides';
+REVOKE ALL ON FUNCTION mantle.grant_namespace(text, name) FROM PUBLIC;
+
+-- The role need not exist any more: whoever drops one may forget this.
+CREATE FUNCTION mantle.revoke_namespace(ns text, role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_ns bigint := mantle.grantable(ns);
+BEGIN
+    DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns AND g.role = revoke_namespace.role;
+END $$;
+COMMENT ON FUNCTION mantle.revoke_namespace(text, name) IS 'Takes back what grant_namespace gave; a grant of * is taken back as *';
+REVOKE ALL ON FUNCTION mantle.revoke_namespace(text, name) FROM PUBLIC;

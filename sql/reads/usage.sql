@@ -1,0 +1,12 @@
+-- mantle.du for the gateway: as the owner, where analysts are held to what was granted to them.
+CREATE FUNCTION mantle.usage(p_ns_name text, p_path text, p_depth int)
+RETURNS TABLE (
+    directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM mantle.du(p_ns_name, p_path, p_depth);
+END $$;
+COMMENT ON FUNCTION mantle.usage(text, text, int) IS
+    'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row: no such directory';
+REVOKE ALL ON FUNCTION mantle.usage(text, text, int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.usage(text, text, int) TO mantle_gateway;
