@@ -91,6 +91,7 @@ chain! {
     "admin_empty_trash" "../../sql/admin/empty_trash.sql",
     "admin_run_maintenance" "../../sql/admin/run_maintenance.sql",
     "admin_distribute" "../../sql/admin/distribute.sql",
+    "admin_check_cluster" "../../sql/admin/check_cluster.sql",
     "admin_grant_namespace" "../../sql/admin/grant_namespace.sql",
     "native" "../../sql/native.sql",
 }

@@ -18,6 +18,17 @@ $$;
 COMMENT ON FUNCTION mantle.delegated_functions() IS 'Citus: functions that run on the node of their first argument';
 REVOKE ALL ON FUNCTION mantle.delegated_functions() FROM PUBLIC;
 
+-- Also after an upgrade of the extension that brings new ones.
+CREATE FUNCTION mantle.delegate_functions() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM create_distributed_function(
+                f, distribution_arg_name => (SELECT p.proargnames[1] FROM pg_proc p WHERE p.oid = f),
+                colocate_with => 'mantle.meta', force_delegation => true)
+       FROM mantle.delegated_functions() AS f;
+END $$;
+COMMENT ON FUNCTION mantle.delegate_functions() IS 'Citus: makes the functions known that run on the node of their first argument';
+REVOKE ALL ON FUNCTION mantle.delegate_functions() FROM PUBLIC;
+
 -- A row of requests is where the change was, so the key of the table has to say where that is: an id is then unique in its
 -- directory only. mantle.replay asks everywhere.
 CREATE FUNCTION mantle.rekey_requests() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -56,10 +67,7 @@ BEGIN
         END IF;
         PERFORM truncate_local_data_after_distributing_table(format('mantle.%I', t.name)::regclass);
     END LOOP;
-    PERFORM create_distributed_function(
-                f, distribution_arg_name => (SELECT p.proargnames[1] FROM pg_proc p WHERE p.oid = f),
-                colocate_with => 'mantle.meta', force_delegation => true)
-       FROM mantle.delegated_functions() AS f;
+    PERFORM mantle.delegate_functions();
 END $$;
 COMMENT ON FUNCTION mantle.distribute() IS
     'Distributes the tables over the nodes of a Citus cluster: once, on the coordinator, while nothing is written';

@@ -9,10 +9,11 @@ CREATE TABLE mantle.requests (
     pid          bigint NOT NULL,
     id           bigint,
     version      bigint,
-    created      timestamptz NOT NULL DEFAULT now(),
+    created      timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (ns, principal, request_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX requests_created ON mantle.requests (created);
 SELECT pg_catalog.pg_extension_config_dump('mantle.requests', '');
 COMMENT ON TABLE mantle.requests IS 'Answers to request ids: a retry gets the first one. Only successes are kept';
+COMMENT ON COLUMN mantle.requests.created IS 'When it was recorded: while all latches were held, so two changes that conflict stand in this order';
 COMMENT ON COLUMN mantle.requests.request_hash IS 'Of the request as the client sees it; another one under the same id is refused (MT020)';

@@ -1,0 +1,86 @@
+-- What a node tells about itself, as text: a row of jsonb. Asked of every node by check_cluster.
+CREATE FUNCTION mantle.node_facts() RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jsonb_build_object(
+        'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
+        'preloaded', 'mantle' = ANY (string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''), ',')),
+        'worker', current_database()::text = ANY (string_to_array(replace(current_setting('mantle.compaction_databases'), ' ', ''), ',')),
+        'wal_level', current_setting('wal_level'),
+        'prepared', current_setting('max_prepared_transactions')::int,
+        'locks', current_setting('max_locks_per_transaction')::int,
+        'commit', current_setting('synchronous_commit'),
+        'wal_keep', current_setting('max_slot_wal_keep_size'),
+        'publication', EXISTS (SELECT FROM pg_publication p WHERE p.pubname = 'mantle_stream'),
+        'emit_is_public', (SELECT bool_or(has_function_privilege('public', p.oid, 'EXECUTE')) FROM pg_proc p
+                            WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace),
+        'slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, s.wal_status), '{}') FROM pg_replication_slots s
+                   WHERE s.database = current_database()),
+        'roles', (SELECT coalesce(jsonb_agg(r.rolname), '[]') FROM pg_roles r
+                   WHERE r.rolname IN ('mantle_gateway', 'mantle_index', 'mantle_analyst', 'mantle_monitor')),
+        'hot_shards', (SELECT count(*) FROM pg_class c WHERE c.relname ~ '^meta_\d+$' AND c.relnamespace = 'mantle'::regnamespace
+                          AND NOT coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_vacuum_scale_factor=0']));
+END $$;
+COMMENT ON FUNCTION mantle.node_facts() IS 'What check_cluster asks of each node';
+REVOKE ALL ON FUNCTION mantle.node_facts() FROM PUBLIC;
+
+-- What speaks against one node; NULL slots: not asked for.
+CREATE FUNCTION mantle.node_problems(f jsonb, p_version text, p_slots text[])
+RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
+    SELECT p.problem, p.detail FROM (VALUES
+        (f->>'version' IS NULL, 'extension', 'mantle is not installed in this database: CREATE EXTENSION mantle'),
+        (f->>'version' <> p_version, 'version', 'mantle is ' || (f->>'version') || ' here, ' || p_version || ' on the coordinator: ALTER EXTENSION mantle UPDATE'),
+        (NOT (f->>'preloaded')::boolean, 'preload', 'shared_preload_libraries lacks mantle: no worker compacts here'),
+        (NOT (f->>'worker')::boolean, 'worker', 'mantle.compaction_databases lacks this database'),
+        (f->>'wal_level' <> 'logical', 'wal_level', 'is ' || (f->>'wal_level') || ', must be logical'),
+        ((f->>'prepared')::int = 0, 'max_prepared_transactions', 'is 0: renames across nodes fail'),
+        ((f->>'locks')::int < 1024, 'max_locks_per_transaction', 'is ' || (f->>'locks') || ': a batch takes up to 1,024 latches'),
+        (f->>'commit' IN ('off', 'local') , 'synchronous_commit', 'is ' || (f->>'commit') || ': mutations are refused (MT042)'),
+        (f->>'wal_keep' = '-1', 'max_slot_wal_keep_size', 'is unlimited: a slot that nobody reads fills the disk'),
+        (NOT (f->>'publication')::boolean, 'publication', 'mantle_stream is missing'),
+        ((f->>'emit_is_public')::boolean, 'privileges', 'PUBLIC may call pg_logical_emit_message, and so forge the change stream'),
+        ((f->>'hot_shards')::int > 0, 'autovacuum', (f->>'hot_shards') || ' shards of mantle.meta lack the table''s storage parameters'),
+        (jsonb_array_length(f->'roles') < 4, 'roles', 'only ' || (f->'roles')::text || ' are there')
+    ) AS p(is_so, problem, detail) WHERE p.is_so
+    UNION ALL
+    SELECT 'slot', s || ' is missing: no index reads this node''s changes' FROM unnest(p_slots) AS s WHERE NOT f->'slots' ? s
+    UNION ALL
+    SELECT 'slot', s || ' has lost its position: the index must be rebuilt' FROM unnest(p_slots) AS s WHERE f->'slots'->>s = 'lost'
+$$;
+COMMENT ON FUNCTION mantle.node_problems(jsonb, text, text[]) IS 'What check_cluster makes of what a node tells';
+REVOKE ALL ON FUNCTION mantle.node_problems(jsonb, text, text[]) FROM PUBLIC;
+
+CREATE FUNCTION mantle.check_cluster() RETURNS TABLE (node text, problem text, detail text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_version text := (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle');
+    v_slots text[] := ARRAY(SELECT g.slot_name FROM mantle.index_groups g ORDER BY g.slot_name);
+    n record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
+        RETURN QUERY SELECT 'this node', p.problem, p.detail FROM mantle.node_problems(mantle.node_facts(), v_version, v_slots) AS p;
+        RETURN;
+    END IF;
+    IF NOT mantle.is_distributed() THEN
+        RETURN QUERY VALUES ('cluster', 'distribution', 'the MetaTable is not distributed: SELECT mantle.distribute()');
+    END IF;
+    FOR n IN SELECT format('%s:%s', d.nodename, d.nodeport) AS name, r.success, r.result
+               FROM run_command_on_all_nodes('SELECT mantle.node_facts()') AS r JOIN pg_dist_node d ON d.nodeid = r.nodeid
+              ORDER BY 1
+    LOOP
+        IF n.success THEN
+            RETURN QUERY SELECT n.name, p.problem, p.detail FROM mantle.node_problems(n.result::jsonb, v_version, v_slots) AS p;
+        ELSE
+            RETURN QUERY VALUES (n.name, 'extension', n.result);
+        END IF;
+    END LOOP;
+    -- A node that has no directories needs no slot, but it must have the functions for when it gets some.
+    RETURN QUERY
+    SELECT 'cluster', 'function', f::text || ' is not known to Citus: SELECT mantle.delegate_functions()'
+      FROM mantle.delegated_functions() AS f
+     WHERE mantle.is_distributed() AND NOT EXISTS (
+               SELECT FROM pg_dist_object o WHERE o.classid = 'pg_proc'::regclass AND o.objid = f AND o.force_delegation);
+END $$;
+COMMENT ON FUNCTION mantle.check_cluster() IS
+    'What is missing on which node: extension, worker, publication, slots, settings, privileges. No row: nothing';
+REVOKE ALL ON FUNCTION mantle.check_cluster() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.check_cluster() TO mantle_monitor;
