@@ -56,12 +56,12 @@ REVOKE ALL ON FUNCTION mantle.maintain_compaction(int) FROM PUBLIC;
 CREATE FUNCTION mantle.maintain_pruning() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_due timestamptz := now() - current_setting('mantle.prune_grace_ms')::int * interval '1 millisecond';
+    v_pid bigint;
     v_head mantle.prune_queue;
 BEGIN
     IF mantle.is_distributed() THEN
-        SELECT * INTO v_head FROM mantle.prune_queue q
-         WHERE q.pid = (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1]
-           AND q.queued <= v_due ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
+        v_pid := (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1];
+        SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.pid = v_pid AND q.queued <= v_due ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
     ELSE
         SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.queued <= v_due
          ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;

@@ -18,6 +18,7 @@ from stack.terminal import write_private
 
 FOLDER = REPOSITORY / ".concurrency"
 PORT_BASE = 7900
+PORTS_EACH = 10
 
 # Commit timestamps order the property test's histories. No worker: compaction is an operation of the tests.
 SETTINGS = {
@@ -30,24 +31,25 @@ SETTINGS = {
 
 
 class Cluster:
-    """One server, made anew for each run; started again after a crash."""
+    """One server, made anew for each run; started again after a crash. `number`: several side by side, with settings of
+    their own."""
 
-    def __init__(self):
-        folder = Path(os.environ.get("MANTLE_CONCURRENCY_FOLDER", FOLDER))
+    def __init__(self, number: int = 0, settings: dict[str, str] | None = None, password: str | None = None):
+        folder = Path(os.environ.get("MANTLE_CONCURRENCY_FOLDER", FOLDER)) / (f"node{number}" if settings else "")
         account = service_account()
-        layout = Layout(make_folder(folder.absolute(), account), int(os.environ.get("MANTLE_CONCURRENCY_PORT_BASE", PORT_BASE)))
+        base = int(os.environ.get("MANTLE_CONCURRENCY_PORT_BASE", PORT_BASE)) + PORTS_EACH * number
+        layout = Layout(make_folder(folder.absolute(), account), base)
         for part in (layout.data, layout.logs, layout.pids, layout.secrets):
             part.mkdir(mode=0o755, exist_ok=True)
             account.own(part)
-        if not (layout.secrets / "superuser").exists():
-            write_private(layout.secrets / "superuser", secrets.token_urlsafe(24))
-            account.own(layout.secrets / "superuser")
+        write_private(layout.secrets / "superuser", password or secrets.token_urlsafe(24))
+        account.own(layout.secrets / "superuser")
         self.postgresql = PostgreSQL(layout, account)
         # Of a run before, which may have been cut short, and may have had another build of the extension.
         self.stop()
         shutil.rmtree(self.postgresql.data, ignore_errors=True)
         copy_tree(postgresql_tree(), layout)
-        for name, value in SETTINGS.items():
+        for name, value in (SETTINGS | (settings or {})).items():
             self.postgresql.process.command += ["-c", f"{name}={value}"]
         self.parameters = {
             "host": "127.0.0.1", "port": str(layout.postgresql_port), "user": "postgres",

@@ -40,22 +40,26 @@ POINTS = (
         for step in ("latch_batch", "latch_entries", "latch_pids")
         for name, when in ((BEFORE_LATCHES, "before"), (AFTER_LATCHES, "after"))
     ),
+    Point(BEFORE_CLAIM, "claim", "before"),
+    Point(BEFORE_COUNTS, "add_counts", "before"),
+    Point(BEFORE_COUNTS, "apply_deltas", "before"),
     Point(BEFORE_EMIT, "emit_directories", "before"),
 )
 
 # Points that a table's writes reach, as the short ways call no function: a trigger on the rows that match.
 @dataclass(frozen=True)
 class Written:
-    """Reached before a row is written."""
+    """Reached before or after a row is inserted."""
 
     name: str
     table: str
     when: str
+    condition: str = "true"
 
 
 WRITES = (
-    Written(BEFORE_CLAIM, "requests", "true"),
-    Written(BEFORE_COUNTS, "meta", "NEW.name = '/_ATTR' AND NEW.removed IS NOT TRUE"),
+    Written(BEFORE_CLAIM, "requests", "BEFORE"),
+    Written(BEFORE_COUNTS, "meta", "AFTER", "NEW.id IS NOT NULL"),
 )
 
 # Class and number of the advisory lock that the test holds while it wants sessions to wait.
@@ -82,18 +86,23 @@ REACH = f"""
 
 
 def install(connection: psycopg.Connection) -> None:
-    """Wraps the steps. Before any other session of the database runs a verb."""
+    """All points. Before any other session of the database runs a verb."""
+    install_steps(connection)
+    for write in WRITES:
+        connection.execute(
+            f"CREATE TRIGGER failpoint_{write.name} {write.when} INSERT ON mantle.{write.table} FOR EACH ROW"
+            f" WHEN ({write.condition}) EXECUTE FUNCTION failpoint.reach_by_row('{write.name}')"
+        )
+
+
+def install_steps(connection: psycopg.Connection) -> None:
+    """The points that are steps."""
     connection.execute(REACH)
     for step in dict.fromkeys(point.step for point in POINTS):
         texts = {"before": "", "after": ""}
         for point in (point for point in POINTS if point.step == step):
             texts[point.when] += f"IF {point.condition} THEN PERFORM failpoint.reach('{point.name}'); END IF;"
         wrap(connection, step, "failpoints.POINTS", before=texts["before"], after=texts["after"])
-    for write in WRITES:
-        connection.execute(
-            f"CREATE TRIGGER failpoint_{write.name} BEFORE INSERT OR UPDATE ON mantle.{write.table} FOR EACH ROW"
-            f" WHEN ({write.when}) EXECUTE FUNCTION failpoint.reach_by_row('{write.name}')"
-        )
     # A waiting verb must be seen to wait, however slow the machine: the bounds on waiting are another test's matter.
     for (signature,) in connection.execute(
         "SELECT p.oid::regprocedure::text FROM pg_proc p"

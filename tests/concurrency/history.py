@@ -3,7 +3,8 @@
 The order is that of the commits, by pg_xact_commit_timestamp of the requests' rows. Why that is sound: a transaction's
 timestamp is taken before its commit is flushed and its locks go. Two that conflict are serialized by latches or row locks
 held to the end, so the second takes its timestamp after the first has let go; those that do not conflict may stand in either
-order. Rows of one transaction are ordered by their commands (cmin).
+order. Rows of one transaction are ordered by their commands (cmin). On Citus a transaction has a timestamp on each of its
+nodes; there it is the clock at the moment when the request was recorded, between the last latch and the first commit.
 
 A refusal leaves no row: it is explained if, at some state of the tree that could be seen between its call and its answer,
 the fact it names was true. What is unknown has taken effect if its request has a row, and not otherwise.
@@ -35,6 +36,11 @@ _ROWS = """
     SELECT request_id, request_hash, verb, id, version, extract(epoch FROM pg_xact_commit_timestamp(xid::text::xid))::float8
       FROM done ORDER BY pg_xact_commit_timestamp(xid::text::xid), xid, command, place
 """
+# Where transactions have no common order: by the moment when the row was written, at which all latches were held.
+_ROWS_BY_TIME = """
+    SELECT request_id, request_hash, verb, id, version, extract(epoch FROM created)::float8
+      FROM mantle.requests WHERE ns = %(ns)s ORDER BY created, request_id
+"""
 PROBLEMS_MAX = 20
 
 
@@ -50,9 +56,12 @@ class Row:
     committed: float
 
 
-def judge(connection: psycopg.Connection, ns: int, submissions: list[Submission], surprises: list[str]) -> list[str]:
+def judge(
+    connection: psycopg.Connection, ns: int, submissions: list[Submission], surprises: list[str], has_xids: bool = True
+) -> list[str]:
     """Everything that cannot be, as texts; empty: the history is sound."""
-    rows = [Row(*columns) for columns in connection.execute(_ROWS, {"ns": ns}).fetchall()]
+    query = _ROWS if has_xids else _ROWS_BY_TIME
+    rows = [Row(*columns) for columns in connection.execute(query, {"ns": ns}).fetchall()]
     by_key: dict[tuple[UUID, int], list[Submission]] = defaultdict(list)
     for submission in submissions:
         by_key[submission.key.request, submission.key.hash].append(submission)

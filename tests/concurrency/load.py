@@ -37,9 +37,9 @@ RENAMES = ("rename_directory", "remove_tree")
 RETRY_SHARE = 0.12
 MISUSE_SHARE = 0.04
 KILL_SHARE = 0.004  # of the calls
-# The call had no effect and says so: it waited too long for a latch, or was chosen to break a deadlock (two calls that use
-# each other's request ids).
-GAVE_UP = ("55P03", "40P01")
+# The call had no effect and says so: it waited too long for a latch, was chosen to break a deadlock (two calls that use
+# each other's request ids), or met the move of a shard.
+GAVE_UP = ("55P03", "40P01", "MT043")
 
 
 @dataclass
@@ -71,7 +71,8 @@ class Load:
         self.submissions: list[Submission] = []
         self.surprises: list[str] = []
         self.recent: deque[Submission] = deque(maxlen=40)
-        self.victims: queue.SimpleQueue[int] = queue.SimpleQueue()
+        # Port and backend.
+        self.victims: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self.stop = threading.Event()
         self.sessions = [Session(self, number) for number in range(sessions)]
 
@@ -88,22 +89,26 @@ class Load:
                 thread.join()
         finally:
             self.stop.set()
-            self.victims.put(0)
+            self.victims.put(None)
             for thread in (*threads, killer):
                 thread.join()
 
     def _kill(self) -> None:
         """Ends the sessions it is told to, a random number of round trips later."""
         choose = random.Random(f"{self.seed}-killer")
-        connection = self.target.connect()
-        while backend := self.victims.get():
+        connections: dict[int, psycopg.Connection] = {}
+        while victim := self.victims.get():
+            port, backend = victim
             try:
+                if port not in connections:
+                    connections[port] = psycopg.connect(**{**self.target.parameters, "port": str(port)}, autocommit=True)
                 for _ in range(choose.randrange(12)):
-                    connection.execute("SELECT 1")
-                connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
+                    connections[port].execute("SELECT 1")
+                connections[port].execute("SELECT pg_terminate_backend(%s)", (backend,))
             except psycopg.OperationalError:
                 return
-        connection.close()
+        for connection in connections.values():
+            connection.close()
 
 
 class Session:
@@ -139,12 +144,14 @@ class Session:
 
     def _one_call(self) -> None:
         verb = self.choose.choices(list(VERBS), list(VERBS.values()))[0]
+        if verb == "prune" and not self.load.target.tells_pruning_apart:
+            return
         count = 1 if verb not in verbs.BATCHED or self.choose.random() < 0.5 else self.choose.randint(2, BATCH_MAX)
         batch = [self._submission(verb) for _ in range(count)]
         node = self.load.target.node_of(batch[0].op.pid)
         batch = [submission for submission in batch if self.load.target.node_of(submission.op.pid) == node]
         if self.choose.random() < KILL_SHARE:
-            self.load.victims.put(self.connection.info.backend_pid)
+            self.load.victims.put((self.connection.info.port, self.connection.info.backend_pid))
         if verb not in RENAMES:
             self._send(batch)
             return
@@ -193,7 +200,7 @@ class Session:
             return Submission(first.op, Key(first.key.request, first.key.hash, **attempt), 0.0)
         op = self._op(verb)
         request = uuid.UUID(int=self.choose.getrandbits(128))
-        if self.choose.random() < MISUSE_SHARE and recent:
+        if self.choose.random() < MISUSE_SHARE and recent and self.load.target.knows_requests_everywhere:
             request = self.choose.choice(self._under_way(recent)).key.request
         return Submission(op, Key(request, digest(op)), 0.0)
 

@@ -12,14 +12,8 @@ import psycopg
 
 from tree import TRASH, Op
 
-_CHAIN = """
-    WITH RECURSIVE up AS (
-        SELECT %(id)s::bigint AS id, 0 AS depth
-        UNION ALL
-        SELECT (SELECT m.pid FROM mantle.meta m WHERE m.id = up.id AND m.explicit IS NOT NULL), up.depth + 1
-          FROM up WHERE up.id > 1 AND up.depth < 64)
-    SELECT up.id FROM up
-"""
+_PARENT = "SELECT m.pid FROM mantle.meta m WHERE m.id = %s AND m.explicit IS NOT NULL"
+LEVELS_MAX = 64
 
 
 class Prepares:
@@ -52,4 +46,12 @@ class Prepares:
 
     def _paths(self, connection: psycopg.Connection, op: Op) -> set[int | None]:
         """The directories above an operation's source, and above its destination."""
-        return {id for start in {op.pid, op.dst_pid or op.pid} for (id,) in connection.execute(_CHAIN, {"id": start}).fetchall()}
+        found: set[int | None] = set()
+        for id in (op.pid, op.dst_pid or op.pid):
+            for _ in range(LEVELS_MAX):
+                found.add(id)
+                if id is None or id <= TRASH:
+                    break
+                row = connection.execute(_PARENT, (id,)).fetchone()
+                id = row[0] if row else None
+        return found

@@ -1,8 +1,7 @@
 """Where the database under test is, hidden behind one class: which node a session for a directory goes to, and which nodes
 there are at all.
 
-Today: one plain PostgreSQL, which owns every directory. On a Citus cluster another class of the same methods connects to the
-node that owns the shard of a pid, and does on every node what has to be done on all (faults, failpoints, looking at locks).
+Here: one plain PostgreSQL, which owns every directory. citus.py has a class of the same methods for a Citus cluster.
 Invariant: tests reach the database through a target only.
 """
 
@@ -19,6 +18,11 @@ CONNECT_BOUND_S = 60.0
 
 class PlainTarget:
     """One database in one server."""
+
+    # Are tombstones of pruned directories known from those that requests have left?
+    tells_pruning_apart = True
+    # Is a request id that was used in another directory refused by the verb itself, not only by mantle.replay?
+    knows_requests_everywhere = True
 
     def __init__(self, parameters: dict[str, str], database: str):
         self.parameters = {**parameters, "dbname": database}
@@ -46,6 +50,9 @@ class PlainTarget:
                 return None
 
         return wait_until(attempt, f"a session in {self.database}", CONNECT_BOUND_S)
+
+    def settle(self) -> None:
+        """Waits until no transaction is in doubt: here none ever is."""
 
     def on_all_nodes(self, work) -> None:
         """Calls `work(connection)` on each node: to install failpoints and faults, which are functions there."""

@@ -21,11 +21,12 @@ ELEMENTS = 1500
 ROUNDS_TO_NOTICE = 20
 
 
-def one_history(target, seed: int, elements: int = ELEMENTS) -> tuple[Load, list[str]]:
+def one_history(target, seed: int, elements: int = ELEMENTS, chaos=None) -> tuple[Load, list[str]]:
     load = Load(target, seed, SESSIONS)
-    load.run(elements)
+    load.run(elements, chaos)
+    target.settle()
     with target.connect() as connection:
-        return load, judge(connection, load.ns, load.submissions, load.surprises)
+        return load, judge(connection, load.ns, load.submissions, load.surprises, target.tells_pruning_apart)
 
 
 def tally(load: Load) -> collections.Counter:

@@ -1,0 +1,355 @@
+"""The MetaTable distributed by Citus over two workers: the same histories, also while shards move and a worker joins; which
+nodes a verb touches; a call that a shard's move overtakes; what check_cluster finds; a loaded TafDB that is distributed.
+"""
+
+import random
+import threading
+import time
+import uuid
+
+import psycopg
+import pytest
+
+import citus
+import failpoints
+import faults
+import state
+import verbs
+from citus import CitusCluster, CitusTarget, distributed_target
+from test_property import SEED, one_history
+from tree import Op
+from verbs import Key
+
+pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
+
+SECONDS = 20.0
+ELEMENTS = 600
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    cluster = CitusCluster()
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def database(cluster):
+    """For tests that look at things in namespaces of their own."""
+    with distributed_target(cluster, "mantle_distributed") as target:
+        yield target
+
+
+def histories(target: CitusTarget, chaos=None) -> None:
+    deadline, seed = time.monotonic() + SECONDS, SEED
+    while time.monotonic() < deadline:
+        load, problems = one_history(target, seed, ELEMENTS, chaos)
+        assert problems == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(problems)
+        assert sum(s.answer is not None and s.answer.code is None for s in load.submissions) > ELEMENTS / 5
+        seed += 1
+
+
+@pytest.mark.timeout(180)
+def test_histories_are_sound(database):
+    histories(database)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("fault", [faults.NO_TOMBSTONE, faults.NO_LATCH], ids=lambda fault: fault.name)
+def test_a_broken_step_is_noticed(cluster, fault):
+    with distributed_target(cluster, f"mantle_{fault.name}") as target:
+        target.on_all_nodes(lambda connection: faults.break_steps(connection, fault))
+        assert any(one_history(target, seed, ELEMENTS)[1] for seed in range(SEED, SEED + 10)), fault.name
+
+
+_PLACEMENTS = """
+    SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
+      JOIN pg_dist_node n ON n.groupid = p.groupid WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardid
+"""
+
+
+def move(coordinator: psycopg.Connection, shard: int, source: tuple[str, int], to: tuple[str, int], mode: str) -> None:
+    coordinator.execute(
+        "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, shard_transfer_mode => %s)", (shard, *source, *to, mode)
+    )
+
+
+class Mover:
+    """Moves shards to and fro while a load runs."""
+
+    def __init__(self, target: CitusTarget):
+        self.target, self.moves = target, 0
+
+    def __call__(self, load) -> None:
+        choose = random.Random(load.seed)
+        with self.target.coordinator() as coordinator:
+            nodes = [(node["host"], int(node["port"])) for node in self.target.all[1:]]
+            for _ in range(3):
+                shard, *source = choose.choice(coordinator.execute(_PLACEMENTS).fetchall())
+                to = next(node for node in nodes if node != tuple(source))
+                # What a move leaves behind stands in the way of the way back; readers may still hold it.
+                coordinator.execute("CALL citus_cleanup_orphaned_resources()")
+                try:
+                    move(coordinator, shard, tuple(source), to, choose.choice(("force_logical", "block_writes")))
+                    self.moves += 1
+                except psycopg.errors.InternalError_ as error:
+                    if "orphaned" not in str(error):
+                        raise
+
+
+@pytest.mark.timeout(240)
+def test_histories_are_sound_while_shards_move(cluster):
+    with distributed_target(cluster, "mantle_moving") as target:
+        mover = Mover(target)
+        histories(target, mover)
+        assert mover.moves > 0
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_joins_under_load(cluster):
+    """It gets half of the shards; nobody notices."""
+
+    def join(_load) -> None:
+        with target.coordinator() as coordinator:
+            node = cluster.parameters[2]
+            coordinator.execute("SELECT citus_add_node(%s, %s)", (node["host"], int(node["port"])))
+            coordinator.execute("SELECT rebalance_table_shards(shard_transfer_mode => 'force_logical')")
+
+    with distributed_target(cluster, "mantle_joining", workers=1) as target:
+        _, problems = one_history(target, SEED, 3 * ELEMENTS, join)
+        assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}"
+        with target.coordinator() as coordinator:
+            assert len({tuple(place) for _, *place in coordinator.execute(_PLACEMENTS).fetchall()}) == 2
+            assert (
+                coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem NOT IN ('slot', 'worker')").fetchone()[0]
+                == 0
+            )
+
+
+class Places:
+    """Directories of a namespace by the worker that has them, and a session on each worker."""
+
+    def __init__(self, target: CitusTarget):
+        self.target = target
+        self.sessions = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
+        self.coordinator = target.coordinator()
+        self.ns = verbs.create_namespace(self.coordinator, f"places-{uuid.uuid4().hex[:12]}")
+        self.next_id = verbs.allocate_ids(self.coordinator, 1000)
+        self.by_worker: list[list[int]] = [[], []]
+        while min(len(ids) for ids in self.by_worker) < 3:
+            id = self.new_id()
+            self.call(self.coordinator, Op("mkdir", self.ns, f"d{id}/", id, explicit=True))
+            self.by_worker[self.worker_of(id)].append(id)
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    def worker_of(self, pid: int) -> int:
+        return [s.execute("SELECT mantle.is_local(ARRAY[%s::bigint])", (pid,)).fetchone()[0] for s in self.sessions].index(True)
+
+    def call(self, session: psycopg.Connection, op: Op, key: Key | None = None) -> verbs.Answer:
+        return verbs.call(session, self.ns, [op], [key or Key(uuid.uuid4())])[0]
+
+    def name(self, id: int) -> str:
+        return f"d{id}/"
+
+
+@pytest.fixture(scope="module")
+def places(database) -> Places:
+    return Places(database)
+
+
+def remote_commands(session: psycopg.Connection, work) -> list[tuple[str, str]]:
+    """What a session sends to other nodes while it works: node and command."""
+    sent: list[tuple[str, str]] = []
+
+    def note(diagnostic) -> None:
+        if diagnostic.message_primary.startswith("issuing "):
+            node = diagnostic.message_detail.split("@", 1)[1].split(" ", 1)[0]
+            sent.append((node, diagnostic.message_primary.removeprefix("issuing ")))
+
+    session.add_notice_handler(note)
+    session.execute("SET citus.log_remote_commands = on")
+    try:
+        work()
+    finally:
+        session.execute("SET citus.log_remote_commands = off")
+        session.remove_notice_handler(note)
+    return sent
+
+
+def single_directory_operations(places: Places, pid: int) -> list[Op]:
+    id, directory = places.new_id(), places.new_id()
+    return [
+        Op("put_object", pid, f"o{id}", id, size=5, mode=420, etag="e"),
+        Op("put_object", pid, f"o{id}", id, size=7, mode=420, etag="f"),
+        Op("set_attributes", pid, f"o{id}", id, mode=384),
+        Op("mkdir", pid, f"m{directory}/", directory, explicit=True),
+        Op("rename_object", pid, f"o{id}", dst_pid=pid, dst_name=f"p{id}"),
+        Op("delete_object", pid, f"p{id}"),
+    ]
+
+
+def test_a_verb_in_one_directory_touches_its_node_alone(places):
+    """From the node that has it nothing is sent; from elsewhere one node is asked, and commits once."""
+    for worker, session in enumerate(places.sessions):
+        for op in single_directory_operations(places, places.by_worker[worker][0]):
+            sent = remote_commands(session, lambda op=op: places.call(session, op))
+            assert sent == [], f"{op.verb} on its own node sent {sent}"
+    other = places.sessions[0]
+    for op in single_directory_operations(places, places.by_worker[1][0]):
+        answer = []
+        sent = remote_commands(other, lambda op=op, answer=answer: answer.append(places.call(other, op)))
+        assert answer[0].code is None
+        assert len({node for node, _ in sent}) == 1, f"{op.verb} was sent to several nodes: {sent}"
+        assert not any("PREPARE" in command for _, command in sent), f"{op.verb} prepared: {sent}"
+        assert sum(command.startswith("COMMIT") for _, command in sent) <= 1
+
+
+def test_reads_touch_one_node(places):
+    worker, session = 0, places.sessions[0]
+    pid = places.by_worker[worker][0]
+    for query in (
+        "SELECT * FROM mantle.stat(%(ns)s, ARRAY[%(pid)s::bigint], ARRAY['x'])",
+        "SELECT * FROM mantle.list(%(ns)s, %(pid)s, NULL, NULL, 100)",
+        "SELECT * FROM mantle.dirstat(%(ns)s, ARRAY[%(pid)s::bigint])",
+    ):
+        sent = remote_commands(session, lambda query=query: session.execute(query, {"ns": places.ns, "pid": pid}))
+        assert sent == [], f"{query} sent {sent}"
+
+
+def test_changes_across_nodes_commit_in_two_phases(places):
+    """A rename of an object, of a directory and an rmdir, whose two sides are on two workers."""
+    here, there = places.by_worker[0][1], places.by_worker[1][1]
+    session = places.sessions[0]
+    object_id = places.new_id()
+    places.call(session, Op("put_object", here, "moved", object_id, size=9, mode=420, etag="e"))
+    directory = places.new_id()
+    while places.worker_of(directory) != 1:
+        directory = places.new_id()
+    places.call(session, Op("mkdir", here, "dir/", directory, explicit=True))
+    epoch = session.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
+    for op in (
+        Op("rename_object", here, "moved", dst_pid=there, dst_name="arrived"),
+        Op("rename_directory", here, "dir/", directory, dst_pid=there, dst_name="dir/", victim=0, epoch=epoch),
+        Op("rename_directory", there, "dir/", directory, dst_pid=here, dst_name="back/", victim=0, epoch=epoch),
+        Op("rmdir", here, "back/", directory),
+    ):
+        answer = []
+        sent = remote_commands(session, lambda op=op, answer=answer: answer.append(places.call(session, op)))
+        assert answer[0].code is None, f"{op}: {answer}"
+        assert any(command.startswith("PREPARE TRANSACTION") for _, command in sent), f"{op.verb} sent {sent}"
+    assert state.damage(places.coordinator) == []
+
+
+def test_a_message_is_on_the_node_of_its_row(places):
+    """Each node's stream has the changes of the directories that are there, whichever session made them."""
+    slots = [f"messages_{worker}" for worker in (0, 1)]
+    for session, slot in zip(places.sessions, slots, strict=True):
+        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    try:
+        names = {}
+        for worker in (0, 1):
+            for session in (*places.sessions, places.coordinator):
+                id = places.new_id()
+                name = f"streamed{id}"
+                places.call(session, Op("mkdir", places.by_worker[worker][2], f"{name}/", id, explicit=True))
+                names[name] = worker
+        for worker, (session, slot) in enumerate(zip(places.sessions, slots, strict=True)):
+            rows = session.execute(
+                "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, 'proto_version', '1', 'publication_names',"
+                " 'mantle_stream', 'messages', 'true')",
+                (slot,),
+            ).fetchall()
+            stream = b"".join(bytes(data) for (data,) in rows)
+            assert {name for name in names if name.encode() in stream} == {n for n, at in names.items() if at == worker}
+    finally:
+        for session, slot in zip(places.sessions, slots, strict=True):
+            session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+def test_a_call_overtaken_by_its_shard_fails_retryably(cluster, checked):
+    """Held after its latches while the shard moves away, it writes to the other node, and its message is in this one's WAL:
+    so it fails (PROTOCOLS 14). Unchecked, it would not."""
+    with distributed_target(cluster, f"mantle_overtaken_{'' if checked else 'un'}checked") as target:
+        places = Places(target)
+        if not checked:
+            target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_PLACEMENT_CHECK))
+        target.on_all_nodes(failpoints.install_steps)
+        pid, session = places.by_worker[0][0], places.sessions[0]
+        op, key = Op("mkdir", pid, "late/", places.new_id(), explicit=True), Key(uuid.uuid4())
+        gate = failpoints.Gate(psycopg.connect(**target.all[1], autocommit=True))
+        outcome: list[str | None] = []
+
+        def held() -> None:
+            failpoints.arm(session, failpoints.AFTER_LATCHES)
+            try:
+                outcome.append(places.call(session, op, key).code)
+            except psycopg.Error as error:
+                outcome.append(error.sqlstate)
+
+        thread = threading.Thread(target=held)
+        with gate.closed():
+            thread.start()
+            gate.await_held(session.info.backend_pid, lambda: not thread.is_alive(), "mkdir after its latches")
+            shard = places.coordinator.execute(
+                "SELECT get_shard_id_for_distribution_column('mantle.meta', %s::bigint)", (pid,)
+            ).fetchone()[0]
+            ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
+            move(places.coordinator, shard, ends[0], ends[1], "block_writes")
+        thread.join()
+        assert outcome == (["MT043"] if checked else [None])
+        assert places.worker_of(pid) == 1
+        if checked:
+            assert places.call(session, op, key).code is None, "again, from where it is not"
+            assert places.call(places.sessions[1], op, key).replayed, "and from where it is"
+
+
+def test_check_cluster_names_what_is_missing_where(cluster):
+    with distributed_target(cluster, "mantle_checked") as target:
+        worker = psycopg.connect(**target.all[2], autocommit=True)
+        coordinator = target.coordinator()
+
+        def problems() -> set[tuple[int, str]]:
+            rows = coordinator.execute("SELECT node, problem FROM mantle.check_cluster()").fetchall()
+            # The suites' servers run no workers, and no index reads them.
+            return {(int(node.rsplit(":", 1)[1]), problem) for node, problem in rows if problem not in ("worker", "slot")}
+
+        assert problems() == set()
+        assert coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem = 'slot'").fetchone()[0] == 3
+        worker.execute("SET citus.enable_ddl_propagation = off")
+        worker.execute("GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) TO PUBLIC")
+        port = int(target.all[2]["port"])
+        assert problems() == {(port, "privileges")}
+        worker.execute("SELECT pg_create_logical_replication_slot('mantle_index_1', 'pgoutput')")
+        slots = coordinator.execute("SELECT node FROM mantle.check_cluster() WHERE problem = 'slot'").fetchall()
+        assert len(slots) == 2 and all(not node.endswith(str(port)) for (node,) in slots)
+        worker.execute("SELECT pg_drop_replication_slot('mantle_index_1')")
+
+
+def test_a_loaded_database_is_distributed(cluster):
+    """Entries, counts, request ids: all are where they were, and a retry from before gets its first answer."""
+    name = "mantle_loaded"
+    target = CitusTarget(cluster.parameters, name, citus.WORKERS)
+    citus.make_databases(cluster.parameters, name)
+    with target.coordinator() as coordinator:
+        ns = verbs.create_namespace(coordinator, "loaded")
+        first = verbs.allocate_ids(coordinator, 1000)
+        ops = [Op("mkdir", ns, f"d{n}/", first + n, explicit=True) for n in range(40)]
+        ops += [Op("put_object", first + n % 40, f"o{n}", first + 100 + n, size=n, mode=420, etag="e") for n in range(200)]
+        keys = [Key(uuid.uuid4(), 1) for _ in ops]
+        for op, key in zip(ops, keys, strict=True):
+            assert verbs.call(coordinator, ns, [op], [key])[0].code is None
+        before = state.read_tree(coordinator, ns)
+        citus.join(coordinator, cluster.parameters, citus.WORKERS)
+        assert state.differences(coordinator, ns, before) == []
+        retried = verbs.call(coordinator, ns, [ops[-1]], [keys[-1]])[0]
+        assert (retried.code, retried.replayed) == (None, True)
+        assert coordinator.execute("SELECT count(*) FROM ONLY mantle.meta").fetchone()[0] > 200
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            coordinator.execute("SELECT mantle.distribute()")
+    citus.drop(cluster.parameters, name)
