@@ -60,7 +60,8 @@ REVOKE ALL ON FUNCTION mantle.trash_targets(bigint) FROM PUBLIC;
 
 -- The content's part: removes objects of a directory that could be latched exclusively. NULL objects: it is in use.
 CREATE FUNCTION mantle.empty_at(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 #variable_conflict use_column
 BEGIN
     IF NOT mantle.try_latch_at(p_pid, NULL) THEN

@@ -1,6 +1,7 @@
 -- Waits for a transaction of this attempt that is under way (prepared ones too): the unique key decides.
 CREATE FUNCTION mantle.abort_rename_at(p_pid bigint, p_principal int, p_request uuid, p_attempt bigint) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());

@@ -39,7 +39,8 @@ REVOKE ALL ON FUNCTION mantle.delete_object_one(int, bigint, bigint, text, uuid,
 CREATE FUNCTION mantle.delete_object_at(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     RETURN QUERY SELECT * FROM mantle.delete_object(
         p_principal, p_ns, p_pid, p_name, p_request, p_hash);

@@ -73,7 +73,8 @@ CREATE FUNCTION mantle.mkdir_at(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     RETURN QUERY SELECT * FROM mantle.mkdir(
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash);

@@ -67,7 +67,8 @@ CREATE FUNCTION mantle.put_object_at(
     p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[],
     p_condition text[], p_request uuid[], p_hash bigint[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     RETURN QUERY SELECT * FROM mantle.put_object(
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,

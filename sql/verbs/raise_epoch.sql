@@ -1,5 +1,6 @@
 CREATE FUNCTION mantle.latch_epoch_at(p_pid bigint, p_index_group int) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));
 END $$;

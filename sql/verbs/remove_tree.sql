@@ -4,7 +4,8 @@
 -- rename's lock lies below the directory. So no rename takes anything out of the trash, or puts a directory into it.
 
 CREATE FUNCTION mantle.begin_operation_at(p_pid bigint, p_id uuid, p_ns bigint, p_principal int, p_directory_id bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     INSERT INTO mantle.operations (pid, id, ns, principal, kind, directory_id)
     VALUES (p_pid, p_id, p_ns, p_principal, 'remove_tree', p_directory_id);

@@ -6,22 +6,24 @@
 
 -- Why it cannot be, in order; NULL: nothing speaks against it.
 CREATE FUNCTION mantle.rename_directory_refusal(
-    s mantle.side, d mantle.side, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint, p_victim_empty boolean)
+    s mantle.side, d mantle.side, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint, p_was_empty boolean,
+    p_is_empty boolean)
 RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE
         WHEN d.removed THEN 'MT018'
-        WHEN NOT p_victim_empty THEN 'MT017'
+        WHEN NOT p_was_empty THEN 'MT017'
         WHEN (s.entry).id IS DISTINCT FROM p_src_id OR (s.entry).ns <> p_ns THEN 'MT026'
         WHEN p_dst_pid = p_src_id THEN 'MT022'
         WHEN (d.entry).id IS NOT NULL AND (d.entry).id <> p_victim_id THEN 'MT012'
         WHEN (d.entry).id = p_src_id THEN 'MT012'
-        WHEN d.opposite THEN 'MT016' END;
+        WHEN d.opposite THEN 'MT016'
+        WHEN NOT p_is_empty THEN 'MT017' END;
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_refusal(
-    mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean) IS 'Why a directory cannot be renamed';
+    mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean, boolean) IS 'Why a directory cannot be renamed';
 REVOKE ALL ON FUNCTION mantle.rename_directory_refusal(
-    mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean) FROM PUBLIC;
+    mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean, boolean) FROM PUBLIC;
 
 -- Checked and claimed: moves the entry, buries the victim.
 CREATE FUNCTION mantle.rename_directory_move(
@@ -67,17 +69,18 @@ DECLARE
     d mantle.side;
     o mantle.outcome;
     v_victim bigint := coalesce(p_victim_id, 0);
-    v_empty boolean := true;
+    v_was_empty boolean := true;
+    v_is_empty boolean := true;
     v_refusal text;
     v_version bigint;
 BEGIN
     replayed := false;
     -- Looks at the victim without the latch first, and fails fast (PROTOCOLS 11).
     IF v_victim <> 0 THEN
-        SELECT e INTO v_empty FROM mantle.is_empty_at(v_victim) AS e;
+        SELECT e INTO v_was_empty FROM mantle.is_empty_at(v_victim) AS e;
     END IF;
     PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
-                               CASE WHEN v_victim <> 0 AND v_empty THEN ARRAY[v_victim] ELSE '{}' END, p_index_group);
+                               CASE WHEN v_victim <> 0 AND v_was_empty THEN ARRAY[v_victim] ELSE '{}' END, p_index_group);
     SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, p_ns, p_index_group);
     SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, p_ns, p_index_group);
     code := coalesce(
@@ -89,10 +92,11 @@ BEGIN
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
-    IF v_victim <> 0 AND v_empty THEN
-        SELECT e INTO v_empty FROM mantle.is_empty_at(v_victim) AS e;
+    IF v_victim <> 0 AND v_was_empty THEN
+        SELECT e INTO v_is_empty FROM mantle.is_empty_at(v_victim) AS e;
     END IF;
-    v_refusal := mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_empty);
+    v_refusal := mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty,
+                                                  v_is_empty);
     v_version := (s.entry).version + 1;
     SELECT * INTO o FROM mantle.attempt_at(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_refusal, p_src_id, v_version);

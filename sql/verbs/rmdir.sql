@@ -5,7 +5,8 @@
 -- The parent's part. Refused, or answered before: the code or the first answer; else all is NULL but id and version.
 CREATE FUNCTION mantle.rmdir_at(
     p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_empty boolean)
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
     v_old mantle.meta;
     o mantle.outcome;

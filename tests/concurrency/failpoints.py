@@ -88,6 +88,11 @@ REACH = f"""
 def install(connection: psycopg.Connection) -> None:
     """All points. Before any other session of the database runs a verb."""
     install_steps(connection)
+    install_triggers(connection)
+
+
+def install_triggers(connection: psycopg.Connection) -> None:
+    """The points that are rows; after install_steps."""
     for write in WRITES:
         connection.execute(
             f"CREATE TRIGGER failpoint_{write.name} {write.when} INSERT ON mantle.{write.table} FOR EACH ROW"

@@ -16,6 +16,8 @@ import faults
 import state
 import verbs
 from citus import CitusCluster, CitusTarget, distributed_target
+from pairs import Pairs
+from test_isolation import PAIRS, VERBS, run_pair
 from test_property import SEED, one_history
 from tree import Op
 from verbs import Key
@@ -125,6 +127,26 @@ def test_a_worker_joins_under_load(cluster):
                 coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem NOT IN ('slot', 'worker')").fetchone()[0]
                 == 0
             )
+
+
+@pytest.fixture(scope="module")
+def pairs(cluster):
+    """All directories on one worker, whose sessions they are: the isolation matrix as on plain PostgreSQL."""
+    with distributed_target(cluster, "mantle_pairs", workers=1) as target:
+        target.on_all_nodes(failpoints.install_steps)
+        with target.coordinator() as coordinator:
+            failpoints.install_triggers(coordinator)
+        pairs = Pairs(target)
+        yield pairs
+        pairs.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("scene", "a"), VERBS, ids=[f"{scene.name}: {a}" for scene, a in VERBS])
+def test_pairs(pairs, scene, a):
+    """A verb held at each of its failpoints while each of the others comes."""
+    found = {b: run_pair(pairs, scene, a, b) for at, held, b in PAIRS if (at, held) == (scene, a)}
+    assert {b: problems for b, problems in found.items() if problems} == {}
 
 
 class Places:
