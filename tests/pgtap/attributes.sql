@@ -1,5 +1,4 @@
 \ir setup.psql
-BEGIN;
 SELECT plan(22);
 SELECT tap.namespace('tap-attributes') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
@@ -43,4 +42,3 @@ SELECT is((SELECT explicit FROM mantle.stat(:ns, ARRAY[:ns], '{e/}')), false, 'l
 SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'e/', :e, NULL, NULL, explicit => true)), NULL, 'and explicit again');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
-ROLLBACK;

@@ -59,7 +59,7 @@ SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 -- Purging.
 INSERT INTO mantle.requests (pid, ns, principal, request_id, request_hash, verb, created)
 VALUES (:ns, :ns, 5, gen_random_uuid(), 0, 'old', now() - interval '2 days'), (:ns, :ns, 5, gen_random_uuid(), 0, 'new', now());
-UPDATE mantle.meta SET modified = now() - interval '2 days' WHERE pid = :t AND removed;
+UPDATE mantle.meta SET created = now() - interval '2 days' WHERE pid = :t AND removed;
 SELECT mantle.abort_rename(5, :ns, gen_random_uuid(), 1) AS x \gset
 UPDATE mantle.rename_attempts SET created = now() - interval '2 days' WHERE ns = :ns;
 SELECT ok(pg_temp.drain('purge_requests') + pg_temp.drain('purge_tombstones') + pg_temp.drain('purge_attempts') >= 3, 'purged');

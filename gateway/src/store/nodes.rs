@@ -105,7 +105,7 @@ impl Nodes {
         };
         let shard = |row| {
             let port = self.config.node_port.map_or_else(|| rows::get::<i32>(row, "port").map(|p| p as u16), Ok)?;
-            Ok((rows::get(row, "least")?, Address { host: rows::get(row, "host")?, port }))
+            Ok((rows::get(row, "hash_from")?, Address { host: rows::get(row, "host")?, port }))
         };
         let shards = ShardMap::new(rows.iter().map(shard).collect::<Result<_>>()?);
         let known = Arc::new(Known { shards, read: Instant::now() });
