@@ -106,8 +106,7 @@ class Stack:
             for gateway in self.more_gateways:
                 gateway.prepare()
                 gateway.start()
-            for gateway in self.more_gateways:
-                gateway.await_ready()
+                gateway.await_ready()  # one after the other: they share the folder of objects
 
     def stop(self) -> list[str]:
         """Stops everything that runs; gives the names."""

@@ -115,7 +115,7 @@ async fn one_turn(
     (found, batches): &mut (Found, u64),
 ) -> Result<()> {
     ground.choose(way, gateways).await?;
-    let first = ground.ids(IDS_PER_TURN * clients as i64);
+    let first = ground.block(IDS_PER_TURN * clients as i64).await?;
     let mut queues = Vec::new();
     let mut senders = FuturesUnordered::new();
     for gateway in 0..gateways {

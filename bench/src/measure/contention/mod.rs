@@ -22,8 +22,8 @@ use crate::{
     sql::{Session, Store},
 };
 
-/// Ids of one block, the most that there may be.
-const IDS: i64 = 1 << 24;
+/// Ids for what is made before the turns.
+const IDS: i64 = 1 << 20;
 /// How often it is looked whether compaction has caught up, and for how long.
 const SETTLE_LOOK: Duration = Duration::from_millis(50);
 const SETTLE_MAX: Duration = Duration::from_secs(60);
@@ -64,9 +64,14 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// The first of so many new ids.
+    /// The first of so many new ids, for what is made beforehand.
     fn ids(&self, count: i64) -> i64 {
         self.next_id.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// The first of so many new ids, for a turn: a block of its own.
+    async fn block(&self, count: i64) -> Result<i64> {
+        self.sessions[0].allocate_ids(count).await
     }
 
     /// New parent directories.

@@ -185,7 +185,7 @@ async fn in_turn(ground: &Ground<'_>, verb: Verb, clients: usize, is_shared: boo
 
 async fn one_turn(ground: &Ground<'_>, plot: &Plot, clients: usize, found: &mut Found) -> Result<()> {
     ground.choose(plot.way, clients).await?;
-    let first = ground.ids(IDS_PER_TURN * clients as i64);
+    let first = ground.block(IDS_PER_TURN * clients as i64).await?;
     let failed = AtomicU64::new(0);
     let failures = &failed;
     let period = ground.bench.period / 2 / TURNS;
