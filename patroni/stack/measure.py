@@ -41,13 +41,14 @@ def _measure(stack: Stack, arguments: list[str], what: str, **more: str) -> None
 
 
 def bench(part: str, port_base: int | None, only: str | None) -> None:
-    """Everything, into docs/bench.md; or a part of it."""
+    """Everything, into docs/bench.md; or a part of it, into a page of its own."""
     with _stack(port_base, load.DATA_GB[part], "the bench") as stack:
         stack.start_more_gateways()
         listing = stack.layout.folder / f"{part}.list"
         debian.make_listing(part, listing)
         arguments = ["measure", "--listing", str(listing), "--mantle", str(stack.layout.binaries / "mantle")]
-        arguments += ["--only", only] if only else ["--output", str(REPOSITORY / "docs" / "bench.md")]
+        name = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
+        arguments += [*(["--only", only] if only else []), "--output", str(REPOSITORY / "docs" / name)]
         gathering, *others = (gateway.url for gateway in stack.more_gateways)
         _measure(stack, arguments, "the bench", MANTLE_MORE_URLS=gathering, MANTLE_NOT_GATHERING_URLS=",".join(others))
 
