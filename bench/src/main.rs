@@ -141,6 +141,7 @@ async fn run(options: Options) -> Result<Report> {
     );
     let mut facts = machine::facts(&Session::connect(&bench.pooler_url).await?).await?;
     facts.push(format!("listing        {} different keys", count(bench.input.len() as u64)));
+    facts.push(format!("seconds        {} each throughput (--seconds)", bench.period.as_secs()));
     report.block(&facts.join("\n"));
     let is_wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     // Reads first: the vacuum that follows a load should not be what the latency of a write is measured against.
