@@ -15,7 +15,7 @@ use crate::{
     distribution::is_distributed,
     guard::{Fault, sqlstate},
     import_plan::FIRST_ID,
-    kept::{Kept, argument},
+    kept::{Argument, Kept, argument},
     stream::{NewDirectory, emit_new},
 };
 
@@ -25,6 +25,13 @@ const TEXT: pg_sys::Oid = pg_sys::TEXTOID;
 const UUID: pg_sys::Oid = pg_sys::UUIDOID;
 const BOOL: pg_sys::Oid = pg_sys::BOOLOID;
 const JSONB: pg_sys::Oid = pg_sys::JSONBOID;
+const INT4S: pg_sys::Oid = pg_sys::INT4ARRAYOID;
+const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
+const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
+const UUIDS: pg_sys::Oid = pg_sys::UUIDARRAYOID;
+const JSONBS: pg_sys::Oid = pg_sys::JSONBARRAYOID;
+/// From so many on, elements of a batch are made at once rather than one after the other.
+const AT_ONCE_MIN: usize = 4;
 
 thread_local! {
     // The block that an id is of, if any; not one of this transaction, which may yet be rolled back.
@@ -53,6 +60,25 @@ thread_local! {
         c"INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, user_metadata, created)
           VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $9, now())",
         &[INT8, TEXT, INT8, INT8, INT4, INT4, INT4, BOOL, JSONB]) };
+    // As TAKEN and CLAIM, for many at once. Names without a slash. OFFSET 0: a probe of the whole key each, no join.
+    static CLAIM_MANY: Kept = const { Kept::new(
+        c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
+          SELECT u.ns, u.principal, u.request, u.hash, $1, u.pid, u.id, 1
+            FROM unnest($2, $3, $4, $5, $6, $7, $8) AS u(ns, principal, request, hash, pid, name, id)
+           WHERE NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = '/_ATTR' AND m.ts = 0
+                                AND coalesce(m.removed, false) OFFSET 0)
+             AND NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0)
+             AND NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0 OFFSET 0)
+              ON CONFLICT DO NOTHING RETURNING id",
+        &[TEXT, INT8S, INT4S, UUIDS, INT8S, INT8S, TEXTS, INT8S]) };
+    static INSERT_OBJECTS: Kept = const { Kept::new(
+        c"INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
+                                   user_metadata, locator, created, modified)
+          SELECT u.pid, u.name, u.ns, u.id, u.owner, u.grp, u.mode, 1, u.size, false, u.etag, u.content_type,
+                 u.user_metadata, u.locator, now(), now()
+            FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+                 AS u(pid, name, ns, id, owner, grp, mode, size, etag, content_type, user_metadata, locator)",
+        &[INT8S, TEXTS, INT8S, INT8S, INT4S, INT4S, INT4S, INT8S, TEXTS, TEXTS, JSONBS, TEXTS]) };
     // For an object that may never come: its PUT can fail after this.
     static QUEUE: Kept = const { Kept::new(c"SELECT mantle.queue_pruning($1, $2)", &[INT8, INT8]) };
     static INSERT_OBJECT: Kept = const { Kept::new(
@@ -96,6 +122,13 @@ struct Element<'a> {
     hash: i64,
 }
 
+impl<'a> Element<'a> {
+    /// The name without its slash.
+    fn stem(&self) -> &'a str {
+        self.name.strip_suffix('/').unwrap_or(self.name)
+    }
+}
+
 impl<'a> Columns<'a> {
     fn element(&self, at: usize) -> Option<Element<'a>> {
         let element = Element {
@@ -125,10 +158,9 @@ struct Call {
 }
 
 impl Call {
-    /// Does nothing speak against this new entry? If so its request is recorded.
-    fn claim(&mut self, element: &Element<'_>, verb: &str) -> bool {
-        let name = element.name.strip_suffix('/').unwrap_or(element.name);
-        if check_name(name).is_err() || !is_recorded(element.id) {
+    /// Are name, id and namespace good?
+    fn is_sound(&mut self, element: &Element<'_>) -> bool {
+        if check_name(element.stem()).is_err() || !is_recorded(element.id) {
             return false;
         }
         if !self.namespaces.contains(&element.ns) {
@@ -137,7 +169,13 @@ impl Call {
             }
             self.namespaces.insert(element.ns);
         }
-        !is_taken(element.pid, name)
+        true
+    }
+
+    /// Does nothing speak against this new entry? If so its request is recorded.
+    fn claim(&mut self, element: &Element<'_>, verb: &str) -> bool {
+        self.is_sound(element)
+            && !is_taken(element.pid, element.stem())
             && CLAIM.with(|s| {
                 s.run(&[
                     argument(element.ns),
@@ -157,6 +195,54 @@ impl Call {
         delta.entries += 1;
         delta.subdirectories += subdirectories;
         delta.bytes += bytes;
+    }
+}
+
+/// Claims many at once; answers the ids of those that were. No entry, id or request stands twice among them.
+fn claim_many(elements: &[&Element<'_>], verb: &str) -> HashSet<i64> {
+    let claimed = CLAIM_MANY.with(|s| {
+        s.rows(
+            &[
+                argument(verb),
+                column(elements, |e| e.ns),
+                column(elements, |e| e.principal),
+                column(elements, |e| e.request),
+                column(elements, |e| e.hash),
+                column(elements, |e| e.pid),
+                column(elements, |e| e.stem()),
+                column(elements, |e| e.id),
+            ],
+            |row| row.get::<i64>(1),
+        )
+    });
+    claimed.into_iter().flatten().collect()
+}
+
+/// One array of what elements have.
+fn column<E, T>(elements: &[E], value: impl Fn(&E) -> T) -> Argument
+where
+    Vec<T>: IntoDatum,
+{
+    argument(elements.iter().map(value).collect::<Vec<T>>())
+}
+
+/// Entries, ids and requests of a call: what stands twice goes one after the other.
+#[derive(Default)]
+struct Seen {
+    entries: HashSet<(i64, String)>,
+    ids: HashSet<i64>,
+    requests: HashSet<[u8; 16]>,
+}
+
+impl Seen {
+    /// Is nothing of this element another's? All of it is seen from now on.
+    fn is_first(&mut self, e: &Element<'_>) -> bool {
+        let of_it = [
+            self.entries.insert((e.pid, e.stem().to_owned())),
+            self.ids.insert(e.id),
+            self.requests.insert(*e.request.as_bytes()),
+        ];
+        of_it == [true; 3]
     }
 }
 
@@ -280,6 +366,73 @@ fn mkdir_new(
     call.made
 }
 
+/// An object that may be new.
+struct NewObject<'a> {
+    at: usize,
+    entry: Element<'a>,
+    size: i64,
+    etag: Option<&'a str>,
+    content_type: Option<&'a str>,
+    user_metadata: Option<JsonB>,
+    locator: Option<&'a str>,
+}
+
+fn put_one_by_one(call: &mut Call, objects: Vec<NewObject<'_>>) {
+    for object in objects {
+        let e = &object.entry;
+        if !call.claim(e, "put_object") {
+            continue;
+        }
+        INSERT_OBJECT.with(|s| {
+            s.run(&[
+                argument(e.pid),
+                argument(e.name),
+                argument(e.ns),
+                argument(e.id),
+                argument(e.owner),
+                argument(e.grp),
+                argument(e.mode),
+                argument(object.size),
+                argument(object.etag),
+                argument(object.content_type),
+                argument(object.user_metadata),
+                argument(object.locator),
+            ])
+        });
+        call.count(object.at, e, 0, object.size);
+    }
+}
+
+/// Two statements for all.
+fn put_at_once(call: &mut Call, mut objects: Vec<NewObject<'_>>) {
+    let mut seen = Seen::default();
+    objects.retain(|object| seen.is_first(&object.entry) && call.is_sound(&object.entry));
+    if objects.is_empty() {
+        return;
+    }
+    let claimed = claim_many(&objects.iter().map(|object| &object.entry).collect::<Vec<_>>(), "put_object");
+    objects.retain(|object| claimed.contains(&object.entry.id));
+    INSERT_OBJECTS.with(|s| {
+        s.run(&[
+            column(&objects, |object| object.entry.pid),
+            column(&objects, |object| object.entry.name),
+            column(&objects, |object| object.entry.ns),
+            column(&objects, |object| object.entry.id),
+            column(&objects, |object| object.entry.owner),
+            column(&objects, |object| object.entry.grp),
+            column(&objects, |object| object.entry.mode),
+            column(&objects, |object| object.size),
+            column(&objects, |object| object.etag),
+            column(&objects, |object| object.content_type),
+            column(&objects, |object| object.user_metadata.as_ref().map(|json| JsonB(json.0.clone()))),
+            column(&objects, |object| object.locator),
+        ])
+    });
+    for object in &objects {
+        call.count(object.at, &object.entry, 0, object.size);
+    }
+}
+
 /// Makes the new objects of a batch; answers the numbers of those made, from 1. If that is all, it has also added to the
 /// counts; else that is left to the caller, who adds what the others need.
 #[pg_extern(volatile)]
@@ -316,34 +469,21 @@ fn put_new_object(
     };
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
     let (mut user_metadata, mut condition) = (user_metadata.iter(), condition.iter());
+    let mut objects = Vec::with_capacity(columns.name.len());
+    for (at, size) in size.iter().enumerate() {
+        let (etag, content_type, locator) =
+            (etag.next().flatten(), content_type.next().flatten(), locator.next().flatten());
+        let (user_metadata, condition) = (user_metadata.next().flatten(), condition.next().flatten());
+        let Some((entry, size)) = columns.element(at).zip(size) else { continue };
+        if matches!(condition, None | Some("*absent")) && size >= 0 && !entry.name.ends_with('/') {
+            objects.push(NewObject { at, entry, size, etag, content_type, user_metadata, locator });
+        }
+    }
     let mut call = Call::default();
     Spi::connect_mut(|_| {
-        for (at, size) in size.iter().enumerate() {
-            let (etag, content_type, locator) =
-                (etag.next().flatten(), content_type.next().flatten(), locator.next().flatten());
-            let (user_metadata, condition) = (user_metadata.next().flatten(), condition.next().flatten());
-            let Some((e, size)) = columns.element(at).zip(size) else { continue };
-            let may_be_new = matches!(condition, None | Some("*absent")) && size >= 0 && !e.name.ends_with('/');
-            if !may_be_new || !call.claim(&e, "put_object") {
-                continue;
-            }
-            INSERT_OBJECT.with(|s| {
-                s.run(&[
-                    argument(e.pid),
-                    argument(e.name),
-                    argument(e.ns),
-                    argument(e.id),
-                    argument(e.owner),
-                    argument(e.grp),
-                    argument(e.mode),
-                    argument(size),
-                    argument(etag),
-                    argument(content_type),
-                    argument(user_metadata),
-                    argument(locator),
-                ])
-            });
-            call.count(at, &e, 0, size);
+        match objects.len() >= AT_ONCE_MIN && !is_distributed() {
+            true => put_at_once(&mut call, objects),
+            false => put_one_by_one(&mut call, objects),
         }
         if call.made.len() == columns.name.len() {
             call.deltas.iter().for_each(|(pid, delta)| delta.add_to(*pid));
