@@ -7,7 +7,11 @@ prefix), hand-written where only a person knows: what happens to tables and thei
     --@ CREATE INDEX meta_subdirectory
 
 stand for the statements of the install script that begin so, and `--@ repeatable` for all those that may be run again: every
-function and view (as CREATE OR REPLACE), comment, grant and revocation. So no object has a second home.
+function and view (as CREATE OR REPLACE), comment, grant and revocation. So no object has a second home. What is dropped or
+withdrawn has no statement there: it must be said by hand, and tests/upgrade finds what was forgotten.
+
+Releasing a version: its install script, and the script made here, are copied into sql/versions/ with their prefix; the
+hand-written way goes, and the next one begins.
 """
 
 import re
