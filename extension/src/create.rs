@@ -12,6 +12,7 @@ use pgrx::{JsonB, pg_sys, prelude::*};
 
 use crate::{
     counts::Delta,
+    distribution::is_distributed,
     guard::{Fault, sqlstate},
     import_plan::FIRST_ID,
     kept::{Kept, argument},
@@ -32,9 +33,17 @@ thread_local! {
            WHERE b.first_id <= $1 ORDER BY b.first_id DESC LIMIT 1", &[INT8]) };
     static NAMESPACE: Kept = const { Kept::new(c"SELECT FROM mantle.namespaces n WHERE n.ns = $1", &[INT8]) };
     // A tombstone of the directory (PROTOCOLS 7), or an entry of the name, be it a directory's or an object's (PROTOCOLS 29).
+    // One probe of the whole key each: for `name IN (…)` a plan for any name may read all of the directory.
     static TAKEN: Kept = const { Kept::new(
-        c"SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name IN ('/_ATTR', $2, $2 || '/') AND m.ts = 0
-             AND (m.id IS NOT NULL OR m.removed)", &[INT8, TEXT]) };
+        c"SELECT WHERE EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed)
+             OR EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $2 AND m.ts = 0)
+             OR EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $3 AND m.ts = 0)",
+        &[INT8, TEXT, TEXT]) };
+    // On Citus one of them after the other.
+    static REMOVED: Kept = const { Kept::new(
+        c"SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed", &[INT8]) };
+    static ENTRY: Kept = const { Kept::new(
+        c"SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $2 AND m.ts = 0", &[INT8, TEXT]) };
     static CLAIM: Kept = const { Kept::new(
         c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
           VALUES ($1, $2, $3, $4, $5, $6, $7, 1) ON CONFLICT DO NOTHING",
@@ -127,7 +136,7 @@ impl Call {
             }
             self.namespaces.insert(element.ns);
         }
-        TAKEN.with(|s| s.run(&[argument(element.pid), argument(name)])) == 0
+        !is_taken(element.pid, name)
             && CLAIM.with(|s| {
                 s.run(&[
                     argument(element.ns),
@@ -148,6 +157,16 @@ impl Call {
         delta.subdirectories += subdirectories;
         delta.bytes += bytes;
     }
+}
+
+/// Has the directory a tombstone, or an entry of this name, with a slash or without? Within `Spi::connect` only.
+fn is_taken(pid: i64, name: &str) -> bool {
+    let (pid, object, directory) = (argument(pid), argument(name), argument(format!("{name}/")));
+    if !is_distributed() {
+        return TAKEN.with(|s| s.run(&[pid, object, directory])) > 0;
+    }
+    REMOVED.with(|s| s.run(&[pid])) > 0
+        || [object, directory].into_iter().any(|name| ENTRY.with(|s| s.run(&[pid, name])) > 0)
 }
 
 /// Is an id of a recorded block (PROTOCOLS 9)? Within `Spi::connect` only.

@@ -43,7 +43,8 @@ impl Kept {
         // SAFETY: the table of the statement just run; freed below, after everything in it was read.
         unsafe {
             let table = pg_sys::SPI_tuptable;
-            let rows = (0..found).map(|at| read(&Row { tuple: *(*table).vals.add(at), of: (*table).tupdesc })).collect();
+            let rows =
+                (0..found).map(|at| read(&Row { tuple: *(*table).vals.add(at), of: (*table).tupdesc })).collect();
             pg_sys::SPI_freetuptable(table);
             rows
         }
@@ -52,12 +53,12 @@ impl Kept {
     fn execute(&self, arguments: &[Argument]) -> u64 {
         assert_eq!(arguments.len(), self.types.len(), "parameters of {:?}", self.text);
         pgrx::check_for_interrupts!();
-        let nulls: Vec<std::ffi::c_char> = arguments.iter().map(|a| if a.is_some() { b' ' } else { b'n' } as _).collect();
+        let nulls: Vec<std::ffi::c_char> =
+            arguments.iter().map(|a| if a.is_some() { b' ' } else { b'n' } as _).collect();
         let mut values: Vec<pg_sys::Datum> =
             arguments.iter().map(|a| a.unwrap_or(pg_sys::Datum::from(0_usize))).collect();
         // SAFETY: as many values and nulls as the plan has parameters; an error leaves through pgrx's guard.
-        let result =
-            unsafe { pg_sys::SPI_execute_plan(self.plan(), values.as_mut_ptr(), nulls.as_ptr(), false, 0) };
+        let result = unsafe { pg_sys::SPI_execute_plan(self.plan(), values.as_mut_ptr(), nulls.as_ptr(), false, 0) };
         if result < 0 {
             pgrx::error!("SPI answered {result} to {:?}", self.text);
         }

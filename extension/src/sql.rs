@@ -61,6 +61,7 @@ chain! {
     "reads_list_tree" "../../sql/reads/list_tree.sql",
     "reads_resolve_path" "../../sql/reads/resolve_path.sql",
     "reads_usage" "../../sql/reads/usage.sql",
+    "reads_shard_map" "../../sql/reads/shard_map.sql",
     "reads_operation" "../../sql/reads/operation.sql",
     "reads_unused_locators" "../../sql/reads/unused_locators.sql",
     "reads_directories" "../../sql/reads/directories.sql",

@@ -46,6 +46,9 @@ pub struct Postgres {
     pub host: String,
     /// Port.
     pub port: u16,
+    /// Port of every node of a Citus cluster, where it is not the server's own: of the PgBouncer beside it.
+    #[serde(default)]
+    pub node_port: Option<u16>,
     /// Database.
     pub database: String,
     /// Login role, a member of `mantle_gateway`.

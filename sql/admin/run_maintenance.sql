@@ -114,7 +114,7 @@ BEGIN
         WHEN 'empty_trash' THEN mantle.maintain_trash(v_batch)
         WHEN 'purge_operations' THEN mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L', v_requests), v_batch)
         WHEN 'purge_requests' THEN mantle.purge('requests', 'pid', format('created < %L', v_requests), v_batch)
-        WHEN 'purge_tombstones' THEN mantle.purge('meta', 'pid', format('removed AND modified < %L', v_tombstones), v_batch)
+        WHEN 'purge_tombstones' THEN mantle.purge('meta', 'pid', format('removed AND created < %L', v_tombstones), v_batch)
         WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
     END;
 END $$;

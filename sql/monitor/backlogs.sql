@@ -4,7 +4,7 @@ SELECT 'request ids' AS backlog, c.reltuples::bigint AS rows_estimate, (SELECT m
        current_setting('mantle.request_retention_s')::int * interval '1 second' AS kept
   FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.requests'::regclass
 UNION ALL
-SELECT 'tombstones', c.reltuples::bigint, (SELECT min(m.modified) FROM mantle.meta m WHERE m.removed),
+SELECT 'tombstones', c.reltuples::bigint, (SELECT min(m.created) FROM mantle.meta m WHERE m.removed),
        current_setting('mantle.tombstone_retention_s')::int * interval '1 second'
   FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.meta_tombstone'::regclass
 UNION ALL

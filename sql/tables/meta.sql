@@ -49,8 +49,9 @@ CREATE INDEX meta_attribute ON mantle.meta (pid) WHERE name = '/_ATTR' AND ts = 
 CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
 -- What compaction has to do: delta records only, so nearly always nearly empty.
 CREATE INDEX meta_delta ON mantle.meta (pid) WHERE ts > 0;
--- What the purge of tombstones has to do.
-CREATE INDEX meta_tombstone ON mantle.meta (modified) WHERE removed;
+-- What the purge of tombstones has to do. By a column that counts do not change: an update stays in place (HOT) only if it
+-- changes none that any index names, and with `modified` here none ever did.
+CREATE INDEX meta_tombstone ON mantle.meta (created) WHERE removed;
 
 -- Tells delta records, and rows of the prune queue, of a directory apart; order means nothing. Used inside of the
 -- transaction that writes the row, so unlike an id it cannot be repeated by a failover. Each node of Citus counts for
@@ -70,4 +71,5 @@ COMMENT ON COLUMN mantle.meta.id IS 'Permanent id of the directory or object, ne
 COMMENT ON COLUMN mantle.meta.version IS 'Record version, 1 at creation, raised by every change of the entry';
 COMMENT ON COLUMN mantle.meta.explicit IS 'Directories only: made by request, rather than implied by a key; implicit ones go with their last entry';
 COMMENT ON COLUMN mantle.meta.synthetic IS 'The size was made up by the import';
+COMMENT ON COLUMN mantle.meta.created IS 'Of an entry; of a tombstone, when the directory was removed';
 COMMENT ON COLUMN mantle.meta.removed IS 'Attribute record: true for a tombstone';

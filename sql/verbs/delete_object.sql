@@ -87,15 +87,15 @@ DECLARE
     o mantle.outcome;
     v_deltas mantle.delta[] := '{}';
 BEGIN
-    IF NOT mantle.is_local(p_pid) THEN
+    -- Assigned, not performed: that is an expression, which costs less than a statement.
+    v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[
+        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_request), cardinality(p_hash)]);
+    IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
         RETURN QUERY SELECT * FROM mantle.delete_object_elsewhere(
             p_principal, p_ns, p_pid, p_name, p_request, p_hash);
         RETURN;
     END IF;
-    -- Assigned, not performed: that is an expression, which costs less than a statement.
-    v_fault := coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
-        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_request), cardinality(p_hash)]),
-        mantle.latch_batch(p_pid, p_name));
+    v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.fault(v_fault);
     END IF;

@@ -132,18 +132,19 @@ DECLARE
     o mantle.outcome;
     v_deltas mantle.delta[];
 BEGIN
-    IF NOT mantle.is_local(p_pid) THEN
+    -- Assigned, not performed: that is an expression, which costs less than a statement.
+    v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[
+        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
+        cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
+        cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
+        cardinality(p_hash)]);
+    IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
         RETURN QUERY SELECT * FROM mantle.put_object_elsewhere(
             p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
             p_locator, p_condition, p_request, p_hash);
         RETURN;
     END IF;
-    -- Assigned, not performed: that is an expression, which costs less than a statement.
-    v_fault := coalesce(mantle.batch_fault(cardinality(p_name), ARRAY[
-        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
-        cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
-        cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
-        cardinality(p_hash)]), mantle.latch_batch(p_pid, p_name));
+    v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.fault(v_fault);
     END IF;

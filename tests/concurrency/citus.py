@@ -23,6 +23,7 @@ SETTINGS = {
     "citus.shard_count": "8",
     "citus.enable_unsafe_triggers": "on",  # the failpoints'
     "citus.recover_2pc_interval": "1s",
+    "track_functions": "all",  # which node was asked
     "max_connections": "200",
     "max_prepared_transactions": "200",
     "max_worker_processes": "32",

@@ -3,6 +3,7 @@ nodes a verb touches; a call that a shard's move overtakes; what check_cluster f
 """
 
 import random
+import subprocess
 import threading
 import time
 import uuid
@@ -18,6 +19,7 @@ import verbs
 from citus import CitusCluster, CitusTarget, distributed_target
 from pairs import Pairs
 from test_isolation import PAIRS, VERBS, run_pair
+from stack import build, packages
 from test_property import SEED, one_history
 from tree import Op
 from verbs import Key
@@ -329,6 +331,25 @@ def test_a_call_overtaken_by_its_shard_fails_retryably(cluster, checked):
         if checked:
             assert places.call(session, op, key).code is None, "again, from where it is not"
             assert places.call(places.sessions[1], op, key).replayed, "and from where it is"
+
+
+@pytest.mark.timeout(600)
+def test_a_gateway_asks_the_node_that_has_the_directory(cluster):
+    """The gateway's store itself (gateway/src/store/nodes/tests.rs)."""
+    with distributed_target(cluster, "mantle_routed") as target:
+        node = cluster.servers[0]
+        environment = {
+            **packages.environment(),
+            "PGRX_PG_CONFIG_PATH": str(build.pg_config()),
+            "MANTLE_TEST_CITUS_PORT": target.all[0]["port"],
+            "MANTLE_TEST_CITUS_DATABASE": target.database,
+            "MANTLE_TEST_CITUS_PASSWORD_FILE": str(node.postgresql.layout.secrets / "superuser"),
+        }
+        # Chosen by name from the whole workspace, as the unit tests are built.
+        command = ["cargo", "test", "--locked", "--workspace", "--", "--ignored", "citus_"]
+        done = subprocess.run(command, cwd=build.REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        assert "citus_calls_go_to_the_node_that_has_the_directory ... ok" in done.stdout
 
 
 def test_check_cluster_names_what_is_missing_where(cluster):

@@ -1,5 +1,4 @@
 \ir setup.psql
-BEGIN;
 SELECT plan(22);
 SELECT tap.namespace('tap-attributes') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
@@ -37,10 +36,9 @@ SELECT is((SELECT code FROM pg_temp.setattr(:ns, 0, 'tap-attributes/', :ns, NULL
 SELECT results_eq(format('SELECT * FROM pg_temp.setattr(%s, %s, ''e/'', %s, NULL, NULL, explicit => false)', :ns, :ns, :e),
                   'VALUES (NULL::text, 2::bigint, false)', 'made implicit');
 SELECT is((SELECT explicit FROM mantle.stat(:ns, ARRAY[:ns], '{e/}')), false, 'so it is');
-SELECT ok(EXISTS (SELECT FROM mantle.prune_queue WHERE id = :e), 'its last entry may have gone meanwhile: the pruner looks');
+SELECT ok(EXISTS (SELECT FROM tap.prune_queue() WHERE id = :e), 'its last entry may have gone meanwhile: the pruner looks');
 SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'e/', :e, 9, NULL)), NULL, 'NULL');
 SELECT is((SELECT explicit FROM mantle.stat(:ns, ARRAY[:ns], '{e/}')), false, 'leaves as it is');
 SELECT is((SELECT code FROM pg_temp.setattr(:ns, :ns, 'e/', :e, NULL, NULL, explicit => true)), NULL, 'and explicit again');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
-ROLLBACK;

@@ -31,7 +31,7 @@ SELECT results_eq(
     $$ VALUES (1, NULL::text, 1::bigint, false, NULL::text), (2, NULL, 1, false, NULL), (3, NULL, 1, false, NULL) $$, 'three new ones, of two namespaces');
 SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :a), 'VALUES (2::bigint, 3::bigint)', 'counted in one');
 SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :two, :b), 'VALUES (1::bigint, 4::bigint)', 'and in the other');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE pid IN (:a, :b) AND name = '/_ATTR'), 2::bigint, 'one record a directory');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :b) AND name = '/_ATTR'), 2::bigint, 'one record a directory');
 SELECT results_eq(
     format($$ SELECT * FROM pg_temp.puts(ARRAY[%1$s,%1$s,%1$s,%1$s,%1$s,%1$s,%1$s,99], ARRAY[%2$s,%2$s,%2$s,%3$s,%4$s,%2$s,%2$s,%2$s],
                                          '{o,q,.,r,a,s,p,t}', '{10,20,1,1,1,40,7,1}', '{NULL,NULL,NULL,NULL,NULL,"*present",etag,NULL}',
@@ -61,8 +61,8 @@ SELECT results_eq(
     $$ VALUES (1, NULL::text, 1::bigint, false), (2, NULL, 1, false), (3, 'MT016', NULL, false), (4, 'MT018', NULL, false), (5, NULL, 1, false) $$,
     'two of one directory, one of another; an object''s name and a removed parent');
 SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :a), 'VALUES (6::bigint, 2::bigint)', 'counted');
-SELECT id AS e FROM mantle.meta WHERE pid = :a AND name = 'e/' \gset
-SELECT ok(EXISTS (SELECT FROM mantle.prune_queue WHERE id = :e) AND NOT EXISTS (SELECT FROM mantle.prune_queue q JOIN mantle.meta m ON m.id = q.id AND m.pid = :a WHERE q.id <> :e), 'the implicit one is looked at by the pruner');
+SELECT id AS e FROM tap.meta() WHERE pid = :a AND name = 'e/' \gset
+SELECT ok(EXISTS (SELECT FROM tap.prune_queue() WHERE id = :e) AND NOT EXISTS (SELECT FROM tap.prune_queue() q JOIN tap.meta() m ON m.id = q.id AND m.pid = :a WHERE q.id <> :e), 'the implicit one is looked at by the pruner');
 SELECT results_eq(
     format($$ SELECT ord, code, version, replayed FROM pg_temp.mkdirs(ARRAY[%1$s,%1$s,%1$s], ARRAY[%2$s,%2$s,%2$s], '{d/,e/,h/}', '{t,t,t}',
                                          pg_temp.requests(40, 1) || pg_temp.requests(50, 2)) ORDER BY ord $$, :ns, :a),
@@ -82,16 +82,16 @@ SELECT results_eq(
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 
 -- mantle.delta_records, for the ablation.
-SELECT count(*) AS before FROM mantle.meta WHERE pid = :a AND ts > 0 \gset
+SELECT count(*) AS before FROM tap.meta() WHERE pid = :a AND ts > 0 \gset
 SET LOCAL mantle.delta_records = 'always';
 SELECT count(tap.put(:ns, :a, 'always' || i)) AS x FROM generate_series(1, 3) i \gset
-SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :a AND ts > 0), (:before + 3)::bigint, 'always: a record each');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :a AND ts > 0), (:before + 3)::bigint, 'always: a record each');
 SET LOCAL mantle.delta_records = 'never';
 SELECT mantle.compact(:a) AS x \gset
 SELECT count(tap.put(:ns, :a, 'never' || i)) AS x FROM generate_series(1, 3) i \gset
 SELECT new_id AS n FROM tap.mkdir(:ns, :a, 'n/') \gset
 SELECT tap.put(:ns, :n, 'first') AS x \gset
-SELECT is((SELECT count(*) FROM mantle.meta WHERE pid IN (:a, :n) AND ts > 0), 0::bigint, 'never: none, and the first change makes the record');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :n) AND ts > 0), 0::bigint, 'never: none, and the first change makes the record');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
 ROLLBACK;

@@ -43,9 +43,9 @@ SELECT is((SELECT code FROM tap.rmdir(:ns, :a, 'i/', :i, '33333333-0000-0000-000
 SELECT is((SELECT code FROM tap.mkdir(:ns, :i, 'x/')), 'MT018', 'nothing is made below a tombstone');
 SELECT is((SELECT code FROM tap.put(:ns, :i, 'x')), 'MT018', 'no object either');
 SELECT is((SELECT code FROM mantle.dirstat(:ns, ARRAY[:i])), 'MT018', 'dirstat knows');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :i), 1::bigint, 'only the tombstone is left');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :i), 1::bigint, 'only the tombstone is left');
 SELECT is((SELECT code FROM tap.mkdir(:ns, :a, 'i/')), NULL, 'the name is free');
-SELECT is((SELECT count(*) FROM mantle.prune_queue WHERE id = :a), 1::bigint, 'the parent is looked at by the pruner');
+SELECT is((SELECT count(*) FROM tap.prune_queue() WHERE id = :a), 1::bigint, 'the parent is looked at by the pruner');
 
 -- Attributes of directories: see attributes.sql. Neighbours of a bad element are done.
 SELECT results_eq(format($$

@@ -26,9 +26,9 @@ SELECT pg_temp.grow(:ns) AS x \gset
 
 CREATE FUNCTION pg_temp.tree(root bigint) RETURNS TABLE (key text, id bigint) LANGUAGE sql AS $$
     WITH RECURSIVE t AS (
-        SELECT m.name::text AS key, m.id, m.explicit FROM mantle.meta m WHERE m.pid = root AND m.id IS NOT NULL
+        SELECT m.name::text AS key, m.id, m.explicit FROM tap.meta() m WHERE m.pid = root AND m.id IS NOT NULL
         UNION ALL
-        SELECT t.key || m.name, m.id, m.explicit FROM t JOIN mantle.meta m ON m.pid = t.id AND m.id IS NOT NULL
+        SELECT t.key || m.name, m.id, m.explicit FROM t JOIN tap.meta() m ON m.pid = t.id AND m.id IS NOT NULL
          WHERE t.explicit IS NOT NULL)
     SELECT t.key, t.id FROM t WHERE t.explicit IS DISTINCT FROM false
 $$;
@@ -66,17 +66,17 @@ SELECT is_empty(format($$
 
 -- One directory.
 SELECT results_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, NULL, 1000)', :ns, :ns),
-                  format('SELECT name COLLATE "default" FROM mantle.meta WHERE pid = %s AND id IS NOT NULL ORDER BY meta.name COLLATE "C"', :ns), 'list: every entry in byte order, no /_ATTR');
+                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL ORDER BY meta.name COLLATE "C"', :ns), 'list: every entry in byte order, no /_ATTR');
 SELECT ok(EXISTS (SELECT FROM mantle.list(:ns, :ns, NULL, NULL, 1000) AS l WHERE l.name < '/' COLLATE "C")
           AND EXISTS (SELECT FROM mantle.list(:ns, :ns, NULL, NULL, 1000) AS l WHERE l.name > '0' COLLATE "C")
-          AND EXISTS (SELECT FROM mantle.meta WHERE pid = :ns AND name = '/_ATTR'), 'there are names on both sides of /_ATTR');
+          AND EXISTS (SELECT FROM tap.meta() WHERE pid = :ns AND name = '/_ATTR'), 'there are names on both sides of /_ATTR');
 SELECT is_empty(format($$
     SELECT s.n FROM (SELECT name || e AS n FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) CROSS JOIN unnest(ARRAY['', '!', '0']) AS e) AS s
      WHERE (SELECT l.name FROM mantle.list(%1$s, %1$s, s.n, NULL, 1) AS l) COLLATE "C" IS DISTINCT FROM
            (SELECT min(l.name COLLATE "C") FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) AS l WHERE l.name COLLATE "C" > s.n COLLATE "C") $$, :ns),
     'list: start after any name, existing or not');
 SELECT results_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, ''a'', 1000)', :ns, :ns),
-                  format('SELECT name COLLATE "default" FROM mantle.meta WHERE pid = %s AND id IS NOT NULL AND starts_with(name, ''a'') ORDER BY meta.name COLLATE "C"', :ns), 'list: prefix');
+                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL AND starts_with(name, ''a'') ORDER BY meta.name COLLATE "C"', :ns), 'list: prefix');
 SELECT is_empty(format('SELECT * FROM mantle.list(%s, %s, ''b'', ''a'', 1000)', :ns, :ns), 'list: after the prefix');
 
 -- resolve_path

@@ -37,8 +37,8 @@ SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, '
 SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, 'ns-a', '22222222-1111-1111-1111-111111111111', 1) $$,
                   format($$ VALUES (NULL::text, %s::bigint, true) $$, :a), 'replayed');
 SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT011', 'gone');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :a AND id IS NOT NULL), 0::bigint, 'no entry stays');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE pid IN (:a, :implicit, :deeper) AND name = '/_ATTR' AND removed), 3::bigint,
+SELECT is((SELECT count(*) FROM tap.meta() WHERE ns = :a AND id IS NOT NULL), 0::bigint, 'no entry stays');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :implicit, :deeper) AND name = '/_ATTR' AND removed), 3::bigint,
           'every directory has a tombstone');
 SELECT is_empty(format($$ SELECT * FROM tap.damage(%s) $$, :a), 'no damage');
 SELECT * FROM finish();

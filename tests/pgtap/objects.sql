@@ -38,7 +38,7 @@ SELECT results_eq(format($$
         ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') ORDER BY ord $$, :ns, :b, :b),
     $$ VALUES (1, NULL::text, 1::bigint), (2, NULL, 2) $$, 'the second overwrites the first');
 SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b), 'VALUES (1::bigint, 30::bigint)', 'counted so');
-SELECT cmp_ok((SELECT count(*) FROM mantle.meta WHERE pid = :b AND name = '/_ATTR'), '<=', 2::bigint, 'at most one delta a directory and batch');
+SELECT cmp_ok((SELECT count(*) FROM tap.meta() WHERE pid = :b AND name = '/_ATTR'), '<=', 2::bigint, 'at most one delta a directory and batch');
 
 -- stat
 SELECT results_eq(format('SELECT ord, code, id, owner, grp, mode, size, synthetic, etag, content_type, locator FROM mantle.stat(%s, ARRAY[%s, %s], ''{o,nope}'')', :ns, :a, :a),
@@ -64,7 +64,7 @@ SELECT results_eq(format('SELECT * FROM tap.delete(%s, %s, ''t'', ''66666666-000
 SELECT is((SELECT code FROM tap.delete(:ns, :b, 't')), 'MT010', 'gone');
 SELECT is((SELECT code FROM tap.delete(:ns, :ns, 'a/')), 'MT001', 'not a directory');
 SELECT is((SELECT code FROM tap.delete(:ns + 1, :a, 'c')), 'MT011', 'no such namespace');
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'c', (SELECT r.id FROM mantle.meta r WHERE r.pid = :ns AND r.name = 'b/'), 'c', false, gen_random_uuid(), 0)), NULL, 'moved');
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'c', (SELECT r.id FROM tap.meta() r WHERE r.pid = :ns AND r.name = 'b/'), 'c', false, gen_random_uuid(), 0)), NULL, 'moved');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
 ROLLBACK;

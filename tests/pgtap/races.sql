@@ -55,7 +55,7 @@ SELECT tap.dir(:ns, :ns, 'd10/') AS d \gset
 SELECT is(pg_temp.pass(pg_temp.put(:ns, :d, 'o1', 1), pg_temp.put(:ns, :d, 'o2', 2)), 'ok, ok', '10: no record yet: nobody waits');
 SELECT mantle.compact(:d) AS x \gset
 SELECT is(pg_temp.pass(pg_temp.put(:ns, :d, 'o3', 4), pg_temp.put(:ns, :d, 'o4', 8)), 'ok, ok', '10: the primary record is held: nobody waits');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :d AND ts > 0), 1::bigint, '10: one in place, one delta');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :d AND ts > 0), 1::bigint, '10: one in place, one delta');
 SELECT is((SELECT bytes FROM mantle.dirstat(:ns, ARRAY[:d])), 15::bigint, '10: nothing is lost');
 SELECT is(pg_temp.race(pg_temp.put(:ns, :d, 'o5', 16), format('SELECT mantle.compact(%s)::text', :d)), 'ok, 1', '10: compaction waits for the primary record');
 SELECT is((SELECT bytes FROM mantle.dirstat(:ns, ARRAY[:d])), 31::bigint, '10: and loses nothing');
@@ -87,9 +87,9 @@ SELECT dblink_exec('tap_a', 'BEGIN') AS x \gset
 SELECT count(*) AS x FROM dblink('tap_a', format('SELECT code FROM tap.delete(%s, %s, ''o1'')', :ns, :p)) AS r(t text) \gset
 SELECT code AS x FROM tap.delete(:ns, :p, 'o2') \gset
 SELECT is(mantle.prune(:p), true, '17: seen from outside one object is left');
-SELECT ok(EXISTS (SELECT FROM mantle.meta WHERE id = :p AND explicit IS NOT NULL), '17: it is not pruned');
+SELECT ok(EXISTS (SELECT FROM tap.meta() WHERE id = :p AND explicit IS NOT NULL), '17: it is not pruned');
 SELECT dblink_exec('tap_a', 'COMMIT') AS x \gset
-SELECT cmp_ok((SELECT count(*) FROM mantle.prune_queue WHERE id = :p), '>=', 2::bigint, '17: both deletes asked for pruning');
+SELECT cmp_ok((SELECT count(*) FROM tap.prune_queue() WHERE id = :p), '>=', 2::bigint, '17: both deletes asked for pruning');
 SELECT dblink_exec('tap_a', 'BEGIN') AS x \gset
 SELECT count(*) AS x FROM dblink('tap_a', pg_temp.put(:ns, :p, 'o3')) AS r(t text) \gset
 SELECT is(mantle.prune(:p), false, '17: a create is under way: later');

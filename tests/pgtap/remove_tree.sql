@@ -36,8 +36,8 @@ SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'requ
 SELECT is(mantle.abort_rename(5, :ns, :'request', 3), 'aborted', 'aborted first');
 SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 3)), 'MT025', 'an aborted attempt removes nothing');
 SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 2)), 'MT025', 'nor does an older one');
-SELECT is_empty(format('SELECT FROM mantle.requests WHERE request_id = %L', :'request'), 'an error is no answer');
-SELECT is_empty('SELECT FROM mantle.operations', 'and starts nothing');
+SELECT is_empty(format('SELECT FROM tap.requests() WHERE request_id = %L', :'request'), 'an error is no answer');
+SELECT is_empty('SELECT FROM tap.operations()', 'and starts nothing');
 
 -- The removal.
 SELECT results_eq(format('SELECT * FROM pg_temp.remove(%s, %s, ''t/'', %s, request => %L, attempt => 7, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
@@ -46,21 +46,21 @@ SELECT is(mantle.abort_rename(5, :ns, :'request', 7), 'committed', 'its attempt 
 SELECT results_eq(format('SELECT * FROM pg_temp.remove(%s, %s, ''t/'', %s, request => %L, attempt => 8, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
                   format('VALUES (NULL::text, %s::bigint, 2::bigint, true)', :t), 'a later attempt of the same request: the first answer');
 SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 9, hash => 1)), 'MT020', 'another request');
-SELECT results_eq(format('SELECT pid, name, version FROM mantle.meta WHERE id = %s', :t), format('VALUES (1::bigint, ''%s/''::text COLLATE "C", 2::bigint)', :t), 'it is in the trash');
+SELECT results_eq(format('SELECT pid, name, version FROM tap.meta() WHERE id = %s', :t), format('VALUES (1::bigint, ''%s/''::text COLLATE "C", 2::bigint)', :t), 'it is in the trash');
 SELECT is(mantle.path_of('tap-remove-tree', :b), NULL, 'what was below has no path any more');
 SELECT is((SELECT depth FROM mantle.resolve_path('tap-remove-tree', '{t,a}')), 0, 'nor does a path lead there');
 SELECT set_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, NULL, 10)', :ns, :ns), ARRAY['keep/'], 'its place is empty');
 SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :ns), 'VALUES (1::bigint, 1::bigint)', 'the parent is counted');
-SELECT ok(EXISTS (SELECT FROM mantle.prune_queue WHERE id = :ns), 'and looked at by the pruner');
+SELECT ok(EXISTS (SELECT FROM tap.prune_queue() WHERE id = :ns), 'and looked at by the pruner');
 SELECT results_eq(format('SELECT state, directory_id, objects, directories, bytes FROM mantle.operation(5, %L)', :'operation'),
                   format('VALUES (''running'', %s::bigint, 0::bigint, 0::bigint, 0::bigint)', :t), 'the operation runs');
 SELECT is_empty(format('SELECT * FROM mantle.operation(6, %L)', :'operation'), 'nobody else sees it');
 SELECT is((SELECT state FROM mantle.operation(0, :'operation')), 'running', 'but the superuser does');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
-SELECT is_empty('SELECT * FROM mantle.meta WHERE pid = 1 AND id IS NULL', 'the trash is not counted');
+SELECT is_empty('SELECT * FROM tap.meta() WHERE pid = 1 AND id IS NULL', 'the trash is not counted');
 
 -- Emptying.
-INSERT INTO mantle.prune_queue (pid, seq, id, queued) SELECT m.pid, -m.id, m.id, now() - interval '1 day' FROM mantle.meta m WHERE m.id IN (:a, :e);
+INSERT INTO mantle.prune_queue (pid, seq, id, queued) SELECT m.pid, -m.id, m.id, now() - interval '1 day' FROM tap.meta() m WHERE m.id IN (:a, :e);
 CREATE FUNCTION pg_temp.steps(of_ns bigint, wanted int) RETURNS TABLE (n bigint, damage text) LANGUAGE plpgsql AS $$
 BEGIN
     FOR i IN 1..wanted LOOP
@@ -79,9 +79,9 @@ SELECT ok((SELECT bool_and(damage IS NULL) AND count(*) < 30 FROM pg_temp.steps(
 SELECT results_eq(format('SELECT state, objects, directories, bytes FROM mantle.operation(5, %L)', :'operation'),
                   'VALUES (''done'', 147::bigint, 124::bigint, 500::bigint)', 'everything is counted');
 SELECT ok((SELECT finished >= created FROM mantle.operation(5, :'operation')), 'and when it ended');
-SELECT is_empty('SELECT * FROM mantle.meta WHERE pid = 1', 'the trash is empty');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :ns AND id IS NOT NULL), 3::bigint, 'the rest is as it was');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :ns AND removed), 124::bigint, 'tombstones are left');
+SELECT is_empty('SELECT * FROM tap.meta() WHERE pid = 1', 'the trash is empty');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE ns = :ns AND id IS NOT NULL), 3::bigint, 'the rest is as it was');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE ns = :ns AND removed), 124::bigint, 'tombstones are left');
 SELECT is((SELECT code FROM tap.put(:ns, :b, 'later')), 'MT018', 'and refuse creates');
 SELECT is(mantle.run_maintenance('empty_trash'), 0::bigint, 'nothing left to do');
 
@@ -97,20 +97,20 @@ SELECT code AS x FROM pg_temp.remove(:ns, :ns, 'i/', :i, operation => '88888888-
 DELETE FROM mantle.prune_queue;
 INSERT INTO mantle.prune_queue (pid, seq, id, queued) VALUES (:i, -1, :j, now() - interval '1 day'), (:i, -2, :i, now() - interval '1 day');
 SELECT mantle.run_maintenance('prune') + mantle.run_maintenance('prune') AS x \gset
-SELECT is((SELECT count(*) FROM mantle.meta WHERE id IN (:i, :j)), 2::bigint, 'the pruner leaves the trash alone');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE id IN (:i, :j)), 2::bigint, 'the pruner leaves the trash alone');
 SELECT tap.delete(:ns, :k, 'o') AS x \gset
 SELECT tap.rmdir(:ns, :ns, 'keep/', :k) AS x \gset
 SELECT is((SELECT code FROM mantle.delete_namespace(0, 'tap-remove-tree', gen_random_uuid(), 0)), NULL, 'a namespace with nothing but trash is empty');
 SELECT mantle.run_maintenance('empty_trash') + mantle.run_maintenance('empty_trash') > 0 AS x \gset
-SELECT is((SELECT count(*) FROM mantle.operations WHERE state = 'running' AND stepped = created), 0::bigint, 'each has had its turn');
+SELECT is((SELECT count(*) FROM tap.operations() WHERE state = 'running' AND stepped = created), 0::bigint, 'each has had its turn');
 SELECT ok((SELECT bool_and(damage IS NULL) FROM pg_temp.steps(:ns, 100)), 'emptied without damage');
-SELECT results_eq('SELECT state, objects, directories FROM mantle.operations WHERE id >= ''88888888-0000-0000-0000-000000000002'' ORDER BY id',
+SELECT results_eq('SELECT state, objects, directories FROM tap.operations() WHERE id >= ''88888888-0000-0000-0000-000000000002'' ORDER BY id',
                   'VALUES (''done'', 1100::bigint, 1::bigint), (''done'', 0, 2)', 'both are done');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE ns = :ns AND id IS NOT NULL), 0::bigint, 'nothing is left of the namespace');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE ns = :ns AND id IS NOT NULL), 0::bigint, 'nothing is left of the namespace');
 
 -- Purging.
 UPDATE mantle.operations SET finished = now() - interval '2 days' WHERE id = :'operation';
 SELECT is(mantle.run_maintenance('purge_operations'), 1::bigint, 'old operations are purged');
-SELECT is((SELECT count(*) FROM mantle.operations), 2::bigint, 'new ones are not');
+SELECT is((SELECT count(*) FROM tap.operations()), 2::bigint, 'new ones are not');
 SELECT * FROM finish();
 ROLLBACK;

@@ -7,7 +7,7 @@ SELECT new_id AS b FROM tap.mkdir(:ns, :ns, 'b/') \gset
 SELECT new_id AS s FROM tap.mkdir(:ns, :a, 's/') \gset
 SELECT tap.put(:ns, :s, 'o', 5) AS x \gset
 \set request '77777777-0000-0000-0000-000000000000'
-PREPARE attempts AS SELECT attempt, state FROM mantle.rename_attempts WHERE ns = $1 AND request_id = $2 ORDER BY attempt;
+PREPARE attempts AS SELECT attempt, state FROM tap.rename_attempts() WHERE ns = $1 AND request_id = $2 ORDER BY attempt;
 
 SELECT is((SELECT code FROM tap.rename(:ns, :a, 's/', :s, :b, 't/', request => :'request', epoch_off => 1)), 'MT024', 'another epoch');
 SELECT is((SELECT code FROM tap.rename(:ns, :a, 's/', :s + 99, :b, 't/', request => :'request')), 'MT026', 'another source by now');
@@ -21,7 +21,7 @@ SELECT is((SELECT code FROM tap.rename(:ns, :a, 's/', :s, :b, 'bad', request => 
 SELECT is((SELECT code FROM tap.rename(:ns, :a, 's/', :s, 0, 't/', request => :'request')), 'MT006', 'not into the super-root');
 SELECT is((SELECT code FROM tap.rename(:ns + 1, :a, 's/', :s, :b, 't/', request => :'request')), 'MT011', 'no such namespace');
 SELECT is_empty(format('EXECUTE attempts(%s, %L)', :ns, :'request'), 'a refused attempt leaves no row: it has not committed');
-SELECT is_empty(format('SELECT FROM mantle.requests WHERE request_id = %L', :'request'), 'an error is no answer');
+SELECT is_empty(format('SELECT FROM tap.requests() WHERE request_id = %L', :'request'), 'an error is no answer');
 
 SELECT results_eq(format('SELECT code, version, replayed FROM tap.rename(%s, %s, ''s/'', %s, %s, ''t/'', request => %L, attempt => 7)', :ns, :a, :s, :b, :'request'),
                   'VALUES (NULL::text, 2::bigint, false)', 'moved, a new version');
@@ -36,7 +36,7 @@ SELECT is((SELECT code FROM tap.rename(:ns, :a, 's/', :s, :b, 't/', request => :
 SELECT is(mantle.path_of('tap-rename', :s), 'b/t/', 'it is there');
 SELECT is((SELECT count(*) FROM mantle.list(:ns, :a, NULL, NULL, 10)), 0::bigint, 'and not here');
 SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s, %s])', :ns, :a, :b), 'VALUES (0::bigint, 0::bigint), (2, 1)', 'both parents are counted');
-SELECT ok(EXISTS (SELECT FROM mantle.prune_queue WHERE id = :a), 'the old parent is looked at by the pruner');
+SELECT ok(EXISTS (SELECT FROM tap.prune_queue() WHERE id = :a), 'the old parent is looked at by the pruner');
 
 -- Aborted and superseded attempts.
 SELECT is(mantle.abort_rename(5, :ns, '78787878-0000-0000-0000-000000000000', 3), 'aborted', 'aborted first');

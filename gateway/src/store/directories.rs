@@ -50,7 +50,7 @@ pub struct RenameDirectory<'a> {
 }
 
 /// New attributes of an entry; `None` leaves one as it is.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct SetAttributes<'a> {
     /// Partition.
     pub pid: i64,
@@ -71,6 +71,7 @@ pub struct SetAttributes<'a> {
 }
 
 /// One mkdir of a batch.
+#[derive(Clone)]
 pub struct Mkdir {
     signed: Signed,
     pid: i64,
@@ -89,6 +90,10 @@ impl Mutation for Mkdir {
 
     fn signed(&self) -> &Signed {
         &self.signed
+    }
+
+    fn pid(&self) -> i64 {
+        self.pid
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
@@ -110,6 +115,7 @@ impl Mutation for Mkdir {
 }
 
 /// One rmdir of a batch.
+#[derive(Clone)]
 pub struct Rmdir {
     signed: Signed,
     pid: i64,
@@ -127,6 +133,10 @@ impl Mutation for Rmdir {
         &self.signed
     }
 
+    fn pid(&self) -> i64 {
+        self.pid
+    }
+
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
             column(batch, Type::INT8_ARRAY, |old| old.pid),
@@ -141,6 +151,7 @@ impl Mutation for Rmdir {
 }
 
 /// One change of attributes of a batch.
+#[derive(Clone)]
 pub struct SetAttributesOf {
     signed: Signed,
     name: String,
@@ -155,6 +166,10 @@ impl Mutation for SetAttributesOf {
 
     fn signed(&self) -> &Signed {
         &self.signed
+    }
+
+    fn pid(&self) -> i64 {
+        self.set.pid
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
@@ -193,7 +208,8 @@ impl Store {
         let (principal, group) = (signed.principal as i32, rename.group as i32);
         let (epoch, attempt) = (rename.epoch as i64, rename.attempt as i64);
         let row = self
-            .query_one(
+            .query_one_at(
+                rename.source_pid,
                 &sql::RENAME_DIRECTORY,
                 &[
                     (&principal, Type::INT4),

@@ -8,14 +8,16 @@ mod directories;
 mod fault;
 mod mutation;
 mod namespaces;
+mod nodes;
 mod objects;
 mod operations;
 mod pool;
 mod reads;
 mod rows;
+mod shards;
 mod sql;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use mantle_types::{ErrorCode, Result};
 use tokio_postgres::{Row, types::Type};
@@ -31,9 +33,10 @@ pub use self::{
     rows::{Entry, Written},
 };
 use self::{
-    database::{Database, Param},
+    database::Param,
     directories::{Mkdir, Rmdir, SetAttributesOf},
-    mutation::{Mutations, mutations},
+    mutation::{MOVES_FOLLOWED_MAX, Mutations, mutations},
+    nodes::Nodes,
     objects::{DeleteObject, PutObject},
     sql::Statement,
 };
@@ -54,7 +57,7 @@ pub struct Signed {
 
 /// Handle on the database.
 pub struct Store {
-    database: Database,
+    nodes: Arc<Nodes>,
     mkdir: Mutations<Mkdir>,
     rmdir: Mutations<Rmdir>,
     put_object: Mutations<PutObject>,
@@ -65,28 +68,44 @@ pub struct Store {
 impl Store {
     /// Makes the pool; connects when first used. Must be called within a tokio runtime.
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
-        let database = Database::new(config, application_name, wait)?;
+        let nodes = Arc::new(Nodes::new(config, application_name, wait)?);
         Ok(Self {
-            mkdir: mutations(&database, config),
-            rmdir: mutations(&database, config),
-            put_object: mutations(&database, config),
-            delete_object: mutations(&database, config),
-            set_attributes: mutations(&database, config),
-            database,
+            mkdir: mutations(&nodes, config),
+            rmdir: mutations(&nodes, config),
+            put_object: mutations(&nodes, config),
+            delete_object: mutations(&nodes, config),
+            set_attributes: mutations(&nodes, config),
+            nodes,
         })
     }
 
     async fn query(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        self.database.query(statement, params, false).await
+        self.nodes.main().query(statement, params, false).await
+    }
+
+    /// On the node that has a partition.
+    async fn query_at(&self, pid: i64, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        let mut moves = 0;
+        loop {
+            let node = self.nodes.of(pid).await?;
+            match node.database.query(statement, params, false).await {
+                // Rolled back: its shard has moved.
+                Err(error) if error.code() == ErrorCode::WrongNode && moves < MOVES_FOLLOWED_MAX => {
+                    self.nodes.refresh().await?;
+                    pause(moves).await;
+                    moves += 1;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
-        let mut rows = self.query(statement, params).await?;
-        if rows.len() != 1 {
-            tracing::error!(statement = statement.name, rows = rows.len(), "one row was expected");
-            return Err(ErrorCode::Internal.into());
-        }
-        rows.pop().ok_or_else(|| ErrorCode::Internal.into())
+        one(statement, self.query(statement, params).await?)
+    }
+
+    async fn query_one_at(&self, pid: i64, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
+        one(statement, self.query_at(pid, statement, params).await?)
     }
 
     /// Is the database there?
@@ -107,4 +126,12 @@ impl Store {
         let row = self.query_one(&sql::INDEX_GROUP, &[(&group, Type::INT4)]).await?;
         Ok(rows::get::<i64>(&row, "epoch")? as u64)
     }
+}
+
+fn one(statement: &'static Statement, mut rows: Vec<Row>) -> Result<Row> {
+    if rows.len() != 1 {
+        tracing::error!(statement = statement.name, rows = rows.len(), "one row was expected");
+        return Err(ErrorCode::Internal.into());
+    }
+    rows.pop().ok_or_else(|| ErrorCode::Internal.into())
 }

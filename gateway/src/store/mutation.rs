@@ -1,9 +1,10 @@
 //! A verb of which calls go together: the SQL functions take one array a parameter and answer one row an element, in any
 //! order, numbered from 1 in `ord`.
 
-use std::marker::PhantomData;
+use std::{collections::HashMap, marker::PhantomData, sync::Arc};
 
 use mantle_types::{ErrorCode, Result, limits::BATCH_LATCHES_MAX};
+use parking_lot::Mutex;
 use tokio_postgres::{
     Row,
     types::{ToSql, Type},
@@ -13,9 +14,11 @@ use uuid::Uuid;
 use super::{
     Signed,
     batch::{Bounds, Calls, Failure, Lane},
-    database::{Database, Param, count_retries},
+    database::{Database, Param, count_retries, pause},
     fault::Fault,
+    nodes::{Node, Nodes},
     rows,
+    shards::Address,
     sql::Statement,
 };
 use crate::config::Postgres;
@@ -24,7 +27,7 @@ use crate::config::Postgres;
 pub type Column<'a> = (Box<dyn ToSql + Sync + Send + 'a>, Type);
 
 /// One call of a verb, with all that it needs, since it travels to the lane's task.
-pub trait Mutation: Send + Sync + Sized + 'static {
+pub trait Mutation: Clone + Send + Sync + Sized + 'static {
     /// What the caller is answered.
     type Answer: Send + 'static;
     /// The statement. Its first two parameters are principals and namespaces, its last two request ids and hashes.
@@ -34,6 +37,9 @@ pub trait Mutation: Send + Sync + Sized + 'static {
 
     /// Who, where, and under which request id.
     fn signed(&self) -> &Signed;
+
+    /// The partition that it changes: its node carries it out.
+    fn pid(&self) -> i64;
 
     /// The parameters in between.
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>>;
@@ -50,16 +56,48 @@ where
     (Box::new(batch.iter().map(|element| value(element)).collect::<Vec<T>>()), array)
 }
 
-/// A verb's lane.
-pub type Mutations<M> = Lane<MutationCalls<M>>;
+/// How often a call follows its shard.
+pub const MOVES_FOLLOWED_MAX: u32 = 5;
 
-/// Makes a verb's lane; its batches are never refused for their latches.
-pub fn mutations<M: Mutation>(database: &Database, config: &Postgres) -> Mutations<M> {
+/// A verb's lanes: one for each node, since a batch is one transaction on one node.
+pub struct Mutations<M: Mutation> {
+    nodes: Arc<Nodes>,
+    bounds: Bounds,
+    lanes: Mutex<HashMap<Address, Arc<Lane<MutationCalls<M>>>>>,
+}
+
+/// Makes a verb's lanes; their batches are never refused for their latches.
+pub fn mutations<M: Mutation>(nodes: &Arc<Nodes>, config: &Postgres) -> Mutations<M> {
     let bounds = Bounds {
         batches_in_flight_max: config.batches_in_flight_max,
         elements_max: config.batch_elements_max.min(BATCH_LATCHES_MAX / M::LATCHES_MAX),
     };
-    Lane::new(MutationCalls { database: database.clone(), verb: PhantomData }, bounds)
+    Mutations { nodes: nodes.clone(), bounds, lanes: Mutex::new(HashMap::new()) }
+}
+
+impl<M: Mutation> Mutations<M> {
+    /// The answer to one element.
+    pub async fn submit(&self, element: M) -> Result<M::Answer> {
+        for attempt in 0..MOVES_FOLLOWED_MAX {
+            let node = self.nodes.of(element.pid()).await?;
+            match self.lane(&node).submit(element.clone()).await {
+                // Rolled back: its shard has moved.
+                Err(error) if error.code() == ErrorCode::WrongNode => {
+                    count_retries(M::STATEMENT, 1);
+                    self.nodes.refresh().await?;
+                    pause(attempt).await;
+                }
+                answer => return answer,
+            }
+        }
+        Err(ErrorCode::WrongNode.into())
+    }
+
+    fn lane(&self, node: &Node) -> Arc<Lane<MutationCalls<M>>> {
+        let mut lanes = self.lanes.lock();
+        let calls = || MutationCalls { database: node.database.clone(), verb: PhantomData };
+        lanes.entry(node.address.clone()).or_insert_with(|| Arc::new(Lane::new(calls(), self.bounds))).clone()
+    }
 }
 
 /// Sends a verb's elements to the database.

@@ -50,6 +50,7 @@ pub struct RenameObject<'a> {
 }
 
 /// One put of a batch.
+#[derive(Clone)]
 pub struct PutObject {
     signed: Signed,
     pid: i64,
@@ -72,6 +73,10 @@ impl Mutation for PutObject {
 
     fn signed(&self) -> &Signed {
         &self.signed
+    }
+
+    fn pid(&self) -> i64 {
+        self.pid
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
@@ -97,6 +102,7 @@ impl Mutation for PutObject {
 }
 
 /// One deletion of a batch.
+#[derive(Clone)]
 pub struct DeleteObject {
     signed: Signed,
     pid: i64,
@@ -111,6 +117,10 @@ impl Mutation for DeleteObject {
 
     fn signed(&self) -> &Signed {
         &self.signed
+    }
+
+    fn pid(&self) -> i64 {
+        self.pid
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
@@ -150,7 +160,8 @@ impl Store {
     pub async fn rename_object(&self, signed: Signed, rename: RenameObject<'_>) -> Result<Written> {
         let principal = signed.principal as i32;
         let row = self
-            .query_one(
+            .query_one_at(
+                rename.destination_pid,
                 &sql::RENAME_OBJECT,
                 &[
                     (&principal, Type::INT4),

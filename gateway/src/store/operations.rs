@@ -58,7 +58,8 @@ impl Store {
         let (principal, group) = (signed.principal as i32, remove.group as i32);
         let (epoch, attempt) = (remove.epoch as i64, remove.attempt as i64);
         let row = self
-            .query_one(
+            .query_one_at(
+                remove.source_pid,
                 &sql::REMOVE_TREE,
                 &[
                     (&principal, Type::INT4),

@@ -75,8 +75,9 @@ impl Store {
     pub async fn stat(&self, ns: i64, places: &[(i64, &str)]) -> Result<Vec<Option<Entry>>> {
         let pids: Vec<i64> = places.iter().map(|(pid, _)| *pid).collect();
         let names: Vec<&str> = places.iter().map(|(_, name)| *name).collect();
-        let rows =
-            self.query(&sql::STAT, &[(&ns, Type::INT8), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)]).await?;
+        let Some(first) = pids.first() else { return Ok(Vec::new()) };
+        let params = [(&ns as _, Type::INT8), (&pids as _, Type::INT8_ARRAY), (&names as _, Type::TEXT_ARRAY)];
+        let rows = self.query_at(*first, &sql::STAT, &params).await?;
         let read = |row| match rows::code(row)? {
             None => Entry::read(row).map(Some),
             Some(ErrorCode::NotFound) => Ok(None),
@@ -87,7 +88,8 @@ impl Store {
 
     /// What directories hold themselves, in the order asked for.
     pub async fn dirstat(&self, ns: i64, ids: &[i64]) -> Result<Vec<DirectoryTotals>> {
-        let rows = self.query(&sql::DIRSTAT, &[(&ns, Type::INT8), (&ids, Type::INT8_ARRAY)]).await?;
+        let Some(first) = ids.first() else { return Ok(Vec::new()) };
+        let rows = self.query_at(*first, &sql::DIRSTAT, &[(&ns, Type::INT8), (&ids, Type::INT8_ARRAY)]).await?;
         let read = |row| match rows::code(row)? {
             None => Ok(DirectoryTotals {
                 entries: rows::get_opt(row, "entries")?.unwrap_or_default(),
@@ -135,11 +137,12 @@ impl Store {
         let limit = limit as i32;
         let after = (&start_after as _, Type::TEXT);
         let prefix = (&prefix as _, Type::TEXT);
+        let at = pid;
         let directory = [(&ns as _, Type::INT8), (&pid as _, Type::INT8)];
         let [ns, pid] = directory;
         // The two functions differ in the order of these parameters.
         let (third, fourth) = if statement.name == sql::LIST.name { (after, prefix) } else { (prefix, after) };
-        let rows = self.query(statement, &[ns, pid, third, fourth, (&limit, Type::INT4)]).await?;
+        let rows = self.query_at(at, statement, &[ns, pid, third, fourth, (&limit, Type::INT4)]).await?;
         rows.iter().map(Entry::read).collect()
     }
 

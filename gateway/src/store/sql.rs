@@ -24,6 +24,7 @@ statements! {
     /// Is the database there?
     PING "ping" read "SELECT 1";
     ALLOCATE_IDS "allocate_ids" change "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
+    SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
     INDEX_GROUP "index_group" read "SELECT epoch FROM mantle.index_group($1)";
     RESOLVE_PATH "resolve_path" read
         "SELECT ns, depth, id, chain_owner, chain_grp, chain_mode \

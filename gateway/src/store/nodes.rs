@@ -1,0 +1,136 @@
+//! The database's nodes. Without Citus it is the one that is configured; with it, each directory's calls go straight to the
+//! node that has it. Invariant: a map that is out of date is slower, never wrong: a call that comes to another node is
+//! carried out from there, or refused with `wrong_node` when its shard moved meanwhile.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mantle_types::{ErrorCode, Result};
+use parking_lot::{Mutex, RwLock};
+
+use super::{
+    database::Database,
+    rows,
+    shards::{Address, ShardMap},
+    sql,
+};
+use crate::config::Postgres;
+
+/// How old a map may grow. A shard that moved is asked for at its old node until then.
+const MAP_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// A node, and the way to it.
+#[derive(Clone)]
+pub struct Node {
+    /// Where it listens.
+    pub address: Address,
+    /// Its connections.
+    pub database: Database,
+}
+
+struct Known {
+    shards: ShardMap,
+    read: Instant,
+}
+
+/// All nodes.
+pub struct Nodes {
+    config: Postgres,
+    application_name: String,
+    wait: Duration,
+    main: Node,
+    known: RwLock<Option<Arc<Known>>>,
+    /// Held by who reads the map, so that one does.
+    reading: tokio::sync::Mutex<()>,
+    others: Mutex<HashMap<Address, Node>>,
+}
+
+impl Nodes {
+    /// Makes the pool of the configured node; connects when first used.
+    pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
+        let address = Address { host: config.host.clone(), port: config.port };
+        Ok(Self {
+            main: Node { address, database: Database::new(config, application_name, wait)? },
+            config: config.clone(),
+            application_name: application_name.to_owned(),
+            wait,
+            known: RwLock::new(None),
+            reading: tokio::sync::Mutex::new(()),
+            others: Mutex::new(HashMap::new()),
+        })
+    }
+
+    /// The configured node: for what is of no directory.
+    pub fn main(&self) -> &Database {
+        &self.main.database
+    }
+
+    /// The node that has a partition.
+    pub async fn of(&self, pid: i64) -> Result<Node> {
+        let known = self.known.read().clone();
+        let known = match known {
+            Some(known) if known.read.elapsed() < MAP_AGE_MAX => known,
+            // Somebody reads already: what is known will do.
+            Some(known) if self.reading.try_lock().is_err() => known,
+            before => self.read(before).await?,
+        };
+        match known.shards.node_of(pid) {
+            None => Ok(self.main.clone()),
+            Some(address) => self.node(address),
+        }
+    }
+
+    /// Reads the map anew: it has been found out of date.
+    pub async fn refresh(&self) -> Result<()> {
+        let before = self.known.read().clone();
+        self.read(before).await.map(drop)
+    }
+
+    /// Reads the map unless somebody has since `before`.
+    async fn read(&self, before: Option<Arc<Known>>) -> Result<Arc<Known>> {
+        let _one = self.reading.lock().await;
+        let now = self.known.read().clone();
+        if let Some(now) = now
+            && before.is_none_or(|before| before.read != now.read)
+        {
+            return Ok(now);
+        }
+        let rows = match self.main().query(&sql::SHARD_MAP, &[], false).await {
+            // An extension of an earlier version: one node.
+            Err(error) if error.code() == ErrorCode::NotImplemented => Vec::new(),
+            answer => answer?,
+        };
+        let shard = |row| {
+            let port = self.config.node_port.map_or_else(|| rows::get::<i32>(row, "port").map(|p| p as u16), Ok)?;
+            Ok((rows::get(row, "hash_from")?, Address { host: rows::get(row, "host")?, port }))
+        };
+        let shards = ShardMap::new(rows.iter().map(shard).collect::<Result<_>>()?);
+        let known = Arc::new(Known { shards, read: Instant::now() });
+        *self.known.write() = Some(known.clone());
+        Ok(known)
+    }
+
+    fn node(&self, address: &Address) -> Result<Node> {
+        if *address == self.main.address {
+            return Ok(self.main.clone());
+        }
+        let mut others = self.others.lock();
+        if let Some(node) = others.get(address) {
+            return Ok(node.clone());
+        }
+        let config = Postgres { host: address.host.clone(), port: address.port, ..self.config.clone() };
+        let database = Database::new(&config, &self.application_name, self.wait).map_err(|cause| {
+            tracing::error!(host = address.host, port = address.port, %cause, "no pool for a node");
+            ErrorCode::Internal
+        })?;
+        let node = Node { address: address.clone(), database };
+        others.insert(address.clone(), node.clone());
+        Ok(node)
+    }
+}
+
+#[cfg(test)]
+mod tests;

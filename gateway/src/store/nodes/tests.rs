@@ -1,0 +1,130 @@
+//! The store against a Citus cluster: each directory's calls go to the node that has it, also after its shard moved.
+//! Run by `tests/concurrency/test_citus.py`, which makes the cluster and says where it is.
+
+use std::{env, path::PathBuf, time::Duration};
+
+use futures::future::try_join_all;
+use mantle_types::Permission;
+use tokio_postgres::{Client, NoTls};
+use uuid::Uuid;
+
+use crate::{
+    config::Postgres,
+    store::{NewDirectory, NewObject, Signed, Store},
+};
+
+const DIRECTORIES: i64 = 24;
+const OBJECTS_EACH: i64 = 10;
+
+fn required(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("{name} says where the cluster is"))
+}
+
+fn config() -> Postgres {
+    Postgres {
+        host: "127.0.0.1".into(),
+        port: required("MANTLE_TEST_CITUS_PORT").parse().expect("a port"),
+        node_port: None,
+        database: required("MANTLE_TEST_CITUS_DATABASE"),
+        user: "postgres".into(),
+        password_file: Some(PathBuf::from(required("MANTLE_TEST_CITUS_PASSWORD_FILE"))),
+        pool_size: 4,
+        batches_in_flight_max: 4,
+        batch_elements_max: 64,
+    }
+}
+
+async fn session(port: u16) -> Client {
+    let config = config();
+    let password = std::fs::read_to_string(config.password_file.expect("given above")).expect("the password");
+    let mut pg = tokio_postgres::Config::new();
+    pg.host(&config.host).port(port).dbname(&config.database).user(&config.user).password(password.trim_end());
+    let (client, connection) = pg.connect(NoTls).await.expect("a session");
+    tokio::spawn(connection);
+    client
+}
+
+/// The coordinator's session, then the workers'.
+async fn sessions() -> Vec<Client> {
+    let mut nodes = vec![session(config().port).await];
+    let workers = "SELECT nodeport FROM pg_dist_node WHERE groupid > 0 ORDER BY 1";
+    for row in nodes[0].query(workers, &[]).await.expect("nodes") {
+        nodes.push(session(row.get::<_, i32>(0) as u16).await);
+    }
+    nodes
+}
+
+fn signed(ns: i64) -> Signed {
+    Signed { principal: 0, ns, request: Uuid::new_v4(), hash: 1 }
+}
+
+async fn mkdir(store: &Store, ns: i64, id: i64) -> mantle_types::Result<()> {
+    let name = format!("d{id}/");
+    let permission = Permission { owner: 0, group: 0, mode: 0o755 };
+    let new = NewDirectory { pid: ns, name: &name, id, permission, explicit: true, user_metadata: None };
+    store.mkdir(signed(ns), new).await.map(drop)
+}
+
+async fn put(store: &Store, ns: i64, pid: i64, name: String, id: i64) -> mantle_types::Result<()> {
+    let new = NewObject {
+        pid,
+        name: &name,
+        id,
+        permission: Permission { owner: 0, group: 0, mode: 0o644 },
+        size: 1,
+        etag: "e",
+        content_type: None,
+        user_metadata: None,
+        locator: "l",
+        condition: None,
+    };
+    store.put_object(signed(ns), &new).await.map(drop)
+}
+
+/// How often a function ran on each node.
+async fn calls(nodes: &[Client], function: &str) -> Vec<i64> {
+    let mut found = Vec::new();
+    for node in nodes {
+        node.execute("SELECT pg_stat_force_next_flush()::text", &[]).await.expect("statistics");
+        let query = "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_user_functions WHERE funcname = $1";
+        found.push(node.query_one(query, &[&function]).await.expect("statistics").get(0));
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
+async fn citus_calls_go_to_the_node_that_has_the_directory() {
+    let nodes = sessions().await;
+    let store = Store::new(&config(), "citus-test", Duration::from_secs(10)).expect("a store");
+    let (ns, _) = store.allocate_ids("citus-test", 100_000).await.expect("ids");
+    let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
+    let name = format!("citus-{ns}");
+    nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
+    let directories: Vec<i64> = (1..=DIRECTORIES).map(|n| ns + n).collect();
+    try_join_all(directories.iter().map(|id| mkdir(&store, ns, *id))).await.expect("directories");
+    let puts = |round: i64| {
+        let places = directories.iter().flat_map(|pid| (0..OBJECTS_EACH).map(move |n| (*pid, n)));
+        let (store, first) = (&store, ns + 1000 * (round + 1));
+        let each = (first..).zip(places).map(move |(id, (pid, n))| put(store, ns, pid, format!("o{round}-{n}"), id));
+        try_join_all(each.collect::<Vec<_>>())
+    };
+    puts(0).await.expect("objects");
+    let made = calls(&nodes, "put_object").await;
+    assert_eq!(made[0], 0, "the coordinator was asked: {made:?}");
+    assert!(made[1..].iter().all(|calls| *calls > 0), "a worker was not asked: {made:?}");
+    assert!(made.iter().sum::<i64>() < DIRECTORIES * OBJECTS_EACH, "nothing went together: {made:?}");
+    assert_eq!(calls(&nodes, "put_object_elsewhere").await, [0, 0, 0], "a call came to another node");
+
+    // The shard of one of them goes to the other worker.
+    let moved =
+        "SELECT citus_move_shard_placement(s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
+                   FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
+                   JOIN pg_dist_node o ON o.groupid > 0 AND o.groupid <> n.groupid
+                  WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
+    nodes[0].execute(moved, &[&directories[0]]).await.expect("a move");
+    puts(1).await.expect("objects, after the move");
+    let there = "SELECT entries FROM mantle.dirstat($1, ARRAY[$2::bigint])";
+    let entries: i64 = nodes[0].query_one(there, &[&ns, &directories[0]]).await.expect("counts").get(0);
+    assert_eq!(entries, 2 * OBJECTS_EACH);
+}

@@ -1,0 +1,16 @@
+-- What a gateway keeps: the smallest hash value (hashint8) of each shard of the MetaTable, in order, and the node that has
+-- it. No row: there is one node.
+CREATE FUNCTION mantle.shard_map() RETURNS TABLE (hash_from int, host text, port int)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF mantle.is_distributed() THEN
+        RETURN QUERY
+        SELECT s.shardminvalue::int, n.nodename, n.nodeport
+          FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
+          JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
+         WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY 1;
+    END IF;
+END $$;
+COMMENT ON FUNCTION mantle.shard_map() IS 'Citus: which node has which hash values of pid';
+REVOKE ALL ON FUNCTION mantle.shard_map() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.shard_map() TO mantle_gateway;
