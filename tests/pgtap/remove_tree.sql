@@ -36,7 +36,7 @@ SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'requ
 SELECT is(mantle.abort_rename(5, :ns, :'request', 3), 'aborted', 'aborted first');
 SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 3)), 'MT025', 'an aborted attempt removes nothing');
 SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 2)), 'MT025', 'nor does an older one');
-SELECT is_empty(format('SELECT FROM tap.requests() WHERE request_id = %L', :'request'), 'an error is no answer');
+SELECT is_empty(format('SELECT FROM tap.requests() WHERE ns = %s AND request_id = %L', :ns, :'request'), 'an error is no answer');
 SELECT is_empty('SELECT FROM tap.operations()', 'and starts nothing');
 
 -- The removal.
