@@ -14,9 +14,11 @@ DROP TYPE mantle.batch_context;
 -- Reads the prune queue, which is made anew.
 DROP VIEW mantle.backlogs;
 
--- The MetaTable: the index is built again, with one column more. Its rows are not touched.
-DROP INDEX mantle.meta_subdirectory;
+-- The MetaTable: one index gets a column more, the other one another; of its rows, tombstones get what that one names.
+DROP INDEX mantle.meta_subdirectory, mantle.meta_tombstone;
+UPDATE mantle.meta SET created = modified WHERE removed;
 --@ CREATE INDEX meta_subdirectory
+--@ CREATE INDEX meta_tombstone
 
 -- No row without a directory was ever written.
 ALTER TABLE mantle.requests ALTER COLUMN pid SET NOT NULL, ALTER COLUMN created SET DEFAULT clock_timestamp();

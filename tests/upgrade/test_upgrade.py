@@ -106,6 +106,8 @@ def test_every_row_is_there_as_it_was(upgraded: psycopg.Connection):
                 del row["seq"]  # counted anew, within a directory
             elif name == "requests" and row["verb"] in ("rename_directory", "remove_tree"):
                 row["pid"] = row["ns"]  # now kept with the namespace's root
+            elif name == "meta" and row["removed"]:
+                row["created"] = row["modified"]  # when the directory was removed
             assert any(row.items() <= found.items() for found in after[name]), f"{name} has lost {row}"
 
 
@@ -178,6 +180,11 @@ def test_the_worker_finishes_what_was_begun(upgraded: psycopg.Connection):
     assert upgraded.execute("SELECT count(*) FROM mantle.meta WHERE ts > 0").fetchone() == (0,)
     assert upgraded.execute("SELECT count(*) FROM mantle.prune_queue WHERE id = %s", [EMPTY]).fetchone() == (0,)
     assert upgraded.execute("SELECT * FROM mantle.check()").fetchall() == []
+
+
+def test_tombstones_are_purged_when_they_are_due(upgraded: psycopg.Connection):
+    upgraded.execute("SELECT mantle.run_maintenance('purge_tombstones')")
+    assert upgraded.execute("SELECT pid FROM mantle.meta WHERE removed").fetchall() == [(1028,)]
 
 
 def test_between_restart_and_update_a_call_says_what_to_do(make_database: Make):

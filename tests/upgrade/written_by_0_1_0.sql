@@ -6,7 +6,7 @@
 --       beach.jpg             1030
 --       sea.jpg               1031, whose count is the delta record
 --     empty/                  1027, implied by a key whose object went; in the prune queue
---   (removed)                 1028, a tombstone
+--   (removed)                 1028, a tombstone; 1034, one that is due to be purged
 --   trash: 1029/              removed with all that was below it, not emptied yet
 --     old.jpg                 1032
 INSERT INTO mantle.id_blocks (first_id, last_id, timeline, owner) VALUES (1024, 2047, 1, 'gateway-1'), (2048, 3071, 1, 'gateway-2');
@@ -28,6 +28,7 @@ INSERT INTO mantle.meta (pid, name, ts, ns, entries, subdirectories, bytes, modi
     (1025, '/_ATTR', 0, 1024, 2, 2, 0, '2026-01-01', false),
     (1026, '/_ATTR', 0, 1024, 1, 0, 100, '2026-01-01', false),
     (1028, '/_ATTR', 0, 1024, 0, 0, 0, now(), true),
+    (1034, '/_ATTR', 0, 1024, 0, 0, 0, '2026-01-01', true),
     (1029, '/_ATTR', 0, 1024, 1, 0, 50, '2026-01-01', false);
 INSERT INTO mantle.meta (pid, name, ts, ns, entries, subdirectories, bytes, modified)
 VALUES (1026, '/_ATTR', nextval('mantle.delta_ts'), 1024, 1, 0, 250, '2026-01-02');
