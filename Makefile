@@ -4,11 +4,12 @@
 PYTHON    ?= $(shell command -v python3.11 || command -v python3)
 PORT_BASE ?=
 FULL      ?=
+ONLY      ?=
 SECONDS   ?= 600
 STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test property lint bench python
+.PHONY: help run stop status clean install build test property lint bench soak python
 
 help: ## What can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,5 +48,8 @@ property: python ## Random concurrent histories against the model, for SECONDS=6
 lint: python ## Format and clippy, warnings are errors
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint
 
-bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list)
-	@$(STACK) bench $(if $(FULL),--full)
+bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention: a part)
+	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PORT_BASE),--port-base $(PORT_BASE))
+
+soak: python ## Hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own; writes docs/soak.md
+	@$(STACK) soak --seconds $(SECONDS) $(if $(PORT_BASE),--port-base $(PORT_BASE))

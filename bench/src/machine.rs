@@ -4,31 +4,19 @@ use std::fs;
 
 use anyhow::Result;
 
-use crate::{
-    measure::Bench,
-    report::{Report, count, short},
-    sql::Session,
-};
+use crate::{report::short, sql::Session};
 
-/// Writes the head.
-pub async fn describe(report: &mut Report, bench: &Bench, session: &Session) -> Result<()> {
-    report.title("Bench");
-    report.paragraph(
-        "Written by `make bench` (`mantle-bench`); do not edit. One machine runs everything: PostgreSQL, PgBouncer, three \
-         index replicas, the gateway and the clients. Ratios hold better than absolute figures.",
-    );
-    let keys = bench.input.len() as u64;
+/// Time, machine and server, one a line.
+pub async fn facts(session: &Session) -> Result<Vec<String>> {
     let mut facts = vec![
         format!("at             {}", chrono::Utc::now().format("%Y-%m-%d %H:%M UTC")),
         format!("processors     {} × {}", std::thread::available_parallelism()?, cpu_model()),
         format!("memory         {} GiB", short(memory_kib() as f64 / f64::from(1 << 20))),
         format!("kernel         {}", read("/proc/sys/kernel/osrelease")),
         format!("load before    {}", read("/proc/loadavg")),
-        format!("listing        {} different keys", count(keys)),
     ];
     facts.extend(session.facts().await?);
-    report.block(&facts.join("\n"));
-    Ok(())
+    Ok(facts)
 }
 
 fn read(path: &str) -> String {

@@ -11,19 +11,34 @@ mod report;
 mod rest;
 mod s3;
 mod sample;
+mod soak;
 mod sql;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Parser;
 use mantle_index_client::IndexClient;
 
-use crate::{input::Input, measure::Bench, report::Report, rest::Rest, s3::S3, sql::Session};
+use crate::{
+    input::Input,
+    measure::Bench,
+    report::{Report, count},
+    rest::Rest,
+    s3::S3,
+    sql::Session,
+};
 
 /// Measure a running Mantle.
 #[derive(Parser)]
 #[command(name = "mantle-bench", version, about)]
+enum Command {
+    Measure(Box<Options>),
+    Soak(soak::Options),
+}
+
+/// Measure everything, with baselines
+#[derive(clap::Args)]
 struct Options {
     /// The listing to load: one path a line
     #[arg(long, value_name = "FILE")]
@@ -58,6 +73,18 @@ struct Options {
     /// Direct PostgreSQL URL of a role in mantle_gateway, for the import
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database: String,
+    /// The same of a superuser, who makes the textbook's tables
+    #[arg(long, env = "MANTLE_ADMIN_URL", value_name = "URL", hide_env_values = true)]
+    admin: String,
+    /// More gateways, for what two do to each other; separated by commas
+    #[arg(long, env = "MANTLE_MORE_URLS", value_name = "URLS", value_delimiter = ',')]
+    more_urls: Vec<String>,
+    /// Gateways that gather no calls (`postgres.batch_elements_max = 1`); separated by commas
+    #[arg(long, env = "MANTLE_NOT_GATHERING_URLS", value_name = "URLS", value_delimiter = ',')]
+    not_gathering_urls: Vec<String>,
+    /// Only these measurements, of: load, lookup, list, rename, mkdir, puts, contention; separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
     /// The same role through the pooler, for the baselines
     #[arg(long, env = "MANTLE_POOLER_URL", value_name = "URL", hide_env_values = true)]
     pooler: String,
@@ -67,17 +94,16 @@ struct Options {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    let options = Options::parse();
-    let output = options.output.clone();
-    let report = run(options).await?;
-    match output {
-        Some(path) => std::fs::write(&path, report.text()).with_context(|| format!("cannot write {}", path.display())),
-        None => {
-            print!("{}", report.text());
-            Ok(())
+async fn main() -> Result<ExitCode> {
+    let (output, report, held) = match Command::parse() {
+        Command::Measure(options) => (options.output.clone(), run(*options).await?, true),
+        Command::Soak(options) => {
+            let (report, held) = soak::run(&options).await?;
+            (options.output, report, held)
         }
-    }
+    };
+    report.save(output.as_deref())?;
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn run(options: Options) -> Result<Report> {
@@ -86,8 +112,15 @@ async fn run(options: Options) -> Result<Report> {
         None => std::env::current_exe()?.with_file_name("mantle"),
     };
     let replicas = options.index.split(',').map(str::to_owned).collect();
+    let gateways = |urls: &[String]| urls.iter().map(|url| Rest::new(url, &options.token)).collect::<Vec<_>>();
+    let rest = Rest::new(&options.url, &options.token);
+    let database: tokio_postgres::Config = options.database.parse()?;
     let bench = Bench {
-        rest: Rest::new(&options.url, &options.token),
+        gathering: [std::slice::from_ref(&rest), &gateways(&options.more_urls)].concat(),
+        not_gathering: gateways(&options.not_gathering_urls),
+        rest,
+        admin_url: options.admin,
+        database_role: database.get_user().context("no role in the database's URL")?.to_owned(),
         s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
         index: IndexClient::connect_lazy(replicas)?,
         pooler_url: options.pooler,
@@ -101,14 +134,37 @@ async fn run(options: Options) -> Result<Report> {
         period: Duration::from_secs(options.seconds),
     };
     let mut report = Report::default();
-    machine::describe(&mut report, &bench, &Session::connect(&bench.pooler_url).await?).await?;
-    measure::load::run(&bench, &mut report).await?;
+    report.title("Bench");
+    report.paragraph(
+        "Written by `make bench` (`mantle-bench measure`); do not edit. One machine runs everything: PostgreSQL, PgBouncer, \
+         three index replicas, the gateways and the clients. Ratios hold better than absolute figures.",
+    );
+    let mut facts = machine::facts(&Session::connect(&bench.pooler_url).await?).await?;
+    facts.push(format!("listing        {} different keys", count(bench.input.len() as u64)));
+    facts.push(format!("seconds        {} each throughput (--seconds)", bench.period.as_secs()));
+    report.block(&facts.join("\n"));
+    let is_wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     // Reads first: the vacuum that follows a load should not be what the latency of a write is measured against.
-    measure::lookup::run(&bench, &mut report).await?;
-    measure::list::run(&bench, &mut report).await?;
-    measure::rename::run(&bench, &mut report).await?;
-    measure::mkdir::run(&bench, &mut report).await?;
-    measure::puts::run(&bench, &mut report).await?;
-    measure::contention::run(&bench, &mut report).await?;
+    if is_wanted("load") {
+        measure::load::run(&bench, &mut report).await?;
+    }
+    if is_wanted("lookup") {
+        measure::lookup::run(&bench, &mut report).await?;
+    }
+    if is_wanted("list") {
+        measure::list::run(&bench, &mut report).await?;
+    }
+    if is_wanted("rename") {
+        measure::rename::run(&bench, &mut report).await?;
+    }
+    if is_wanted("mkdir") {
+        measure::mkdir::run(&bench, &mut report).await?;
+    }
+    if is_wanted("puts") {
+        measure::puts::run(&bench, &mut report).await?;
+    }
+    if is_wanted("contention") {
+        measure::contention::run(&bench, &mut report).await?;
+    }
     Ok(report)
 }

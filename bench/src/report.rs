@@ -1,6 +1,8 @@
 //! The report: Markdown, made as the measurements come.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
+
+use anyhow::{Context, Result};
 
 /// The page.
 #[derive(Default)]
@@ -40,9 +42,15 @@ impl Report {
         self.text.push('\n');
     }
 
-    /// The page so far.
-    pub fn text(&self) -> &str {
-        &self.text
+    /// Writes the page to a file, or to standard output.
+    pub fn save(&self, path: Option<&Path>) -> Result<()> {
+        match path {
+            Some(path) => std::fs::write(path, &self.text).with_context(|| format!("cannot write {}", path.display())),
+            None => {
+                print!("{}", self.text);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -83,6 +91,6 @@ mod tests {
     fn tables_are_markdown() {
         let mut report = Report::default();
         report.table(["a", "b"], &[["1".into(), "2".into()]]);
-        assert_eq!(report.text(), "| a | b |\n|---|---|\n| 1 | 2 |\n\n");
+        assert_eq!(report.text, "| a | b |\n|---|---|\n| 1 | 2 |\n\n");
     }
 }

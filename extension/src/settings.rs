@@ -24,7 +24,7 @@ pub static DELTA_RECORDS: GucSetting<DeltaRecords> = GucSetting::<DeltaRecords>:
 /// Databases that get a worker, comma separated. A database that does not exist, or has no extension yet, is passed over
 /// and looked at again later.
 pub static COMPACTION_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"mantle"));
-/// How long the worker rests when there is nothing to do.
+/// How long the worker rests at most when there is nothing to do.
 pub static COMPACTION_NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 /// Most delta records folded, directories pruned or rows purged in one of the worker's transactions.
 pub static COMPACTION_BATCH: GucSetting<i32> = GucSetting::<i32>::new(1_000);
@@ -58,7 +58,7 @@ pub fn define() {
     };
     int(
         c"mantle.compaction_naptime_ms",
-        c"How long the worker rests when there is nothing to do.",
+        c"How long the worker rests at most when there is nothing to do.",
         &COMPACTION_NAPTIME_MS,
         10,
         3_600_000,

@@ -6,18 +6,15 @@ import signal
 import sys
 from pathlib import Path
 
-from . import debian, environment, load, packages, status
+from . import environment, load, measure, packages, status
 from .build import BINARIES, build_extension, build_services
 from .failure import Failure
 from .layout import REPOSITORY
 from .stack import Stack
-from .terminal import run as run_command
 from .terminal import say
 
 BUILD_GB = 7.0
 PORT_BASE = 7400
-BENCH_PORT_BASE = 7800
-DATA_GB = {"amd64": 6.0, "full": 20.0}
 CLIENT_REQUIREMENTS = REPOSITORY / "patroni" / "client-requirements.txt"
 
 
@@ -39,7 +36,7 @@ def run(stack: Stack, part: str) -> None:
     say("Mantle: building")
     build()
     if not (stack.layout.marks / f"import-{part}").exists():
-        load.check_disk(stack.given_folder, DATA_GB[part], "the namespace")
+        load.check_disk(stack.given_folder, load.DATA_GB[part], "the namespace")
     with stack.alone():
         say(f"Mantle: starting in {load.shown(stack.given_folder)}/")
         stack.start()
@@ -48,27 +45,6 @@ def run(stack: Stack, part: str) -> None:
         if not load.load_debian(stack, part):
             say(f"  namespace `{load.NAMESPACE}` is loaded already")
     environment.suggest(stack)
-
-
-def bench(part: str) -> None:
-    """Measures a stack of its own, which is made for it and removed."""
-    install()
-    build()
-    compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
-    run_command(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
-    stack = Stack(REPOSITORY / ".bench", BENCH_PORT_BASE)
-    load.check_disk(stack.given_folder, DATA_GB[part], "the bench")
-    stack.remove()
-    try:
-        with stack.alone():
-            stack.start()
-            listing = stack.layout.folder / f"{part}.list"
-            debian.make_listing(part, listing)
-            program = [str(packages.target() / "release" / "mantle-bench"), "--listing", str(listing)]
-            program += ["--output", str(REPOSITORY / "docs" / "bench.md"), "--mantle", str(stack.layout.binaries / "mantle")]
-            run_command(program, "the bench", show=True, env={**os.environ, **environment.variables(stack)})
-    finally:
-        stack.remove()
 
 
 def stop(stack: Stack) -> None:
@@ -88,10 +64,12 @@ def clean(stack: Stack) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="stack", description="Mantle on one machine")
-    parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "venv"])
+    parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "soak", "venv"])
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".run")
     parser.add_argument("--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with")
     parser.add_argument("--full", action="store_true", help="load every Contents file, not amd64 alone")
+    parser.add_argument("--only", help="with `bench`: these measurements alone, separated by commas, into docs/bench-….md")
+    parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     parser.add_argument("--venv", type=Path, help="with `venv`: the folder")
     parser.add_argument("--requirements", type=Path, help="with `venv`: what to install")
     return parser.parse_args()
@@ -118,8 +96,13 @@ def main() -> int:
         elif given.command == "build":
             packages.check_toolchain()
             build()
-        elif given.command == "bench":
-            bench("full" if given.full else "amd64")
+        elif given.command in ("bench", "soak"):
+            install()
+            build()
+            if given.command == "bench":
+                measure.bench("full" if given.full else "amd64", given.port_base, given.only)
+            else:
+                measure.soak(given.seconds, given.port_base)
         elif given.command == "venv":
             packages.make_venv(given.venv.absolute(), given.requirements.absolute())
         else:

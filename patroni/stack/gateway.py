@@ -1,4 +1,4 @@
-"""The gateway of a stack."""
+"""The gateway of a stack; the bench starts more of them."""
 
 from . import http, secret
 from .account import Account
@@ -14,19 +14,22 @@ OWNER_UID = 1000
 class Gateway:
     """One gateway: its settings, the folder of object bytes, its process."""
 
-    def __init__(self, layout: Layout, account: Account):
+    def __init__(self, layout: Layout, account: Account, number: int = 1, batch_elements_max: int | None = None):
+        name = "gateway" if number == 1 else f"gateway-{number}"
         self.layout = layout
         self.account = account
+        self.port = layout.gateway_port_of(number)
+        self.batch_elements_max = batch_elements_max
         self.data = layout.data / "objects"
-        self.config = layout.config / "gateway.toml"
+        self.config = layout.config / f"{name}.toml"
         self.credentials = layout.config / "credentials.toml"
-        self.url = layout.gateway_url
+        self.url = f"http://127.0.0.1:{self.port}"
         self.process = Process(
-            name="gateway",
+            name=name,
             command=[str(layout.binaries / "mantle-gateway"), "--config", str(self.config)],
             account=account,
-            pid_file=layout.pids / "gateway",
-            log_file=layout.logs / "gateway.log",
+            pid_file=layout.pids / name,
+            log_file=layout.logs / f"{name}.log",
             environment={"RUST_BACKTRACE": "1", "RUST_LOG": "info"},
         )
 
@@ -34,7 +37,8 @@ class Gateway:
         self.data.mkdir(mode=0o700, exist_ok=True)
         self.account.own(self.data)
         replicas = ", ".join(f'"{address}"' for address in self.layout.index_addresses)
-        text = f"""listen = "127.0.0.1:{self.layout.gateway_port}"
+        batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
+        text = f"""listen = "127.0.0.1:{self.port}"
 data_dir = "{self.data}"
 region = "{REGION}"
 credentials_file = "{self.credentials}"
@@ -47,7 +51,7 @@ database = "{DATABASE}"
 user = "gateway"
 password_file = "{self.layout.secrets / "gateway"}"
 pool_size = 16
-
+{batches}
 [index]
 group = {INDEX_GROUP}
 replicas = [{replicas}]

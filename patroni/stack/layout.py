@@ -17,6 +17,7 @@ REGION = "us-east-1"
 PORT_GATEWAY = 0
 PORT_PGBOUNCER = 1
 PORT_POSTGRESQL = 2
+PORT_MORE_GATEWAYS = 1  # + number, from 2 on
 PORT_INDEX_GRPC = 10  # + replica
 PORT_INDEX_HTTP = 20  # + replica
 
@@ -30,7 +31,11 @@ class Layout:
 
     @property
     def gateway_port(self) -> int:
-        return self.port_base + PORT_GATEWAY
+        return self.gateway_port_of(1)
+
+    def gateway_port_of(self, number: int) -> int:
+        """Of the first gateway, or of one of those that only the bench starts."""
+        return self.port_base + (PORT_GATEWAY if number == 1 else PORT_MORE_GATEWAYS + number)
 
     @property
     def pgbouncer_port(self) -> int:

@@ -17,6 +17,7 @@ from .terminal import say
 
 NAMESPACE = "debian"
 CREATE_BOUND_S = 30.0
+DATA_GB = {"amd64": 6.0, "full": 20.0}
 
 
 def create_namespace(stack: Stack, name: str) -> None:

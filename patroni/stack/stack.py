@@ -41,6 +41,12 @@ class Stack:
         self.pgbouncer = PgBouncer(self.layout, self.account, self.postgresql)
         self.indexnodes = {replica: IndexNode(self.layout, self.account, replica) for replica in REPLICAS}
         self.gateway = Gateway(self.layout, self.account)
+        # For the bench: one as the first, and two that send each call by itself.
+        self.more_gateways = [
+            Gateway(self.layout, self.account, 2),
+            Gateway(self.layout, self.account, 3, batch_elements_max=1),
+            Gateway(self.layout, self.account, 4, batch_elements_max=1),
+        ]
 
     def processes(self) -> list[Process]:
         """In the order in which they start."""
@@ -94,10 +100,18 @@ class Stack:
             self.gateway.start()
             self.gateway.await_ready()
 
+    def start_more_gateways(self) -> None:
+        """Not part of a stack: for the bench, on one that runs. Call within `alone`."""
+        with step("three more gateways"):
+            for gateway in self.more_gateways:
+                gateway.prepare()
+                gateway.start()
+                gateway.await_ready()  # one after the other: they share the folder of objects
+
     def stop(self) -> list[str]:
         """Stops everything that runs; gives the names."""
         stopped = []
-        for process in reversed(self.processes()):
+        for process in reversed([*self.processes(), *(gateway.process for gateway in self.more_gateways)]):
             if process.pid() is not None:
                 process.stop()
                 stopped.append(process.name)

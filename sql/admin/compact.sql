@@ -24,10 +24,24 @@ END $$;
 COMMENT ON FUNCTION mantle.compact_some(bigint, int) IS 'Folds up to so many delta records of a directory';
 REVOKE ALL ON FUNCTION mantle.compact_some(bigint, int) FROM PUBLIC;
 
-CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+-- On the node that has the directory: its latch is there.
+CREATE FUNCTION mantle.compact_at(p_pid bigint, p_limit int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on SET lock_timeout = '1s' AS $$
 BEGIN
-    RETURN mantle.compact_some(p_pid, current_setting('mantle.compaction_batch')::int);
+    RETURN mantle.compact_some(p_pid, p_limit);
+END $$;
+COMMENT ON FUNCTION mantle.compact_at(bigint, int) IS 'mantle.compact_some on the node that has the directory';
+REVOKE ALL ON FUNCTION mantle.compact_at(bigint, int) FROM PUBLIC;
+
+CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_limit int := current_setting('mantle.compaction_batch')::int;
+    v_folded bigint;
+BEGIN
+    SELECT f INTO v_folded FROM mantle.compact_at(p_pid, v_limit) AS f;
+    RETURN v_folded;
 END $$;
 COMMENT ON FUNCTION mantle.compact(bigint) IS
     'Folds one batch of a directory''s delta records into its primary attribute record; answers how many';

@@ -10,7 +10,8 @@ REVOKE ALL ON FUNCTION mantle.namespace_fault(bigint) FROM PUBLIC;
 -- Checked by every create (PROTOCOLS 7).
 CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND m.removed;
+    -- coalesce: by the primary key, not by the index of tombstones.
+    PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND coalesce(m.removed, false);
     RETURN CASE WHEN FOUND THEN 'MT018' END;
 END $$;
 COMMENT ON FUNCTION mantle.removed_fault(bigint) IS 'MT018 for a directory that was removed';

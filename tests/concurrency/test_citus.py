@@ -2,6 +2,7 @@
 nodes a verb touches; a call that a shard's move overtakes; what check_cluster finds; a loaded TafDB that is distributed.
 """
 
+import os
 import random
 import subprocess
 import threading
@@ -350,6 +351,35 @@ def test_a_gateway_asks_the_node_that_has_the_directory(cluster):
         done = subprocess.run(command, cwd=build.REPOSITORY, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         assert "citus_calls_go_to_the_node_that_has_the_directory ... ok" in done.stdout
+
+
+# Not among them, for what they do themselves: bulk imports are not offered on Citus (import, listing_cost, plans, messages,
+# races, maintenance), roles that cannot log in cannot act on other nodes (analysts, privileges, monitor, row_security), and
+# queries that Citus sends to its nodes with pgTAP's functions in them, or refuses (check, namespaces, usage, remove_tree).
+PGTAP = ("attributes", "batches", "directories", "faults", "listing", "names", "objects", "rename_directory", "schema")
+
+
+@pytest.fixture(scope="module")
+def pgtap_database(cluster):
+    with distributed_target(cluster, "mantle_pgtap") as target:
+        yield target
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", PGTAP)
+def test_pgtap(cluster, pgtap_database, name):
+    """The SQL tests, on the coordinator, which has no directories itself."""
+    postgresql = cluster.servers[0].postgresql
+    environment = {
+        **os.environ,
+        **postgresql.client_environment("postgres"),
+        "MANTLE_PGTAP_DATABASE": pgtap_database.database,
+        "MANTLE_PGTAP_PREPARED": "yes",
+        "PATH": f"{postgresql.layout.postgresql_bin}:{os.environ['PATH']}",
+    }
+    run = build.REPOSITORY / "tests" / "pgtap" / "run"
+    done = subprocess.run([str(run), f"./{name}.sql"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_check_cluster_names_what_is_missing_where(cluster):

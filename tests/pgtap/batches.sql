@@ -91,7 +91,8 @@ SELECT mantle.compact(:a) AS x \gset
 SELECT count(tap.put(:ns, :a, 'never' || i)) AS x FROM generate_series(1, 3) i \gset
 SELECT new_id AS n FROM tap.mkdir(:ns, :a, 'n/') \gset
 SELECT tap.put(:ns, :n, 'first') AS x \gset
-SELECT is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :n) AND ts > 0), 0::bigint, 'never: none, and the first change makes the record');
+SELECT CASE WHEN mantle.is_distributed() THEN skip('never: the setting is this session''s, the directory another node''s', 1)
+            ELSE is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :n) AND ts > 0), 0::bigint, 'never: none, and the first change makes the record') END;
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
 ROLLBACK;

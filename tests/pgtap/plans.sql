@@ -1,7 +1,7 @@
 -- Every hot statement reads what it needs and no more: blocks read by a call, in the middle of 40,000 entries, of which
 -- 20,000 are in one directory. A scan of a table, or of all of an index, would read hundreds.
 \ir setup.psql
-SELECT plan(23);
+SELECT plan(24);
 SELECT tap.namespace('tap-plans') AS ns \gset
 CREATE FUNCTION pg_temp.fill(ns bigint, pid bigint, n int) RETURNS bigint LANGUAGE sql AS $$
     SELECT i.inserted FROM mantle.allocate_ids('plans', n) AS a CROSS JOIN LATERAL mantle.import_objects(
@@ -66,4 +66,12 @@ SELECT pg_temp.at_most(format('SELECT mantle.path_of(''tap-plans'', %s)', :big),
 RESET ROLE;
 SELECT mantle.revoke_namespace('tap-plans', 'mantle_analyst') AS x \gset
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
+
+-- Counts are updated in place, without a new entry in any PostgreSQL index: so no index may name what they change.
+SELECT mantle.compact(:d) AS x \gset
+VACUUM mantle.meta;
+BEGIN;
+SELECT count(tap.put(:ns, :d, 'hot' || g)) AS x FROM generate_series(1, 5) g \gset
+SELECT cmp_ok(pg_stat_get_xact_tuples_hot_updated('mantle.meta'::regclass), '>', 0::bigint, 'counts are updated in place (HOT)');
+COMMIT;
 SELECT * FROM finish();

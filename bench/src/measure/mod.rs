@@ -31,6 +31,14 @@ pub struct Bench {
     pub pooler_url: String,
     /// Direct PostgreSQL URL, for the import and for batches.
     pub database_url: String,
+    /// The same of a superuser, who makes the textbook's tables and changes the server's settings.
+    pub admin_url: String,
+    /// The role of `database_url`.
+    pub database_role: String,
+    /// Gateways that gather calls into batches, the first being `rest`.
+    pub gathering: Vec<Rest>,
+    /// Gateways that send each call by itself.
+    pub not_gathering: Vec<Rest>,
     /// Index replicas as given, for the import.
     pub index_addresses: String,
     /// The `mantle` program.

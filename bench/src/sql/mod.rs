@@ -1,11 +1,16 @@
 //! Every SQL string of the bench, and the one session that uses them: through the pooler, in the unnamed extended
 //! protocol, as the gateway does it.
 
+mod contention;
+mod soak;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio_postgres::{Client, NoTls, Statement, types::Type};
 use uuid::Uuid;
+
+pub use self::contention::{Move, Store};
 
 const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
 const ALLOCATE_IDS: &str = "SELECT first_id FROM mantle.allocate_ids($1, $2)";
@@ -15,7 +20,6 @@ const PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM m
      $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
 const SET_DELTA_RECORDS: &str = "SELECT set_config('mantle.delta_records', $1, false)";
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
 const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
 /// Vacuum after a load of some millions takes seconds.
 const VACUUM_POLL: Duration = Duration::from_millis(500);
@@ -67,12 +71,6 @@ impl Session {
     pub async fn set_delta_records(&self, mode: &str) -> Result<()> {
         self.client.query_typed(SET_DELTA_RECORDS, &[(&mode, Type::TEXT)]).await?;
         Ok(())
-    }
-
-    /// Sessions that wait for a lock now.
-    pub async fn waiting(&self) -> Result<i64> {
-        let rows = self.client.query_typed(WAITING, &[]).await?;
-        Ok(rows.first().context("no count")?.get(0))
     }
 
     /// A namespace's id.

@@ -1,0 +1,46 @@
+//! What the server says of itself meanwhile.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+
+use super::load::{Load, of_minute};
+use crate::sql::Session;
+
+/// A transaction that is too old is seen several times before it is twice as old.
+const LOOK: Duration = Duration::from_millis(250);
+/// Counting delta records costs some milliseconds: every so many looks.
+const LOOKS_PER_COUNT: u32 = 8;
+
+/// The most that was seen in a minute; vacuums that ended in it; sizes at its end.
+#[derive(Clone, Copy, Default)]
+pub struct Seen {
+    pub oldest: Duration,
+    pub deltas: i64,
+    pub dead: i64,
+    pub vacuums: i64,
+    pub table_bytes: i64,
+    pub index_bytes: i64,
+}
+
+/// Watches until the end.
+pub async fn watch(load: Arc<Load>, session: Session) -> Result<Vec<Seen>> {
+    let mut minutes: Vec<Seen> = Vec::new();
+    let mut vacuums = session.table_state().await?.vacuums;
+    let mut looks = 0;
+    while let Some(minute) = load.minute() {
+        let seen = of_minute(&mut minutes, minute);
+        seen.oldest = seen.oldest.max(session.oldest_transaction().await?);
+        if looks % LOOKS_PER_COUNT == 0 {
+            seen.deltas = seen.deltas.max(session.deltas().await?);
+            let table = session.table_state().await?;
+            seen.dead = seen.dead.max(table.dead);
+            seen.vacuums += table.vacuums - vacuums;
+            vacuums = table.vacuums;
+            (seen.table_bytes, seen.index_bytes) = (table.table_bytes, table.index_bytes);
+        }
+        looks += 1;
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(minutes)
+}

@@ -1,0 +1,166 @@
+//! What the contention measurements ask of PostgreSQL: the verbs, the textbook's, and what sessions wait for.
+
+use anyhow::{Context, Result, bail};
+use tokio_postgres::{error::SqlState, types::Type};
+use uuid::Uuid;
+
+use super::Session;
+
+const TEXTBOOK: &str = include_str!("textbook.sql");
+const DROP_TEXTBOOK: &str = "DROP SCHEMA IF EXISTS bench_textbook CASCADE";
+const TEXTBOOK_DIRECTORY: &str = "INSERT INTO bench_textbook.directories (id) VALUES ($1)";
+const MKDIR: &str = "SELECT code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const TEXTBOOK_MKDIR: &str = "SELECT code FROM bench_textbook.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const RENAME_OBJECT: &str = "SELECT code FROM mantle.rename_object(1000, $1, $2, $3, $4, $5, false, $6, $7)";
+// The index prepares renames and numbers the attempts; here any number that is not repeated does.
+const RENAME_DIRECTORY: &str = "SELECT code FROM mantle.rename_directory(1000, $1, $2, $3, $7, $4, $5, 0, 1, \
+      (SELECT epoch FROM mantle.index_group(1)), $8, $6, $7)";
+const TEXTBOOK_RENAME: &str = "SELECT NULL::text FROM bench_textbook.rename(1000, $1, $2, $3, $4, $5, $6, $7)";
+const WAITS: &str = "SELECT coalesce(wait_event_type || ':' || wait_event, 'running'), count(*) FROM pg_stat_activity \
+      WHERE state = 'active' AND backend_type = 'client backend' AND usename = $1 AND pid <> pg_backend_pid() GROUP BY 1";
+const COUNT_DELTAS: &str = "SELECT count(*) FROM mantle.meta WHERE ts > 0";
+const ALTER_DELTA_RECORDS: [(&str, &str); 4] = [
+    ("auto", "ALTER SYSTEM SET mantle.delta_records = 'auto'"),
+    ("always", "ALTER SYSTEM SET mantle.delta_records = 'always'"),
+    ("never", "ALTER SYSTEM SET mantle.delta_records = 'never'"),
+    ("", "ALTER SYSTEM RESET mantle.delta_records"),
+];
+const RELOAD: &str = "SELECT pg_reload_conf()";
+const SHOW_DELTA_RECORDS: &str = "SELECT current_setting('mantle.delta_records')";
+
+/// Whose tables and functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    Mantle,
+    Textbook,
+}
+
+/// A rename of one entry.
+pub struct Move<'a> {
+    pub ns: i64,
+    pub source: (i64, &'a str),
+    pub destination: (i64, &'a str),
+    pub id: i64,
+    /// Never the same twice.
+    pub attempt: i64,
+}
+
+impl Session {
+    /// Makes the textbook's tables and functions; as superuser.
+    pub async fn make_textbook(&self) -> Result<()> {
+        Ok(self.client.batch_execute(TEXTBOOK).await?)
+    }
+
+    /// Drops them.
+    pub async fn drop_textbook(&self) -> Result<()> {
+        Ok(self.client.batch_execute(DROP_TEXTBOOK).await?)
+    }
+
+    /// A row of counts in the textbook.
+    pub async fn textbook_directory(&self, id: i64) -> Result<()> {
+        self.client.execute(TEXTBOOK_DIRECTORY, &[&id]).await?;
+        Ok(())
+    }
+
+    /// Makes directories of these ids in one call, named by them; prepared: only for a direct session.
+    pub async fn mkdirs(&self, store: Store, ns: i64, pid: i64, ids: &[i64]) -> Result<()> {
+        let n = ids.len();
+        let names: Vec<String> = ids.iter().map(|id| format!("d{id}/")).collect();
+        let (caller, namespaces, pids, mode) = (vec![1000i32; n], vec![ns; n], vec![pid; n], vec![0o755i32; n]);
+        let (explicit, metadata) = (vec![true; n], vec![None::<serde_json::Value>; n]);
+        let requests: Vec<Uuid> = ids.iter().map(|_| Uuid::new_v4()).collect();
+        let sql = match store {
+            Store::Mantle => MKDIR,
+            Store::Textbook => TEXTBOOK_MKDIR,
+        };
+        let rows = self
+            .client
+            .query_typed(
+                sql,
+                &[
+                    (&caller, Type::INT4_ARRAY),
+                    (&namespaces, Type::INT8_ARRAY),
+                    (&pids, Type::INT8_ARRAY),
+                    (&names, Type::TEXT_ARRAY),
+                    (&ids, Type::INT8_ARRAY),
+                    (&caller, Type::INT4_ARRAY),
+                    (&caller, Type::INT4_ARRAY),
+                    (&mode, Type::INT4_ARRAY),
+                    (&explicit, Type::BOOL_ARRAY),
+                    (&metadata, Type::JSONB_ARRAY),
+                    (&requests, Type::UUID_ARRAY),
+                    (&ids, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        match rows.iter().find_map(|row| row.get::<_, Option<String>>(0)) {
+            None if rows.len() == n => Ok(()),
+            code => bail!("mkdir of {n} directories: {} rows, {code:?}", rows.len()),
+        }
+    }
+
+    /// Renames; false when the database gave up on it: a deadlock, or a lock that took too long.
+    pub async fn rename(&self, store: Store, of: &Move<'_>) -> Result<bool> {
+        let is_directory = of.source.1.ends_with('/');
+        let request = Uuid::new_v4();
+        let mut params: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = vec![
+            (&of.ns, Type::INT8),
+            (&of.source.0, Type::INT8),
+            (&of.source.1, Type::TEXT),
+            (&of.destination.0, Type::INT8),
+            (&of.destination.1, Type::TEXT),
+            (&request, Type::UUID),
+            (&of.id, Type::INT8),
+        ];
+        let sql = match store {
+            Store::Mantle if is_directory => RENAME_DIRECTORY,
+            Store::Mantle => RENAME_OBJECT,
+            Store::Textbook => TEXTBOOK_RENAME,
+        };
+        if sql == RENAME_DIRECTORY {
+            params.push((&of.attempt, Type::INT8));
+        }
+        match self.client.query_typed(sql, &params).await {
+            Ok(rows) => match rows.first().map(|row| row.get::<_, Option<String>>(0)) {
+                Some(None) => Ok(true),
+                code => bail!("rename of {:?} answered {code:?}", of.source),
+            },
+            Err(error) if error.code().is_some_and(gave_up) => Ok(false),
+            Err(error) => Err(error).context("rename"),
+        }
+    }
+
+    /// What active sessions of a role wait for now, and how many.
+    pub async fn waits(&self, role: &str) -> Result<Vec<(String, i64)>> {
+        let rows = self.client.query_typed(WAITS, &[(&role, Type::NAME)]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Delta records of all directories.
+    pub async fn deltas(&self) -> Result<i64> {
+        let rows = self.client.query_typed(COUNT_DELTAS, &[]).await?;
+        Ok(rows.first().context("no count")?.get(0))
+    }
+
+    /// How all sessions' changes reach their directories' counts, gateways' included; the empty mode is the default. As
+    /// superuser.
+    pub async fn alter_delta_records(&self, mode: &str) -> Result<()> {
+        let (_, sql) = ALTER_DELTA_RECORDS.iter().find(|(name, _)| *name == mode).context("no such mode")?;
+        self.client.batch_execute(sql).await?;
+        self.client.query_typed(RELOAD, &[]).await?;
+        // Every session reads the settings before its next statement once the postmaster has told it.
+        for _ in 0..100 {
+            let rows = self.client.query_typed(SHOW_DELTA_RECORDS, &[]).await?;
+            let now: Option<&str> = rows.first().map(|row| row.get(0));
+            if mode.is_empty() || now == Some(mode) {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        bail!("mantle.delta_records does not become {mode}")
+    }
+}
+
+fn gave_up(code: &SqlState) -> bool {
+    [SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_SERIALIZATION_FAILURE].contains(code)
+}

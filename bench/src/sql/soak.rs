@@ -1,0 +1,93 @@
+//! What the soak asks of PostgreSQL.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio_postgres::Statement;
+
+use super::Session;
+
+const CREATE_NAMESPACE: &str =
+    "SELECT code FROM mantle.create_namespace(1000, $1, $2, 1000, 1000, 493, gen_random_uuid(), 0)";
+// One call of the verb an object, because a call adds at most one delta record to a directory; several calls a transaction.
+const PUT_EACH: &str = "SELECT count(*) FILTER (WHERE p.code IS NOT NULL) \
+      FROM unnest($3::bigint[]) AS u(id), LATERAL mantle.put_object(ARRAY[1000], ARRAY[$1::bigint], ARRAY[$2::bigint], \
+           ARRAY['o' || u.id], ARRAY[u.id], ARRAY[1000], ARRAY[1000], ARRAY[420], ARRAY[4096::bigint], \
+           ARRAY['d41d8cd98f00b204e9800998ecf8427e'], ARRAY['text/plain'], ARRAY[NULL::jsonb], ARRAY['soak/' || u.id], \
+           ARRAY[NULL::text], ARRAY[gen_random_uuid()], ARRAY[u.id]) AS p";
+const DIRSTAT: &str = "SELECT entries FROM mantle.dirstat($1, ARRAY[$2::bigint])";
+const NOTHING: &str = "SELECT 0::bigint";
+const TABLE: &str = "SELECT n_dead_tup, vacuum_count + autovacuum_count, pg_table_size(relid), pg_indexes_size(relid) \
+      FROM pg_stat_user_tables WHERE relid = 'mantle.meta'::regclass";
+// Vacuum's own transaction lasts as long as it takes, and holds no row back.
+const OLDEST_TRANSACTION: &str = "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8 \
+      FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'";
+
+/// The statements of a soak's session, prepared: a pooler is not between.
+pub struct SoakStatements {
+    put_each: Statement,
+    dirstat: Statement,
+    nothing: Statement,
+}
+
+/// The MetaTable as PostgreSQL's statistics have it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TableState {
+    /// Dead tuples.
+    pub dead: i64,
+    /// Vacuums since it was made.
+    pub vacuums: i64,
+    /// Bytes of the table.
+    pub table_bytes: i64,
+    /// Bytes of its indexes.
+    pub index_bytes: i64,
+}
+
+impl Session {
+    /// Makes a namespace in PostgreSQL alone; its id is its root directory's.
+    pub async fn create_namespace(&self, name: &str, id: i64) -> Result<()> {
+        let statement = self.client.prepare(CREATE_NAMESPACE).await?;
+        let code: Option<String> = self.client.query_one(&statement, &[&name, &id]).await?.get(0);
+        ensure!(code.is_none(), "mantle.create_namespace answered {code:?}");
+        Ok(())
+    }
+
+    /// Prepares; only for a direct session.
+    pub async fn prepare_soak(&self) -> Result<SoakStatements> {
+        Ok(SoakStatements {
+            put_each: self.client.prepare(PUT_EACH).await?,
+            dirstat: self.client.prepare(DIRSTAT).await?,
+            nothing: self.client.prepare(NOTHING).await?,
+        })
+    }
+
+    /// Creates objects in `pid` by as many calls of `mantle.put_object`, in one transaction.
+    pub async fn put_each(&self, soak: &SoakStatements, ns: i64, pid: i64, ids: &[i64]) -> Result<()> {
+        let refused: i64 = self.client.query_one(&soak.put_each, &[&ns, &pid, &ids]).await?.get(0);
+        ensure!(refused == 0, "mantle.put_object refused {refused} new objects");
+        Ok(())
+    }
+
+    /// How many entries a directory has.
+    pub async fn dirstat(&self, soak: &SoakStatements, ns: i64, pid: i64) -> Result<i64> {
+        Ok(self.client.query_one(&soak.dirstat, &[&ns, &pid]).await?.get(0))
+    }
+
+    /// A statement that reads nothing.
+    pub async fn nothing(&self, soak: &SoakStatements) -> Result<i64> {
+        Ok(self.client.query_one(&soak.nothing, &[]).await?.get(0))
+    }
+
+    /// What the statistics say of the MetaTable.
+    pub async fn table_state(&self) -> Result<TableState> {
+        let rows = self.client.query_typed(TABLE, &[]).await?;
+        let row = rows.first().context("no mantle.meta")?;
+        Ok(TableState { dead: row.get(0), vacuums: row.get(1), table_bytes: row.get(2), index_bytes: row.get(3) })
+    }
+
+    /// How old the oldest transaction of others is.
+    pub async fn oldest_transaction(&self) -> Result<Duration> {
+        let rows = self.client.query_typed(OLDEST_TRANSACTION, &[]).await?;
+        Ok(Duration::from_secs_f64(rows.first().context("no age")?.get::<_, f64>(0).max(0.0)))
+    }
+}

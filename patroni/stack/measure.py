@@ -1,0 +1,60 @@
+"""The bench and the soak: each on a stack of its own, which is made for it and removed.
+
+Both write a page of docs/; neither is part of `make test`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from . import debian, environment, load, packages
+from .layout import REPOSITORY
+from .stack import Stack
+from .terminal import run
+
+PORT_BASE = 7800
+SOAK_GB_PER_MINUTE = 0.5  # measured: rows, index entries and WAL of 4,000 puts a second, before WAL is recycled
+SOAK_GB_MIN = 6.0
+
+
+@contextmanager
+def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[Stack]:
+    """A running stack, new; the measuring program is built."""
+    compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
+    run(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
+    stack = Stack(REPOSITORY / ".bench", port_base or PORT_BASE)
+    load.check_disk(stack.given_folder, need_gb, what)
+    stack.remove()
+    try:
+        with stack.alone():
+            stack.start()
+            yield stack
+    finally:
+        stack.remove()
+
+
+def _measure(stack: Stack, arguments: list[str], what: str, **more: str) -> None:
+    program = str(packages.target() / "release" / "mantle-bench")
+    admin = stack.postgresql.url("postgres", "superuser")
+    variables = {**os.environ, **environment.variables(stack), "MANTLE_ADMIN_URL": admin, **more}
+    run([program, *arguments], what, show=True, env=variables)
+
+
+def bench(part: str, port_base: int | None, only: str | None) -> None:
+    """Everything, into docs/bench.md; or a part of it, into a page of its own."""
+    with _stack(port_base, load.DATA_GB[part], "the bench") as stack:
+        stack.start_more_gateways()
+        listing = stack.layout.folder / f"{part}.list"
+        debian.make_listing(part, listing)
+        arguments = ["measure", "--listing", str(listing), "--mantle", str(stack.layout.binaries / "mantle")]
+        name = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
+        arguments += [*(["--only", only] if only else []), "--output", str(REPOSITORY / "docs" / name)]
+        gathering, *others = (gateway.url for gateway in stack.more_gateways)
+        _measure(stack, arguments, "the bench", MANTLE_MORE_URLS=gathering, MANTLE_NOT_GATHERING_URLS=",".join(others))
+
+
+def soak(seconds: int, port_base: int | None) -> None:
+    """Into docs/soak.md; a bound that is missed is a failure."""
+    with _stack(port_base, SOAK_GB_MIN + SOAK_GB_PER_MINUTE * seconds / 60, "the soak") as stack:
+        output = REPOSITORY / "docs" / "soak.md"
+        _measure(stack, ["soak", "--seconds", str(seconds), "--output", str(output)], "the soak")
