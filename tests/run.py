@@ -1,7 +1,8 @@
 """Runs every test and prints the counts: `make test`.
 
 Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), concurrency (pairs of verbs, random histories,
-crashes, in a PostgreSQL of its own), replicas (IndexNodes over a PostgreSQL), pgtap (SQL), e2e (everything together).
+crashes, in a PostgreSQL of its own), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh and in an upgraded database),
+upgrade (from the oldest version to this one), e2e (everything together).
 Invariant: the last line is `N passed, N failed, N skipped` over all phases; a phase that breaks before it counts is one
 failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in .concurrency/ on
 7902; the stack of `make run` is never touched.
@@ -31,6 +32,7 @@ from stack.stack import Stack  # noqa: E402
 FOLDER = REPOSITORY / ".test"
 PORT_BASE = 7600
 DATA_GB = 3.0
+OLDEST_VERSION = "0.1.0"  # of those in sql/versions
 VENV = TESTS / ".venv"
 
 
@@ -114,12 +116,21 @@ def replicas(stack: Stack) -> Counts:
 
 
 def pgtap(stack: Stack) -> Counts:
-    """The SQL tests, in a database of their own in the stack's PostgreSQL."""
+    """The SQL tests, in a fresh database of the stack's PostgreSQL, and in one that the oldest version made."""
+    counts = Counts()
+    for version in ("", OLDEST_VERSION):
+        print(f"-- in a database {f'upgraded from {version}' if version else 'made now'}", flush=True)
+        counts += run_pgtap(stack, MANTLE_PGTAP_FROM=version)
+    return counts
+
+
+def run_pgtap(stack: Stack, **variables: str) -> Counts:
     environment = {
         **os.environ,
         **stack.postgresql.client_environment("postgres"),
         "PATH": f"{stack.layout.postgresql_bin}:{os.environ['PATH']}",
         "HARNESS_VERBOSE": "1",  # one line a test, to count them
+        **variables,
     }
     status, lines = stream([str(TESTS / "pgtap" / "run")], env=environment)
     counts = Counts()
@@ -152,6 +163,11 @@ def run_pytest(*arguments: str, **environment: str) -> Counts:
     return at_least_one_failure(status, counts)
 
 
+def upgrade(stack: Stack) -> Counts:
+    """From the oldest version to this one: scripts, catalog, data. In databases of its own in the stack's PostgreSQL."""
+    return run_pytest(str(TESTS / "upgrade"), **stack.postgresql.client_environment("postgres"))
+
+
 def e2e(_stack: Stack) -> Counts:
     """Everything together: S3, REST and SQL against running services."""
     return run_pytest(str(TESTS / "e2e"))
@@ -182,9 +198,10 @@ PHASES: dict[str, Callable[[Stack], Counts]] = {
     "concurrency": concurrency,
     "replicas": replicas,
     "pgtap": pgtap,
+    "upgrade": upgrade,
     "e2e": e2e,
 }
-NEED_STACK = {"replicas", "pgtap", "e2e"}
+NEED_STACK = {"replicas", "pgtap", "upgrade", "e2e"}
 
 
 def measured(name: str, phase: Callable[[Stack], Counts], stack: Stack) -> tuple[Counts, float]:

@@ -12,6 +12,7 @@ pub mod import_plan;
 pub mod kept;
 pub mod latch;
 pub mod name;
+pub mod retired;
 pub mod row_security;
 pub mod settings;
 pub mod sql;

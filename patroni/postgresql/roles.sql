@@ -6,6 +6,8 @@ SET client_min_messages = warning;
 SET log_min_error_statement = panic;  -- a failing statement must not write a password into the log
 
 CREATE EXTENSION IF NOT EXISTS mantle;
+-- Data of an older version.
+ALTER EXTENSION mantle UPDATE;
 
 -- Passwords are set when a role is made, and never again: each setting makes a new salt, and PgBouncer, which holds the
 -- SCRAM verifier, could then not log in any more.

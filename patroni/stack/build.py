@@ -8,12 +8,13 @@ import hashlib
 import shutil
 from pathlib import Path
 
+from . import upgrade
 from .layout import POSTGRESQL_MAJOR, REPOSITORY
 from .packages import environment, target
 from .terminal import run, say, step
 
 BINARIES = ("mantle-gateway", "mantle-indexnode", "mantle")
-EXTENSION_SOURCES = ("extension", "sql", "indexnode/types", "Cargo.toml", "Cargo.lock")
+EXTENSION_SOURCES = ("extension", "sql", "indexnode/types", "Cargo.toml", "Cargo.lock", "patroni/stack/upgrade.py")
 DEBIAN = Path("/usr")
 
 
@@ -48,6 +49,8 @@ def build_extension() -> None:
         # cargo-pgrx links with flags of its own; in a shared target folder the two builds would undo each other's work.
         env={**environment(), "PGRX_PG_CONFIG_PATH": str(pg_config()), "CARGO_TARGET_DIR": str(target() / "extension")},
     )
+    with step("upgrade scripts"):
+        upgrade.install_scripts(postgresql_tree() / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension")
     mark.write_text(fingerprint, encoding="ascii")
 
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import secret
+from . import secret, upgrade
 from .account import make_folder, remove_folder, service_account
 from .build import BINARIES, postgresql_tree
 from .failure import Failure
 from .gateway import Gateway
 from .indexnode import IndexNode
-from .layout import REPLICAS, Layout
+from .layout import POSTGRESQL_MAJOR, REPLICAS, Layout
 from .packages import target
 from .pgbouncer import PgBouncer
 from .postgresql import PostgreSQL, copy_tree
@@ -151,19 +151,20 @@ class Stack:
         copy_tree(postgresql_tree(), self.layout)
 
     def _check_extension(self) -> None:
-        """Data made by another state of the extension under the same version number cannot be upgraded: say so."""
-        folder = self.layout.postgresql_tree / "share" / "postgresql" / "15" / "extension"
-        digest = hashlib.sha256()
-        for script in sorted(folder.glob("mantle--*.sql")):
-            digest.update(script.name.encode() + script.read_bytes())
+        """Data made by a released version is upgraded (roles.sql); what another build of one version made cannot be: say so."""
+        folder = self.layout.postgresql_tree / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension"
+        known = {}  # what a version installs, to the version
+        for script in folder.glob("mantle--*.sql"):
+            if script.stem.count("--") == 1:
+                known[hashlib.sha256(script.name.encode() + script.read_bytes()).hexdigest()] = script.stem
+        current = f"mantle--{upgrade.installed_version(folder)}"
         mark = self.layout.marks / "extension"
-        if not mark.exists():
-            mark.write_text(digest.hexdigest(), encoding="ascii")
-        elif mark.read_text(encoding="ascii") != digest.hexdigest():
+        if mark.exists() and mark.read_text(encoding="ascii") not in known:
             raise Failure(
                 f"the data in {self.given_folder} was made by another build of the extension, under the same version number. "
                 "`make clean` removes it; then run again"
             )
+        mark.write_text(next(digest for digest, script in known.items() if script == current), encoding="ascii")
 
     def _check_ports(self) -> None:
         running = {process.name for process in self.processes() if process.pid() is not None}

@@ -2,7 +2,8 @@
 BEGIN;
 SELECT plan(18);
 
-SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'), '0.1.0', 'version 0.1.0');
+SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'),
+          (SELECT default_version FROM pg_available_extensions WHERE name = 'mantle'), 'the version that the server has');
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege('public', p.oid, 'EXECUTE')

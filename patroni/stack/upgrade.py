@@ -1,0 +1,116 @@
+"""The scripts that bring a database from an older version of the extension to the one just built.
+
+sql/versions/ holds, frozen, what released versions installed and the ways between them (`mantle--0.1.0.sql`,
+`mantle--0.1.0--0.2.0.sql`), which are installed as they are; and one way to the version being built (`0.1.0--0.2.0.sql`, no
+prefix), hand-written where only a person knows: what happens to tables and their rows, what is dropped. Its lines of the form
+
+    --@ CREATE INDEX meta_subdirectory
+
+stand for the statements of the install script that begin so, and `--@ repeatable` for all those that may be run again: every
+function and view (as CREATE OR REPLACE), comment, grant and revocation. So no object has a second home. What is dropped or
+withdrawn has no statement there: it must be said by hand, and tests/upgrade finds what was forgotten.
+
+Releasing a version: its install script, and the script made here, are copied into sql/versions/ with their prefix; the
+hand-written way goes, and the next one begins.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from .failure import Failure
+from .layout import REPOSITORY
+
+VERSIONS = REPOSITORY / "sql" / "versions"
+MARK = "--@ "
+REPEATABLE = re.compile(r"(CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|VIEW)|COMMENT ON|GRANT|REVOKE) ")
+
+# What may hide a semicolon, the semicolon, and beginnings that were not followed by an end.
+TOKEN = re.compile(
+    r"""(?P<comment> --[^\n]* | /\*.*?\*/ )
+      | (?P<quoted> \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$ )
+      | (?P<end> ; )
+      | (?P<open> ['"] | /\* | (?<![\w$])\$(?:[A-Za-z_]\w*)?\$ | \bBEGIN\s+ATOMIC\b )""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a script without semicolons, and without comments except in quoted bodies."""
+    found, statement, position = [], "", 0
+    for token in TOKEN.finditer(script):
+        statement += script[position : token.start()]
+        position = token.end()
+        if token["open"]:
+            line = script.count("\n", 0, token.start()) + 1
+            raise Failure(f"line {line}: {token[0]!r} has no end, or begins something that is not understood here")
+        if token["quoted"]:
+            statement += token[0]
+        elif token["comment"]:
+            if "/*" in token[0][2:] and token[0].startswith("/*"):
+                raise Failure(f"comments in comments are not understood here: {token[0]!r}")
+        else:
+            found.append(statement.strip())
+            statement = ""
+    if (statement + script[position:]).strip():
+        raise Failure(f"a statement without an end: {(statement + script[position:]).strip()[:80]!r}")
+    return [statement for statement in found if statement]
+
+
+def upgrade_script(template: str, install_script: str) -> str:
+    """The hand-written part with its marks filled in."""
+    installs = statements(install_script)
+    lines = []
+    for line in template.splitlines():
+        if not line.startswith(MARK):
+            lines.append(line)
+            continue
+        wanted = line.removeprefix(MARK).strip()
+        if wanted == "repeatable":
+            chosen = [_replacing(statement) for statement in installs if REPEATABLE.match(_spaced(statement))]
+        else:
+            chosen = [statement for statement in installs if _begins(_spaced(statement), wanted)]
+        if not chosen:
+            raise Failure(f"the install script has no statement for `{line}`")
+        lines += [f"{statement};" for statement in chosen]
+    return "\n".join(lines) + "\n"
+
+
+def _spaced(statement: str) -> str:
+    return " ".join(statement.split())
+
+
+def _begins(statement: str, wanted: str) -> bool:
+    """A prefix that does not end inside of a name."""
+    return re.match(rf"{re.escape(wanted)}(?!\w)", statement) is not None
+
+
+def _replacing(statement: str) -> str:
+    return re.sub(r"^CREATE\s+(?!OR\s)", "CREATE OR REPLACE ", statement)
+
+
+def installed_version(folder: Path) -> str:
+    """The version that a server's extension folder installs."""
+    control = (folder / "mantle.control").read_text(encoding="utf-8")
+    return re.search(r"^default_version = '(.+)'$", control, re.MULTILINE)[1]
+
+
+def install_scripts(folder: Path) -> None:
+    """Puts all that is needed to upgrade to that version beside its install script."""
+    version = installed_version(folder)
+    for frozen in VERSIONS.glob("mantle--*.sql"):
+        if frozen.name == f"mantle--{version}.sql":
+            raise Failure(f"{version} is frozen in {frozen.parent}: it cannot be built again, raise the version")
+        shutil.copyfile(frozen, folder / frozen.name)
+    templates = list(VERSIONS.glob("[0-9]*--*.sql"))
+    if [template.stem.split("--")[1] for template in templates] != [version]:
+        raise Failure(f"{VERSIONS} must hold one hand-written way, to {version}; it has {[t.name for t in templates]}")
+    install_script = (folder / f"mantle--{version}.sql").read_text(encoding="utf-8")
+    for template in templates:
+        script = upgrade_script(template.read_text(encoding="utf-8"), install_script)
+        (folder / f"mantle--{template.name}").write_text(script, encoding="utf-8")
+
+
+if __name__ == "__main__":  # after a cargo pgrx install by hand: PYTHONPATH=patroni python3 -m stack.upgrade <extension folder>
+    install_scripts(Path(sys.argv[1]))
