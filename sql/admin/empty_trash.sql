@@ -123,6 +123,7 @@ DECLARE
     v_operation mantle.operations;
     s record;
     v_done boolean;
+    v_now timestamptz;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
     -- On Citus the one node that has the trash.
@@ -135,11 +136,13 @@ BEGIN
         RETURN 0;
     END IF;
     SELECT * INTO s FROM mantle.empty_some(v_operation.ns, mantle.trash_targets(v_operation.directory_id), p_batch);
+    v_now := clock_timestamp();
     v_done := NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = 1 AND m.name = v_operation.directory_id || '/');
+    -- Citus takes no volatile function in an UPDATE.
     UPDATE mantle.operations o
        SET objects = o.objects + s.objects, directories = o.directories + s.directories, bytes = o.bytes + s.bytes,
-           stepped = clock_timestamp(), state = CASE WHEN v_done THEN 'done' ELSE o.state END,
-           finished = CASE WHEN v_done THEN clock_timestamp() END
+           stepped = v_now, state = CASE WHEN v_done THEN 'done' ELSE o.state END,
+           finished = CASE WHEN v_done THEN v_now END
      WHERE o.pid = 1 AND o.id = v_operation.id;
     RETURN s.objects + s.directories;
 END $$;

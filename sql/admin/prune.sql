@@ -26,8 +26,8 @@ BEGIN
         RETURN true;
     END IF;
     -- What is in the trash is removed, and counted, by the operation that put it there.
-    IF EXISTS (SELECT FROM mantle.operations o WHERE o.pid = 1 AND o.ns = v_seen.ns AND o.state = 'running')
-       AND mantle.is_in_trash(v_seen.pid) THEN
+    PERFORM FROM mantle.operations o WHERE o.pid = 1 AND o.ns = v_seen.ns AND o.state = 'running';
+    IF FOUND AND mantle.is_in_trash(v_seen.pid) THEN
         RETURN true;
     END IF;
     SELECT g INTO v_got FROM mantle.try_latch_at(v_seen.pid, v_seen.name) AS g;

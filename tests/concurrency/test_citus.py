@@ -269,6 +269,32 @@ def test_changes_across_nodes_commit_in_two_phases(places):
     assert state.damage(places.coordinator) == []
 
 
+def test_the_workers_steps_do_their_work_on_every_node(places):
+    """Compaction, pruning, emptying of removed trees, purging: each node does what lies in its shards."""
+    epoch = places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
+    here, there = places.by_worker[0][1], places.by_worker[1][1]
+    tree, below, implicit = places.new_id(), places.new_id(), places.new_id()
+    for op in (
+        Op("mkdir", here, "tree/", tree, explicit=True),
+        Op("mkdir", tree, "below/", below, explicit=True),
+        *(Op("put_object", pid, f"o{n}", places.new_id(), size=3, mode=420, etag="e") for pid in (tree, below) for n in range(20)),
+        Op("mkdir", there, "implicit/", implicit, explicit=False),
+        Op("remove_tree", here, "tree/", tree, epoch=epoch),
+    ):
+        assert places.call(places.coordinator, op).code is None
+    places.coordinator.execute("UPDATE mantle.prune_queue SET queued = now() - interval '1 day'")
+    everywhere = [places.coordinator, *places.sessions]
+    for _ in range(60):
+        steps = ("compact", "prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts")
+        done = [session.execute("SELECT mantle.run_maintenance(%s)", (s,)).fetchone()[0] for session in everywhere for s in steps]
+        if not any(done):
+            break
+    found = places.coordinator.execute("SELECT state, objects, directories FROM mantle.operations WHERE directory_id = %s", (tree,))
+    assert found.fetchall() == [("done", 40, 2)]
+    assert places.coordinator.execute("SELECT count(*) FROM mantle.meta WHERE ts > 0 OR pid = 1 OR id = %s", (implicit,)).fetchone()[0] == 0
+    assert state.damage(places.coordinator) == []
+
+
 def test_a_message_is_on_the_node_of_its_row(places):
     """Each node's stream has the changes of the directories that are there, whichever session made them."""
     slots = [f"messages_{worker}" for worker in (0, 1)]
