@@ -269,8 +269,14 @@ def test_changes_across_nodes_commit_in_two_phases(places):
     assert state.damage(places.coordinator) == []
 
 
-def test_the_workers_steps_do_their_work_on_every_node(places):
+@pytest.mark.timeout(120)
+def test_the_workers_steps_do_their_work_on_every_node(cluster):
     """Compaction, pruning, emptying of removed trees, purging: each node does what lies in its shards."""
+    with distributed_target(cluster, "mantle_steps") as target:
+        work_off(Places(target))
+
+
+def work_off(places: Places) -> None:
     epoch = places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
     here, there = places.by_worker[0][1], places.by_worker[1][1]
     tree, below, implicit = places.new_id(), places.new_id(), places.new_id()
