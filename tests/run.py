@@ -1,7 +1,7 @@
 """Runs every test and prints the counts: `make test`.
 
 Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), concurrency (pairs of verbs, random histories,
-crashes, in a PostgreSQL of its own), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh and in an upgraded database),
+crashes, in a PostgreSQL of its own), distributed (the same and more on a Citus cluster, where Citus is installed), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh and in an upgraded database),
 upgrade (from the oldest version to this one), e2e (everything together).
 Invariant: the last line is `N passed, N failed, N skipped` over all phases; a phase that breaks before it counts is one
 failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in .concurrency/ on

@@ -1,9 +1,10 @@
-"""What happens when two things happen at once, and when the server dies in the middle: three suites over one set of parts.
+"""What happens when two things happen at once, and when the server dies in the middle: suites over one set of parts.
 
 - test_isolation.py: all pairs of verbs, one held at each failpoint; expectations in matrix.py, scenes in scenes.py.
 - test_property.py: random concurrent histories against a model; written by load.py, judged by history.py.
 - test_crash.py: kill -9 at each failpoint and under load.
 - test_prepare.py: a directory rename that no index has prepared.
+- test_citus.py: these and more on a Citus cluster (citus.py makes it).
 
 Parts: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, failpoints.py and faults.py
 change the extension in test databases (by wrapping.py), target.py hides which node a session goes to, cluster.py is the server.
