@@ -175,6 +175,8 @@ class Session:
         except psycopg.Error as error:
             if error.sqlstate in GAVE_UP:
                 answers = [Answer(error.sqlstate)] * len(batch)
+            elif error.sqlstate in load.target.moved_codes:
+                answers = [Answer("MT043")] * len(batch)
             elif isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P01").startswith(("57P", "08")):
                 answers = [None] * len(batch)
             else:

@@ -23,6 +23,8 @@ class PlainTarget:
     tells_pruning_apart = True
     # Is a request id that was used in another directory refused by the verb itself, not only by mantle.replay?
     knows_requests_everywhere = True
+    # SQLSTATEs, not ours, of calls that met the move of a shard, and were rolled back.
+    moved_codes: tuple[str, ...] = ()
 
     def __init__(self, parameters: dict[str, str], database: str):
         self.parameters = {**parameters, "dbname": database}
