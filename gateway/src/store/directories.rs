@@ -50,7 +50,7 @@ pub struct RenameDirectory<'a> {
 }
 
 /// New attributes of an entry; `None` leaves one as it is.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct SetAttributes<'a> {
     /// Partition.
     pub pid: i64,
@@ -71,7 +71,6 @@ pub struct SetAttributes<'a> {
 }
 
 /// One mkdir of a batch.
-#[derive(Clone)]
 pub struct Mkdir {
     signed: Signed,
     pid: i64,
@@ -115,7 +114,6 @@ impl Mutation for Mkdir {
 }
 
 /// One rmdir of a batch.
-#[derive(Clone)]
 pub struct Rmdir {
     signed: Signed,
     pid: i64,
@@ -151,7 +149,6 @@ impl Mutation for Rmdir {
 }
 
 /// One change of attributes of a batch.
-#[derive(Clone)]
 pub struct SetAttributesOf {
     signed: Signed,
     name: String,

@@ -27,7 +27,7 @@ use crate::config::Postgres;
 pub type Column<'a> = (Box<dyn ToSql + Sync + Send + 'a>, Type);
 
 /// One call of a verb, with all that it needs, since it travels to the lane's task.
-pub trait Mutation: Clone + Send + Sync + Sized + 'static {
+pub trait Mutation: Send + Sync + Sized + 'static {
     /// What the caller is answered.
     type Answer: Send + 'static;
     /// The statement. Its first two parameters are principals and namespaces, its last two request ids and hashes.
@@ -78,6 +78,7 @@ pub fn mutations<M: Mutation>(nodes: &Arc<Nodes>, config: &Postgres) -> Mutation
 impl<M: Mutation> Mutations<M> {
     /// The answer to one element.
     pub async fn submit(&self, element: M) -> Result<M::Answer> {
+        let element = Arc::new(element);
         for attempt in 0..MOVES_FOLLOWED_MAX {
             let node = self.nodes.of(element.pid()).await?;
             match self.lane(&node).submit(element.clone()).await {
@@ -107,24 +108,25 @@ pub struct MutationCalls<M> {
 }
 
 impl<M: Mutation> Calls for MutationCalls<M> {
-    type Element = M;
+    /// Shared with who follows it to another node.
+    type Element = Arc<M>;
     type Answer = M::Answer;
     const NAME: &'static str = M::STATEMENT.name;
 
-    fn request(element: &M) -> Uuid {
+    fn request(element: &Arc<M>) -> Uuid {
         element.signed().request
     }
 
-    async fn together(&self, elements: &[&M]) -> Result<Vec<Result<M::Answer>>, Failure> {
-        let columns = all_columns(elements);
+    async fn together(&self, elements: &[&Arc<M>]) -> Result<Vec<Result<M::Answer>>, Failure> {
+        let columns = all_columns(&elements.iter().map(|element| &***element).collect::<Vec<&M>>());
         match self.database.query_once(M::STATEMENT, &params(&columns)).await {
             Ok(rows) => Ok(answers::<M>(&rows, elements.len())),
             Err(fault) => Err(failure(fault, M::STATEMENT, elements.len())),
         }
     }
 
-    async fn alone(&self, element: &M, lost: bool) -> Result<M::Answer> {
-        let columns = all_columns(&[element]);
+    async fn alone(&self, element: &Arc<M>, lost: bool) -> Result<M::Answer> {
+        let columns = all_columns(&[&**element]);
         let rows = self.database.query(M::STATEMENT, &params(&columns), lost).await?;
         answers::<M>(&rows, 1).pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
     }

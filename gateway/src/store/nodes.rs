@@ -75,7 +75,9 @@ impl Nodes {
             Some(known) if known.read.elapsed() < MAP_AGE_MAX => known,
             // Somebody reads already: what is known will do.
             Some(known) if self.reading.try_lock().is_err() => known,
-            before => self.read(before).await?,
+            // The coordinator may be gone while the nodes that have directories are there.
+            Some(known) => self.read(Some(known.clone())).await.unwrap_or(known),
+            None => self.read(None).await?,
         };
         match known.shards.node_of(pid) {
             None => Ok(self.main.clone()),

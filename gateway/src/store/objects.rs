@@ -50,7 +50,6 @@ pub struct RenameObject<'a> {
 }
 
 /// One put of a batch.
-#[derive(Clone)]
 pub struct PutObject {
     signed: Signed,
     pid: i64,
@@ -102,7 +101,6 @@ impl Mutation for PutObject {
 }
 
 /// One deletion of a batch.
-#[derive(Clone)]
 pub struct DeleteObject {
     signed: Signed,
     pid: i64,

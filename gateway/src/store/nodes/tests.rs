@@ -15,6 +15,7 @@ use crate::{
 
 const DIRECTORIES: i64 = 24;
 const OBJECTS_EACH: i64 = 10;
+const APPLICATION: &str = "citus-test";
 
 fn required(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} says where the cluster is"))
@@ -81,6 +82,13 @@ async fn put(store: &Store, ns: i64, pid: i64, name: String, id: i64) -> mantle_
     store.put_object(signed(ns), &new).await.map(drop)
 }
 
+/// New objects in all directories at once.
+async fn puts(store: &Store, ns: i64, directories: &[i64], round: i64) -> mantle_types::Result<Vec<()>> {
+    let places = directories.iter().flat_map(|pid| (0..OBJECTS_EACH).map(move |n| (*pid, n)));
+    let first = ns + 1000 * (round + 1);
+    try_join_all((first..).zip(places).map(|(id, (pid, n))| put(store, ns, pid, format!("o{round}-{n}"), id))).await
+}
+
 /// How often a function ran on each node.
 async fn calls(nodes: &[Client], function: &str) -> Vec<i64> {
     let mut found = Vec::new();
@@ -91,50 +99,53 @@ async fn calls(nodes: &[Client], function: &str) -> Vec<i64> {
     found
 }
 
-/// The same when the sessions have told of what they did, which they do within seconds.
-async fn calls_told(nodes: &[Client], function: &str) -> Vec<i64> {
-    for _ in 0..200 {
-        let found = calls(nodes, function).await;
-        if found[1..].iter().all(|calls| *calls > 0) {
-            return found;
+/// Waits for the end of a store's sessions, which tell the statistics of all that they did.
+async fn end(store: Store, nodes: &[Client]) {
+    drop(store);
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    for node in nodes {
+        let mut left = 1;
+        for _ in 0..200 {
+            left = node.query_one(query, &[&APPLICATION]).await.expect("sessions").get(0);
+            if left == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(left, 0, "a session of the store is still there");
     }
-    calls(nodes, function).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
 async fn citus_calls_go_to_the_node_that_has_the_directory() {
     let nodes = sessions().await;
-    let store = Store::new(&config(), "citus-test", Duration::from_secs(10)).expect("a store");
+    let new_store = || Store::new(&config(), APPLICATION, Duration::from_secs(10)).expect("a store");
+    let store = new_store();
     let (ns, _) = store.allocate_ids("citus-test", 100_000).await.expect("ids");
     let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
     let name = format!("citus-{ns}");
     nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
     let directories: Vec<i64> = (1..=DIRECTORIES).map(|n| ns + n).collect();
     try_join_all(directories.iter().map(|id| mkdir(&store, ns, *id))).await.expect("directories");
-    let puts = |round: i64| {
-        let places = directories.iter().flat_map(|pid| (0..OBJECTS_EACH).map(move |n| (*pid, n)));
-        let (store, first) = (&store, ns + 1000 * (round + 1));
-        let each = (first..).zip(places).map(move |(id, (pid, n))| put(store, ns, pid, format!("o{round}-{n}"), id));
-        try_join_all(each.collect::<Vec<_>>())
-    };
-    puts(0).await.expect("objects");
-    let made = calls_told(&nodes, "put_object").await;
+    puts(&store, ns, &directories, 0).await.expect("objects");
+    end(store, &nodes).await;
+    let made = calls(&nodes, "put_object").await;
     assert_eq!(made[0], 0, "the coordinator was asked: {made:?}");
     assert!(made[1..].iter().all(|calls| *calls > 0), "a worker was not asked: {made:?}");
     assert!(made.iter().sum::<i64>() < DIRECTORIES * OBJECTS_EACH, "nothing went together: {made:?}");
     assert_eq!(calls(&nodes, "put_object_elsewhere").await, [0, 0, 0], "a call came to another node");
 
-    // The shard of one of them goes to the other worker.
+    // The shard of one of them goes to the other worker, and the map is out of date.
+    let store = new_store();
+    mkdir(&store, ns, ns + DIRECTORIES + 1).await.expect("a directory, for the map");
     let moved =
         "SELECT citus_move_shard_placement(s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
                    FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
                    JOIN pg_dist_node o ON o.groupid > 0 AND o.groupid <> n.groupid
                   WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
     nodes[0].execute(moved, &[&directories[0]]).await.expect("a move");
-    puts(1).await.expect("objects, after the move");
+    puts(&store, ns, &directories, 1).await.expect("objects, after the move");
     let there = "SELECT entries FROM mantle.dirstat($1, ARRAY[$2::bigint])";
     let entries: i64 = nodes[0].query_one(there, &[&ns, &directories[0]]).await.expect("counts").get(0);
     assert_eq!(entries, 2 * OBJECTS_EACH);
