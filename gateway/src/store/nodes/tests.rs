@@ -104,7 +104,7 @@ async fn end(store: Store, nodes: &[Client]) {
     drop(store);
     let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
     for node in nodes {
-        let mut left = 1;
+        let mut left: i64 = 1;
         for _ in 0..200 {
             left = node.query_one(query, &[&APPLICATION]).await.expect("sessions").get(0);
             if left == 0 {
