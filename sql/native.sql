@@ -4,17 +4,23 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mantle FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.entry_name_fault(text), mantle.unreached_directories(bigint[], bigint[]),
     mantle.tree_rows(bigint[], int[], bigint[], bigint[]), mantle.tree_keys(bigint, text, bigint[], bigint[], text[]),
     mantle.tree_depths(bigint[], bigint[]) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.lineage(), mantle.lease(bigint) TO mantle_gateway;
 
 COMMENT ON FUNCTION mantle.batch_fault(int, int[]) IS
     'Checks isolation, commit level, and that a batch''s arrays are equally long and not too long';
 COMMENT ON FUNCTION mantle.mkdir_new(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) IS
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'Makes the new directories of a batch; answers the numbers of those made';
 COMMENT ON FUNCTION mantle.put_new_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[]) IS 'Makes the new objects of a batch; answers the numbers of those made';
+    bigint[], text[]) IS 'Makes the new objects of a batch; answers the numbers of those made';
 COMMENT ON FUNCTION mantle.add_counts(bigint, bigint, bigint, bigint, bigint) IS
     'Adds to one directory''s counts, as mantle.delta_records says';
+COMMENT ON FUNCTION mantle.lineage() IS 'The history of this node: system identifier/timeline';
+COMMENT ON FUNCTION mantle.lease(bigint) IS
+    'How long, and under what, ids of a namespace may be used that are resolved after this call: for p_lease of the verbs';
+COMMENT ON FUNCTION mantle.lease_fault(bigint, text) IS
+    'MT044 or MT045 where what was resolved may be used no longer; a NULL lease: it was resolved in this transaction';
 COMMENT ON FUNCTION mantle.id_fault(bigint) IS 'MT040 for an id that no recorded block has';
 COMMENT ON FUNCTION mantle.is_distributed() IS 'Is the MetaTable distributed by Citus?';
 COMMENT ON FUNCTION mantle.is_local(bigint[]) IS 'Are these partitions on this node?';

@@ -7,7 +7,7 @@ mod objects;
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
 };
 
 use mantle_types::{ErrorCode, name::check_name};
@@ -19,6 +19,7 @@ use crate::{
     guard::{Fault, sqlstate},
     import_plan::FIRST_ID,
     kept::{Argument, Kept, argument},
+    lease::{self, epoch_of},
 };
 
 const INT4: pg_sys::Oid = pg_sys::INT4OID;
@@ -38,7 +39,6 @@ thread_local! {
     static BLOCK: Kept = const { Kept::new(
         c"SELECT b.first_id, b.last_id, b.allocated < now() FROM mantle.id_blocks b
            WHERE b.first_id <= $1 ORDER BY b.first_id DESC LIMIT 1", &[INT8]) };
-    static NAMESPACE: Kept = const { Kept::new(c"SELECT FROM mantle.namespaces n WHERE n.ns = $1", &[INT8]) };
     // A tombstone of the directory (PROTOCOLS 7), or an entry of the name, be it a directory's or an object's (PROTOCOLS 29).
     // One probe of the whole key each: before the table's first ANALYZE `name IN (…)` is planned as a filter on all entries of
     // the directory, and creates in a hot one ran at a third of their rate. coalesce: not by the index of tombstones.
@@ -86,6 +86,8 @@ struct Columns<'a> {
     mode: Vec<Option<i32>>,
     request: Vec<Option<pgrx::Uuid>>,
     hash: Vec<Option<i64>>,
+    /// None: all were resolved in this transaction.
+    lease: Vec<Option<&'a str>>,
 }
 
 /// An element of which nothing is NULL that may not be, and nothing out of range.
@@ -101,6 +103,7 @@ struct Element<'a> {
     mode: i32,
     request: pgrx::Uuid,
     hash: i64,
+    lease: Option<&'a str>,
 }
 
 impl<'a> Element<'a> {
@@ -123,6 +126,7 @@ impl<'a> Columns<'a> {
             mode: self.mode[at]?,
             request: self.request[at]?,
             hash: self.hash[at].unwrap_or(0),
+            lease: self.lease.get(at).copied().flatten(),
         };
         let in_range = element.pid >= FIRST_ID && element.owner >= 0 && element.grp >= 0;
         (in_range && (0..=0o777).contains(&element.mode)).then_some(element)
@@ -132,25 +136,27 @@ impl<'a> Columns<'a> {
 /// What a call has found out, and done, so far.
 #[derive(Default)]
 struct Call {
-    namespaces: HashSet<i64>,
+    /// Those that exist, and the epochs of their index groups.
+    namespaces: HashMap<i64, u64>,
     /// Numbers of the elements made, from 1.
     made: Vec<i32>,
     deltas: BTreeMap<i64, Delta>,
 }
 
 impl Call {
-    /// Are name, id and namespace good?
+    /// Are name, id, namespace and lease good?
     fn is_sound(&mut self, element: &Element<'_>) -> bool {
         if check_name(element.stem()).is_err() || !is_recorded(element.id) {
             return false;
         }
-        if !self.namespaces.contains(&element.ns) {
-            if NAMESPACE.with(|s| s.run(&[argument(element.ns)])) == 0 {
-                return false;
-            }
-            self.namespaces.insert(element.ns);
-        }
-        true
+        let epoch = match self.namespaces.entry(element.ns) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(unknown) => match epoch_of(element.ns) {
+                Some(epoch) => *unknown.insert(epoch),
+                None => return false,
+            },
+        };
+        lease::check(element.lease, epoch).is_ok()
     }
 
     /// Does nothing speak against this new entry? If so its request is recorded.

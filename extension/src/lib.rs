@@ -11,6 +11,7 @@ pub mod guard;
 pub mod import_plan;
 pub mod kept;
 pub mod latch;
+pub mod lease;
 pub mod name;
 pub mod retired;
 pub mod row_security;

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 
+use mantle_types::limits::TOMBSTONE_RETENTION_MIN_S;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
 /// How a change is added to its directory's counts (`sql/steps/apply_deltas.sql`).
@@ -82,7 +83,7 @@ pub fn define() {
         c"mantle.tombstone_retention_s",
         c"How long tombstones and rename attempts are kept.",
         &TOMBSTONE_RETENTION_S,
-        60,
+        TOMBSTONE_RETENTION_MIN_S as i32,
         31_536_000,
     );
 }

@@ -3,7 +3,7 @@
 -- One directory. Latched: pid shared, name exclusive; so what is read here stays until the commit.
 CREATE FUNCTION mantle.mkdir_one(
     p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int,
-    p_explicit boolean, p_user_metadata jsonb, p_request uuid, p_hash bigint)
+    p_explicit boolean, p_user_metadata jsonb, p_request uuid, p_hash bigint, p_lease text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
@@ -14,7 +14,7 @@ BEGIN
         RETURN v_new;
     END IF;
     v_new.code := coalesce(
-        mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
+        mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.directory_name_fault(p_name),
         CASE WHEN (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_explicit IS NOT NULL
                    AND p_request IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
@@ -62,32 +62,33 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.mkdir_one(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint) IS
+COMMENT ON FUNCTION mantle.mkdir_one(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint, text) IS
     'Makes one directory of a batch';
-REVOKE ALL ON FUNCTION mantle.mkdir_one(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint)
+REVOKE ALL ON FUNCTION mantle.mkdir_one(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint, text)
     FROM PUBLIC;
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
 CREATE FUNCTION mantle.mkdir_at(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
-    p_mode int[], p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[])
+    p_mode int[], p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     RETURN QUERY SELECT * FROM mantle.mkdir(
-        p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash);
+        p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash, p_lease);
 END $$;
 COMMENT ON FUNCTION mantle.mkdir_at(
-    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) IS
+    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'mantle.mkdir on the node of p_at, the one directory of all elements';
 REVOKE ALL ON FUNCTION mantle.mkdir_at(
-    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) FROM PUBLIC;
+    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
+    text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.mkdir_elsewhere(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
-    p_mode int[], p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[])
+    p_mode int[], p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE g record;
 BEGIN
@@ -97,28 +98,31 @@ BEGIN
                array_agg(u.owner ORDER BY u.n) AS owner, array_agg(u.grp ORDER BY u.n) AS grp,
                array_agg(u.mode ORDER BY u.n) AS mode, array_agg(u.explicit ORDER BY u.n) AS explicit,
                array_agg(u.user_metadata ORDER BY u.n) AS user_metadata, array_agg(u.request ORDER BY u.n) AS request,
-               array_agg(u.hash ORDER BY u.n) AS hash, array_agg(u.n ORDER BY u.n) AS ords, array_agg(u.pid) AS pids
+               array_agg(u.hash ORDER BY u.n) AS hash, array_agg(u.lease ORDER BY u.n) AS lease,
+               array_agg(u.n ORDER BY u.n) AS ords, array_agg(u.pid) AS pids
           FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata,
-                      p_request, p_hash)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, explicit, user_metadata, request, hash, n)
+                      p_request, p_hash, p_lease)
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, explicit, user_metadata, request, hash,
+                                    lease, n)
          GROUP BY u.pid ORDER BY u.pid
     LOOP
         -- Dynamic, with constants: only such a call is one that Citus sends elsewhere.
         RETURN QUERY EXECUTE
             'SELECT ($1)[r.ord]::int, code, id, version, replayed, flush_lsn
-               FROM mantle.mkdir_at($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) AS r'
+               FROM mantle.mkdir_at($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS r'
             USING g.ords, g.pid, g.principal, g.ns, g.pids, g.name, g.id, g.owner, g.grp, g.mode, g.explicit,
-                       g.user_metadata, g.request, g.hash;
+                       g.user_metadata, g.request, g.hash, g.lease;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.mkdir_elsewhere(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) IS 'mantle.mkdir on the nodes of its directories';
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
+    text[]) IS 'mantle.mkdir on the nodes of its directories';
 REVOKE ALL ON FUNCTION mantle.mkdir_elsewhere(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) FROM PUBLIC;
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.mkdir(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
-    p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[])
+    p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -134,10 +138,12 @@ BEGIN
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_explicit), cardinality(p_user_metadata),
-        cardinality(p_request), cardinality(p_hash)]);
+        cardinality(p_request), cardinality(p_hash),
+        coalesce(cardinality(p_lease), cardinality(p_name))]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
         RETURN QUERY SELECT * FROM mantle.mkdir_elsewhere(
-            p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash);
+            p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash,
+            p_lease);
         RETURN;
     END IF;
     v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
@@ -145,7 +151,7 @@ BEGIN
         PERFORM mantle.fault(v_fault);
     END IF;
     v_made := mantle.mkdir_new(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata,
-                               p_request, p_hash);
+                               p_request, p_hash, p_lease);
     FOREACH ord IN ARRAY v_made LOOP
         id := p_id[ord]; version := 1; replayed := false;
         RETURN NEXT;
@@ -160,14 +166,14 @@ BEGIN
         FOR e IN
             SELECT u.*
               FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata,
-                          p_request, p_hash)
+                          p_request, p_hash, p_lease)
                    WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, explicit, user_metadata, request,
-                                        hash, n)
+                                        hash, lease, n)
              WHERE u.n <> ALL (v_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
             o := mantle.mkdir_one(e.principal, e.ns, e.pid, e.name, e.id, e.owner, e.grp, e.mode, e.explicit,
-                                  e.user_metadata, e.request, e.hash);
+                                  e.user_metadata, e.request, e.hash, e.lease);
             IF (o.change).id IS NOT NULL THEN v_changes := v_changes || o.change; END IF;
             IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
             ord := e.n; code := o.code; id := o.id; version := o.version;
@@ -182,9 +188,10 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.mkdir(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) IS
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'Makes directories. Names end in a slash. MT012 with the id when one exists; an explicit mkdir of an implicit one succeeds';
 REVOKE ALL ON FUNCTION mantle.mkdir(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) FROM PUBLIC;
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.mkdir(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[]) TO mantle_gateway;
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
+    text[]) TO mantle_gateway;

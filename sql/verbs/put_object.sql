@@ -4,7 +4,8 @@
 -- One object. The old size comes from a statement of its own (PROTOCOLS 13).
 CREATE FUNCTION mantle.put_object_one(
     p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_size bigint,
-    p_etag text, p_content_type text, p_user_metadata jsonb, p_locator text, p_condition text, p_request uuid, p_hash bigint)
+    p_etag text, p_content_type text, p_user_metadata jsonb, p_locator text, p_condition text, p_request uuid, p_hash bigint,
+    p_lease text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
@@ -14,7 +15,7 @@ BEGIN
         RETURN v_new;
     END IF;
     v_new.code := coalesce(
-        mantle.namespace_fault(p_ns), mantle.object_name_fault(p_name),
+        mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.object_name_fault(p_name),
         CASE WHEN (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_size >= 0
                    AND p_request IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
@@ -55,38 +56,39 @@ BEGIN
     RETURN v_new;
 END $$;
 COMMENT ON FUNCTION mantle.put_object_one(
-    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint) IS
+    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint, text) IS
     'Creates or overwrites one object of a batch';
 REVOKE ALL ON FUNCTION mantle.put_object_one(
-    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint) FROM PUBLIC;
+    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint, text) FROM PUBLIC;
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
 CREATE FUNCTION mantle.put_object_at(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[],
-    p_condition text[], p_request uuid[], p_hash bigint[])
+    p_condition text[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     RETURN QUERY SELECT * FROM mantle.put_object(
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
-        p_locator, p_condition, p_request, p_hash);
+        p_locator, p_condition, p_request, p_hash, p_lease);
 END $$;
 COMMENT ON FUNCTION mantle.put_object_at(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[],
-    text[], uuid[], bigint[]) IS
+    text[], uuid[], bigint[], text[]) IS
     'mantle.put_object on the node of p_at, the one directory of all elements';
 REVOKE ALL ON FUNCTION mantle.put_object_at(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[],
-    text[], uuid[], bigint[]) FROM PUBLIC;
+    text[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.put_object_elsewhere(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[],
-    p_condition text[], p_request uuid[], p_hash bigint[])
-RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text) LANGUAGE plpgsql VOLATILE AS $$
+    p_condition text[], p_request uuid[], p_hash bigint[], p_lease text[])
+RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE g record;
 BEGIN
     FOR g IN
@@ -97,31 +99,33 @@ BEGIN
                array_agg(u.etag ORDER BY u.n) AS etag, array_agg(u.content_type ORDER BY u.n) AS content_type,
                array_agg(u.user_metadata ORDER BY u.n) AS user_metadata, array_agg(u.locator ORDER BY u.n) AS locator,
                array_agg(u.condition ORDER BY u.n) AS condition, array_agg(u.request ORDER BY u.n) AS request,
-               array_agg(u.hash ORDER BY u.n) AS hash, array_agg(u.n ORDER BY u.n) AS ords, array_agg(u.pid) AS pids
+               array_agg(u.hash ORDER BY u.n) AS hash, array_agg(u.lease ORDER BY u.n) AS lease,
+               array_agg(u.n ORDER BY u.n) AS ords, array_agg(u.pid) AS pids
           FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type,
-                      p_user_metadata, p_locator, p_condition, p_request, p_hash)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, size, etag, content_type, user_metadata, locator, condition, request, hash, n)
+                      p_user_metadata, p_locator, p_condition, p_request, p_hash, p_lease)
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, size, etag, content_type, user_metadata,
+                                    locator, condition, request, hash, lease, n)
          GROUP BY u.pid ORDER BY u.pid
     LOOP
         -- Dynamic, with constants: only such a call is one that Citus sends elsewhere.
         RETURN QUERY EXECUTE
             'SELECT ($1)[r.ord]::int, code, id, version, replayed, flush_lsn, old_locator
-               FROM mantle.put_object_at($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) AS r'
+               FROM mantle.put_object_at($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) AS r'
             USING g.ords, g.pid, g.principal, g.ns, g.pids, g.name, g.id, g.owner, g.grp, g.mode, g.size, g.etag,
-                       g.content_type, g.user_metadata, g.locator, g.condition, g.request, g.hash;
+                       g.content_type, g.user_metadata, g.locator, g.condition, g.request, g.hash, g.lease;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.put_object_elsewhere(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
-    uuid[], bigint[]) IS 'mantle.put_object on the nodes of its directories';
+    uuid[], bigint[], text[]) IS 'mantle.put_object on the nodes of its directories';
 REVOKE ALL ON FUNCTION mantle.put_object_elsewhere(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
-    uuid[], bigint[]) FROM PUBLIC;
+    uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.put_object(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
-    p_request uuid[], p_hash bigint[])
+    p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan AS $$
@@ -137,11 +141,12 @@ BEGIN
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
         cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
         cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
-        cardinality(p_hash)]);
+        cardinality(p_hash),
+        coalesce(cardinality(p_lease), cardinality(p_name))]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
         RETURN QUERY SELECT * FROM mantle.put_object_elsewhere(
             p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
-            p_locator, p_condition, p_request, p_hash);
+            p_locator, p_condition, p_request, p_hash, p_lease);
         RETURN;
     END IF;
     v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
@@ -150,7 +155,7 @@ BEGIN
     END IF;
     v_made := mantle.put_new_object(
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
-        p_locator, p_condition, p_request, p_hash);
+        p_locator, p_condition, p_request, p_hash, p_lease);
     FOREACH ord IN ARRAY v_made LOOP
         id := p_id[ord]; version := 1; replayed := false;
         RETURN NEXT;
@@ -161,15 +166,15 @@ BEGIN
         FOR e IN
             SELECT u.*
               FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type,
-                          p_user_metadata, p_locator, p_condition, p_request, p_hash)
+                          p_user_metadata, p_locator, p_condition, p_request, p_hash, p_lease)
                    WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, size, etag, content_type,
-                                        user_metadata, locator, condition, request, hash, n)
+                                        user_metadata, locator, condition, request, hash, lease, n)
              WHERE u.n <> ALL (v_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
             o := mantle.put_object_one(
                 e.principal, e.ns, e.pid, e.name, e.id, e.owner, e.grp, e.mode, e.size, e.etag, e.content_type,
-                e.user_metadata, e.locator, e.condition, e.request, e.hash);
+                e.user_metadata, e.locator, e.condition, e.request, e.hash, e.lease);
             IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
             ord := e.n; code := o.code; id := o.id; version := o.version;
             replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn; old_locator := o.old_locator;
@@ -184,11 +189,11 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.put_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[]) IS
+    bigint[], text[]) IS
     'Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *) or an etag (If-Match)';
 REVOKE ALL ON FUNCTION mantle.put_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[]) FROM PUBLIC;
+    bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.put_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[]) TO mantle_gateway;
+    bigint[], text[]) TO mantle_gateway;

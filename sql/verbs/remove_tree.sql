@@ -16,7 +16,7 @@ REVOKE ALL ON FUNCTION mantle.begin_operation_at(bigint, uuid, bigint, int, bigi
 -- The order of checks, and the attempt's row, are those of mantle.rename_directory.
 CREATE FUNCTION mantle.remove_tree(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_index_group int, p_epoch bigint,
-    p_attempt bigint, p_request uuid, p_hash bigint, p_operation uuid,
+    p_attempt bigint, p_request uuid, p_hash bigint, p_operation uuid, p_lease text DEFAULT NULL,
     OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
@@ -44,7 +44,9 @@ BEGIN
     v_dir.pid := 1;
     v_dir.name := v_dir.id || '/';
     v_dir.version := v_dir.version + 1;
-    v_refusal := CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN 'MT026' END;
+    v_refusal := coalesce(
+        mantle.lease_fault(p_ns, p_lease),
+        CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN 'MT026' END);
     SELECT * INTO o FROM mantle.attempt_at(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_refusal, v_dir.id, v_dir.version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
@@ -59,9 +61,9 @@ BEGIN
         PERFORM FROM mantle.begin_operation_at(1, p_operation, p_ns, p_principal, v_dir.id);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid) IS
+COMMENT ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text) IS
     'Moves a directory, with all that is below it, into the trash, and begins the operation that empties it';
-REVOKE ALL ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid)
+REVOKE ALL ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text)
     FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid)
+GRANT EXECUTE ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text)
     TO mantle_gateway;

@@ -60,7 +60,7 @@ REVOKE ALL ON FUNCTION mantle.rename_directory_move(int, mantle.meta, bigint, te
 
 CREATE FUNCTION mantle.rename_directory(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text,
-    p_victim_id bigint, p_index_group int, p_epoch bigint, p_attempt bigint, p_request uuid, p_hash bigint,
+    p_victim_id bigint, p_index_group int, p_epoch bigint, p_attempt bigint, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,
     OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
@@ -95,8 +95,9 @@ BEGIN
     IF v_victim <> 0 AND v_was_empty THEN
         SELECT e INTO v_is_empty FROM mantle.is_empty_at(v_victim) AS e;
     END IF;
-    v_refusal := mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty,
-                                                  v_is_empty);
+    v_refusal := coalesce(
+        mantle.lease_fault(p_ns, p_lease),
+        mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty, v_is_empty));
     v_version := (s.entry).version + 1;
     SELECT * INTO o FROM mantle.attempt_at(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_refusal, p_src_id, v_version);
@@ -107,9 +108,9 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint) IS
+    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text) IS
     'Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free';
 REVOKE ALL ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint) FROM PUBLIC;
+    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint) TO mantle_gateway;
+    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text) TO mantle_gateway;

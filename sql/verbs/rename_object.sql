@@ -1,7 +1,7 @@
 -- Not batched. The object's old place and its new one may be on two nodes: see sql/steps/sides.sql.
 CREATE FUNCTION mantle.rename_object(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
-    p_overwrite boolean, p_request uuid, p_hash bigint,
+    p_overwrite boolean, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,
     OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -18,7 +18,7 @@ BEGIN
     SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, NULL, NULL);
     v_new := s.entry;
     code := coalesce(
-        mantle.namespace_fault(p_ns),
+        mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
         CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_overwrite IS NOT NULL AND p_request IS NOT NULL) IS NOT TRUE
             THEN 'MT006' END,
         CASE WHEN d.removed THEN 'MT018' END,
@@ -42,8 +42,8 @@ BEGIN
     v_replaced := d.entry;
     PERFORM FROM mantle.put_in(p_dst_pid, v_row, v_replaced, NULL, 0);
 END $$;
-COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint) IS
+COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) IS
     'Renames an object within its namespace; with overwrite, replaces one and answers its data locator';
-REVOKE ALL ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint)
+REVOKE ALL ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text)
     TO mantle_gateway;

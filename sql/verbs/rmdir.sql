@@ -4,7 +4,7 @@
 
 -- The parent's part. Refused, or answered before: the code or the first answer; else all is NULL but id and version.
 CREATE FUNCTION mantle.rmdir_at(
-    p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_empty boolean)
+    p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_refusal text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
@@ -17,7 +17,7 @@ BEGIN
             CASE WHEN p_pid IS NULL OR p_pid < 1024 OR p_id IS NULL OR p_request IS NULL THEN 'MT006'
                  WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN 'MT010'
                  WHEN v_old.id <> p_id THEN 'MT018'
-                 WHEN NOT p_empty THEN 'MT017' END), p_id, v_old.version + 1);
+                 ELSE p_refusal END), p_id, v_old.version + 1);
     IF o IS NULL THEN
         PERFORM mantle.take_out(p_pid, v_old::text, ARRAY[
             ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_principal,
@@ -27,12 +27,13 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, boolean) IS
+COMMENT ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, text) IS
     'Takes a directory that is empty out of its parent';
-REVOKE ALL ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, text) FROM PUBLIC;
 
 CREATE FUNCTION mantle.rmdir(
-    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[])
+    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[],
+    p_lease text[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 DECLARE
@@ -43,7 +44,9 @@ DECLARE
     v_local boolean := mantle.is_local(p_pid || p_id);
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
-        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_request), cardinality(p_hash)]));
+        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_request),
+        cardinality(p_hash),
+        coalesce(cardinality(p_lease), cardinality(p_name))]));
     FOR i IN 1..cardinality(p_id) LOOP
         SELECT f INTO v_is FROM mantle.is_empty_at(p_id[i]) AS f;
         v_empty := v_empty || v_is;
@@ -53,8 +56,8 @@ BEGIN
             p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
     END IF;
     FOR e IN
-        SELECT u.* FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_request, p_hash, v_empty)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, request, hash, empty, n)
+        SELECT u.* FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_request, p_hash, p_lease, v_empty)
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, request, hash, lease, empty, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         IF NOT v_local THEN
@@ -64,7 +67,8 @@ BEGIN
         IF v_is THEN
             SELECT f INTO v_is FROM mantle.is_empty_at(e.id) AS f;
         END IF;
-        SELECT * INTO o FROM mantle.rmdir_at(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_is);
+        SELECT * INTO o FROM mantle.rmdir_at(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash,
+                                               coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN 'MT017' END));
         IF o.code IS NULL AND o.replayed IS NULL THEN
             PERFORM FROM mantle.bury_at(e.id, e.ns);
         END IF;
@@ -72,7 +76,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[]) IS
+COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) IS
     'Removes empty directories. MT010 not there, MT018 another one by now, MT017 not empty';
-REVOKE ALL ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[]) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[]) TO mantle_gateway;
+REVOKE ALL ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) TO mantle_gateway;

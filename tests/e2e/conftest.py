@@ -89,6 +89,13 @@ def sql(stack: Stack) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
+def superuser(stack: Stack) -> Iterator[psycopg.Connection]:
+    """A superuser's session, past the pooler."""
+    with _connect(stack, "postgres", "superuser") as connection:
+        yield connection
+
+
+@pytest.fixture
 def connect(stack: Stack):
     """Sessions of other roles."""
     return lambda user: _connect(stack, user, user)

@@ -1,8 +1,11 @@
 """Nothing acknowledged is lost, whatever is killed or wiped: replicas, all of them, PostgreSQL, everything."""
 
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -13,6 +16,7 @@ from stack import secret
 from stack.gateway import Gateway
 from stack.layout import REPLICAS, Layout
 from stack.poll import wait_until
+from stack.process import Process
 
 pytestmark = pytest.mark.faults
 
@@ -225,3 +229,43 @@ def test_a_rename_survives_the_loss_of_its_leader(stack, bucket, rest):
         with stack.alone():
             stack.start()
         await_all_ready(stack)
+
+
+@contextmanager
+def frozen(process: Process) -> Iterator[None]:
+    os.kill(process.pid(), signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid(), signal.SIGCONT)
+
+
+def unread_bytes(port: int) -> int:
+    """What has arrived on a port's connections, and nobody has read."""
+    found = subprocess.run(["ss", "-Htn", f"sport = :{port}"], capture_output=True, text=True, check=True)
+    return sum(int(line.split()[1]) for line in found.stdout.splitlines())
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_change_that_was_held_back_for_longer_than_a_tombstone_is_kept(stack, bucket, rest, superuser):
+    """The gateway has resolved the parent and sent the change; before it arrives, the parent is removed and forgotten."""
+    rest.mkdir(bucket, "parent")
+    ns, parent = superuser.execute(
+        "SELECT m.ns, m.id FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.name = 'parent/'", (bucket,)
+    ).fetchone()
+    with ThreadPoolExecutor(1) as pool:
+        with frozen(stack.pgbouncer.process):
+            late = pool.submit(rest.twin().call, "PUT", f"/v1/ns/{bucket}/dirs/parent/late")
+            wait_until(lambda: unread_bytes(stack.layout.pgbouncer_port) > 0, "the change on its way", READY_BOUND_S)
+            lease = superuser.execute("SELECT mantle.lease(%s)", (ns,)).fetchone()[0]
+            removed = superuser.execute(
+                "SELECT code FROM mantle.rmdir('{0}', ARRAY[%s], ARRAY[%s], '{parent/}', ARRAY[%s], ARRAY[gen_random_uuid()], '{0}')",
+                (ns, ns, parent),
+            ).fetchone()
+            assert removed == (None,)
+            superuser.execute("DELETE FROM mantle.meta WHERE pid = %s AND removed", (parent,))
+            over = "SELECT clock_timestamp() > to_timestamp(split_part(%s, '/', 1)::bigint / 1000000.0)"
+            wait_until(lambda: superuser.execute(over, (lease,)).fetchone()[0], "the end of its lease", READY_BOUND_S)
+        answer = late.result()
+    # The oracle looks for an entry without its directory after each test.
+    assert (answer.status, answer.code) == (404, "not_found")

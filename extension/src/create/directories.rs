@@ -34,6 +34,7 @@ fn mkdir_new(
     user_metadata: Array<JsonB>,
     request: Array<pgrx::Uuid>,
     hash: Array<i64>,
+    lease: Option<Array<&str>>,
 ) -> Vec<i32> {
     let columns = Columns {
         principal: principal.iter().collect(),
@@ -46,6 +47,7 @@ fn mkdir_new(
         mode: mode.iter().collect(),
         request: request.iter().collect(),
         hash: hash.iter().collect(),
+        lease: lease.iter().flat_map(|of| of.iter()).collect(),
     };
     let mut call = Call::default();
     let mut made = Vec::new();

@@ -115,6 +115,7 @@ fn put_new_object(
     condition: Array<&str>,
     request: Array<pgrx::Uuid>,
     hash: Array<i64>,
+    lease: Option<Array<&str>>,
 ) -> Vec<i32> {
     let columns = Columns {
         principal: principal.iter().collect(),
@@ -127,6 +128,7 @@ fn put_new_object(
         mode: mode.iter().collect(),
         request: request.iter().collect(),
         hash: hash.iter().collect(),
+        lease: lease.iter().flat_map(|of| of.iter()).collect(),
     };
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
     let (mut user_metadata, mut condition) = (user_metadata.iter(), condition.iter());

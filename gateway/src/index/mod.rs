@@ -1,5 +1,5 @@
 //! The index, as the use cases see it: paths to directories, rename locks, acknowledgements. Invariant (PROTOCOLS rule 5):
-//! a lookup carries the group's epoch, read from PostgreSQL at most one lease ago, so that an abandoned group cannot
+//! a lookup carries the group's epoch, one of the terms read from PostgreSQL at most one lease ago, so that an abandoned group cannot
 //! answer; the lease is renewed in the background at half its time, off the path of requests.
 
 use std::{
@@ -9,11 +9,14 @@ use std::{
 
 use mantle_index_client::{IndexClient, Query};
 pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
-use mantle_types::{Epoch, Error, ErrorCode, RequestKey, Result};
+use mantle_types::{Error, ErrorCode, RequestKey, Result};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{config::Config, store::Store, store::Written};
+use crate::{
+    config::Config,
+    store::{Moment, Store, Terms, Written},
+};
 
 /// How often a lookup is asked again under a newer epoch.
 const EPOCH_RETRIES_MAX: u32 = 3;
@@ -25,7 +28,7 @@ pub struct Index {
     group: u32,
     await_timeout: Duration,
     lease: Duration,
-    epoch: Mutex<Option<(Epoch, Instant)>>,
+    terms: Mutex<Option<(Arc<Terms>, Instant)>>,
     refreshing: tokio::sync::Mutex<()>,
 }
 
@@ -38,7 +41,7 @@ impl Index {
             group: config.index.group,
             await_timeout: Duration::from_millis(config.limits.await_timeout_ms),
             lease: Duration::from_millis(config.limits.epoch_lease_ms),
-            epoch: Mutex::new(None),
+            terms: Mutex::new(None),
             refreshing: tokio::sync::Mutex::default(),
         })
     }
@@ -48,48 +51,56 @@ impl Index {
         self.group
     }
 
-    /// Renews the epoch's lease for ever.
+    /// Renews the terms' lease for ever.
     pub async fn keep_lease(&self) {
         let mut ticks = tokio::time::interval(self.lease / 2);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // A failure is reported by the requests that need the epoch.
+            // A failure is reported by the requests that need the terms.
             let _ = self.refresh(Instant::now()).await;
         }
     }
 
-    async fn epoch(&self) -> Result<Epoch> {
+    /// Now, for what is about to be resolved.
+    pub async fn moment(&self) -> Result<Moment> {
         let now = Instant::now();
-        match *self.epoch.lock() {
-            Some((epoch, read)) if now.duration_since(read) < self.lease => return Ok(epoch),
-            _ => {}
-        }
-        self.refresh(now).await
+        let known = self.terms.lock().clone();
+        let terms = match known {
+            Some((terms, read)) if now.duration_since(read) < self.lease => terms,
+            _ => self.refresh(now).await?,
+        };
+        Ok(Moment::now(terms))
     }
 
-    /// Reads the epoch unless somebody did after `wanted`.
-    async fn refresh(&self, wanted: Instant) -> Result<Epoch> {
+    /// Reads the terms anew: something was refused under those that are known.
+    pub async fn renew(&self) -> Result<()> {
+        self.refresh(Instant::now()).await.map(drop)
+    }
+
+    /// Reads the terms unless somebody did after `wanted`.
+    async fn refresh(&self, wanted: Instant) -> Result<Arc<Terms>> {
         let _guard = self.refreshing.lock().await;
-        if let Some((epoch, read)) = *self.epoch.lock()
-            && read >= wanted
+        let known = self.terms.lock().clone();
+        if let Some((terms, read)) = &known
+            && *read >= wanted
         {
-            return Ok(epoch);
+            return Ok(terms.clone());
         }
         let started = Instant::now();
-        let epoch = Epoch(self.store.epoch(self.group).await?);
+        let terms = Arc::new(self.store.terms(self.group, known.as_ref().map(|(terms, _)| &**terms)).await?);
         // The lease counts from before the read: the epoch may have been raised right after.
-        *self.epoch.lock() = Some((epoch, started));
-        Ok(epoch)
+        *self.terms.lock() = Some((terms.clone(), started));
+        Ok(terms)
     }
 
     /// Resolves paths of directories, one RPC for all, on any replica.
-    pub async fn resolve(&self, queries: Vec<Query>) -> Result<Vec<Resolution>> {
+    pub async fn resolve(&self, queries: Vec<Query>) -> Result<(Moment, Vec<Resolution>)> {
         for _ in 0..EPOCH_RETRIES_MAX {
-            let epoch = self.epoch().await?;
-            match timed("resolve", self.client.resolve(epoch, queries.clone())).await {
-                Err(e) if e.code() == ErrorCode::StaleEpoch => self.refresh(Instant::now()).await?,
-                answer => return answer,
+            let moment = self.moment().await?;
+            match timed("resolve", self.client.resolve(moment.epoch(), queries.clone())).await {
+                Err(e) if e.code() == ErrorCode::StaleEpoch => self.renew().await?,
+                answer => return answer.map(|found| (moment, found)),
             };
         }
         Err(Error::new(ErrorCode::IndexUnavailable, "the index group is being rebuilt"))

@@ -2,10 +2,11 @@
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
-use super::locate::Purpose;
+use super::{RESTARTS_MAX, locate::Purpose};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
+    store::pause,
 };
 
 impl Gateway {
@@ -19,12 +20,20 @@ impl Gateway {
         if self.replayed(call, namespace, hash).await?.is_some() {
             return Ok(());
         }
-        let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
-        parent.check_change(&call.caller)?;
-        let written = self.store.delete_object(call.signed(parent.ns, hash), parent.pid(), name).await?;
-        if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
-            self.data.delete(old).await;
+        for restart in 0..RESTARTS_MAX {
+            let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
+            parent.check_change(&call.caller)?;
+            match self.store.delete_object(call.signed(parent.ns, hash), parent.place(), name).await {
+                Ok(written) => {
+                    if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
+                        self.data.delete(old).await;
+                    }
+                    return Ok(());
+                }
+                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
+                Err(e) => return Err(e),
+            }
         }
-        Ok(())
+        Err(ErrorCode::DirectoryRemoved.into())
     }
 }

@@ -3,9 +3,12 @@
 //! which PostgreSQL answers, never shows what a lookup denies.
 
 use mantle_index_client::{Query, Resolution};
-use mantle_types::{Caller, Error, ErrorCode, Permission, Result, permission::Access};
+use mantle_types::{Caller, Error, ErrorCode, Lease, Permission, Result, permission::Access};
 
-use crate::app::Gateway;
+use crate::{
+    app::Gateway,
+    store::{Leased, Moment},
+};
 
 /// A directory, by its permanent id.
 #[derive(Clone, Copy, Debug)]
@@ -16,12 +19,19 @@ pub struct Located {
     pub id: i64,
     /// Its permission.
     pub permission: Permission,
+    /// How long this may be relied on in changes.
+    pub lease: Lease,
 }
 
 impl Located {
     /// The partition that holds its entries; directories are not split yet.
     pub fn pid(&self) -> i64 {
         self.id
+    }
+
+    /// The same, for changes.
+    pub fn place(&self) -> Leased {
+        Leased { pid: self.pid(), lease: self.lease }
     }
 
     /// May the caller do this to the directory?
@@ -89,15 +99,19 @@ impl Gateway {
         purpose: Purpose,
     ) -> Result<Vec<Result<Reached>>> {
         let query = |path: &&[&str]| Query::new(namespace, path.iter().copied(), caller.clone());
-        let answers = match self.index.resolve(paths.iter().map(query).collect()).await {
-            Ok(answers) => answers.into_iter().map(Some).collect(),
-            Err(e) if e.code() == ErrorCode::IndexUnavailable && purpose == Purpose::Lookup => vec![None; paths.len()],
+        let (moment, answers) = match self.index.resolve(paths.iter().map(query).collect()).await {
+            Ok((moment, answers)) => (moment, answers.into_iter().map(Some).collect()),
+            Err(e) if e.code() == ErrorCode::IndexUnavailable && purpose == Purpose::Lookup => {
+                (self.index.moment().await?, vec![None; paths.len()])
+            }
             Err(e) => return Err(e),
         };
         let mut reached = Vec::with_capacity(paths.len());
         for (path, answer) in paths.iter().zip(answers) {
             reached.push(match answer {
-                Some(resolution) if !resolution.crossed_lock && is_final(&resolution) => from_index(resolution),
+                Some(resolution) if !resolution.crossed_lock && is_final(&resolution) => {
+                    self.found_in_index(&moment, resolution)
+                }
                 _ => self.search_database(caller, namespace, path).await,
             });
         }
@@ -106,6 +120,7 @@ impl Gateway {
 
     async fn search_database(&self, caller: &Caller, namespace: &str, components: &[&str]) -> Result<Reached> {
         metrics::counter!("mantle_gateway_lookups_in_database_total").increment(1);
+        let moment = self.index.moment().await?;
         let Some(found) = self.store.resolve_path(namespace, components).await? else {
             return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`")));
         };
@@ -118,11 +133,30 @@ impl Gateway {
             tracing::error!(namespace, "resolve_path answered no permissions");
             return Err(ErrorCode::Internal.into());
         };
-        let located = Located { ns: found.ns, id: found.id, permission };
+        let located = self.located(&moment, found.ns, found.id, permission);
         Ok(match found.depth == components.len() {
             true => Reached::All(located),
             false => Reached::Part { deepest: located, depth: found.depth },
         })
+    }
+
+    fn found_in_index(&self, moment: &Moment, found: Resolution) -> Result<Reached> {
+        found.outcome?;
+        Ok(Reached::All(self.located(moment, found.ns.as_i64(), found.id.as_i64(), found.permission)))
+    }
+
+    /// A directory that was resolved at a moment.
+    pub fn located(&self, moment: &Moment, ns: i64, id: i64, permission: Permission) -> Located {
+        Located { ns, id, permission, lease: self.store.leased(moment, id).lease }
+    }
+
+    /// Is this the refusal of something resolved too long ago, or under other terms, so that resolving it again may help?
+    pub async fn is_outdated(&self, refusal: ErrorCode) -> bool {
+        match refusal {
+            ErrorCode::DirectoryRemoved | ErrorCode::LeaseExpired => true,
+            ErrorCode::LineageChanged => self.index.renew().await.is_ok(),
+            _ => false,
+        }
     }
 
     /// The directory at a path.
@@ -178,13 +212,4 @@ fn is_final(resolution: &Resolution) -> bool {
         Ok(()) => true,
         Err(e) => !matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound),
     }
-}
-
-fn from_index(resolution: Resolution) -> Result<Reached> {
-    resolution.outcome?;
-    Ok(Reached::All(Located {
-        ns: resolution.ns.as_i64(),
-        id: resolution.id.as_i64(),
-        permission: resolution.permission,
-    }))
 }

@@ -52,7 +52,7 @@ impl Gateway {
             let (code, written) = self
                 .with_new_id(|id| {
                     let new = NewDirectory {
-                        pid: directory.pid(),
+                        place: directory.place(),
                         name: &full_name,
                         id,
                         permission: call.permission(DIRECTORY_MODE),
@@ -72,7 +72,7 @@ impl Gateway {
                         format!("the directory `{}/` exists", path.components().join("/")),
                     ));
                 }
-                Some(ErrorCode::DirectoryRemoved) => pause(restart).await,
+                Some(code) if self.is_outdated(code).await => pause(restart).await,
                 Some(code) => return Err(code.into()),
             }
         }

@@ -26,7 +26,7 @@ pub struct Parent {
 enum Level {
     Made(Located, RequestKey, Written),
     Existing(Located),
-    ParentRemoved,
+    ParentOutdated,
 }
 
 impl Gateway {
@@ -56,7 +56,7 @@ impl Gateway {
                 match self.make_level(call, namespace, &components[..=level], directory, restart).await? {
                     Level::Made(new, key, written) => (directory, made) = (new, Some((key, written))),
                     Level::Existing(existing) => directory = existing,
-                    Level::ParentRemoved => {
+                    Level::ParentOutdated => {
                         complete = false;
                         break;
                     }
@@ -83,10 +83,11 @@ impl Gateway {
         let signed = call.step(parent.ns, &format!("mkdir_parent {restart} {key}"), hash);
         let name = directory_name(components.last().copied().unwrap_or_default());
         let permission = call.permission(DIRECTORY_MODE);
+        let moment = self.index.moment().await?;
         let (code, written) = self
             .with_new_id(|id| {
                 let new = NewDirectory {
-                    pid: parent.pid(),
+                    place: parent.place(),
                     name: &name,
                     id,
                     permission,
@@ -96,22 +97,22 @@ impl Gateway {
                 self.store.mkdir(signed, new)
             })
             .await?;
-        let located = |permission: Permission| Located { ns: parent.ns, id: written.id, permission };
+        let located = |id: i64, permission: Permission| self.located(&moment, parent.ns, id, permission);
         match code {
-            None => Ok(Level::Made(located(permission), call.key(&signed), written)),
+            None => Ok(Level::Made(located(written.id, permission), call.key(&signed), written)),
             Some(ErrorCode::AlreadyExists) => {
                 let found = self.store.stat(parent.ns, &[(parent.pid(), &name)]).await?;
                 match found.into_iter().flatten().next() {
                     Some(entry) => {
-                        let existing = Located { id: entry.id, ..located(entry.permission) };
+                        let existing = located(entry.id, entry.permission);
                         existing.check(&call.caller, Access::Search)?;
                         Ok(Level::Existing(existing))
                     }
-                    None => Ok(Level::ParentRemoved),
+                    None => Ok(Level::ParentOutdated),
                 }
             }
             Some(ErrorCode::IsObject) => Err(Error::new(ErrorCode::ParentIsObject, format!("`{key}` is an object"))),
-            Some(ErrorCode::DirectoryRemoved) => Ok(Level::ParentRemoved),
+            Some(code) if self.is_outdated(code).await => Ok(Level::ParentOutdated),
             Some(code) => Err(code.into()),
         }
     }

@@ -130,7 +130,7 @@ impl Gateway {
             let answer = self
                 .with_new_id(|id| {
                     let new = NewObject {
-                        pid: parent.directory.pid(),
+                        place: parent.directory.place(),
                         name,
                         id,
                         permission: call.permission(OBJECT_MODE),
@@ -157,7 +157,7 @@ impl Gateway {
                         None => Ok(()),
                     };
                 }
-                Err(e) if e.code() == ErrorCode::DirectoryRemoved => pause(restart).await,
+                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
                 Err(e) => return Err(e),
             }
         }

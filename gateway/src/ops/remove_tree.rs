@@ -12,7 +12,7 @@ use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
     index::PreparedRename,
-    store::{Operation, RemoveTree, Written, pause},
+    store::{Leased, Operation, RemoveTree, Written, pause},
 };
 
 /// One try's outcome.
@@ -61,6 +61,7 @@ impl Gateway {
             overwrite: false,
             remove: true,
         };
+        let moment = self.index.moment().await?;
         let prepared = match self.index.prepare_rename(request).await {
             Ok(prepared) => prepared,
             Err(e) if matches!(e.code(), ErrorCode::Locked | ErrorCode::StaleEpoch) => return Ok(Tried::Again(e)),
@@ -80,7 +81,8 @@ impl Gateway {
             }
             Err(e) => return Err(e),
         };
-        self.remove_locked(call, path, hash, &prepared).await
+        let from = self.store.leased(&moment, prepared.source_pid.0 as i64);
+        self.remove_locked(call, path, from, hash, &prepared).await
     }
 
     async fn acknowledge_removal(&self, call: &Call, ns: i64, hash: i64, written: &Written) -> Result<Tried> {
@@ -88,11 +90,18 @@ impl Gateway {
         Ok(Tried::Done(written.id))
     }
 
-    async fn remove_locked(&self, call: &Call, path: &Path<'_>, hash: i64, prepared: &PreparedRename) -> Result<Tried> {
+    async fn remove_locked(
+        &self,
+        call: &Call,
+        path: &Path<'_>,
+        source: Leased,
+        hash: i64,
+        prepared: &PreparedRename,
+    ) -> Result<Tried> {
         let signed = call.signed(prepared.ns.as_i64(), hash);
         let name = path.split_last().map(|(name, _)| directory_name(name)).unwrap_or_default();
         let removal = RemoveTree {
-            source_pid: prepared.source_pid.0 as i64,
+            source,
             source_name: &name,
             source_id: prepared.source_id.as_i64(),
             group: self.index.group(),
@@ -109,6 +118,7 @@ impl Gateway {
                     ErrorCode::StaleEpoch | ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged => {
                         Ok(Tried::Again(e))
                     }
+                    code if self.is_outdated(code).await => Ok(Tried::Again(e)),
                     _ => Err(e),
                 }
             }

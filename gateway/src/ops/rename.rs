@@ -10,7 +10,7 @@ use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
     index::PreparedRename,
-    store::{RenameDirectory, Signed, pause},
+    store::{Leased, RenameDirectory, Signed, pause},
 };
 
 /// What to move where.
@@ -84,6 +84,7 @@ impl Gateway {
             overwrite,
             remove: false,
         };
+        let moment = self.index.moment().await?;
         let prepared = match self.index.prepare_rename(request).await {
             Ok(prepared) => prepared,
             Err(e) if matches!(e.code(), ErrorCode::Locked | ErrorCode::StaleEpoch) => return Ok(Tried::Again(e)),
@@ -100,14 +101,15 @@ impl Gateway {
             Err(e) => return Err(e),
         };
         let signed = call.signed(prepared.ns.as_i64(), hash);
-        self.move_locked(call, signed, source, destination, &prepared).await
+        let from = self.store.leased(&moment, prepared.source_pid.0 as i64);
+        self.move_locked(call, signed, (source, from), destination, &prepared).await
     }
 
     async fn move_locked(
         &self,
         call: &Call,
         signed: Signed,
-        source: &Path<'_>,
+        (source, from): (&Path<'_>, Leased),
         destination: &Path<'_>,
         prepared: &PreparedRename,
     ) -> Result<Tried> {
@@ -120,7 +122,7 @@ impl Gateway {
             .rename_directory(
                 signed,
                 RenameDirectory {
-                    source_pid: prepared.source_pid.0 as i64,
+                    source: from,
                     source_name: &source_name,
                     source_id: prepared.source_id.as_i64(),
                     destination_pid: prepared.destination_pid.0 as i64,
@@ -141,10 +143,10 @@ impl Gateway {
             Err(e) => {
                 self.index.release_rename(key, prepared.attempt).await;
                 match e.code() {
-                    ErrorCode::StaleEpoch
-                    | ErrorCode::AttemptSuperseded
-                    | ErrorCode::SourceChanged
-                    | ErrorCode::DirectoryRemoved => Ok(Tried::Again(e)),
+                    ErrorCode::StaleEpoch | ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged => {
+                        Ok(Tried::Again(e))
+                    }
+                    code if self.is_outdated(code).await => Ok(Tried::Again(e)),
                     _ => Err(e),
                 }
             }

@@ -34,7 +34,7 @@ impl Gateway {
             let rename = RenameObject {
                 source_pid: source_parent.pid(),
                 source_name,
-                destination_pid: destination_parent.pid(),
+                destination: destination_parent.place(),
                 destination_name,
                 overwrite,
             };
@@ -45,7 +45,7 @@ impl Gateway {
                     }
                     return Ok(written.id);
                 }
-                Err(e) if e.code() == ErrorCode::DirectoryRemoved => pause(restart).await,
+                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
                 Err(e) if e.code() == ErrorCode::NotFound => {
                     let key = source.components().join("/");
                     return Err(Error::new(ErrorCode::NotFound, format!("there is no object `{key}`")));

@@ -32,10 +32,10 @@ impl Gateway {
             let directory = self.whole(directory?, path.components(), false).await?;
             let signed = call.signed(parent.ns, hash);
             let awaited = self.index.await_soon(call.key(&signed));
-            match self.store.rmdir(signed, parent.pid(), &directory_name(name), directory.id).await {
+            match self.store.rmdir(signed, parent.place(), &directory_name(name), directory.id).await {
                 Ok(written) => return awaited.written(&written).await,
-                // Another directory has taken its place since the lookup.
-                Err(e) if e.code() == ErrorCode::DirectoryRemoved => pause(restart).await,
+                // Another directory has taken its place since the lookup, for example.
+                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
                 Err(e) => return Err(e),
             }
         }
@@ -60,18 +60,12 @@ impl Gateway {
                 return Ok(());
             }
             let signed = call.step(found.ns, "make_implicit", hash);
-            let set = SetAttributes {
-                pid: found.pid,
-                name: &found.entry.name,
-                id: found.entry.id,
-                explicit: Some(false),
-                ..SetAttributes::default()
-            };
+            let set = SetAttributes { explicit: Some(false), ..SetAttributes::none(found.place, &found.entry) };
             let awaited = self.index.await_soon(call.key(&signed));
             match self.store.set_attributes(signed, set).await {
                 Ok(written) => return awaited.written(&written).await,
                 // Renamed, or removed, since the lookup.
-                Err(e) if matches!(e.code(), ErrorCode::DirectoryRemoved | ErrorCode::NotFound) => pause(restart).await,
+                Err(e) if e.code() == ErrorCode::NotFound || self.is_outdated(e.code()).await => pause(restart).await,
                 Err(e) => return Err(e),
             }
         }

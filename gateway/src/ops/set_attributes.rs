@@ -59,14 +59,11 @@ impl Gateway {
             check(&call.caller, &found.entry, new)?;
             let signed = call.signed(found.ns, hash);
             let set = SetAttributes {
-                pid: found.pid,
-                name: &found.entry.name,
-                id: found.entry.id,
                 owner: new.owner,
                 group: new.group,
                 mode: new.mode,
                 user_metadata: new.user_metadata.clone(),
-                explicit: None,
+                ..SetAttributes::none(found.place, &found.entry)
             };
             match self.store.set_attributes(signed, set).await {
                 Ok(written) => {
@@ -75,9 +72,7 @@ impl Gateway {
                     }
                     return Ok(written.id);
                 }
-                Err(e) if matches!(e.code(), ErrorCode::DirectoryRemoved | ErrorCode::SourceChanged) => {
-                    pause(restart).await;
-                }
+                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
                 Err(e) => return Err(e),
             }
         }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     app::{Call, Gateway},
-    store::Entry,
+    store::{Entry, Leased},
 };
 
 /// An entry and where it is.
@@ -19,7 +19,7 @@ pub struct Found {
     /// The namespace.
     pub ns: i64,
     /// The partition that holds it.
-    pub pid: i64,
+    pub place: Leased,
     /// The entry.
     pub entry: Entry,
 }
@@ -34,9 +34,9 @@ pub enum Naming {
 }
 
 /// The parent's components, and the names to look for in it.
-type Place<'a> = (Vec<&'a str>, Vec<String>);
+type NamesAt<'a> = (Vec<&'a str>, Vec<String>);
 
-fn place<'a>(path: &Path<'a>, naming: Naming) -> Option<Place<'a>> {
+fn names_at<'a>(path: &Path<'a>, naming: Naming) -> Option<NamesAt<'a>> {
     let (name, parents) = path.split_last()?;
     let names = match (path.is_directory(), naming) {
         (true, _) => vec![directory_name(name)],
@@ -50,21 +50,22 @@ impl Gateway {
     /// The entry at a key.
     pub async fn stat(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Found> {
         let path = Path::parse(key)?;
-        let (ns, pid, names) = match place(&path, naming) {
+        let (ns, place, names) = match names_at(&path, naming) {
             Some((parents, names)) => {
                 let parent = self.locate_parent(&call.caller, namespace, &parents, Purpose::Lookup).await?;
                 parent.check(&call.caller, Access::Search)?;
-                (parent.ns, parent.pid(), names)
+                (parent.ns, parent.place(), names)
             }
             None => {
+                let moment = self.index.moment().await?;
                 let root = self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?;
-                (root.ns, 0, vec![directory_name(namespace)])
+                (root.ns, self.store.leased(&moment, 0), vec![directory_name(namespace)])
             }
         };
-        let places: Vec<(i64, &str)> = names.iter().map(|name| (pid, name.as_str())).collect();
+        let places: Vec<(i64, &str)> = names.iter().map(|name| (place.pid, name.as_str())).collect();
         let found = self.store.stat(ns, &places).await?.into_iter().flatten().next();
         let entry = found.ok_or_else(|| not_found(key))?;
-        Ok(Found { ns, pid, entry })
+        Ok(Found { ns, place, entry })
     }
 
     /// The entries at many keys, with one RPC and one SQL call.
@@ -81,7 +82,7 @@ impl Gateway {
                 }
             };
             let (components, names) =
-                place(&path, Naming::Either).unwrap_or_else(|| (vec![], vec![directory_name(namespace)]));
+                names_at(&path, Naming::Either).unwrap_or_else(|| (vec![], vec![directory_name(namespace)]));
             let number = *numbers.entry(components.clone()).or_insert_with(|| {
                 parents.push(components);
                 parents.len() - 1

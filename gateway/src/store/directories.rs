@@ -7,14 +7,15 @@ use tokio_postgres::{Row, types::Type};
 use super::{
     Signed, Store,
     mutation::{Column, Mutation, column},
-    rows::Written,
+    rows::{Entry, Written},
     sql::{self, Statement},
+    terms::Leased,
 };
 
 /// A directory to be made.
 pub struct NewDirectory<'a> {
     /// The parent's partition.
-    pub pid: i64,
+    pub place: Leased,
     /// Name with its trailing slash.
     pub name: &'a str,
     /// New id.
@@ -30,7 +31,7 @@ pub struct NewDirectory<'a> {
 /// A directory to be moved, as the index's leader has locked it.
 pub struct RenameDirectory<'a> {
     /// Partition it is in.
-    pub source_pid: i64,
+    pub source: Leased,
     /// Its name with the trailing slash.
     pub source_name: &'a str,
     /// Its id.
@@ -50,10 +51,9 @@ pub struct RenameDirectory<'a> {
 }
 
 /// New attributes of an entry; `None` leaves one as it is.
-#[derive(Default)]
 pub struct SetAttributes<'a> {
     /// Partition.
-    pub pid: i64,
+    pub place: Leased,
     /// Name, a directory's with its trailing slash.
     pub name: &'a str,
     /// Id.
@@ -70,10 +70,26 @@ pub struct SetAttributes<'a> {
     pub explicit: Option<bool>,
 }
 
+impl<'a> SetAttributes<'a> {
+    /// An entry, and nothing new.
+    pub fn none(place: Leased, entry: &'a Entry) -> Self {
+        Self {
+            place,
+            name: &entry.name,
+            id: entry.id,
+            owner: None,
+            group: None,
+            mode: None,
+            user_metadata: None,
+            explicit: None,
+        }
+    }
+}
+
 /// One mkdir of a batch.
 pub struct Mkdir {
     signed: Signed,
-    pid: i64,
+    place: Leased,
     name: String,
     id: i64,
     permission: Permission,
@@ -91,13 +107,13 @@ impl Mutation for Mkdir {
         &self.signed
     }
 
-    fn pid(&self) -> i64 {
-        self.pid
+    fn leased(&self) -> &Leased {
+        &self.place
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::INT8_ARRAY, |new| new.pid),
+            column(batch, Type::INT8_ARRAY, |new| new.place.pid),
             column(batch, Type::TEXT_ARRAY, |new| new.name.as_str()),
             column(batch, Type::INT8_ARRAY, |new| new.id),
             column(batch, Type::INT4_ARRAY, |new| new.permission.owner as i32),
@@ -116,7 +132,7 @@ impl Mutation for Mkdir {
 /// One rmdir of a batch.
 pub struct Rmdir {
     signed: Signed,
-    pid: i64,
+    place: Leased,
     name: String,
     id: i64,
 }
@@ -131,13 +147,13 @@ impl Mutation for Rmdir {
         &self.signed
     }
 
-    fn pid(&self) -> i64 {
-        self.pid
+    fn leased(&self) -> &Leased {
+        &self.place
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::INT8_ARRAY, |old| old.pid),
+            column(batch, Type::INT8_ARRAY, |old| old.place.pid),
             column(batch, Type::TEXT_ARRAY, |old| old.name.as_str()),
             column(batch, Type::INT8_ARRAY, |old| old.id),
         ]
@@ -165,13 +181,13 @@ impl Mutation for SetAttributesOf {
         &self.signed
     }
 
-    fn pid(&self) -> i64 {
-        self.set.pid
+    fn leased(&self) -> &Leased {
+        &self.set.place
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::INT8_ARRAY, |of| of.set.pid),
+            column(batch, Type::INT8_ARRAY, |of| of.set.place.pid),
             column(batch, Type::TEXT_ARRAY, |of| of.name.as_str()),
             column(batch, Type::INT8_ARRAY, |of| of.set.id),
             column(batch, Type::INT4_ARRAY, |of| of.set.owner.map(|owner| owner as i32)),
@@ -190,14 +206,14 @@ impl Mutation for SetAttributesOf {
 impl Store {
     /// Makes a directory. With `already_exists` the answer has the existing one's id.
     pub async fn mkdir(&self, signed: Signed, new: NewDirectory<'_>) -> Result<(Option<ErrorCode>, Written)> {
-        let NewDirectory { pid, name, id, permission, explicit, user_metadata } = new;
+        let NewDirectory { place, name, id, permission, explicit, user_metadata } = new;
         let name = name.to_owned();
-        self.mkdir.submit(Mkdir { signed, pid, name, id, permission, explicit, user_metadata }).await
+        self.mkdir.submit(Mkdir { signed, place, name, id, permission, explicit, user_metadata }).await
     }
 
     /// Removes an empty directory.
-    pub async fn rmdir(&self, signed: Signed, pid: i64, name: &str, id: i64) -> Result<Written> {
-        self.rmdir.submit(Rmdir { signed, pid, name: name.to_owned(), id }).await
+    pub async fn rmdir(&self, signed: Signed, place: Leased, name: &str, id: i64) -> Result<Written> {
+        self.rmdir.submit(Rmdir { signed, place, name: name.to_owned(), id }).await
     }
 
     /// Moves a directory that the index's leader has locked for this request.
@@ -206,12 +222,12 @@ impl Store {
         let (epoch, attempt) = (rename.epoch as i64, rename.attempt as i64);
         let row = self
             .query_one_at(
-                rename.source_pid,
+                rename.source.pid,
                 &sql::RENAME_DIRECTORY,
                 &[
                     (&principal, Type::INT4),
                     (&signed.ns, Type::INT8),
-                    (&rename.source_pid, Type::INT8),
+                    (&rename.source.pid, Type::INT8),
                     (&rename.source_name, Type::TEXT),
                     (&rename.source_id, Type::INT8),
                     (&rename.destination_pid, Type::INT8),
@@ -222,6 +238,7 @@ impl Store {
                     (&attempt, Type::INT8),
                     (&signed.request, Type::UUID),
                     (&signed.hash, Type::INT8),
+                    (&rename.source.lease.to_string(), Type::TEXT),
                 ],
             )
             .await?;

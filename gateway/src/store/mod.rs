@@ -16,6 +16,7 @@ mod reads;
 mod rows;
 mod shards;
 mod sql;
+mod terms;
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,6 +32,7 @@ pub use self::{
     operations::{Operation, RemoveTree},
     reads::SubtreeTotals,
     rows::{Entry, Written},
+    terms::{Leased, Moment, Terms},
 };
 use self::{
     database::Param,
@@ -118,13 +120,6 @@ impl Store {
         let count = i64::from(count);
         let row = self.query_one(&sql::ALLOCATE_IDS, &[(&owner, Type::TEXT), (&count, Type::INT8)]).await?;
         Ok((rows::get(&row, "first_id")?, rows::get(&row, "last_id")?))
-    }
-
-    /// The epoch of an index group.
-    pub async fn epoch(&self, group: u32) -> Result<u64> {
-        let group = group as i32;
-        let row = self.query_one(&sql::INDEX_GROUP, &[(&group, Type::INT4)]).await?;
-        Ok(rows::get::<i64>(&row, "epoch")? as u64)
     }
 }
 

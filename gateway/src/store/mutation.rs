@@ -20,6 +20,7 @@ use super::{
     rows,
     shards::Address,
     sql::Statement,
+    terms::Leased,
 };
 use crate::config::Postgres;
 
@@ -30,7 +31,8 @@ pub type Column<'a> = (Box<dyn ToSql + Sync + Send + 'a>, Type);
 pub trait Mutation: Send + Sync + Sized + 'static {
     /// What the caller is answered.
     type Answer: Send + 'static;
-    /// The statement. Its first two parameters are principals and namespaces, its last two request ids and hashes.
+    /// The statement. Its first two parameters are principals and namespaces, its last three request ids, hashes
+    /// and leases.
     const STATEMENT: &'static Statement;
     /// Most latches that one element adds to its batch.
     const LATCHES_MAX: usize;
@@ -39,7 +41,7 @@ pub trait Mutation: Send + Sync + Sized + 'static {
     fn signed(&self) -> &Signed;
 
     /// The partition that it changes: its node carries it out.
-    fn pid(&self) -> i64;
+    fn leased(&self) -> &Leased;
 
     /// The parameters in between.
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>>;
@@ -80,7 +82,7 @@ impl<M: Mutation> Mutations<M> {
     pub async fn submit(&self, element: M) -> Result<M::Answer> {
         let element = Arc::new(element);
         for attempt in 0..MOVES_FOLLOWED_MAX {
-            let node = self.nodes.of(element.pid()).await?;
+            let node = self.nodes.of(element.leased().pid).await?;
             match self.lane(&node).submit(element.clone()).await {
                 // Rolled back: its shard has moved.
                 Err(error) if error.code() == ErrorCode::WrongNode => {
@@ -140,6 +142,7 @@ fn all_columns<'a, M: Mutation>(batch: &[&'a M]) -> Vec<Column<'a>> {
     columns.extend(M::columns(batch));
     columns.push(column(batch, Type::UUID_ARRAY, |element| element.signed().request));
     columns.push(column(batch, Type::INT8_ARRAY, |element| element.signed().hash));
+    columns.push(column(batch, Type::TEXT_ARRAY, |element| element.leased().lease.to_string()));
     columns
 }
 

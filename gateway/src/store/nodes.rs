@@ -68,20 +68,42 @@ impl Nodes {
         &self.main.database
     }
 
+    /// The configured node.
+    pub fn main_node(&self) -> &Node {
+        &self.main
+    }
+
+    /// All nodes that have directories, the configured one aside.
+    pub async fn others(&self) -> Result<Vec<Node>> {
+        let known = self.current().await?;
+        let others = known.shards.nodes().into_iter().filter(|address| **address != self.main.address);
+        others.map(|address| self.node(address)).collect()
+    }
+
+    /// Where a partition is, as far as is known.
+    pub fn address_of(&self, pid: i64) -> Address {
+        let known = self.known.read().clone();
+        known.and_then(|known| known.shards.node_of(pid).cloned()).unwrap_or_else(|| self.main.address.clone())
+    }
+
     /// The node that has a partition.
     pub async fn of(&self, pid: i64) -> Result<Node> {
-        let known = self.known.read().clone();
-        let known = match known {
-            Some(known) if known.read.elapsed() < MAP_AGE_MAX => known,
-            // Somebody reads already: what is known will do.
-            Some(known) if self.reading.try_lock().is_err() => known,
-            // The coordinator may be gone while the nodes that have directories are there.
-            Some(known) => self.read(Some(known.clone())).await.unwrap_or(known),
-            None => self.read(None).await?,
-        };
-        match known.shards.node_of(pid) {
+        match self.current().await?.shards.node_of(pid) {
             None => Ok(self.main.clone()),
             Some(address) => self.node(address),
+        }
+    }
+
+    /// The map, read anew when it is old.
+    async fn current(&self) -> Result<Arc<Known>> {
+        let known = self.known.read().clone();
+        match known {
+            Some(known) if known.read.elapsed() < MAP_AGE_MAX => Ok(known),
+            // Somebody reads already: what is known will do.
+            Some(known) if self.reading.try_lock().is_err() => Ok(known),
+            // The coordinator may be gone while the nodes that have directories are there.
+            Some(known) => Ok(self.read(Some(known.clone())).await.unwrap_or(known)),
+            None => self.read(None).await,
         }
     }
 

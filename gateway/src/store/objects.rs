@@ -9,12 +9,13 @@ use super::{
     mutation::{Column, Mutation, column},
     rows::Written,
     sql::{self, Statement},
+    terms::Leased,
 };
 
 /// An object whose bytes are stored already.
 pub struct NewObject<'a> {
     /// The directory's partition.
-    pub pid: i64,
+    pub place: Leased,
     /// Name.
     pub name: &'a str,
     /// New id.
@@ -42,7 +43,7 @@ pub struct RenameObject<'a> {
     /// Its name.
     pub source_name: &'a str,
     /// Partition it goes to.
-    pub destination_pid: i64,
+    pub destination: Leased,
     /// Its new name.
     pub destination_name: &'a str,
     /// May it replace an object?
@@ -52,7 +53,7 @@ pub struct RenameObject<'a> {
 /// One put of a batch.
 pub struct PutObject {
     signed: Signed,
-    pid: i64,
+    place: Leased,
     name: String,
     id: i64,
     permission: Permission,
@@ -74,13 +75,13 @@ impl Mutation for PutObject {
         &self.signed
     }
 
-    fn pid(&self) -> i64 {
-        self.pid
+    fn leased(&self) -> &Leased {
+        &self.place
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::INT8_ARRAY, |new| new.pid),
+            column(batch, Type::INT8_ARRAY, |new| new.place.pid),
             column(batch, Type::TEXT_ARRAY, |new| new.name.as_str()),
             column(batch, Type::INT8_ARRAY, |new| new.id),
             column(batch, Type::INT4_ARRAY, |new| new.permission.owner as i32),
@@ -103,7 +104,7 @@ impl Mutation for PutObject {
 /// One deletion of a batch.
 pub struct DeleteObject {
     signed: Signed,
-    pid: i64,
+    place: Leased,
     name: String,
 }
 
@@ -117,12 +118,15 @@ impl Mutation for DeleteObject {
         &self.signed
     }
 
-    fn pid(&self) -> i64 {
-        self.pid
+    fn leased(&self) -> &Leased {
+        &self.place
     }
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
-        vec![column(batch, Type::INT8_ARRAY, |old| old.pid), column(batch, Type::TEXT_ARRAY, |old| old.name.as_str())]
+        vec![
+            column(batch, Type::INT8_ARRAY, |old| old.place.pid),
+            column(batch, Type::TEXT_ARRAY, |old| old.name.as_str()),
+        ]
     }
 
     fn answer(row: &Row) -> Result<Written> {
@@ -135,7 +139,7 @@ impl Store {
     pub async fn put_object(&self, signed: Signed, new: &NewObject<'_>) -> Result<Written> {
         let put = PutObject {
             signed,
-            pid: new.pid,
+            place: new.place,
             name: new.name.to_owned(),
             id: new.id,
             permission: new.permission,
@@ -150,8 +154,8 @@ impl Store {
     }
 
     /// Removes an object.
-    pub async fn delete_object(&self, signed: Signed, pid: i64, name: &str) -> Result<Written> {
-        self.delete_object.submit(DeleteObject { signed, pid, name: name.to_owned() }).await
+    pub async fn delete_object(&self, signed: Signed, place: Leased, name: &str) -> Result<Written> {
+        self.delete_object.submit(DeleteObject { signed, place, name: name.to_owned() }).await
     }
 
     /// Moves an object.
@@ -159,18 +163,19 @@ impl Store {
         let principal = signed.principal as i32;
         let row = self
             .query_one_at(
-                rename.destination_pid,
+                rename.destination.pid,
                 &sql::RENAME_OBJECT,
                 &[
                     (&principal, Type::INT4),
                     (&signed.ns, Type::INT8),
                     (&rename.source_pid, Type::INT8),
                     (&rename.source_name, Type::TEXT),
-                    (&rename.destination_pid, Type::INT8),
+                    (&rename.destination.pid, Type::INT8),
                     (&rename.destination_name, Type::TEXT),
                     (&rename.overwrite, Type::BOOL),
                     (&signed.request, Type::UUID),
                     (&signed.hash, Type::INT8),
+                    (&rename.destination.lease.to_string(), Type::TEXT),
                 ],
             )
             .await?;

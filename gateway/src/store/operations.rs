@@ -9,12 +9,13 @@ use super::{
     Signed, Store,
     rows::{self, Written},
     sql,
+    terms::Leased,
 };
 
 /// A directory to be removed with all that is below it, as the index's leader has locked it.
 pub struct RemoveTree<'a> {
     /// Partition it is in.
-    pub source_pid: i64,
+    pub source: Leased,
     /// Its name with the trailing slash.
     pub source_name: &'a str,
     /// Its id.
@@ -59,12 +60,12 @@ impl Store {
         let (epoch, attempt) = (remove.epoch as i64, remove.attempt as i64);
         let row = self
             .query_one_at(
-                remove.source_pid,
+                remove.source.pid,
                 &sql::REMOVE_TREE,
                 &[
                     (&principal, Type::INT4),
                     (&signed.ns, Type::INT8),
-                    (&remove.source_pid, Type::INT8),
+                    (&remove.source.pid, Type::INT8),
                     (&remove.source_name, Type::TEXT),
                     (&remove.source_id, Type::INT8),
                     (&group, Type::INT4),
@@ -73,6 +74,7 @@ impl Store {
                     (&signed.request, Type::UUID),
                     (&signed.hash, Type::INT8),
                     (&remove.operation, Type::UUID),
+                    (&remove.source.lease.to_string(), Type::TEXT),
                 ],
             )
             .await?;

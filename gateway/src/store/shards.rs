@@ -1,5 +1,7 @@
 //! Which node of a Citus cluster has a directory's rows. Without Citus there is one node, and no shard.
 
+use std::collections::HashSet;
+
 /// Where a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
@@ -26,6 +28,11 @@ impl ShardMap {
     pub fn node_of(&self, pid: i64) -> Option<&Address> {
         let after = self.shards.partition_point(|(least, _)| *least <= hash(pid));
         after.checked_sub(1).map(|at| &self.shards[at].1)
+    }
+
+    /// The nodes that have shards.
+    pub fn nodes(&self) -> HashSet<&Address> {
+        self.shards.iter().map(|(_, address)| address).collect()
     }
 }
 

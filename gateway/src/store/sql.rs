@@ -25,7 +25,10 @@ statements! {
     PING "ping" read "SELECT 1";
     ALLOCATE_IDS "allocate_ids" change "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
-    INDEX_GROUP "index_group" read "SELECT epoch FROM mantle.index_group($1)";
+    /// Under what paths are resolved now, on one node.
+    TERMS "terms" read
+        "SELECT g.epoch, mantle.lineage() AS lineage, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us \
+         FROM mantle.index_group($1) g";
     RESOLVE_PATH "resolve_path" read
         "SELECT ns, depth, id, chain_owner, chain_grp, chain_mode \
          FROM mantle.resolve_path($1, $2)";
@@ -44,23 +47,23 @@ statements! {
     NAMESPACE "namespace" read "SELECT ns, name, owner, created FROM mantle.namespace($1)";
     MKDIR "mkdir" change
         "SELECT ord, code, id, replayed, flush_lsn \
-         FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+         FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     RMDIR "rmdir" change
-        "SELECT ord, code, id, replayed, flush_lsn FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7)";
+        "SELECT ord, code, id, replayed, flush_lsn FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7, $8)";
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed, flush_lsn \
-         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     PUT_OBJECT "put_object" change
         "SELECT ord, code, id, replayed, flush_lsn, old_locator \
-         FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+         FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
     DELETE_OBJECT "delete_object" change
-        "SELECT ord, code, id, replayed, flush_lsn, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6)";
+        "SELECT ord, code, id, replayed, flush_lsn, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6, $7)";
     RENAME_OBJECT "rename_object" change
         "SELECT code, id, replayed, flush_lsn, old_locator \
-         FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+         FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     SET_ATTRIBUTES "set_attributes" change
         "SELECT ord, code, id, replayed, flush_lsn \
-         FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+         FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
          user_metadata, locator, created, modified FROM mantle.stat($1, $2, $3) ORDER BY ord";
@@ -80,7 +83,7 @@ statements! {
          FROM mantle.usage($1, $2, $3) ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed, flush_lsn \
-         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     OPERATION "operation" read
         "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \
          FROM mantle.operation($1, $2)";

@@ -1,8 +1,9 @@
 //! What the extension, the IndexNode, the gateway and their clients share: ids, LSN, names and paths, permissions,
-//! request keys, the change-stream message and the error table. Plain data: no I/O, no clock, no async.
+//! request keys, leases, the change-stream message and the error table. Plain data: no I/O, no clock, no async.
 
 pub mod error;
 pub mod id;
+pub mod lease;
 pub mod limits;
 pub mod lsn;
 pub mod message;
@@ -12,6 +13,7 @@ pub mod request;
 
 pub use error::{Error, ErrorCode, Result};
 pub use id::{DirectoryId, Epoch, GroupId, NamespaceId, PartitionId};
+pub use lease::{Lease, Lineage};
 pub use lsn::Lsn;
 pub use permission::{Caller, Permission};
 pub use request::RequestKey;

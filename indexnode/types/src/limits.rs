@@ -19,7 +19,14 @@ pub const BATCH_LATCHES_MAX: usize = 1024;
 pub const MESSAGE_OPS_MAX: usize = 65_536;
 /// Most keys one listing page returns (as in S3).
 pub const LIST_KEYS_MAX: usize = 1000;
+/// How long a resolved id may be used in mutations, in seconds (PROTOCOLS 8). A body of bytes may take longer to arrive: then
+/// its path is resolved again.
+pub const LEASE_S: u64 = 20;
+/// Tombstones and abort records are kept at least this long, in seconds: a lease, the wait for latches that may follow the
+/// check of it, and what the clocks of a primary and the standby that takes its place may differ by.
+pub const TOMBSTONE_RETENTION_MIN_S: u64 = 60;
 
+const _: () = assert!(TOMBSTONE_RETENTION_MIN_S >= 3 * LEASE_S);
 const _: () = assert!(NAME_BYTES_MAX < KEY_BYTES_MAX);
 const _: () = assert!(PATH_DEPTH_MAX <= KEY_BYTES_MAX / 2);
 const _: () = assert!(BATCH_ELEMENTS_MAX <= MESSAGE_OPS_MAX);

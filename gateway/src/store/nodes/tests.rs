@@ -1,7 +1,7 @@
 //! The store against a Citus cluster: each directory's calls go to the node that has it, also after its shard moved.
 //! Run by `tests/concurrency/test_citus.py`, which makes the cluster and says where it is.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
 use mantle_types::Permission;
@@ -10,11 +10,13 @@ use uuid::Uuid;
 
 use crate::{
     config::Postgres,
-    store::{NewDirectory, NewObject, Signed, Store},
+    store::{Leased, Moment, NewDirectory, NewObject, Signed, Store},
 };
 
 const DIRECTORIES: i64 = 24;
 const OBJECTS_EACH: i64 = 10;
+/// The index group that every database has.
+const GROUP: u32 = 1;
 const APPLICATION: &str = "citus-test";
 
 fn required(name: &str) -> String {
@@ -59,16 +61,22 @@ fn signed(ns: i64) -> Signed {
     Signed { principal: 0, ns, request: Uuid::new_v4(), hash: 1 }
 }
 
+async fn place(store: &Store, pid: i64) -> mantle_types::Result<Leased> {
+    let moment = Moment::now(Arc::new(store.terms(GROUP, None).await?));
+    Ok(store.leased(&moment, pid))
+}
+
 async fn mkdir(store: &Store, ns: i64, id: i64) -> mantle_types::Result<()> {
     let name = format!("d{id}/");
     let permission = Permission { owner: 0, group: 0, mode: 0o755 };
-    let new = NewDirectory { pid: ns, name: &name, id, permission, explicit: true, user_metadata: None };
+    let place = place(store, ns).await?;
+    let new = NewDirectory { place, name: &name, id, permission, explicit: true, user_metadata: None };
     store.mkdir(signed(ns), new).await.map(drop)
 }
 
-async fn put(store: &Store, ns: i64, pid: i64, name: String, id: i64) -> mantle_types::Result<()> {
+async fn put(store: &Store, ns: i64, place: Leased, name: String, id: i64) -> mantle_types::Result<()> {
     let new = NewObject {
-        pid,
+        place,
         name: &name,
         id,
         permission: Permission { owner: 0, group: 0, mode: 0o644 },
@@ -84,9 +92,11 @@ async fn put(store: &Store, ns: i64, pid: i64, name: String, id: i64) -> mantle_
 
 /// New objects in all directories at once.
 async fn puts(store: &Store, ns: i64, directories: &[i64], round: i64) -> mantle_types::Result<Vec<()>> {
+    let moment = Moment::now(Arc::new(store.terms(GROUP, None).await?));
     let places = directories.iter().flat_map(|pid| (0..OBJECTS_EACH).map(move |n| (*pid, n)));
     let first = ns + 1000 * (round + 1);
-    try_join_all((first..).zip(places).map(|(id, (pid, n))| put(store, ns, pid, format!("o{round}-{n}"), id))).await
+    let put = |(id, (pid, n))| put(store, ns, store.leased(&moment, pid), format!("o{round}-{n}"), id);
+    try_join_all((first..).zip(places).map(put)).await
 }
 
 /// How often a function ran on each node.

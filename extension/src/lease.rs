@@ -1,0 +1,80 @@
+//! Is what a mutation resolved still good? Asked after the latches, before anything is written (PROTOCOLS 8).
+
+use mantle_types::{Epoch, ErrorCode, Lease, Lineage, limits::LEASE_S};
+use pgrx::prelude::*;
+
+use crate::{
+    guard::{Fault, sqlstate},
+    kept::{Kept, argument},
+};
+
+const LEASE_US: i64 = LEASE_S as i64 * 1_000_000;
+/// From 1970 to PostgreSQL's epoch, 2000-01-01.
+const POSTGRES_EPOCH_US: i64 = 946_684_800 * 1_000_000;
+
+thread_local! {
+    // No row: no such namespace. NULL: its group is not there.
+    static EPOCH: Kept = const { Kept::new(
+        c"SELECT g.epoch FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
+           WHERE n.ns = $1", &[pg_sys::INT8OID]) };
+}
+
+/// The epoch of a namespace's index group; `None`: there is no such namespace. Within `Spi::connect` only.
+pub fn epoch_of(ns: i64) -> Option<u64> {
+    EPOCH.with(|s| s.rows(&[argument(ns)], |row| row.get::<i64>(1).unwrap_or(0) as u64)).pop()
+}
+
+/// What speaks against using an id under a lease. Without one the id was resolved in this transaction.
+pub fn check(lease: Option<&str>, epoch: u64) -> Result<(), ErrorCode> {
+    let Some(lease) = lease else {
+        // SAFETY: plain reads of the clock and of the transaction's state.
+        let age_us = unsafe { pg_sys::GetCurrentTimestamp() - pg_sys::GetCurrentTransactionStartTimestamp() };
+        return if age_us <= LEASE_US { Ok(()) } else { Err(ErrorCode::LeaseExpired) };
+    };
+    let lease: Lease = lease.parse().map_err(|_| ErrorCode::InvalidArgument)?;
+    let left_us = lease.deadline_us - clock_us();
+    // More than whole: by another clock, of a primary that was ahead of this one.
+    if !(0..=LEASE_US).contains(&left_us) {
+        return Err(ErrorCode::LeaseExpired);
+    }
+    if lease.lineage != lineage_of_node() || lease.epoch.0 != epoch {
+        return Err(ErrorCode::LineageChanged);
+    }
+    Ok(())
+}
+
+/// Microseconds since 1970.
+fn clock_us() -> i64 {
+    // SAFETY: reads the clock.
+    unsafe { pg_sys::GetCurrentTimestamp() + POSTGRES_EPOCH_US }
+}
+
+fn lineage_of_node() -> Lineage {
+    // SAFETY: plain reads of shared memory, set before the first session; the timeline that a primary writes never changes
+    // while it runs.
+    unsafe { Lineage { system_identifier: pg_sys::GetSystemIdentifier(), timeline: pg_sys::GetWALInsertionTimeLine() } }
+}
+
+/// The history of this node: `system identifier/timeline`, as leases have it.
+#[pg_extern(stable, security_definer)]
+#[search_path(pg_catalog, pg_temp)]
+fn lineage() -> String {
+    lineage_of_node().to_string()
+}
+
+/// A lease for ids of a namespace that are about to be resolved, for changes on this node. NULL without such a namespace.
+#[pg_extern(volatile, security_definer)]
+#[search_path(pg_catalog, pg_temp)]
+fn lease(ns: Option<i64>) -> Option<String> {
+    let epoch = ns.and_then(|ns| Spi::connect_mut(|_| epoch_of(ns)))?;
+    let lease = Lease { deadline_us: clock_us() + LEASE_US, lineage: lineage_of_node(), epoch: Epoch(epoch) };
+    Some(lease.to_string())
+}
+
+/// The SQLSTATE of what speaks against using ids of a namespace under a lease, or NULL.
+#[pg_extern(volatile)]
+fn lease_fault(ns: Option<i64>, lease: Option<&str>) -> Fault {
+    // Without a namespace there is another fault to be told.
+    let epoch = ns.and_then(|ns| Spi::connect_mut(|_| epoch_of(ns)))?;
+    check(lease, epoch).err().map(sqlstate)
+}

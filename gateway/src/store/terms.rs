@@ -1,0 +1,122 @@
+//! Under what paths are resolved (PROTOCOLS 8): the index group's epoch, each node's history, and each node's clock, all read
+//! a moment ago. From these a change of what was resolved gets its lease.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use mantle_types::{Epoch, Lease, Lineage, Result, limits::LEASE_S};
+use tokio::time::timeout;
+use tokio_postgres::{Row, types::Type};
+
+use super::{Store, nodes::Node, rows, shards::Address, sql};
+
+/// A node that does not answer by then keeps the terms it had: nothing can be changed on it now.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A partition that was resolved, and for how long changes may rely on that.
+#[derive(Clone, Copy, Debug)]
+pub struct Leased {
+    /// The partition.
+    pub pid: i64,
+    /// The lease, on the partition's node.
+    pub lease: Lease,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NodeTerms {
+    lineage: Lineage,
+    /// The node's clock, in microseconds since 1970, at or before `read`.
+    clock_us: i64,
+    read: Instant,
+}
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Of the index group.
+    pub epoch: Epoch,
+    nodes: HashMap<Address, NodeTerms>,
+}
+
+/// When something was resolved, and under which terms. Taken before the path is asked for.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    terms: Arc<Terms>,
+    at: Instant,
+}
+
+impl Moment {
+    /// Now, under these terms.
+    pub fn now(terms: Arc<Terms>) -> Self {
+        Self { terms, at: Instant::now() }
+    }
+
+    /// The epoch to resolve under.
+    pub fn epoch(&self) -> Epoch {
+        self.terms.epoch
+    }
+
+    fn lease(&self, address: &Address) -> Lease {
+        let epoch = self.terms.epoch;
+        let Some(node) = self.terms.nodes.get(address) else {
+            // A node that the terms do not know yet refuses this, and they are read again.
+            return Lease { deadline_us: 0, lineage: Lineage { system_identifier: 0, timeline: 0 }, epoch };
+        };
+        // The node's clock was at least here when the path was asked for, so the lease may end early, never late.
+        let resolved_us = node.clock_us + self.at.saturating_duration_since(node.read).as_micros() as i64;
+        Lease { deadline_us: resolved_us + LEASE_S as i64 * 1_000_000, lineage: node.lineage, epoch }
+    }
+}
+
+impl Store {
+    /// Reads the terms of all nodes; those that do not answer keep their `old` ones.
+    pub async fn terms(&self, group: u32, old: Option<&Terms>) -> Result<Terms> {
+        let main = self.nodes.main_node();
+        let (epoch, of_main) = read(main, group).await?;
+        let mut nodes = HashMap::from([(main.address.clone(), of_main)]);
+        let others = self.nodes.others().await?;
+        let answers = join_all(others.iter().map(|node| timeout(NODE_TIMEOUT, read(node, group)))).await;
+        for (node, answer) in others.iter().zip(answers) {
+            let known = || old.and_then(|old| old.nodes.get(&node.address).copied());
+            let terms = answer.ok().and_then(Result::ok).map(|(_, terms)| terms).or_else(known);
+            nodes.extend(terms.map(|terms| (node.address.clone(), terms)));
+        }
+        Ok(Terms { epoch, nodes })
+    }
+
+    /// A partition that was resolved at a moment, for changes.
+    pub fn leased(&self, moment: &Moment, pid: i64) -> Leased {
+        Leased { pid, lease: moment.lease(&self.nodes.address_of(pid)) }
+    }
+}
+
+async fn read(node: &Node, group: u32) -> Result<(Epoch, NodeTerms)> {
+    let rows = node.database.query(&sql::TERMS, &[(&(group as i32), Type::INT4)], false).await?;
+    let row: Row = super::one(&sql::TERMS, rows)?;
+    let lineage = rows::get::<&str>(&row, "lineage")?.parse()?;
+    let terms = NodeTerms { lineage, clock_us: rows::get(&row, "clock_us")?, read: Instant::now() };
+    Ok((Epoch(rows::get::<i64>(&row, "epoch")? as u64), terms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_counts_from_when_the_path_was_asked_for() {
+        let address = Address { host: "h".into(), port: 1 };
+        let lineage = Lineage { system_identifier: 7, timeline: 2 };
+        let read = Instant::now();
+        let nodes = HashMap::from([(address.clone(), NodeTerms { lineage, clock_us: 1_000, read })]);
+        let terms = Arc::new(Terms { epoch: Epoch(3), nodes });
+        let moment = Moment { terms, at: read + Duration::from_secs(5) };
+        let deadline_us = 1_000 + (5 + LEASE_S as i64) * 1_000_000;
+        assert_eq!(moment.lease(&address), Lease { deadline_us, lineage, epoch: Epoch(3) });
+        let unknown = Address { port: 2, ..address };
+        assert_eq!(moment.lease(&unknown).deadline_us, 0);
+    }
+}

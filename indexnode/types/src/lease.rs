@@ -1,0 +1,104 @@
+//! How long, and under what, a resolved id may be used in a mutation (PROTOCOLS 8).
+//!
+//! A directory without an attribute record is live, one that was removed has a tombstone, and tombstones go after a while:
+//! so "absent" proves "live" only to a caller who resolved the id shortly before, in this very history of the database. The
+//! caller says when its right to change what it resolved ends, and what it resolved it under; PostgreSQL compares both
+//! after the latch.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Epoch, Error, ErrorCode};
+
+/// A PostgreSQL node's history: a restore to a point in time and a promotion begin a new timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lineage {
+    /// `pg_control_system().system_identifier`.
+    pub system_identifier: u64,
+    /// Timeline of the WAL that the node writes.
+    pub timeline: u32,
+}
+
+/// What a resolved id is good for. As text `deadline/system identifier/timeline/epoch`, in decimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// No change after this: microseconds since 1970, by the database's clock.
+    pub deadline_us: i64,
+    /// Of the node that carries out the change.
+    pub lineage: Lineage,
+    /// Of the index group that resolved, or would have resolved, the path.
+    pub epoch: Epoch,
+}
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.system_identifier, self.timeline)
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.deadline_us, self.lineage, self.epoch)
+    }
+}
+
+/// The next decimal number between slashes.
+fn number<'a, T: FromStr>(parts: &mut impl Iterator<Item = &'a str>) -> Result<T, Error> {
+    let malformed = || Error::new(ErrorCode::InvalidArgument, "decimal numbers between slashes are expected");
+    parts.next().and_then(|part| part.parse().ok()).ok_or_else(malformed)
+}
+
+fn at_end<'a, T>(mut parts: impl Iterator<Item = &'a str>, value: T) -> Result<T, Error> {
+    match parts.next() {
+        None => Ok(value),
+        Some(_) => Err(Error::new(ErrorCode::InvalidArgument, "there are too many parts")),
+    }
+}
+
+fn lineage<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<Lineage, Error> {
+    Ok(Lineage { system_identifier: number(parts)?, timeline: number(parts)? })
+}
+
+impl FromStr for Lineage {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut parts = text.split('/');
+        let value = lineage(&mut parts)?;
+        at_end(parts, value)
+    }
+}
+
+impl FromStr for Lease {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut parts = text.split('/');
+        let deadline_us = number(&mut parts)?;
+        let value = Self { deadline_us, lineage: lineage(&mut parts)?, epoch: Epoch(number(&mut parts)?) };
+        at_end(parts, value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_read_as_they_are_written() {
+        let lineage = Lineage { system_identifier: u64::MAX, timeline: 3 };
+        let lease = Lease { deadline_us: -1, lineage, epoch: Epoch(7) };
+        assert_eq!(lease.to_string(), "-1/18446744073709551615/3/7");
+        assert_eq!(lease.to_string().parse(), Ok(lease));
+        assert_eq!(lineage.to_string().parse(), Ok(lineage));
+    }
+
+    #[test]
+    fn what_is_not_a_lease_is_refused() {
+        for text in ["", "1", "1/2/3", "1/2/3/4/5", "1/2/x/4", "1/-2/3/4", "1/2/4294967296/4", " 1/2/3/4"] {
+            let refused = text.parse::<Lease>().expect_err(text);
+            assert_eq!(refused.code(), ErrorCode::InvalidArgument, "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+"""What a client resolved is of no use when it comes too late, or to a database that has another history by now (PROTOCOLS 8).
+
+Each test shows first what happens to a change without a lease: an entry in a directory that is not there.
+"""
+
+import shutil
+import subprocess
+import uuid
+
+import psycopg
+import pytest
+
+import verbs
+from cluster import Cluster
+from stack.poll import wait_until
+from target import fresh_target, make_template
+
+NUMBER = 4
+RECOVERY_BOUND_S = 30.0
+LEASE_S = 20  # mantle_types::limits::LEASE_S
+PUT = """SELECT r.code FROM mantle.put_object('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY[%(name)s], ARRAY[%(id)s::bigint],
+             '{0}', '{0}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', ARRAY[NULL]::text[], ARRAY[gen_random_uuid()], '{0}',
+             ARRAY[%(lease)s::text]) AS r"""
+MKDIR = """SELECT r.id FROM mantle.mkdir('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(ns)s::bigint], ARRAY[%(name)s], ARRAY[%(id)s::bigint], '{0}',
+             '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') AS r"""
+
+
+def new_namespace(connection: psycopg.Connection) -> int:
+    return verbs.create_namespace(connection, f"lease-{uuid.uuid4().hex[:12]}")
+
+
+def lease_of(connection: psycopg.Connection, ns: int) -> str:
+    return connection.execute("SELECT mantle.lease(%s)", (ns,)).fetchone()[0]
+
+
+def put(connection: psycopg.Connection, ns: int, pid: int, lease: str | None, id: int | None = None) -> str | None:
+    """In a longer transaction `id` is one of an earlier allocation: allocations wait for each other's commit."""
+    new = {"ns": ns, "pid": pid, "name": uuid.uuid4().hex, "id": id or verbs.allocate_ids(connection, 1), "lease": lease}
+    return connection.execute(PUT, new).fetchone()[0]
+
+
+def mkdir(connection: psycopg.Connection, ns: int, name: str) -> int:
+    return connection.execute(MKDIR, {"ns": ns, "name": name, "id": verbs.allocate_ids(connection, 1)}).fetchone()[0]
+
+
+def problems(connection: psycopg.Connection) -> set[str]:
+    return {problem for (problem,) in connection.execute("SELECT problem FROM mantle.check()").fetchall()}
+
+
+def without_a_lease(connection: psycopg.Connection, ns: int, pid: int) -> set[str]:
+    """What a change of `pid` that is not held to a lease does."""
+    with connection.transaction(force_rollback=True):
+        assert put(connection, ns, pid, None) is None
+        return problems(connection)
+
+
+@pytest.fixture
+def restorable():
+    """A server of its own."""
+    server = Cluster(NUMBER, {"mantle.compaction_databases": ""})
+    server.start()
+    make_template(server.parameters)
+    yield server
+    server.stop()
+
+
+def is_primary(server: Cluster) -> bool:
+    with psycopg.connect(**server.parameters, dbname="postgres") as connection:
+        return connection.execute("SELECT NOT pg_is_in_recovery()").fetchone()[0]
+
+
+def restore(server: Cluster, backup) -> None:
+    """The state of the backup, on a timeline of its own, as a restore to a point in time leaves it."""
+    data = server.postgresql.data
+    server.stop()
+    shutil.rmtree(data)
+    subprocess.run(["cp", "-a", str(backup), str(data)], check=True)
+    with (data / "postgresql.auto.conf").open("a", encoding="ascii") as settings:
+        settings.write("restore_command = 'false'\n")
+    (data / "recovery.signal").touch()
+    server.postgresql.account.own(data / "recovery.signal")
+    server.start()
+    wait_until(lambda: is_primary(server), "the end of recovery", RECOVERY_BOUND_S)
+
+
+def test_a_restore_ends_the_leases_of_what_it_undid(restorable, tmp_path):
+    with fresh_target(restorable.parameters, "mantle_lease") as target:
+        with target.connect() as connection:
+            ns = new_namespace(connection)
+            backup = tmp_path / "backup"
+            restorable.stop()
+            subprocess.run(["cp", "-a", str(restorable.postgresql.data), str(backup)], check=True)
+            restorable.start()
+        with target.connect_when_up() as connection:
+            undone = mkdir(connection, ns, "undone/")
+            lease = lease_of(connection, ns)
+            assert put(connection, ns, undone, lease) is None
+        restore(restorable, backup)
+        with target.connect_when_up() as connection:
+            assert "no_parent" in without_a_lease(connection, ns, undone)
+            assert put(connection, ns, undone, lease) == "MT045"
+            assert put(connection, ns, ns, lease) == "MT045", "of what is still there as well: who knows what else it saw"
+            assert put(connection, ns, ns, lease_of(connection, ns)) is None
+            assert problems(connection) == set()
+
+
+def test_nobody_comes_after_the_tombstone(make_target):
+    """A client that stood still for longer than a tombstone is kept, and a transaction that did."""
+    target = make_target("late")
+    with target.connect() as slept, target.connect() as connection:
+        ns = new_namespace(connection)
+        removed = mkdir(connection, ns, "removed/")
+        first = verbs.allocate_ids(slept, 2)
+        slept.execute("BEGIN")
+        assert put(slept, ns, ns, None, first) is None
+        lease = lease_of(connection, ns)
+        rmdir = "SELECT code FROM mantle.rmdir('{0}', ARRAY[%s::bigint], ARRAY[%s::bigint], '{removed/}', ARRAY[%s::bigint], ARRAY[gen_random_uuid()], '{0}')"
+        assert connection.execute(rmdir, (ns, ns, removed)).fetchone() == (None,)
+        assert put(connection, ns, removed, lease) == "MT018"
+        # Longer ago than it is kept.
+        connection.execute("UPDATE mantle.meta SET created = created - interval '1 year' WHERE pid = %s AND removed", (removed,))
+        purge = "SELECT mantle.run_maintenance('purge_tombstones')"
+        connection.execute(purge)
+        assert "no_parent" in without_a_lease(connection, ns, removed)
+        over = "SELECT clock_timestamp() > to_timestamp(split_part(%s, '/', 1)::bigint / 1000000.0) AND clock_timestamp() > now() + %s * interval '1 s'"
+        wait_until(lambda: slept.execute(over, (lease, LEASE_S)).fetchone()[0], "the end of the lease", 2 * LEASE_S)
+        assert put(connection, ns, removed, lease) == "MT044"
+        assert put(slept, ns, removed, None, first + 1) == "MT044"
+        slept.execute("COMMIT")
+        assert problems(connection) == set()
