@@ -1,4 +1,4 @@
-//! The initial copy: `mantle.directories` as of the slot's consistent point, in chunks for the log.
+//! The initial copy: `mantle.directories`, in chunks for the log.
 
 use std::pin::pin;
 
@@ -19,14 +19,15 @@ const CHUNK_RECORDS: usize = 8192;
 const CHUNK_BYTES: usize = 1 << 20;
 const RECORD_OVERHEAD_BYTES: usize = 40;
 
-/// Reads all directories as the exported snapshot shows them, and hands chunks on.
+/// Reads all directories, as an exported snapshot shows them if there is one, and hands chunks on.
 pub async fn copy_directories(
     session: &Session,
-    snapshot: &str,
+    snapshot: Option<&str>,
     chunks: mpsc::Sender<Vec<DirectoryRecord>>,
 ) -> Result<()> {
     let client = session.client();
-    client.batch_execute(&sql::begin_with_snapshot(snapshot)).await.context("the slot's snapshot")?;
+    let begin = snapshot.map_or_else(|| sql::BEGIN_COPY.to_owned(), sql::begin_with_snapshot);
+    client.batch_execute(&begin).await.context("the slot's snapshot")?;
     let types = [Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT4, Type::INT4, Type::INT4, Type::TEXT];
     let out = client.copy_out(sql::COPY_DIRECTORIES).await.context("COPY of mantle.directories")?;
     let mut rows = pin!(BinaryCopyOutStream::new(out, &types));
@@ -47,6 +48,7 @@ pub async fn copy_directories(
         // A closed channel means that the rebuild was given up, with its own error.
         let _ = chunks.send(chunk).await;
     }
+    client.batch_execute(sql::COMMIT).await.context("the end of the copy")?;
     Ok(())
 }
 

@@ -6,6 +6,12 @@ pub const SYSTEM: &str = "SELECT system_identifier, ('x' || pg_catalog.substr(pg
                           pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer \
                           FROM pg_catalog.pg_control_system()";
 
+/// The nodes whose change streams together tell every change of a directory.
+pub const INDEX_SOURCES: &str = "SELECT source, host, port FROM mantle.index_sources()";
+
+/// Are there to be synchronous standbys, and up to where have all that are connected flushed the WAL?
+pub const STANDBY_FLUSH: &str = "SELECT required, flushed FROM mantle.standby_flush()";
+
 /// The group's row: epoch, cluster and slot.
 pub const INDEX_GROUP: &str = "SELECT epoch, cluster_id, slot_name FROM mantle.index_group($1)";
 
@@ -31,10 +37,23 @@ pub const COPY_DIRECTORIES: &str = "COPY (SELECT ns::bigint, pid::bigint, id::bi
                                     owner::integer, grp::integer, mode::integer, name::text FROM mantle.directories) \
                                     TO STDOUT (FORMAT binary)";
 
+/// Begins a transaction for a copy without a snapshot of its own.
+pub const BEGIN_COPY: &str = "BEGIN READ ONLY";
+
+/// Ends it.
+pub const COMMIT: &str = "COMMIT";
+
+/// A position, and a transaction id that is above that of every transaction with a commit record below it.
+pub const CUT: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn(), \
+                       pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint";
+
+/// Has every transaction ended that is below an id? Those that wait for a standby have not, though they are in the WAL.
+pub const HAVE_ENDED: &str = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint >= $1";
+
 /// Publication of the change stream; empty, so that messages alone are sent.
 pub const PUBLICATION: &str = "mantle_stream";
 
-/// Creates the slot and exports the snapshot of its consistent point, on a replication connection.
+/// Creates the slot, on a replication connection, which exports the snapshot of its consistent point.
 pub fn create_slot(slot: &str) -> String {
     format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput (SNAPSHOT 'export')", quote_identifier(slot))
 }
