@@ -67,6 +67,11 @@ impl Index {
                         // Also when the version lost: a newer record of the directory may have come from elsewhere first.
                         finish(&mut self.locks, cause, effects);
                     }
+                    if let DirectoryOp::Half { pid, cause } = op
+                        && self.locks.apply_half(&cause.request, *pid)
+                    {
+                        finish(&mut self.locks, cause, effects);
+                    }
                 }
                 tree.advance(batch.source, transaction.commit_lsn);
             }

@@ -33,6 +33,9 @@ use command::{Source, SourceId};
 use locks::{Lock, Locks};
 use tree::Tree;
 
+/// Horizons that wait for their sources; more are not asked for.
+const HORIZONS_MAX: usize = 16;
+
 /// The index of one group.
 pub struct Index {
     seed: RandomState,
@@ -135,6 +138,15 @@ impl Index {
     /// All commits of the source at or below this are applied.
     pub fn applied_lsn(&self, source: SourceId) -> Lsn {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.applied_lsn(source))
+    }
+
+    /// Are removed directories remembered, because of several sources, that a horizon would let be forgotten?
+    pub fn wants_horizon(&self) -> bool {
+        let wants = |tree: &Tree| {
+            let removed = &tree.removed;
+            tree.sources.len() > 1 && !removed.removals.is_empty() && removed.horizons.len() < HORIZONS_MAX
+        };
+        self.serving.as_ref().is_some_and(wants)
     }
 
     /// The locks held, in the order of their keys.

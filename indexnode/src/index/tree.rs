@@ -57,7 +57,7 @@ impl Tree {
         match op {
             DirectoryOp::Put { record, .. } => self.put(record),
             DirectoryOp::Remove { record, .. } => self.remove(log_index, record),
-            DirectoryOp::Done { .. } => {}
+            DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
         }
     }
 

@@ -221,6 +221,12 @@ impl Session {
         rows.iter().map(|row| source(row).context("mantle.index_sources")).collect()
     }
 
+    /// Up to where the server has flushed its WAL.
+    pub async fn flushed(&self) -> Result<Lsn> {
+        let row = bounded(self.client.query_one(sql::FLUSHED, &[])).await.context("flush position")?;
+        Ok(Lsn(row.get::<_, PgLsn>(0).into()))
+    }
+
     /// How far the synchronous standbys are.
     pub async fn standby_flush(&self) -> Result<StandbyFlush> {
         let row = bounded(self.client.query_one(sql::STANDBY_FLUSH, &[])).await.context("mantle.standby_flush")?;

@@ -1,5 +1,7 @@
 //! The PostgreSQL nodes that feed the group, each with a session and a connection to its walsender.
 
+use std::sync::Arc;
+
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use mantle_types::Lsn;
@@ -20,7 +22,7 @@ pub struct Feed {
     /// The node has no other number in the group: there is one, which exports the copy's snapshot.
     pub is_only: bool,
     /// For statements.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// For the slot.
     pub walsender: Walsender,
     /// What the walsender says of its server.
@@ -40,7 +42,7 @@ pub async fn connect(node: &Node, database: &Database, control: &Session, slot_n
         let database = address.map_or_else(|| database.clone(), |(host, port)| database.at(&host, port));
         let known = node.state.read().index.source(id);
         let start = known.as_ref().map_or(Lsn::INVALID, end_of);
-        let session = database.connect().await?;
+        let session = Arc::new(database.connect().await?);
         let mut walsender = database.walsender(slot_name, start).await?;
         let server = walsender.server().await?;
         // A name or address that a failover moves may lead to two servers.

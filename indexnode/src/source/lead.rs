@@ -71,7 +71,7 @@ async fn session(
     let read_index = node.reads.read_index().await.map_err(|e| anyhow::anyhow!("{e}"))?;
     node.state.wait_applied(read_index).await;
 
-    let control = database.connect().await?;
+    let control = Arc::new(database.connect().await?);
     let group = control.index_group().await?;
     if let Some(end) = check_abandoned(node, &group).await? {
         return Ok(Some(end));

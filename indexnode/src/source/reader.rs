@@ -67,7 +67,7 @@ pub struct Reader {
     /// Tells the proposer that something is in it.
     pub arrived: Arc<Notify>,
     /// For questions about standbys and slot.
-    pub session: Session,
+    pub session: Arc<Session>,
     /// The group's slot.
     pub slot_name: String,
 }

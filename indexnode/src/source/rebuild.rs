@@ -8,11 +8,18 @@
 //! everything is visible, then everything is copied, by way of the node that knows them all. What a stream sends of before its
 //! position is in the copy, and only its removals count (PROTOCOLS 1).
 
-use std::{sync::atomic::Ordering, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use anyhow::{Context, Result, bail};
-use mantle_types::Epoch;
-use tokio::sync::mpsc;
+use mantle_types::{Epoch, message::DirectoryRecord};
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     copy,
@@ -20,18 +27,20 @@ use super::{
     feed::Feed,
 };
 use crate::{
-    index::command::{Command, SourceStart},
+    index::command::{Applied, Command, SourceStart},
     node::{Leadership, Node},
 };
 
 /// Chunks read ahead of the log.
 const CHUNKS_AHEAD: usize = 4;
+/// Chunks proposed at a time: one is applied while the next is written. Their order does not matter.
+const PROPOSALS: usize = 3;
 
 /// Rebuilds the index. `is_diverged`: what it serves may be what PostgreSQL does not have.
 pub async fn rebuild(
-    node: &Node,
+    node: &Arc<Node>,
     leadership: &Leadership,
-    control: &Session,
+    control: &Arc<Session>,
     group: &IndexGroup,
     mut feeds: Vec<Feed>,
     is_diverged: bool,
@@ -55,21 +64,45 @@ pub async fn rebuild(
             source.copied = feed.session.cut().await?;
         }
     }
-    let (chunks, mut queue) = mpsc::channel(CHUNKS_AHEAD);
-    let reader = copy::copy_directories(control, snapshot.as_deref(), chunks);
-    let proposer = async {
-        let mut records_copied = 0;
-        while let Some(records) = queue.recv().await {
-            records_copied += records.len();
-            node.propose_as(leadership, &Command::RebuildChunk { records }).await?;
-        }
-        anyhow::Ok(records_copied)
-    };
-    let ((), directories) = tokio::try_join!(reader, proposer)?;
+    let (chunks, queue) = mpsc::channel(CHUNKS_AHEAD);
+    // In a task of its own: it is busy with parsing while the log is with its disk.
+    let (reading, copying) = (node.clone(), control.clone());
+    let reader = tokio::spawn(async move {
+        copy::copy_directories(&copying, snapshot.as_deref(), chunks, &reading.stream.rebuild).await
+    });
+    let mut reader = AbortOnDropHandle::new(reader);
+    let directories = async { (&mut reader).await.context("the copy panicked")? };
+    let (directories, ()) = tokio::try_join!(directories, propose_chunks(node, leadership, queue))?;
     node.propose_as(leadership, &Command::RebuildEnd { sources }).await?;
     progress.completed.fetch_add(1, Ordering::Relaxed);
     let elapsed_ms = started.elapsed().as_millis() as u64;
+    progress.elapsed_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     tracing::info!(directories, epoch = epoch.0, elapsed_ms, "index rebuilt from PostgreSQL");
+    Ok(())
+}
+
+/// Puts the chunks into the log, in any order.
+async fn propose_chunks(
+    node: &Arc<Node>,
+    leadership: &Leadership,
+    mut queue: mpsc::Receiver<Vec<DirectoryRecord>>,
+) -> Result<()> {
+    let mut proposals = JoinSet::new();
+    while let Some(records) = queue.recv().await {
+        if proposals.len() == PROPOSALS {
+            done(proposals.join_next().await)?;
+        }
+        let (node, leadership) = (node.clone(), leadership.clone());
+        proposals.spawn(async move { node.propose_as(&leadership, &Command::RebuildChunk { records }).await });
+    }
+    while let Some(ended) = proposals.join_next().await {
+        done(Some(ended))?;
+    }
+    Ok(())
+}
+
+fn done(ended: Option<Result<mantle_types::Result<Applied>, JoinError>>) -> Result<()> {
+    ended.context("nothing was proposed")?.context("a proposal panicked")??;
     Ok(())
 }
 

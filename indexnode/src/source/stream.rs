@@ -6,6 +6,7 @@
 use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use futures::future::try_join_all;
 use mantle_types::Lsn;
 use tokio::{
     sync::Notify,
@@ -40,6 +41,7 @@ pub struct Stream<'a> {
     control: &'a Session,
     group: &'a IndexGroup,
     inboxes: Vec<Arc<Inbox>>,
+    sessions: Vec<(SourceId, Arc<Session>)>,
     arrived: Arc<Notify>,
     readers: JoinSet<Result<Reason>>,
 }
@@ -53,7 +55,8 @@ impl<'a> Stream<'a> {
         group: &'a IndexGroup,
         feeds: Vec<Feed>,
     ) -> Result<Self> {
-        let (arrived, mut inboxes, mut readers) = (Arc::new(Notify::new()), Vec::new(), JoinSet::new());
+        let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
+        let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
         for feed in feeds {
             if let Some(pid) = feed.slot.and_then(|slot| slot.active_pid) {
                 tracing::info!(source = feed.id.0, pid, "taking the slot over");
@@ -62,6 +65,7 @@ impl<'a> Stream<'a> {
             let start = feed.known.as_ref().map_or(Lsn::INVALID, end_of);
             let client = feed.walsender.start().await?;
             let inbox = Arc::new(Inbox::new(feed.id, start));
+            sessions.push((feed.id, feed.session.clone()));
             let reader = Reader {
                 node: node.clone(),
                 inbox: inbox.clone(),
@@ -73,7 +77,7 @@ impl<'a> Stream<'a> {
             readers.spawn(reader.run(client));
         }
         tracing::info!(slot = %group.slot_name, sources = inboxes.len(), "reading the change stream");
-        Ok(Self { node, leadership, control, group, inboxes, arrived, readers })
+        Ok(Self { node, leadership, control, group, inboxes, sessions, arrived, readers })
     }
 
     /// Proposes what the readers let through, until an error, or until a rebuild is due.
@@ -109,14 +113,15 @@ impl<'a> Stream<'a> {
                     return ended.context("a reader of the change stream panicked")?;
                 }
                 _ = check.tick(), if checking.is_none() => {
-                    checking = Some(Box::pin(check_group(self.control, self.group, self.sources())));
+                    let (node, leadership) = (self.node, self.leadership);
+                    let (control, group, sessions) = (self.control, self.group, self.sessions.clone());
+                    checking = Some(Box::pin(async move {
+                        check_group(control, group, sessions.iter().map(|(id, _)| *id)).await?;
+                        move_horizon(node, leadership, &sessions).await
+                    }));
                 }
             }
         }
-    }
-
-    fn sources(&self) -> Vec<SourceId> {
-        self.inboxes.iter().map(|inbox| inbox.source).collect()
     }
 
     /// What goes into the next entry; `None`: there is nothing to say.
@@ -162,13 +167,26 @@ async fn propose(node: &Node, leadership: &Leadership, batches: Vec<SourceBatch>
 }
 
 /// Are epoch, cluster, slot and nodes in PostgreSQL what they were?
-async fn check_group(control: &Session, group: &IndexGroup, sources: Vec<SourceId>) -> Result<()> {
+async fn check_group(control: &Session, group: &IndexGroup, sources: impl Iterator<Item = SourceId>) -> Result<()> {
     if control.index_group().await? != *group {
         bail!("epoch, cluster or slot of the group changed in PostgreSQL");
     }
     if !control.sources().await?.iter().map(|(id, _)| *id).eq(sources) {
         bail!("other PostgreSQL nodes feed the group than before");
     }
+    Ok(())
+}
+
+/// Lets the index forget directories that were removed long ago: what another source knew of them then has been flushed
+/// there, and is forgotten once it is applied (PROTOCOLS 1).
+async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceId, Arc<Session>)]) -> Result<()> {
+    if !node.state.read().index.wants_horizon() {
+        return Ok(());
+    }
+    let after = node.state.positions().borrow().applied_end.saturating_sub(1);
+    let positions = sessions.iter().map(|(id, session)| async move { anyhow::Ok((*id, session.flushed().await?)) });
+    let positions = try_join_all(positions).await?;
+    node.propose_as(leadership, &Command::Horizon { after, positions }).await?;
     Ok(())
 }
 

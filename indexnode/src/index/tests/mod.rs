@@ -72,7 +72,7 @@ pub(super) fn caused(op: DirectoryOp, request: RequestKey, attempt: u64) -> Dire
     match op {
         DirectoryOp::Put { record, .. } => DirectoryOp::Put { record, cause },
         DirectoryOp::Remove { record, .. } => DirectoryOp::Remove { record, cause },
-        done => done,
+        other => other,
     }
 }
 
