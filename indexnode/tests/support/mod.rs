@@ -45,7 +45,7 @@ pub struct TestDatabase {
     pub client: Client,
     admin: Client,
     name: String,
-    next_id: i64,
+    pub next_id: i64,
 }
 
 pub async fn connect(config: &Config) -> Client {
@@ -71,6 +71,16 @@ impl TestDatabase {
         config.dbname(&name);
         let client = connect(&config).await;
         client.batch_execute("CREATE EXTENSION mantle").await.unwrap();
+        Self::over(config, client, admin, name).await
+    }
+
+    /// One that is there, with the extension in it.
+    pub async fn existing(config: Config) -> Self {
+        let name = config.get_dbname().expect("a database").to_owned();
+        Self::over(config.clone(), connect(&config).await, connect(&config).await, name).await
+    }
+
+    async fn over(config: Config, client: Client, admin: Client, name: String) -> Self {
         let row = client.query_one("SELECT first_id FROM mantle.allocate_ids('test', 100000)", &[]).await.unwrap();
         let database = Self { config, client, admin, name, next_id: row.get(0) };
         let name_slot = "UPDATE mantle.index_groups SET slot_name = $1";
