@@ -112,7 +112,12 @@ def replicas(stack: Stack) -> Counts:
     """IndexNodes of their own, with databases of their own in the stack's PostgreSQL."""
     url = stack.postgresql.url("postgres", "superuser")
     # Chosen by name from the whole workspace: one package alone would be built again, with other features.
-    counts = cargo_test("--workspace", "--", "--ignored", "replicas_", MANTLE_TEST_DATABASE_URL=url)
+    account = stack.postgresql.account
+    counts = cargo_test(
+        "--workspace", "--", "--ignored", "replicas_", MANTLE_TEST_DATABASE_URL=url,
+        # Those whose PostgreSQL fails over make servers of their own.
+        MANTLE_TEST_POSTGRESQL_BIN=str(stack.layout.postgresql_bin), MANTLE_TEST_ACCOUNT=f"{account.uid}:{account.gid}",
+    )  # fmt: skip
     return counts if counts.passed + counts.failed > 0 else Counts(failed=1)
 
 

@@ -85,8 +85,8 @@ pub fn emit_new<'a>(directories: impl Iterator<Item = NewDirectory<'a>>) {
     }
 }
 
-/// Emits `mantle.directory_change` rows, given as parallel arrays. `removed` says which are removals; a name has its
-/// trailing slash; a NULL request is a change without a cause (import, pruning). Requests belong to the directories' own
+/// Emits `mantle.directory_change` rows, given as parallel arrays. `removed` says which are removals, NULL
+/// that this is half of a change across nodes; a name has its trailing slash; a NULL request is a change without a cause (import, pruning). Requests belong to the directories' own
 /// namespaces unless `cause_ns` is given (0: a namespace's own creation and removal).
 #[pg_extern(volatile)]
 #[allow(clippy::too_many_arguments)]
@@ -137,9 +137,10 @@ fn emit_directories(
             },
             attempt: attempt as u64,
         });
-        ops.push(match need(removed.next().flatten(), "removed") {
-            true => DirectoryOp::Remove { record, cause },
-            false => DirectoryOp::Put { record, cause },
+        ops.push(match removed.next().flatten() {
+            Some(true) => DirectoryOp::Remove { record, cause },
+            Some(false) => DirectoryOp::Put { record, cause },
+            None => DirectoryOp::Half { pid: record.pid, cause: need(cause, "request") },
         });
     }
     if !ops.is_empty() {

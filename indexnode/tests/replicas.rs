@@ -111,7 +111,7 @@ async fn replicas_lock_renames_and_await_positions() {
     // A position is awaited although no directory changes.
     let sql = "SELECT pg_current_wal_flush_lsn() FROM pg_switch_wal()";
     let lsn: PgLsn = database.client.query_one(sql, &[]).await.unwrap().get(0);
-    group.client.await_lsn(Lsn(lsn.into()), WAIT).await.unwrap();
+    group.client.await_lsn(0, Lsn(lsn.into()), WAIT).await.unwrap();
 
     let request = RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: Uuid::new_v4() };
     let rename = RenameRequest {

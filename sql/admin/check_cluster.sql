@@ -63,17 +63,18 @@ BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN QUERY VALUES ('cluster', 'distribution', 'the MetaTable is not distributed: SELECT mantle.distribute()');
     END IF;
-    FOR n IN SELECT format('%s:%s', d.nodename, d.nodeport) AS name, r.success, r.result
+    -- An index reads the nodes that have directories, or may get some.
+    FOR n IN SELECT format('%s:%s', d.nodename, d.nodeport) AS name, r.success, r.result,
+                    CASE WHEN d.groupid IN (SELECT i.source FROM mantle.index_sources() AS i) THEN v_slots END AS slots
                FROM run_command_on_all_nodes('SELECT mantle.node_facts()') AS r JOIN pg_dist_node d ON d.nodeid = r.nodeid
               ORDER BY 1
     LOOP
         IF n.success THEN
-            RETURN QUERY SELECT n.name, p.problem, p.detail FROM mantle.node_problems(n.result::jsonb, v_version, v_slots) AS p;
+            RETURN QUERY SELECT n.name, p.problem, p.detail FROM mantle.node_problems(n.result::jsonb, v_version, n.slots) AS p;
         ELSE
             RETURN QUERY VALUES (n.name, 'extension', n.result);
         END IF;
     END LOOP;
-    -- A node that has no directories needs no slot, but it must have the functions for when it gets some.
     RETURN QUERY
     SELECT 'cluster', 'function', f::text || ' is not known to Citus: SELECT mantle.delegate_functions()'
       FROM mantle.delegated_functions() AS f

@@ -1,3 +1,12 @@
+-- Half of a change across nodes: the node of `p_pid` has done its part. The request is applied once both halves are
+-- (PROTOCOLS 2), so the change itself names no request then.
+CREATE FUNCTION mantle.half_change(p_ns bigint, p_pid bigint, p_principal int, p_request uuid)
+RETURNS mantle.directory_change LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(NULL, p_ns, p_pid, '', 0, 0, 0, 0, 0, p_principal, p_request)::mantle.directory_change
+$$;
+COMMENT ON FUNCTION mantle.half_change(bigint, bigint, int, uuid) IS 'Half of a change across nodes, for the change stream';
+REVOKE ALL ON FUNCTION mantle.half_change(bigint, bigint, int, uuid) FROM PUBLIC;
+
 -- `p_cause_ns`: the namespace that the requests' ids belong to where it is not the changed directories' own (0: the creation
 -- and the removal of a namespace).
 CREATE FUNCTION mantle.emit(p_cause_ns bigint, p_attempt bigint, p_changes mantle.directory_change[])

@@ -3,7 +3,7 @@ CREATE TYPE mantle.directory_change AS (
     removed boolean, ns bigint, pid bigint, name text, id bigint, version bigint, owner int, grp int, mode int,
     principal int, request uuid
 );
-COMMENT ON TYPE mantle.directory_change IS 'One operation of the change stream: a directory''s whole record, put or removed';
+COMMENT ON TYPE mantle.directory_change IS 'One operation of the change stream: a directory''s whole record, put or removed; `removed` NULL: half of a change across nodes, done in `pid`';
 
 CREATE TYPE mantle.delta AS (ns bigint, pid bigint, entries bigint, subdirectories bigint, bytes bigint);
 COMMENT ON TYPE mantle.delta IS 'What one change adds to a directory''s counts';

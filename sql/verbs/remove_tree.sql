@@ -26,7 +26,10 @@ DECLARE
     v_dir mantle.meta;
     v_refusal text;
     v_row text;
-    v_changes text;
+    v_changes mantle.directory_change[];
+    v_half mantle.directory_change[];
+    v_told text;
+    v_has_halves boolean := NOT mantle.is_local(ARRAY[p_src_pid, 1]);
 BEGIN
     replayed := false;
     PERFORM mantle.latch_sides(ARRAY[p_src_pid], ARRAY[p_src_name], '{}', p_index_group);
@@ -52,12 +55,18 @@ BEGIN
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
         id := v_dir.id; version := v_dir.version;
-        v_row := s.entry;
-        PERFORM FROM mantle.take_out(p_src_pid, v_row, NULL, p_attempt);
         v_changes := ARRAY[ROW(false, p_ns, 1, v_dir.name, v_dir.id, v_dir.version, v_dir.owner, v_dir.grp, v_dir.mode,
-                               p_principal, p_request)::mantle.directory_change];
+                               p_principal, CASE WHEN NOT v_has_halves THEN p_request END)::mantle.directory_change];
+        IF v_has_halves THEN
+            v_half := ARRAY[mantle.half_change(p_ns, p_src_pid, p_principal, p_request)];
+            v_changes := v_changes || mantle.half_change(p_ns, 1, p_principal, p_request);
+        END IF;
+        v_row := s.entry;
+        v_told := v_half;
+        PERFORM FROM mantle.take_out(p_src_pid, v_row, v_told, p_attempt);
         v_row := v_dir;
-        PERFORM FROM mantle.put_in(1, v_row, NULL, v_changes, p_attempt);
+        v_told := v_changes;
+        PERFORM FROM mantle.put_in(1, v_row, NULL, v_told, p_attempt);
         PERFORM FROM mantle.begin_operation_at(1, p_operation, p_ns, p_principal, v_dir.id);
     END IF;
 END $$;

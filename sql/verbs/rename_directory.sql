@@ -36,6 +36,9 @@ DECLARE
     v_row text;
     v_replaced text;
     v_told text;
+    v_half mantle.directory_change[];
+    v_half_told text;
+    v_has_halves boolean := NOT mantle.is_local(ARRAY[p_src.pid, p_dst_pid]);
 BEGIN
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
@@ -46,9 +49,14 @@ BEGIN
                                       p_victim.owner, p_victim.grp, p_victim.mode, NULL, NULL)::mantle.directory_change;
     END IF;
     v_changes := v_changes || ROW(false, v_new.ns, v_new.pid, v_new.name, v_new.id, v_new.version, v_new.owner, v_new.grp,
-                                  v_new.mode, p_principal, p_request)::mantle.directory_change;
+                                  v_new.mode, p_principal, CASE WHEN NOT v_has_halves THEN p_request END)::mantle.directory_change;
+    IF v_has_halves THEN
+        v_half := ARRAY[mantle.half_change(p_src.ns, p_src.pid, p_principal, p_request)];
+        v_changes := v_changes || mantle.half_change(p_src.ns, p_dst_pid, p_principal, p_request);
+    END IF;
     v_row := p_src;
-    PERFORM FROM mantle.take_out(p_src.pid, v_row, NULL, p_attempt);
+    v_half_told := v_half;
+    PERFORM FROM mantle.take_out(p_src.pid, v_row, v_half_told, p_attempt);
     v_row := v_new;
     v_replaced := p_victim;
     v_told := v_changes;

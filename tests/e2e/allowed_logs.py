@@ -2,6 +2,7 @@
 
 # In any test.
 ALLOWED: list[tuple[str, str, str]] = [
+    ("indexnode", r"source::reader: PostgreSQL has no synchronous standby", "a stack on one machine has one PostgreSQL"),
     ("indexnode", r"heartbeat::worker.*Elapsed", "a busy machine is late with a heartbeat; the next one follows, and lateness alone elects nobody"),
 ]
 

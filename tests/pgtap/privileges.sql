@@ -1,6 +1,6 @@
 -- What the roles may not do, tried as them (PROTOCOLS 6).
 \ir setup.psql
-SELECT plan(22);
+SELECT plan(24);
 SELECT tap.namespace('tap-privileges') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT tap.id() AS id \gset
@@ -26,6 +26,8 @@ SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the index does not
 SELECT is((SELECT name FROM mantle.directories WHERE id = :a), 'a', 'but the directories');
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'nor does it forge messages');
 SELECT is((SELECT slot_name FROM mantle.index_group(1)), 'mantle_index_1', 'it knows its slot');
+SELECT results_eq('SELECT * FROM mantle.index_sources()', 'VALUES (0, NULL::text, NULL::int)', 'the one node that feeds it');
+SELECT results_eq('SELECT * FROM mantle.standby_flush()', 'VALUES (false, NULL::pg_lsn)', 'and that it has no standby');
 RESET ROLE;
 
 SET ROLE mantle_gateway;

@@ -135,7 +135,7 @@ impl Index {
 
     async fn await_for(&self, request: RequestKey, written: &Written, limit: Duration) -> Result<()> {
         let answer = match written.flush_lsn {
-            Some(lsn) if written.replayed => timed("await_lsn", self.client.await_lsn(lsn, limit)).await,
+            Some(lsn) if written.replayed => timed("await_lsn", self.client.await_lsn(0, lsn, limit)).await,
             _ => timed("await_request", self.client.await_request(request, limit)).await,
         };
         answer.map_err(|e| match e.code() {

@@ -110,7 +110,7 @@ impl Batch {
         }
         let queries = self.jobs.iter().flat_map(|job| job.queries.iter().map(Into::into)).collect();
         let timeout_ms = u32::try_from(self.limit.as_millis()).unwrap_or(u32::MAX);
-        let mut request = tonic::Request::new(ResolveRequest { epoch: self.epoch.0, queries, timeout_ms });
+        let mut request = tonic::Request::new(ResolveRequest { epoch: self.epoch.0, queries, timeout_ms, lineages: vec![] });
         request.set_timeout(self.limit);
         match tokio::time::timeout(self.limit, stub.resolve(request)).await {
             Ok(Ok(response)) => self.distribute(response.into_inner()),

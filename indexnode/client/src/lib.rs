@@ -188,23 +188,25 @@ impl IndexClient {
     /// Answers once the change made by `request` is applied: every later lookup, on any replica, sees it. May be called
     /// before the change is committed. `await_timeout` after `timeout`.
     pub async fn await_request(&self, request: RequestKey, timeout: Duration) -> Result<()> {
-        self.await_what(proto::await_request::What::Request(request.into()), timeout).await
+        self.await_what(proto::await_request::What::Request(request.into()), 0, timeout).await
     }
 
-    /// Answers once everything that committed below `lsn`, a position of the group's PostgreSQL node, is applied: what a
-    /// request needs that was answered from its record (`replayed`, with `flush_lsn`).
-    pub async fn await_lsn(&self, lsn: Lsn, timeout: Duration) -> Result<()> {
-        self.await_what(proto::await_request::What::Lsn(lsn.0), timeout).await
+    /// Answers once everything is applied that committed below `lsn` on a PostgreSQL node (`source` as in
+    /// `mantle.index_sources`, 0 without Citus): what a request needs that was answered from its record (`replayed`, with
+    /// `flush_lsn`).
+    pub async fn await_lsn(&self, source: u32, lsn: Lsn, timeout: Duration) -> Result<()> {
+        self.await_what(proto::await_request::What::Lsn(lsn.0), source, timeout).await
     }
 
-    async fn await_what(&self, what: proto::await_request::What, timeout: Duration) -> Result<()> {
+    async fn await_what(&self, what: proto::await_request::What, source: u32, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         let answer = self
             .shared
             .leader
             .call(deadline, |mut client, limit| {
                 let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-                let mut request = tonic::Request::new(proto::AwaitRequest { what: Some(what.clone()), timeout_ms });
+                let mut request =
+                    tonic::Request::new(proto::AwaitRequest { what: Some(what.clone()), timeout_ms, source });
                 request.set_timeout(limit);
                 // The method's name is a keyword, so the generator renamed it.
                 async move { client.r#await(request).await.map(|r| r.into_inner()) }

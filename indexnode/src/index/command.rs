@@ -13,6 +13,53 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
 
+/// Whose history the LSNs of a source are positions in. After a promotion they are comparable up to the switch point only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Lineage {
+    /// `pg_control_system().system_identifier`.
+    pub system_identifier: u64,
+    /// Its timeline.
+    pub timeline: u32,
+}
+
+/// What a source is, and how far the index has come in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Whose LSNs these are.
+    pub lineage: Lineage,
+    /// All commits at or below are applied.
+    pub applied: Lsn,
+    /// What committed below is in the initial copy: of such a transaction only the removals are applied. Its puts may be
+    /// older than a removal that another source committed before its slot was made.
+    pub copied: Lsn,
+}
+
+/// Where the stream of a source begins after an initial copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceStart {
+    /// Which source.
+    pub source: SourceId,
+    /// Whose LSNs these are.
+    pub lineage: Lineage,
+    /// The slot sends the transactions with a commit LSN at or above this.
+    pub consistent_point: Lsn,
+    /// A position at which all slots existed, and below which the copy has everything; not below `consistent_point`, and
+    /// equal to it where the slot exported the copy's snapshot.
+    pub copied: Lsn,
+}
+
+/// What arrived from a source since the last entry, in commit order. Transactions at or below the source's applied LSN are
+/// dropped (PROTOCOLS 4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceBatch {
+    /// Which source.
+    pub source: SourceId,
+    /// The transactions.
+    pub transactions: Vec<StreamTransaction>,
+    /// Everything that the source committed below this position is in this entry or an earlier one.
+    pub position: Lsn,
+}
+
 /// One committed transaction of the change stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamTransaction {
@@ -25,16 +72,8 @@ pub struct StreamTransaction {
 /// One entry of the Raft log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// What arrived from a source since the last entry, in commit order. Transactions at or below the source's applied
-    /// LSN are dropped (PROTOCOLS 4).
-    Stream {
-        /// Which source.
-        source: SourceId,
-        /// The transactions.
-        transactions: Vec<StreamTransaction>,
-        /// Everything that the source committed below this position is in this entry or an earlier one.
-        position: Lsn,
-    },
+    /// What arrived since the last entry, from one source or several.
+    Stream(Vec<SourceBatch>),
     /// Resolve, check for loops, and lock the source of a directory rename (PROTOCOLS 20, 23).
     Prepare(Prepare),
     /// Unlock an attempt that can no longer commit: its abort record is in PostgreSQL.
@@ -48,28 +87,30 @@ pub enum Command {
     RebuildBegin {
         /// The epoch that was raised for it.
         epoch: Epoch,
-        /// `pg_control_system().system_identifier` of the source.
-        system_identifier: u64,
-        /// Its timeline.
-        timeline: u32,
+        /// What is served may hold what PostgreSQL never had, or lost in a failover: it stops serving.
+        is_diverged: bool,
     },
     /// A part of the initial copy, in any order.
     RebuildChunk {
         /// Directories, parents not necessarily first.
         records: Vec<DirectoryRecord>,
     },
-    /// The copy is complete as of the slot's consistent point: swap it in. (With several sources: all slots are created
-    /// before the first copy; this names the first source, a [`Command::Horizon`] then all; and of what the others
-    /// committed between slot and copy only the removals are sent.)
+    /// The copy is complete: swap it in. Names every source of the group; their slots were all made before anything was
+    /// copied (PROTOCOLS 1).
     RebuildEnd {
+        /// The sources.
+        sources: Vec<SourceStart>,
+    },
+    /// A source was promoted, and everything applied lies at or below the point where the timelines parted: its stream goes
+    /// on on this timeline.
+    FollowTimeline {
         /// Which source.
         source: SourceId,
-        /// Transactions with a commit LSN below this are in the copy, later ones will come by the stream.
-        consistent_point: Lsn,
+        /// Its new timeline.
+        timeline: u32,
     },
-    /// Names the sources of the group (those not named are none any more), and how long removed directories are
-    /// remembered: the removals at or before log index `after` until each source has been applied up to its position.
-    /// A group with one source does without; one with several is told of all before the first streams (PROTOCOLS 1).
+    /// How long removed directories are remembered: those removed at or before log index `after` until each source has been
+    /// applied up to its position. A group with one source does without (PROTOCOLS 1).
     Horizon {
         /// Log index that was applied when the positions were sampled.
         after: u64,

@@ -14,9 +14,10 @@ impl Index {
         for tree in self.serving.iter().chain(&self.rebuild) {
             tree.invariants();
         }
-        if let Some((source, lsn)) = self.catch_up {
+        for (source, lsn) in &self.catch_up {
             let tree = self.serving.as_ref().expect("only a tree can catch up");
-            assert!(tree.applied_lsn(source) < lsn, "an index that caught up serves");
+            let source = tree.sources.get(source).expect("only with a source of its own");
+            assert!(source.applied < *lsn, "an index that caught up serves");
         }
         assert!(
             self.rebuild.is_none() || self.locks.iter().next().is_none(),

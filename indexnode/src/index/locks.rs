@@ -21,6 +21,8 @@ pub(super) struct Lock {
     pub source: Place,
     pub destination: Place,
     pub lock_ms: u32,
+    /// Of a rename across nodes: has the source's half been applied, and the destination's (PROTOCOLS 2)?
+    pub halves: (bool, bool),
 }
 
 #[derive(Default)]
@@ -35,6 +37,14 @@ pub(super) struct Locks {
 impl Locks {
     pub(super) fn get(&self, request: &RequestKey) -> Option<&Lock> {
         self.by_request.get(request)
+    }
+
+    /// Half of the change that a lock is held for is applied, in the directory of its source or of its destination. Are both?
+    pub(super) fn apply_half(&mut self, request: &RequestKey, pid: PartitionId) -> bool {
+        let Some(lock) = self.by_request.get_mut(request) else { return false };
+        lock.halves.0 |= pid == lock.source.0;
+        lock.halves.1 |= pid == lock.destination.0;
+        lock.halves == (true, true)
     }
 
     /// In the order of their keys.

@@ -23,15 +23,18 @@ mod table;
 mod tests;
 mod tree;
 
-use std::hash::RandomState;
+use std::{collections::BTreeMap, hash::RandomState};
 
 use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, RequestKey};
 
 pub use resolve::Resolution;
 
-use command::SourceId;
+use command::{Source, SourceId};
 use locks::{Lock, Locks};
 use tree::Tree;
+
+/// Horizons that wait for their sources; more are not asked for.
+const HORIZONS_MAX: usize = 16;
 
 /// The index of one group.
 pub struct Index {
@@ -39,8 +42,8 @@ pub struct Index {
     epoch: Epoch,
     /// What lookups read.
     serving: Option<Tree>,
-    /// After an online rebuild: lookups wait until the new tree has come as far as the old one was (source, LSN).
-    catch_up: Option<(SourceId, Lsn)>,
+    /// After an online rebuild: lookups wait until the new tree has come as far as the old one was in each source.
+    catch_up: BTreeMap<SourceId, Lsn>,
     /// What an unfinished rebuild fills.
     rebuild: Option<Tree>,
     locks: Locks,
@@ -88,13 +91,13 @@ impl Index {
 
     /// The same, with a given seed.
     pub fn with_seed(seed: RandomState) -> Self {
-        Self { seed, epoch: Epoch(0), serving: None, catch_up: None, rebuild: None, locks: Locks::default() }
+        Self { seed, epoch: Epoch(0), serving: None, catch_up: BTreeMap::new(), rebuild: None, locks: Locks::default() }
     }
 
     /// Resolves a path: `components` from the root's child down, none for the root. Existing directories only.
     pub fn resolve(&self, namespace: &str, components: &[&str], caller: &Caller) -> Resolution {
         match &self.serving {
-            Some(tree) if self.catch_up.is_none() => {
+            Some(tree) if self.catch_up.is_empty() => {
                 resolve::walk(&tree.table, &self.locks, namespace, components, caller, |_| {})
             }
             _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
@@ -109,7 +112,7 @@ impl Index {
     /// Are lookups answered? Once a rebuild completed, and after another one only when it has caught up with what was
     /// served before.
     pub fn is_serving(&self) -> bool {
-        self.serving.is_some() && self.catch_up.is_none()
+        self.serving.is_some() && self.catch_up.is_empty()
     }
 
     /// Is a rebuild unfinished?
@@ -117,14 +120,33 @@ impl Index {
         self.rebuild.is_some()
     }
 
-    /// System identifier and timeline of the PostgreSQL that the served tree was copied from.
-    pub fn system(&self) -> Option<(u64, u32)> {
-        self.serving.as_ref().map(|tree| tree.system)
+    /// Is there a tree, though it may have to catch up?
+    pub fn is_built(&self) -> bool {
+        self.serving.is_some()
+    }
+
+    /// What feeds the served tree, in the order of the ids.
+    pub fn sources(&self) -> impl Iterator<Item = (SourceId, Source)> {
+        self.serving.iter().flat_map(|tree| tree.sources.iter().map(|(id, source)| (*id, *source)))
+    }
+
+    /// One of them.
+    pub fn source(&self, source: SourceId) -> Option<Source> {
+        self.serving.as_ref().and_then(|tree| tree.sources.get(&source).copied())
     }
 
     /// All commits of the source at or below this are applied.
     pub fn applied_lsn(&self, source: SourceId) -> Lsn {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.applied_lsn(source))
+    }
+
+    /// Are removed directories remembered, because of several sources, that a horizon would let be forgotten?
+    pub fn wants_horizon(&self) -> bool {
+        let wants = |tree: &Tree| {
+            let removed = &tree.removed;
+            tree.sources.len() > 1 && !removed.removals.is_empty() && removed.horizons.len() < HORIZONS_MAX
+        };
+        self.serving.as_ref().is_some_and(wants)
     }
 
     /// The locks held, in the order of their keys.

@@ -153,6 +153,7 @@ fn grant(
         source: (source_pid, source_name.to_owned()),
         destination,
         lock_ms: prepare.lock_ms,
+        halves: (false, false),
     };
     Ok((prepared, lock))
 }

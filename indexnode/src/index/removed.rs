@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use mantle_types::{DirectoryId, Lsn};
 use serde::{Deserialize, Serialize};
 
-use super::command::SourceId;
+use super::command::{Source, SourceId};
 
 /// A removed directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +40,8 @@ impl Removed {
         self.removals.get(&id).map(|removal| removal.version)
     }
 
-    /// Drops what no source can contradict any more. `sources` holds, for each source, the LSN up to which all its
-    /// commits are applied.
-    pub(super) fn forget(&mut self, sources: &BTreeMap<SourceId, Lsn>) {
+    /// Drops what no source can contradict any more.
+    pub(super) fn forget(&mut self, sources: &BTreeMap<SourceId, Source>) {
         if sources.len() <= 1 {
             self.removals.clear();
             self.horizons.clear();
@@ -60,9 +59,9 @@ impl Removed {
 
 impl Horizon {
     /// What committed below a position has a commit LSN below it. A source that is no longer one has nothing to say.
-    fn is_passed(&self, sources: &BTreeMap<SourceId, Lsn>) -> bool {
+    fn is_passed(&self, sources: &BTreeMap<SourceId, Source>) -> bool {
         self.positions.iter().all(|(source, position)| {
-            sources.get(source).is_none_or(|applied| applied.0 >= position.0.saturating_sub(1))
+            sources.get(source).is_none_or(|source| source.applied.0 >= position.0.saturating_sub(1))
         })
     }
 }

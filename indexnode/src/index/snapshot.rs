@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Index,
-    command::SourceId,
+    command::{Source, SourceId},
     locks::Lock,
     removed::{Horizon, Removal},
     table::Record,
     tree::Tree,
 };
 
-const MAGIC: [u8; 8] = *b"MTLIDX\x00\x01";
+const MAGIC: [u8; 8] = *b"MTLIDX\x00\x02";
 /// A frame is written out when it has grown to this.
 const FRAME_BYTES: usize = 64 << 10;
 /// No frame is larger: items are far smaller than the difference.
@@ -34,20 +34,16 @@ const SOURCES_MAX: usize = 4096;
 enum Item<'a> {
     Head {
         epoch: Epoch,
-        catch_up: Option<(SourceId, Lsn)>,
+        catch_up: Vec<(SourceId, Lsn)>,
     },
     Lock(Lock),
     /// The items that follow are of the served tree.
-    Serving {
-        system: (u64, u32),
-    },
+    Serving,
     /// The items that follow are of an unfinished rebuild.
-    Rebuild {
-        system: (u64, u32),
-    },
+    Rebuild,
     Source {
-        source: SourceId,
-        applied: Lsn,
+        id: SourceId,
+        source: Source,
     },
     Removal {
         id: DirectoryId,
@@ -80,17 +76,18 @@ impl Index {
     pub fn write_snapshot(&self, out: &mut impl Write) -> Result<()> {
         out.write_all(&MAGIC)?;
         let mut frames = FrameWriter { out, frame: Vec::with_capacity(FRAME_BYTES + 1024) };
-        frames.put(&Item::Head { epoch: self.epoch, catch_up: self.catch_up })?;
+        let catch_up = self.catch_up.iter().map(|(source, lsn)| (*source, *lsn)).collect();
+        frames.put(&Item::Head { epoch: self.epoch, catch_up })?;
         for lock in self.locks.iter() {
             frames.put(&Item::Lock(lock.clone()))?;
         }
         let mut directories = 0;
         if let Some(tree) = &self.serving {
-            frames.put(&Item::Serving { system: tree.system })?;
+            frames.put(&Item::Serving)?;
             directories += frames.put_tree(tree)?;
         }
         if let Some(tree) = &self.rebuild {
-            frames.put(&Item::Rebuild { system: tree.system })?;
+            frames.put(&Item::Rebuild)?;
             directories += frames.put_tree(tree)?;
         }
         frames.put(&Item::End { directories })?;
@@ -137,8 +134,8 @@ impl<W: Write> FrameWriter<'_, W> {
     }
 
     fn put_tree(&mut self, tree: &Tree) -> Result<u64> {
-        for (&source, &applied) in &tree.sources {
-            self.put(&Item::Source { source, applied })?;
+        for (&id, &source) in &tree.sources {
+            self.put(&Item::Source { id, source })?;
         }
         for (&id, &removal) in &tree.removed.removals {
             self.put(&Item::Removal { id, removal })?;
@@ -215,7 +212,7 @@ impl SnapshotReader {
         match (self.state, item) {
             (State::Start, Item::Head { epoch, catch_up }) => {
                 self.index.epoch = epoch;
-                self.index.catch_up = catch_up;
+                self.index.catch_up = catch_up.into_iter().collect();
                 self.state = State::Locks;
             }
             (State::Locks, Item::Lock(lock)) => {
@@ -223,12 +220,12 @@ impl SnapshotReader {
                     return Err(bad("two locks collide"));
                 }
             }
-            (State::Locks, Item::Serving { system }) => {
-                self.index.serving = Some(Tree::new(self.index.seed.clone(), system));
+            (State::Locks, Item::Serving) => {
+                self.index.serving = Some(Tree::new(self.index.seed.clone()));
                 self.state = State::Serving;
             }
-            (State::Locks | State::Serving, Item::Rebuild { system }) => {
-                self.index.rebuild = Some(Tree::new(self.index.seed.clone(), system));
+            (State::Locks | State::Serving, Item::Rebuild) => {
+                self.index.rebuild = Some(Tree::new(self.index.seed.clone()));
                 self.state = State::Rebuild;
             }
             (State::Locks | State::Serving | State::Rebuild, Item::End { directories }) => {
@@ -248,12 +245,11 @@ impl SnapshotReader {
         if index.rebuild.is_some() && index.locks.iter().next().is_some() {
             return Err(bad("locks are held during a rebuild"));
         }
-        match index.catch_up {
-            Some((source, lsn)) if index.serving.as_ref().is_none_or(|tree| tree.applied_lsn(source) >= lsn) => {
-                Err(bad("there is nothing that could catch up"))
-            }
-            _ => Ok(()),
+        let is_behind = |(id, lsn): (&SourceId, &Lsn)| index.source(*id).is_some_and(|source| source.applied < *lsn);
+        if !index.catch_up.iter().all(is_behind) {
+            return Err(bad("there is nothing that could catch up"));
         }
+        Ok(())
     }
 
     fn take_of_tree(&mut self, item: Item<'_>) -> Result<()> {
@@ -264,7 +260,9 @@ impl SnapshotReader {
         };
         let tree = tree.ok_or_else(|| bad("an item stands where it may not"))?;
         match item {
-            Item::Source { source, applied } => tree.advance(source, applied),
+            Item::Source { id, source } => {
+                tree.sources.insert(id, source);
+            }
             Item::Removal { id, removal } if tree.table.get(id).is_none() => {
                 tree.removed.removals.insert(id, removal);
             }

@@ -3,10 +3,7 @@
 //! Invariant: the table holds, per id, the record of the highest version that was applied, or none when that was the
 //! removal. Streams of several sources converge however they interleave, because nothing else decides.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    hash::RandomState,
-};
+use std::{collections::BTreeMap, hash::RandomState};
 
 use mantle_types::{
     DirectoryId, Lsn,
@@ -15,46 +12,44 @@ use mantle_types::{
 };
 
 use super::{
-    command::SourceId,
+    command::{Source, SourceId, SourceStart},
     removed::{Horizon, Removal, Removed},
     table::{IndexTable, Record},
 };
 
 pub(super) struct Tree {
-    /// `(system_identifier, timeline)` of the PostgreSQL it was copied from.
-    pub system: (u64, u32),
     pub table: IndexTable,
     pub removed: Removed,
-    /// Per source: all commits at or below are applied.
-    pub sources: BTreeMap<SourceId, Lsn>,
+    /// What feeds it. Set when its copy is complete.
+    pub sources: BTreeMap<SourceId, Source>,
 }
 
 impl Tree {
-    pub(super) fn new(seed: RandomState, system: (u64, u32)) -> Self {
-        Self { system, table: IndexTable::new(seed), removed: Removed::default(), sources: BTreeMap::new() }
+    pub(super) fn new(seed: RandomState) -> Self {
+        Self { table: IndexTable::new(seed), removed: Removed::default(), sources: BTreeMap::new() }
     }
 
     pub(super) fn applied_lsn(&self, source: SourceId) -> Lsn {
-        self.sources.get(&source).copied().unwrap_or(Lsn::INVALID)
+        self.sources.get(&source).map_or(Lsn::INVALID, |source| source.applied)
+    }
+
+    pub(super) fn begin_streams(&mut self, starts: &[SourceStart]) {
+        let source = |start: &SourceStart| {
+            let applied = just_below(start.consistent_point);
+            (start.source, Source { lineage: start.lineage, applied, copied: start.copied })
+        };
+        self.sources = starts.iter().map(source).collect();
     }
 
     /// All commits of a source at or below `lsn` are applied. Positions of a source never go back.
     pub(super) fn advance(&mut self, source: SourceId, lsn: Lsn) {
-        match self.sources.entry(source) {
-            Entry::Vacant(entry) => {
-                entry.insert(lsn);
-            }
-            Entry::Occupied(mut entry) => {
-                let lsn = lsn.max(*entry.get());
-                entry.insert(lsn);
-            }
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.applied = source.applied.max(lsn);
         }
     }
 
-    /// The sources are these; and removals up to log index `after` may be forgotten past these positions.
+    /// Removals up to log index `after` may be forgotten past these positions.
     pub(super) fn set_horizon(&mut self, after: u64, positions: Vec<(SourceId, Lsn)>) {
-        let applied = |source| (source, self.applied_lsn(source));
-        self.sources = positions.iter().map(|(source, _)| applied(*source)).collect();
         self.removed.horizons.push_back(Horizon { after, positions });
     }
 
@@ -62,7 +57,7 @@ impl Tree {
         match op {
             DirectoryOp::Put { record, .. } => self.put(record),
             DirectoryOp::Remove { record, .. } => self.remove(log_index, record),
-            DirectoryOp::Done { .. } => {}
+            DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
         }
     }
 
@@ -92,4 +87,9 @@ impl Tree {
     pub(super) fn known_version(&self, id: DirectoryId) -> Option<u64> {
         self.table.get(id).map(|directory| directory.version).or_else(|| self.removed.version(id))
     }
+}
+
+/// The highest commit LSN below a position.
+pub(super) fn just_below(position: Lsn) -> Lsn {
+    Lsn(position.0.saturating_sub(1))
 }

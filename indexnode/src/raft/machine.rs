@@ -35,9 +35,6 @@ use crate::{
     requests::FinishedRequests,
 };
 
-/// The one PostgreSQL node that feeds a group today.
-pub const SOURCE: SourceId = SourceId(0);
-
 /// What the log amounts to so far.
 pub struct Replicated {
     /// The index.
@@ -46,21 +43,31 @@ pub struct Replicated {
     membership: StoredMembership,
 }
 
+impl Replicated {
+    fn positions(&self) -> (Positions, SourceEnds) {
+        let applied_end = self.applied.map_or(0, |id| id.index + 1);
+        let ends = self.index.sources().map(|(id, source)| (id, Lsn(source.applied.0.saturating_add(1)))).collect();
+        (Positions { applied_end, is_serving: self.index.is_serving() }, ends)
+    }
+}
+
 /// Positions that are waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
     /// Log index of the next entry to apply: everything below is applied.
     pub applied_end: u64,
-    /// Everything that the source committed below this LSN is applied.
-    pub source_end: Lsn,
     /// Are lookups answered?
     pub is_serving: bool,
 }
+
+/// For every source, in the order of the ids: everything that it committed below this LSN is applied.
+pub type SourceEnds = Vec<(SourceId, Lsn)>;
 
 /// The replicated state, shared by the state machine and the services.
 pub struct IndexState {
     replicated: RwLock<Replicated>,
     positions: watch::Sender<Positions>,
+    source_ends: watch::Sender<SourceEnds>,
     /// Requests that are applied, and those who wait for one.
     pub requests: FinishedRequests,
     /// Counters of apply.
@@ -85,6 +92,7 @@ impl IndexState {
         Self {
             replicated: RwLock::new(replicated),
             positions: watch::Sender::new(Positions::default()),
+            source_ends: watch::Sender::new(SourceEnds::new()),
             requests: FinishedRequests::default(),
             counters: ApplyCounters::default(),
         }
@@ -100,6 +108,16 @@ impl IndexState {
         self.positions.subscribe()
     }
 
+    /// Follows the positions of the sources.
+    pub fn source_ends(&self) -> watch::Receiver<SourceEnds> {
+        self.source_ends.subscribe()
+    }
+
+    /// Everything that the source committed below this is applied; 0 of one that does not feed the group.
+    pub fn source_end(&self, source: SourceId) -> Lsn {
+        end_of(&self.source_ends.borrow(), source)
+    }
+
     /// Waits until the entry at `log_index` is applied.
     pub async fn wait_applied(&self, log_index: u64) {
         let mut positions = self.positions.subscribe();
@@ -107,12 +125,14 @@ impl IndexState {
         let _ = positions.wait_for(|p| p.applied_end > log_index).await;
     }
 
-    fn publish(&self, replicated: &Replicated) -> Positions {
-        Positions {
-            applied_end: replicated.applied.map_or(0, |id| id.index + 1),
-            source_end: Lsn(replicated.index.applied_lsn(SOURCE).0.saturating_add(1)),
-            is_serving: replicated.index.is_serving(),
-        }
+    /// To be called when the lock on `replicated` is given back, in the order of the entries.
+    fn publish(&self, (positions, source_ends): (Positions, SourceEnds)) {
+        self.positions.send_replace(positions);
+        self.source_ends.send_if_modified(|old| {
+            let is_new = *old != source_ends;
+            *old = source_ends;
+            is_new
+        });
     }
 
     fn apply(
@@ -139,9 +159,9 @@ impl IndexState {
                 (None, _) => {}
             }
             replicated.applied = Some(log_id);
-            self.publish(&replicated)
+            replicated.positions()
         };
-        self.positions.send_replace(positions);
+        self.publish(positions);
         self.requests.finish(&effects.finished);
         self.counters.entries.fetch_add(1, Ordering::Relaxed);
         self.counters.operations.fetch_add(operations as u64, Ordering::Relaxed);
@@ -156,9 +176,14 @@ impl Default for IndexState {
     }
 }
 
+/// A source's position among all.
+pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
+    ends.iter().find(|(id, _)| *id == source).map_or(Lsn::INVALID, |(_, end)| *end)
+}
+
 fn operations(command: &Command) -> usize {
     match command {
-        Command::Stream { transactions, .. } => transactions.iter().map(|t| t.ops.len()).sum(),
+        Command::Stream(batches) => batches.iter().flat_map(|b| &b.transactions).map(|t| t.ops.len()).sum(),
         Command::RebuildChunk { records } => records.len(),
         _ => 1,
     }
@@ -212,9 +237,9 @@ impl RaftStateMachine<TypeConfig> for Machine {
             let old = std::mem::replace(&mut replicated.index, index);
             replicated.applied = meta.last_log_id;
             replicated.membership = meta.last_membership.clone();
-            (self.state.publish(&replicated), old)
+            (replicated.positions(), old)
         };
-        self.state.positions.send_replace(positions);
+        self.state.publish(positions);
         drop(old);
         tracing::info!(last = ?meta.last_log_id, "snapshot installed");
         Ok(())

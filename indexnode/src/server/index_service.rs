@@ -11,7 +11,7 @@ use std::{
 use mantle_index_client::{
     outcome_of, outcome_of_result,
     proto::{
-        AwaitRequest, AwaitResponse, Outcome, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest,
+        self, AwaitRequest, AwaitResponse, Outcome, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest,
         ReleaseRenameResponse, ResolveQuery, ResolveRequest, ResolveResponse, Resolved, StatusRequest, StatusResponse,
         await_request::What, index_server::Index as IndexRpc,
     },
@@ -22,7 +22,14 @@ use tokio::time::{sleep, timeout_at};
 use tonic::{Request, Response, Status};
 
 use super::{http::resident_bytes, rename, wait};
-use crate::{index::Index, node::Node, replica::Replica};
+use crate::{
+    index::{
+        Index,
+        command::{Lineage, SourceId},
+    },
+    node::Node,
+    replica::Replica,
+};
 
 /// Most queries in one request.
 const QUERIES_MAX: usize = 4096;
@@ -101,12 +108,29 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
         if request.epoch != 0 && request.epoch != epoch.0 {
             return Err(Error::new(ErrorCode::StaleEpoch, format!("the index has epoch {epoch}")));
         }
+        check_lineages(&state.index, &request.lineages)?;
         if !state.index.is_serving() {
             return Err(unavailable());
         }
         response.results.extend(queries.iter().map(|query| resolve_one(&state.index, query)));
     }
     Ok(())
+}
+
+/// Does the gateway work under the very PostgreSQL nodes that feed the index?
+fn check_lineages(index: &Index, lineages: &[proto::Lineage]) -> Result<()> {
+    for given in lineages {
+        let known = index.source(SourceId(given.source)).map(|source| lineage(SourceId(given.source), &source.lineage));
+        if known != Some(*given) {
+            return Err(Error::new(ErrorCode::StaleEpoch, format!("the index was fed by {known:?}, not by {given:?}")));
+        }
+    }
+    Ok(())
+}
+
+fn lineage(source: SourceId, lineage: &Lineage) -> proto::Lineage {
+    let Lineage { system_identifier, timeline } = *lineage;
+    proto::Lineage { source: source.0, system_identifier, timeline }
 }
 
 fn resolve_one(index: &Index, query: &ResolveQuery) -> Resolved {
@@ -139,7 +163,7 @@ async fn await_change(node: &Node, request: AwaitRequest) -> Result<()> {
     let limit = limit(request.timeout_ms);
     match request.what {
         Some(What::Request(key)) => wait::request(node, RequestKey::try_from(key)?, limit).await,
-        Some(What::Lsn(lsn)) => wait::position(node, Lsn(lsn), limit).await,
+        Some(What::Lsn(lsn)) => wait::position(node, SourceId(request.source), Lsn(lsn), limit).await,
         None => Err(Error::new(ErrorCode::InvalidArgument, "nothing to wait for")),
     }
 }
@@ -235,13 +259,30 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
         .collect();
     let positions = *node.state.positions().borrow();
     response.applied_index = positions.applied_end.saturating_sub(1);
-    response.applied_lsn = positions.source_end.0;
     response.ready = positions.is_serving && node.has_working_leader();
-    response.received_lsn = node.stream.received().0;
     response.streaming = node.stream.is_streaming();
     let state = node.state.read();
     response.epoch = state.index.epoch().0;
     response.directories = state.index.directories() as u64;
     response.index_bytes = state.index.heap_bytes() as u64;
     response.locks = state.index.locks().len() as u64;
+    let received = node.stream.received();
+    response.sources = state
+        .index
+        .sources()
+        .map(|(id, source)| {
+            let received = received.get(&id).copied().unwrap_or_default();
+            let applied_lsn = source.applied.0.saturating_add(1);
+            proto::SourceStatus {
+                lineage: Some(lineage(id, &source.lineage)),
+                applied_lsn,
+                received_lsn: received.received.0,
+                released_lsn: received.released.0,
+                lag_bytes: received.received.0.saturating_sub(applied_lsn),
+                unprotected: received.is_unprotected,
+            }
+        })
+        .collect();
+    let first = response.sources.first();
+    (response.applied_lsn, response.received_lsn) = first.map_or((0, 0), |s| (s.applied_lsn, s.received_lsn));
 }

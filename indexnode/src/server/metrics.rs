@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::{node::Node, replica::Replica, server::http::resident_bytes};
+use crate::{node::Node, replica::Replica, server::http::resident_bytes, source::progress::Received};
 
 const LOOKUP_SECONDS: &str = "mantle_index_lookup_seconds";
 const AWAIT_SECONDS: &str = "mantle_index_await_seconds";
@@ -36,6 +36,16 @@ impl Metrics {
         describe_counter!(LOOKUPS, "Paths looked up, by result of their batch");
         describe_counter!(AWAITS, "Changes waited for, by result");
         describe_gauge!("mantle_index_stream_lag_bytes", "WAL received from PostgreSQL and not applied yet");
+        describe_gauge!("mantle_index_gate_held_bytes", "WAL received that a synchronous standby has not flushed yet");
+        describe_gauge!(
+            "mantle_index_unprotected",
+            "1: PostgreSQL has no synchronous standby, a failover may lose changes"
+        );
+        describe_gauge!("mantle_index_rebuild_rows", "Directories copied by the last rebuild, or so far by this one");
+        describe_gauge!(
+            "mantle_index_rebuild_rows_expected",
+            "Directories it will be about, by PostgreSQL's statistics"
+        );
         Ok(Self { handle })
     }
 
@@ -82,13 +92,9 @@ fn set_gauges(node: &Node) {
         let index = &state.index;
         (index.epoch().0, index.directories(), index.heap_bytes(), index.locks().len())
     };
-    let received = node.stream.received();
-    let lag = if node.stream.is_streaming() { received.0.saturating_sub(positions.source_end.0) } else { 0 };
+    set_source_gauges(node);
     for (name, value) in [
         ("mantle_index_raft_applied_index", positions.applied_end.saturating_sub(1)),
-        ("mantle_index_applied_lsn", positions.source_end.0),
-        ("mantle_index_received_lsn", received.0),
-        ("mantle_index_stream_lag_bytes", lag),
         ("mantle_index_serving", u64::from(positions.is_serving)),
         ("mantle_index_leader", u64::from(node.is_leader())),
         ("mantle_index_streaming", u64::from(node.stream.is_streaming())),
@@ -101,9 +107,38 @@ fn set_gauges(node: &Node) {
     ] {
         gauge!(name).set(value as f64);
     }
+    let rebuild = &node.stream.rebuild;
+    for (name, value) in [
+        ("mantle_index_rebuild_rows", &rebuild.rows),
+        ("mantle_index_rebuild_rows_expected", &rebuild.rows_expected),
+        ("mantle_index_rebuild_microseconds", &rebuild.elapsed_us),
+    ] {
+        gauge!(name).set(value.load(Ordering::Relaxed) as f64);
+    }
+    counter!("mantle_index_rebuilds_begun_total").absolute(rebuild.begun.load(Ordering::Relaxed));
+    counter!("mantle_index_rebuilds_completed_total").absolute(rebuild.completed.load(Ordering::Relaxed));
     let counters = &node.state.counters;
     counter!("mantle_index_stream_proposals_total").absolute(node.stream.proposals());
     counter!("mantle_index_applied_entries_total").absolute(counters.entries.load(Ordering::Relaxed));
     counter!("mantle_index_applied_operations_total").absolute(counters.operations.load(Ordering::Relaxed));
     counter!("mantle_index_apply_busy_microseconds_total").absolute(counters.busy_ns.load(Ordering::Relaxed) / 1000);
+}
+
+/// By source: the number that `mantle.index_sources()` gives it.
+fn set_source_gauges(node: &Node) {
+    let received = node.stream.received();
+    for (source, applied) in node.state.source_ends().borrow().iter() {
+        let label = source.0.to_string();
+        let read = received.get(source).copied();
+        let Received { received, released, is_unprotected } = read.unwrap_or_default();
+        for (name, value) in [
+            ("mantle_index_applied_lsn", applied.0),
+            ("mantle_index_received_lsn", received.0),
+            ("mantle_index_stream_lag_bytes", received.0.saturating_sub(applied.0)),
+            ("mantle_index_gate_held_bytes", received.0.saturating_sub(released.0)),
+            ("mantle_index_unprotected", u64::from(is_unprotected)),
+        ] {
+            gauge!(name, "source" => label.clone()).set(value as f64);
+        }
+    }
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 use mantle_types::{Error, ErrorCode, Lsn, RequestKey, Result};
 use tokio::time::timeout;
 
-use crate::node::{Leadership, Node};
+use crate::{
+    index::command::SourceId,
+    node::{Leadership, Node},
+    raft::machine::end_of,
+};
 
 /// Longest wait; callers that want more ask again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -17,17 +21,17 @@ pub async fn request(node: &Node, request: RequestKey, limit: Duration) -> Resul
     bounded(node, &leadership, limit, wait.done()).await
 }
 
-/// Waits, on the leader, until everything committed below a position is applied.
-pub async fn position(node: &Node, lsn: Lsn, limit: Duration) -> Result<()> {
+/// Waits, on the leader, until everything that a source committed below a position is applied.
+pub async fn position(node: &Node, source: SourceId, lsn: Lsn, limit: Duration) -> Result<()> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
-    let mut positions = node.state.positions();
-    if positions.borrow_and_update().source_end >= lsn {
+    let mut ends = node.state.source_ends();
+    if end_of(&ends.borrow_and_update(), source) >= lsn {
         return Ok(());
     }
-    let _want = node.stream.want(lsn)?;
+    let _want = node.stream.want(source, lsn)?;
     let reached = async {
         // The sender lives as long as the node.
-        let _ = positions.wait_for(|p| p.source_end >= lsn).await;
+        let _ = ends.wait_for(|ends| end_of(ends, source) >= lsn).await;
     };
     bounded(node, &leadership, limit, reached).await
 }

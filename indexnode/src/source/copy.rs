@@ -1,67 +1,175 @@
-//! The initial copy: `mantle.directories` as of the slot's consistent point, in chunks for the log.
+//! The initial copy: `mantle.directories`, in chunks for the log.
+//!
+//! Rows come as PostgreSQL's binary COPY, one message a row, and are read where they lie: a copy of millions of rows is
+//! bounded by the processor, on both sides. Source: PostgreSQL's documentation of COPY, "Binary Format".
 
-use std::pin::pin;
+use std::{
+    pin::pin,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Buf, Bytes};
 use futures::TryStreamExt;
 use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 use tokio::sync::mpsc;
-use tokio_postgres::{
-    binary_copy::{BinaryCopyOutRow, BinaryCopyOutStream},
-    types::Type,
-};
 
-use super::{database::Session, sql};
+use super::{database::Session, progress::RebuildProgress, sql};
 
-/// A chunk ends when it has this many records …
-const CHUNK_RECORDS: usize = 8192;
+/// A chunk ends when it has this many records: applying one holds up lookups …
+const CHUNK_RECORDS: usize = 4096;
 /// … or about this many bytes: a Raft entry is capped (PROTOCOLS 28).
 const CHUNK_BYTES: usize = 1 << 20;
 const RECORD_OVERHEAD_BYTES: usize = 40;
+/// The log says this often how far the copy is.
+const SAY: Duration = Duration::from_secs(2);
 
-/// Reads all directories as the exported snapshot shows them, and hands chunks on.
+const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
+const COLUMNS: u16 = 7;
+
+/// Reads all directories, as an exported snapshot shows them if there is one, and hands chunks on. How many there are.
 pub async fn copy_directories(
     session: &Session,
-    snapshot: &str,
+    snapshot: Option<&str>,
     chunks: mpsc::Sender<Vec<DirectoryRecord>>,
-) -> Result<()> {
+    progress: &RebuildProgress,
+) -> Result<u64> {
     let client = session.client();
-    client.batch_execute(&sql::begin_with_snapshot(snapshot)).await.context("the slot's snapshot")?;
-    let types = [Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT4, Type::INT4, Type::INT4, Type::TEXT];
-    let out = client.copy_out(sql::COPY_DIRECTORIES).await.context("COPY of mantle.directories")?;
-    let mut rows = pin!(BinaryCopyOutStream::new(out, &types));
-    let mut chunk = Vec::new();
-    let mut bytes = 0;
-    while let Some(row) = rows.try_next().await.context("COPY of mantle.directories")? {
-        let record = record(&row).context("a row of mantle.directories")?;
+    let begin = snapshot.map_or_else(|| sql::BEGIN_COPY.to_owned(), sql::begin_with_snapshot);
+    client.batch_execute(&begin).await.context("the slot's snapshot")?;
+    let expected: i64 = client.query_one(sql::DIRECTORIES_EXPECTED, &[]).await.context("statistics")?.get(0);
+    progress.rows.store(0, Ordering::Relaxed);
+    progress.rows_expected.store(expected.unsigned_abs(), Ordering::Relaxed);
+    let started = Instant::now();
+    let mut said = started;
+    let mut rows = pin!(client.copy_out(sql::COPY_DIRECTORIES).await.context("COPY of mantle.directories")?);
+    let (mut chunk, mut bytes, mut copied) = (Vec::with_capacity(CHUNK_RECORDS), 0, 0);
+    let mut header = true;
+    while let Some(mut row) = rows.try_next().await.context("COPY of mantle.directories")? {
+        if std::mem::take(&mut header) {
+            skip_header(&mut row)?;
+        }
+        let Some(record) = record(row).context("a row of mantle.directories")? else { continue };
         bytes += RECORD_OVERHEAD_BYTES + record.name.len();
         chunk.push(record);
         if chunk.len() == CHUNK_RECORDS || bytes >= CHUNK_BYTES {
-            bytes = 0;
-            if chunks.send(std::mem::take(&mut chunk)).await.is_err() {
-                return Ok(());
+            (bytes, copied) = (0, copied + chunk.len() as u64);
+            let full = std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK_RECORDS));
+            ensure!(chunks.send(full).await.is_ok(), "the copy was given up");
+            progress.rows.store(copied, Ordering::Relaxed);
+            progress.elapsed_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+            if said.elapsed() >= SAY {
+                said = Instant::now();
+                say(copied, expected, started.elapsed());
             }
         }
     }
+    copied += chunk.len() as u64;
     if !chunk.is_empty() {
-        // A closed channel means that the rebuild was given up, with its own error.
-        let _ = chunks.send(chunk).await;
+        ensure!(chunks.send(chunk).await.is_ok(), "the copy was given up");
     }
+    progress.rows.store(copied, Ordering::Relaxed);
+    client.batch_execute(sql::COMMIT).await.context("the end of the copy")?;
+    Ok(copied)
+}
+
+fn say(rows: u64, expected: i64, elapsed: Duration) {
+    let rows_per_second = (rows as f64 / elapsed.as_secs_f64()) as u64;
+    tracing::info!(rows, of_about = expected, rows_per_second, "copying directories");
+}
+
+/// Signature, flags and an extension, in front of the first row.
+fn skip_header(row: &mut Bytes) -> Result<()> {
+    ensure!(row.starts_with(SIGNATURE) && row.len() >= SIGNATURE.len() + 8, "COPY does not begin as it should");
+    row.advance(SIGNATURE.len() + 4);
+    let extension = row.get_u32() as usize;
+    ensure!(row.len() >= extension, "COPY does not begin as it should");
+    row.advance(extension);
     Ok(())
 }
 
-fn record(row: &BinaryCopyOutRow) -> Result<DirectoryRecord> {
-    let permission = Permission {
-        owner: row.try_get::<i32>(4)? as u32,
-        group: row.try_get::<i32>(5)? as u32,
-        mode: (row.try_get::<i32>(6)? & 0o7777) as u16,
-    };
-    Ok(DirectoryRecord {
-        ns: NamespaceId::from(row.try_get::<i64>(0)?),
-        pid: PartitionId::from(row.try_get::<i64>(1)?),
-        id: DirectoryId::from(row.try_get::<i64>(2)?),
-        version: row.try_get::<i64>(3)? as u64,
-        permission,
-        name: row.try_get::<&str>(7)?.to_owned(),
-    })
+/// A row; `None` at the end of the copy.
+fn record(mut row: Bytes) -> Result<Option<DirectoryRecord>> {
+    if row.is_empty() {
+        return Ok(None);
+    }
+    match row.try_get_u16()? {
+        u16::MAX => return Ok(None),
+        COLUMNS => {}
+        other => bail!("a row has {other} columns"),
+    }
+    let (pid, id, version) = (int8(&mut row)?, int8(&mut row)?, int8(&mut row)?);
+    let (owner, group, mode) = (int4(&mut row)?, int4(&mut row)?, int4(&mut row)?);
+    let length = row.try_get_u32()? as usize;
+    ensure!(length == row.len(), "a name is NULL or of another length than it says");
+    let entry = std::str::from_utf8(&row)?;
+    Ok(Some(DirectoryRecord {
+        // The index does not keep it: a namespace is the directory at the top of its tree.
+        ns: NamespaceId(0),
+        pid: PartitionId::from(pid),
+        id: DirectoryId::from(id),
+        version: version as u64,
+        permission: Permission { owner: owner as u32, group: group as u32, mode: (mode & 0o7777) as u16 },
+        name: entry.strip_suffix('/').unwrap_or(entry).to_owned(),
+    }))
+}
+
+fn int8(row: &mut Bytes) -> Result<i64> {
+    ensure!(row.try_get_u32()? == 8, "a bigint is NULL or of another type");
+    Ok(row.try_get_i64()?)
+}
+
+fn int4(row: &mut Bytes) -> Result<i32> {
+    ensure!(row.try_get_u32()? == 4, "an integer is NULL or of another type");
+    Ok(row.try_get_i32()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut, BytesMut};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row(name: &[u8]) -> BytesMut {
+        let mut row = BytesMut::new();
+        row.put_u16(COLUMNS);
+        for value in [7, 8, 9] {
+            row.put_u32(8);
+            row.put_i64(value);
+        }
+        for value in [-1, 2, 0o10755] {
+            row.put_u32(4);
+            row.put_i32(value);
+        }
+        row.put_u32(name.len() as u32);
+        row.put_slice(name);
+        row
+    }
+
+    #[test]
+    fn a_row_is_read() {
+        let read = record(row(b"usr/").freeze()).unwrap().unwrap();
+        assert_eq!((read.pid, read.id, read.version, &*read.name), (PartitionId(7), DirectoryId(8), 9, "usr"));
+        assert_eq!(read.permission, Permission { owner: u32::MAX, group: 2, mode: 0o755 });
+        assert!(record(Bytes::from_static(&[0xff, 0xff])).unwrap().is_none(), "the trailer");
+        let mut first = BytesMut::from(SIGNATURE);
+        first.put_u64(0);
+        first.extend_from_slice(&row(b"usr/"));
+        let mut first = first.freeze();
+        skip_header(&mut first).unwrap();
+        assert_eq!(record(first).unwrap().unwrap(), read);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut in 0usize..60) {
+            let _ = record(Bytes::from(bytes.clone()));
+            let _ = skip_header(&mut Bytes::from([SIGNATURE, &bytes].concat()));
+            let whole = row(b"usr/").freeze();
+            prop_assume!(cut > 0 && cut < whole.len());
+            prop_assert!(record(whole.slice(..cut)).is_err());
+        }
+    }
 }

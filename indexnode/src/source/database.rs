@@ -1,24 +1,37 @@
 //! Sessions with the group's PostgreSQL node.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use mantle_types::{Epoch, Lsn, RequestKey};
 use pgwire_replication::{ReplicationClient, ReplicationConfig};
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 use tokio_postgres::{Client, NoTls, types::PgLsn};
 use uuid::Uuid;
 
-use super::sql;
-use crate::config::Config;
+use super::{
+    continuity::{Server, Slot, parse_history},
+    sql,
+};
+use crate::{
+    config::Config,
+    index::command::{Lineage, SourceId},
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A statement that takes longer is taken for lost; none but an abort record and a slot's creation may wait for others.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
+/// A copy of several nodes begins when every transaction has ended that ran before.
+const CUT_TIMEOUT: Duration = Duration::from_secs(60);
+const CUT_RETRY: Duration = Duration::from_millis(5);
 /// The slot is told of applied positions this often.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const EVENT_BUFFER: usize = 4096;
+const APPLICATION: &str = "mantle-indexnode";
 
 /// Where PostgreSQL is, and as whom.
 #[derive(Clone)]
@@ -43,40 +56,46 @@ pub struct IndexGroup {
     pub slot_name: String,
 }
 
-/// A logical slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// The session that reads it.
-    pub active_pid: Option<i32>,
-    /// Its WAL is gone.
-    pub is_lost: bool,
-    /// Transactions below are not sent again.
-    pub confirmed: Lsn,
+/// What PostgreSQL says of its synchronous standbys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StandbyFlush {
+    /// There are to be some.
+    pub is_required: bool,
+    /// All of them that are connected have flushed the WAL up to here; `None`: none is.
+    pub flushed: Option<Lsn>,
 }
 
 impl Database {
     /// Reads the password file.
     pub fn new(config: &Config) -> Result<Self> {
         let settings = &config.postgres;
-        let password = config.password()?;
-        let mut postgres = tokio_postgres::Config::new();
-        postgres
-            .host(&settings.host)
-            .port(settings.port)
-            .dbname(&settings.database)
-            .user(&settings.user)
-            .password(&password)
-            .application_name("mantle-indexnode")
-            .connect_timeout(CONNECT_TIMEOUT);
-        Ok(Self {
-            config: postgres,
-            host: settings.host.clone(),
-            port: settings.port,
+        let named = Self {
+            config: tokio_postgres::Config::new(),
+            host: String::new(),
+            port: 0,
             database: settings.database.clone(),
             user: settings.user.clone(),
-            password,
+            password: config.password()?,
             group: i32::try_from(config.group).context("group")?,
-        })
+        };
+        Ok(named.at(&settings.host, settings.port))
+    }
+
+    /// The same database on another node.
+    pub fn at(&self, host: &str, port: u16) -> Self {
+        let mut other = self.clone();
+        other.config = tokio_postgres::Config::new();
+        other
+            .config
+            .host(host)
+            .port(port)
+            .dbname(&self.database)
+            .user(&self.user)
+            .password(&self.password)
+            .application_name(APPLICATION)
+            .connect_timeout(CONNECT_TIMEOUT);
+        (other.host, other.port) = (host.to_owned(), port);
+        other
     }
 
     /// A new session for statements.
@@ -93,8 +112,8 @@ impl Database {
         Ok(Session { client, driver, group: self.group })
     }
 
-    /// A replication connection for a slot, which has authenticated and waits.
-    pub async fn replication(&self, slot: &str, start: Lsn) -> Result<ReplicationClient> {
+    /// A connection to the walsender, which has authenticated and waits. Its stream would begin at `start`.
+    pub async fn walsender(&self, slot: &str, start: Lsn) -> Result<Walsender> {
         let config =
             ReplicationConfig::new(&self.host, &self.user, &self.password, &self.database, slot, sql::PUBLICATION)
                 .with_port(self.port)
@@ -102,9 +121,67 @@ impl Database {
                 .with_status_interval(STATUS_INTERVAL)
                 .with_wakeup_interval(STATUS_INTERVAL)
                 .with_buffer_size(EVENT_BUFFER)
-                .with_application_name("mantle-indexnode");
+                .with_application_name(APPLICATION);
         let connected = timeout(CONNECT_TIMEOUT, ReplicationClient::connect_gated(config)).await;
-        connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")
+        let client = connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")?;
+        Ok(Walsender { client, slot: slot.to_owned() })
+    }
+}
+
+/// A replication connection whose stream has not begun. What it says is of the server that will stream.
+pub struct Walsender {
+    client: ReplicationClient,
+    slot: String,
+}
+
+/// A slot that was just made.
+pub struct NewSlot {
+    /// It sends what commits at or after this position.
+    pub consistent_point: Lsn,
+    /// A snapshot of exactly what committed before, as long as the connection lives and does nothing else.
+    pub snapshot: String,
+}
+
+impl Walsender {
+    /// Identity, position and history of the server.
+    pub async fn server(&mut self) -> Result<Server> {
+        let asked = async {
+            let system = self.client.identify_system().await?;
+            let history = match system.timeline {
+                1 => None,
+                timeline => Some(self.client.timeline_history(timeline).await?),
+            };
+            Ok::<_, pgwire_replication::PgWireError>((system, history))
+        };
+        let asked = timeout(STATEMENT_TIMEOUT, asked).await.map_err(|_| anyhow!("the walsender does not answer"))?;
+        let (system, history) = asked.context("IDENTIFY_SYSTEM")?;
+        let content = history.map_or(String::new(), |history| String::from_utf8_lossy(&history.content).into_owned());
+        Ok(Server {
+            lineage: Lineage {
+                system_identifier: system.system_id.parse().context("IDENTIFY_SYSTEM")?,
+                timeline: system.timeline,
+            },
+            flushed: Lsn(system.xlogpos.0),
+            switch_points: parse_history(&content)?,
+        })
+    }
+
+    /// Creates the slot.
+    pub async fn create_slot(&mut self) -> Result<NewSlot> {
+        let rows = self.client.simple_query(&sql::create_slot(&self.slot)).await.context("creating the slot")?;
+        let text = |column: usize| -> Result<String> {
+            let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
+            let value = value.context("CREATE_REPLICATION_SLOT answered too few columns")?;
+            Ok(String::from_utf8(value.to_vec())?)
+        };
+        Ok(NewSlot { consistent_point: text(1)?.parse()?, snapshot: text(2)? })
+    }
+
+    /// Begins the stream; the slot is ours when this returns.
+    pub async fn start(mut self) -> Result<ReplicationClient> {
+        self.client.start().await.context("START_REPLICATION")?;
+        self.client.wait_started().await.context("START_REPLICATION")?;
+        Ok(self.client)
     }
 }
 
@@ -128,9 +205,45 @@ impl Session {
     }
 
     /// System identifier and timeline.
-    pub async fn system(&self) -> Result<(u64, u32)> {
+    pub async fn lineage(&self) -> Result<Lineage> {
         let row = bounded(self.client.query_one(sql::SYSTEM, &[])).await.context("identity of PostgreSQL")?;
-        Ok((row.get::<_, i64>(0) as u64, row.get::<_, i32>(1) as u32))
+        Ok(Lineage { system_identifier: row.get::<_, i64>(0) as u64, timeline: row.get::<_, i32>(1) as u32 })
+    }
+
+    /// The nodes that feed the group, and where they are; nowhere: the node of this session.
+    pub async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
+        let rows = bounded(self.client.query(sql::INDEX_SOURCES, &[])).await.context("mantle.index_sources")?;
+        let source = |row: &tokio_postgres::Row| {
+            let address = row.get::<_, Option<String>>(1).zip(row.get::<_, Option<i32>>(2));
+            let address = address.map(|(host, port)| anyhow::Ok((host, u16::try_from(port)?))).transpose();
+            anyhow::Ok((SourceId(u32::try_from(row.get::<_, i32>(0))?), address?))
+        };
+        rows.iter().map(|row| source(row).context("mantle.index_sources")).collect()
+    }
+
+    /// Up to where the server has flushed its WAL.
+    pub async fn flushed(&self) -> Result<Lsn> {
+        let row = bounded(self.client.query_one(sql::FLUSHED, &[])).await.context("flush position")?;
+        Ok(Lsn(row.get::<_, PgLsn>(0).into()))
+    }
+
+    /// How far the synchronous standbys are.
+    pub async fn standby_flush(&self) -> Result<StandbyFlush> {
+        let row = bounded(self.client.query_one(sql::STANDBY_FLUSH, &[])).await.context("mantle.standby_flush")?;
+        let flushed = row.get::<_, Option<PgLsn>>(1).map(|lsn| Lsn(lsn.into()));
+        Ok(StandbyFlush { is_required: row.get(0), flushed })
+    }
+
+    /// A position below which every commit is visible to whatever is read from now on. Waits for transactions under way.
+    pub async fn cut(&self) -> Result<Lsn> {
+        let row = bounded(self.client.query_one(sql::CUT, &[])).await.context("position of the copy")?;
+        let (position, above): (PgLsn, i64) = (row.get(0), row.get(1));
+        let deadline = Instant::now() + CUT_TIMEOUT;
+        while !bounded(self.client.query_one(sql::HAVE_ENDED, &[&above])).await?.get::<_, bool>(0) {
+            ensure!(Instant::now() < deadline, "a transaction is open too long for a copy to begin");
+            sleep(CUT_RETRY).await;
+        }
+        Ok(Lsn(position.into()))
     }
 
     /// The group's row.

@@ -7,12 +7,15 @@ use mantle_types::{Error, ErrorCode, RequestKey, Result as MantleResult};
 use tokio::time::sleep;
 
 use super::{
-    database::{Database, IndexGroup, Slot},
+    continuity::Reason,
+    database::{Database, IndexGroup},
+    feed::{self, Feed},
     locks,
     rebuild::rebuild,
-    stream::{Consumer, StreamEnd},
+    stream::Stream,
 };
 use crate::{
+    index::command::Command,
     membership::{self, view},
     node::{Leadership, Node, NodeEnd},
 };
@@ -56,48 +59,51 @@ async fn lead(node: &Arc<Node>, leadership: &Leadership, database: &Database) ->
     }
 }
 
-/// One session with PostgreSQL: until an error, a reason to rebuild (then `None`), or to leave the cluster.
+/// One session with PostgreSQL: until an error, the end of a rebuild, a reason for one (then `None`), or a reason to leave the
+/// cluster.
 async fn session(
     node: &Arc<Node>,
     leadership: &Leadership,
     database: &Database,
-    must_rebuild: &mut Option<String>,
+    must_rebuild: &mut Option<Reason>,
 ) -> Result<Option<NodeEnd>> {
     // A new leader applies through its own term's first entry before it touches the slot (PROTOCOLS 4).
     let read_index = node.reads.read_index().await.map_err(|e| anyhow::anyhow!("{e}"))?;
     node.state.wait_applied(read_index).await;
 
-    let control = database.connect().await?;
-    let system = control.system().await?;
-    let mut group = control.index_group().await?;
+    let control = Arc::new(database.connect().await?);
+    let group = control.index_group().await?;
     if let Some(end) = check_abandoned(node, &group).await? {
         return Ok(Some(end));
     }
-    let slot = control.slot(&group.slot_name).await?;
-    let reason = must_rebuild.take().or_else(|| reason_to_rebuild(node, &group, slot.as_ref(), system));
-    let mut active_pid = slot.and_then(|slot| slot.active_pid);
-    if let Some(reason) = reason {
-        if node.state.read().index.system().is_none() {
-            tracing::info!(reason, "building the index");
+    let feeds = feed::connect(node, database, &control, &group.slot_name).await?;
+    if let Some(reason) = reason_to_rebuild(node, &group, &feeds, must_rebuild.take()) {
+        if node.state.read().index.is_built() {
+            tracing::warn!(%reason, "rebuilding the index");
         } else {
-            tracing::warn!(reason, "rebuilding the index");
+            tracing::info!(%reason, "building the index");
         }
+        let is_diverged = reason.is_diverged;
         *must_rebuild = Some(reason);
-        rebuild(node, leadership, database, &control, &group, system).await.context("rebuild")?;
+        rebuild(node, leadership, &control, &group, feeds, is_diverged).await.context("rebuild")?;
         *must_rebuild = None;
-        group = control.index_group().await?;
-        active_pid = None;
+        return Ok(None);
     }
-    if let Some(pid) = active_pid {
-        tracing::info!(pid, "taking the slot over");
-        control.terminate(pid).await?;
-    }
-    let start = node.state.positions().borrow().source_end;
-    let client = database.replication(&group.slot_name, start).await?;
-    let consumer = Consumer { node, leadership, control: &control, group: &group };
-    let StreamEnd::Rebuild(reason) = consumer.run(client).await?;
-    *must_rebuild = Some(reason);
+    follow_timelines(node, leadership, &feeds).await?;
+    let stream = Stream::start(node, leadership, &control, &group, feeds).await?;
+    *must_rebuild = Some(stream.run().await?);
     Ok(None)
+}
+
+/// Records that a source is on a newer timeline than it was, which holds all that was applied.
+async fn follow_timelines(node: &Node, leadership: &Leadership, feeds: &[Feed]) -> Result<()> {
+    for feed in feeds {
+        let timeline = feed.server.lineage.timeline;
+        let Some(known) = feed.known.filter(|known| known.lineage.timeline != timeline) else { continue };
+        tracing::info!(source = feed.id.0, timeline, applied = %known.applied, "following PostgreSQL to a new timeline");
+        node.propose_as(leadership, &Command::FollowTimeline { source: feed.id, timeline }).await?;
+    }
+    Ok(())
 }
 
 /// PostgreSQL names another cluster: if that one lives, this one was abandoned and its state is worth nothing; if not
@@ -112,33 +118,29 @@ async fn check_abandoned(node: &Node, group: &IndexGroup) -> Result<Option<NodeE
     Ok(None)
 }
 
-fn reason_to_rebuild(node: &Node, group: &IndexGroup, slot: Option<&Slot>, system: (u64, u32)) -> Option<String> {
-    let state = node.state.read();
-    let index = &state.index;
-    if group.cluster_id.as_deref() != Some(&node.cluster_id) {
-        return Some("PostgreSQL does not know this cluster".to_owned());
-    }
-    if index.is_rebuilding() {
-        return Some("a rebuild was not finished".to_owned());
-    }
-    match index.system() {
-        None => return Some("the index is empty".to_owned()),
-        Some(known) if known != system => return Some(format!("PostgreSQL is {system:?}, the index is of {known:?}")),
-        Some(_) => {}
-    }
-    if group.epoch != index.epoch() {
-        return Some(format!("the epoch is {}, the index has {}", group.epoch, index.epoch()));
-    }
-    drop(state);
-    let applied = node.state.positions().borrow().source_end;
-    match slot {
-        None => Some("the slot is gone".to_owned()),
-        Some(slot) if slot.is_lost => Some("the slot's WAL is gone".to_owned()),
-        Some(slot) if slot.confirmed > applied => {
-            Some(format!("the slot is confirmed up to {}, the index has {applied}", slot.confirmed))
-        }
-        Some(_) => None,
-    }
+fn reason_to_rebuild(node: &Node, group: &IndexGroup, feeds: &[Feed], known: Option<Reason>) -> Option<Reason> {
+    let (is_built, is_rebuilding, epoch) = {
+        let state = node.state.read();
+        (state.index.is_built(), state.index.is_rebuilding(), state.index.epoch())
+    };
+    let history = feed::check(node, feeds).err();
+    // Whatever else is the matter: does what is served hold only what PostgreSQL has?
+    let is_set_back = is_built && (group.epoch < epoch || group.cluster_id.as_deref() != Some(&node.cluster_id));
+    let is_diverged = is_set_back || [&history, &known].into_iter().flatten().any(|reason| reason.is_diverged);
+    let text = if let Some(reason) = known {
+        reason.text
+    } else if group.cluster_id.as_deref() != Some(&node.cluster_id) {
+        "PostgreSQL does not know this cluster".to_owned()
+    } else if is_rebuilding {
+        "a rebuild was not finished".to_owned()
+    } else if !is_built {
+        "the index is empty".to_owned()
+    } else if group.epoch != epoch {
+        format!("the epoch is {}, the index has {epoch}", group.epoch)
+    } else {
+        history?.text
+    };
+    Some(Reason { text, is_diverged })
 }
 
 /// Writes the abort record of an attempt in a session of its own, because it may wait for a transaction that is about to

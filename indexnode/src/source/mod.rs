@@ -4,11 +4,16 @@
 //! the slot is told to forget is applied, so committed by the group (`confirmed ≤ applied ≤ received`). Source: PostgreSQL's
 //! logical replication protocol; materialize's `replication.rs` for the states.
 
+pub mod backlog;
+pub mod continuity;
 pub mod copy;
 pub mod database;
+pub mod feed;
+pub mod gate;
 pub mod lead;
 pub mod locks;
 pub mod progress;
+pub mod reader;
 pub mod rebuild;
 pub mod sql;
 pub mod stream;

@@ -1,4 +1,4 @@
-//! What the leader's stream and the waiters for a position tell each other.
+//! What the leader's streams, the waiters for a position, and those who look on tell each other.
 
 use std::{
     collections::BTreeMap,
@@ -9,35 +9,65 @@ use mantle_types::{Error, ErrorCode, Lsn, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::index::command::SourceId;
+
 /// Most waiters for positions at once.
 const WAITERS_MAX: usize = 65_536;
 
-/// Shared between the stream and the services of one replica.
+/// How far the reading of a source is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Everything committed below this has been received.
+    pub received: Lsn,
+    /// Everything committed below this may be applied: every standby that may be promoted has it (PROTOCOLS 5).
+    pub released: Lsn,
+    /// The server has no synchronous standby: a failover may lose what the index has.
+    pub is_unprotected: bool,
+}
+
+/// How far a rebuild is.
+#[derive(Debug, Default)]
+pub struct RebuildProgress {
+    /// Directories copied by the last rebuild, or so far by the one under way.
+    pub rows: AtomicU64,
+    /// How many PostgreSQL's statistics let expect.
+    pub rows_expected: AtomicU64,
+    /// Time it took so far, in microseconds.
+    pub elapsed_us: AtomicU64,
+    /// Rebuilds begun by this process.
+    pub begun: AtomicU64,
+    /// Rebuilds completed by it.
+    pub completed: AtomicU64,
+}
+
+/// Shared between the streams and the services of one replica.
 #[derive(Default)]
 pub struct StreamProgress {
-    received: AtomicU64,
+    sources: Mutex<BTreeMap<SourceId, Received>>,
     proposals: AtomicU64,
     is_streaming: AtomicBool,
     wanted: Mutex<Wanted>,
     /// Wakes the stream when a position is wanted.
     pub wake: Notify,
+    /// Of rebuilds.
+    pub rebuild: RebuildProgress,
 }
 
 #[derive(Default)]
 struct Wanted {
-    positions: BTreeMap<u64, usize>,
+    positions: BTreeMap<(SourceId, u64), usize>,
     waiters: usize,
 }
 
 impl StreamProgress {
-    /// Everything committed below this has been received.
-    pub fn received(&self) -> Lsn {
-        Lsn(self.received.load(Ordering::Relaxed))
+    /// How far the reading of each source is; nothing of one that this replica does not read.
+    pub fn received(&self) -> BTreeMap<SourceId, Received> {
+        self.sources.lock().clone()
     }
 
-    /// Records a received position.
-    pub fn set_received(&self, lsn: Lsn) {
-        self.received.fetch_max(lsn.0, Ordering::Relaxed);
+    /// Records how far it is.
+    pub fn set_received(&self, source: SourceId, received: Received) {
+        self.sources.lock().insert(source, received);
     }
 
     /// Stream entries proposed by this process.
@@ -50,34 +80,35 @@ impl StreamProgress {
         self.proposals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Is the slot being read?
+    /// Are the slots being read?
     pub fn is_streaming(&self) -> bool {
         self.is_streaming.load(Ordering::Relaxed)
     }
 
-    /// Marks the slot as being read until the guard is dropped.
+    /// Marks the slots as being read until the guard is dropped.
     pub fn streaming(&self) -> Streaming<'_> {
         self.is_streaming.store(true, Ordering::Relaxed);
         Streaming { progress: self }
     }
 
     /// Registers a wait for a position, so that the stream proposes it even when no directory changed.
-    pub fn want(&self, lsn: Lsn) -> Result<Want<'_>> {
+    pub fn want(&self, source: SourceId, lsn: Lsn) -> Result<Want<'_>> {
         {
             let mut wanted = self.wanted.lock();
             if wanted.waiters == WAITERS_MAX {
                 return Err(Error::new(ErrorCode::AwaitTimeout, "too many positions are waited for"));
             }
             wanted.waiters += 1;
-            *wanted.positions.entry(lsn.0).or_default() += 1;
+            *wanted.positions.entry((source, lsn.0)).or_default() += 1;
         }
         self.wake.notify_one();
-        Ok(Want { progress: self, lsn })
+        Ok(Want { progress: self, position: (source, lsn.0) })
     }
 
-    /// Is a position wanted that lies above `applied`, and not above `received`?
-    pub fn is_wanted(&self, applied: Lsn, received: Lsn) -> bool {
-        applied < received && self.wanted.lock().positions.range(applied.0 + 1..=received.0).next().is_some()
+    /// Is a position of the source wanted that lies above `from`, and not above `to`?
+    pub fn is_wanted(&self, source: SourceId, from: Lsn, to: Lsn) -> bool {
+        let range = (source, from.0.saturating_add(1))..=(source, to.0);
+        from < to && self.wanted.lock().positions.range(range).next().is_some()
     }
 
     /// Waiters now.
@@ -94,23 +125,24 @@ pub struct Streaming<'a> {
 impl Drop for Streaming<'_> {
     fn drop(&mut self) {
         self.progress.is_streaming.store(false, Ordering::Relaxed);
+        self.progress.sources.lock().clear();
     }
 }
 
 /// See [`StreamProgress::want`].
 pub struct Want<'a> {
     progress: &'a StreamProgress,
-    lsn: Lsn,
+    position: (SourceId, u64),
 }
 
 impl Drop for Want<'_> {
     fn drop(&mut self) {
         let mut wanted = self.progress.wanted.lock();
         wanted.waiters -= 1;
-        if let Some(count) = wanted.positions.get_mut(&self.lsn.0) {
+        if let Some(count) = wanted.positions.get_mut(&self.position) {
             *count -= 1;
             if *count == 0 {
-                wanted.positions.remove(&self.lsn.0);
+                wanted.positions.remove(&self.position);
             }
         }
     }
@@ -123,12 +155,14 @@ mod tests {
     #[test]
     fn a_position_is_wanted_between_applied_and_received() {
         let progress = StreamProgress::default();
-        let want = progress.want(Lsn(10)).unwrap();
-        assert!(progress.is_wanted(Lsn(9), Lsn(10)));
-        assert!(!progress.is_wanted(Lsn(10), Lsn(20)), "applied already");
-        assert!(!progress.is_wanted(Lsn(5), Lsn(9)), "not received yet");
+        let (one, other) = (SourceId(0), SourceId(1));
+        let want = progress.want(one, Lsn(10)).unwrap();
+        assert!(progress.is_wanted(one, Lsn(9), Lsn(10)));
+        assert!(!progress.is_wanted(other, Lsn(9), Lsn(10)), "another source's");
+        assert!(!progress.is_wanted(one, Lsn(10), Lsn(20)), "applied already");
+        assert!(!progress.is_wanted(one, Lsn(5), Lsn(9)), "not received yet");
         drop(want);
-        assert!(!progress.is_wanted(Lsn(9), Lsn(10)));
+        assert!(!progress.is_wanted(one, Lsn(9), Lsn(10)));
         assert_eq!(progress.waiters(), 0);
     }
 }

@@ -3,75 +3,118 @@
 //! Order, each step for the next: raise the epoch (renames prepared under locks that are about to be forgotten can no
 //! longer commit), begin, create the slot with an exported snapshot, copy under that snapshot, end. The stream then goes on
 //! from the slot's consistent point: no gap, no duplicate.
+//!
+//! Several sources: no snapshot is of all of them. So all slots are created, then a position is taken in each below which
+//! everything is visible, then everything is copied, by way of the node that knows them all. What a stream sends of before its
+//! position is in the copy, and only its removals count (PROTOCOLS 1).
 
-use std::time::Instant;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use anyhow::{Context, Result, bail};
-use mantle_types::{Epoch, Lsn};
-use tokio::sync::mpsc;
+use mantle_types::{Epoch, message::DirectoryRecord};
+use tokio::{
+    sync::mpsc,
+    task::{JoinError, JoinSet},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     copy,
-    database::{Database, IndexGroup, Session},
-    sql,
+    database::{IndexGroup, NewSlot, Session},
+    feed::Feed,
 };
 use crate::{
-    index::command::Command,
+    index::command::{Applied, Command, SourceStart},
     node::{Leadership, Node},
-    raft::machine::SOURCE,
 };
 
 /// Chunks read ahead of the log.
 const CHUNKS_AHEAD: usize = 4;
+/// Chunks proposed at a time: one is applied while the next is written. Their order does not matter.
+const PROPOSALS: usize = 3;
 
-/// Rebuilds the index; returns the slot's consistent point.
+/// Rebuilds the index. `is_diverged`: what it serves may be what PostgreSQL does not have.
 pub async fn rebuild(
-    node: &Node,
+    node: &Arc<Node>,
     leadership: &Leadership,
-    database: &Database,
-    control: &Session,
+    control: &Arc<Session>,
     group: &IndexGroup,
-    system: (u64, u32),
-) -> Result<Lsn> {
+    mut feeds: Vec<Feed>,
+    is_diverged: bool,
+) -> Result<()> {
     let started = Instant::now();
+    let progress = &node.stream.rebuild;
+    progress.begun.fetch_add(1, Ordering::Relaxed);
     let epoch = epoch_for_rebuild(node, control, group).await?;
-    let begin = Command::RebuildBegin { epoch, system_identifier: system.0, timeline: system.1 };
-    node.propose_as(leadership, &begin).await?;
+    node.propose_as(leadership, &Command::RebuildBegin { epoch, is_diverged }).await?;
 
-    if let Some(slot) = control.slot(&group.slot_name).await? {
-        if let Some(pid) = slot.active_pid {
-            control.terminate(pid).await?;
-        }
-        control.drop_slot(&group.slot_name).await?;
+    let (mut sources, mut snapshot) = (Vec::new(), None);
+    for feed in &mut feeds {
+        // Its connection has to stay open until the copy's session has taken the snapshot over.
+        let slot = make_slot(feed, &group.slot_name).await?;
+        let (consistent_point, lineage) = (slot.consistent_point, feed.server.lineage);
+        sources.push(SourceStart { source: feed.id, lineage, consistent_point, copied: consistent_point });
+        snapshot = feed.is_only.then_some(slot.snapshot);
     }
-    // This connection has to stay open until the copy's session has taken the snapshot over.
-    let mut replication = database.replication(&group.slot_name, Lsn::INVALID).await?;
-    let rows = replication.simple_query(&sql::create_slot(&group.slot_name)).await.context("creating the slot")?;
-    let text = |column: usize| -> Result<String> {
-        let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
-        let value = value.context("CREATE_REPLICATION_SLOT answered too few columns")?;
-        Ok(String::from_utf8(value.to_vec())?)
-    };
-    let consistent_point: Lsn = text(1)?.parse()?;
-    let snapshot = text(2)?;
-
-    let session = database.connect().await?;
-    let (chunks, mut queue) = mpsc::channel(CHUNKS_AHEAD);
-    let reader = copy::copy_directories(&session, &snapshot, chunks);
-    let proposer = async {
-        let mut records_copied = 0;
-        while let Some(records) = queue.recv().await {
-            records_copied += records.len();
-            node.propose_as(leadership, &Command::RebuildChunk { records }).await?;
+    if snapshot.is_none() {
+        for (feed, source) in feeds.iter().zip(&mut sources) {
+            source.copied = feed.session.cut().await?;
         }
-        anyhow::Ok(records_copied)
-    };
-    let ((), directories) = tokio::try_join!(reader, proposer)?;
-    let end = Command::RebuildEnd { source: SOURCE, consistent_point };
-    node.propose_as(leadership, &end).await?;
+    }
+    let (chunks, queue) = mpsc::channel(CHUNKS_AHEAD);
+    // In a task of its own: it is busy with parsing while the log is with its disk.
+    let (reading, copying) = (node.clone(), control.clone());
+    let reader = tokio::spawn(async move {
+        copy::copy_directories(&copying, snapshot.as_deref(), chunks, &reading.stream.rebuild).await
+    });
+    let mut reader = AbortOnDropHandle::new(reader);
+    let directories = async { (&mut reader).await.context("the copy panicked")? };
+    let (directories, ()) = tokio::try_join!(directories, propose_chunks(node, leadership, queue))?;
+    node.propose_as(leadership, &Command::RebuildEnd { sources }).await?;
+    progress.completed.fetch_add(1, Ordering::Relaxed);
     let elapsed_ms = started.elapsed().as_millis() as u64;
-    tracing::info!(directories, epoch = epoch.0, %consistent_point, elapsed_ms, "index rebuilt from PostgreSQL");
-    Ok(consistent_point)
+    progress.elapsed_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+    tracing::info!(directories, epoch = epoch.0, elapsed_ms, "index rebuilt from PostgreSQL");
+    Ok(())
+}
+
+/// Puts the chunks into the log, in any order.
+async fn propose_chunks(
+    node: &Arc<Node>,
+    leadership: &Leadership,
+    mut queue: mpsc::Receiver<Vec<DirectoryRecord>>,
+) -> Result<()> {
+    let mut proposals = JoinSet::new();
+    while let Some(records) = queue.recv().await {
+        if proposals.len() == PROPOSALS {
+            done(proposals.join_next().await)?;
+        }
+        let (node, leadership) = (node.clone(), leadership.clone());
+        proposals.spawn(async move { node.propose_as(&leadership, &Command::RebuildChunk { records }).await });
+    }
+    while let Some(ended) = proposals.join_next().await {
+        done(Some(ended))?;
+    }
+    Ok(())
+}
+
+fn done(ended: Option<Result<mantle_types::Result<Applied>, JoinError>>) -> Result<()> {
+    ended.context("nothing was proposed")?.context("a proposal panicked")??;
+    Ok(())
+}
+
+/// Makes a source's slot, in the place of the one that may be there.
+async fn make_slot(feed: &mut Feed, name: &str) -> Result<NewSlot> {
+    if let Some(slot) = feed.session.slot(name).await? {
+        if let Some(pid) = slot.active_pid {
+            feed.session.terminate(pid).await?;
+        }
+        feed.session.drop_slot(name).await?;
+    }
+    feed.walsender.create_slot().await.with_context(|| format!("source {}", feed.id.0))
 }
 
 /// The epoch for a rebuild: one under which no rename was prepared yet. That is PostgreSQL's when it is ahead of the index

@@ -6,6 +6,15 @@ pub const SYSTEM: &str = "SELECT system_identifier, ('x' || pg_catalog.substr(pg
                           pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer \
                           FROM pg_catalog.pg_control_system()";
 
+/// The nodes whose change streams together tell every change of a directory.
+pub const INDEX_SOURCES: &str = "SELECT source, host, port FROM mantle.index_sources()";
+
+/// Are there to be synchronous standbys, and up to where have all that are connected flushed the WAL?
+pub const STANDBY_FLUSH: &str = "SELECT required, flushed FROM mantle.standby_flush()";
+
+/// What is durable on this server.
+pub const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
+
 /// The group's row: epoch, cluster and slot.
 pub const INDEX_GROUP: &str = "SELECT epoch, cluster_id, slot_name FROM mantle.index_group($1)";
 
@@ -27,14 +36,30 @@ pub const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_nam
                              pg_catalog.pg_replication_slots WHERE slot_name = $1";
 
 /// All directories, for the initial copy. The casts fix the binary format that is read.
-pub const COPY_DIRECTORIES: &str = "COPY (SELECT ns::bigint, pid::bigint, id::bigint, version::bigint, \
-                                    owner::integer, grp::integer, mode::integer, name::text FROM mantle.directories) \
-                                    TO STDOUT (FORMAT binary)";
+pub const COPY_DIRECTORIES: &str = "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, \
+                                    mode::integer, entry::text FROM mantle.directories) TO STDOUT (FORMAT binary)";
+
+/// How many there may be: entries of the index that has directories only. 0: nobody has counted.
+pub const DIRECTORIES_EXPECTED: &str = "SELECT greatest(max(c.reltuples), 0)::bigint FROM pg_catalog.pg_class c \
+                                        WHERE c.oid = pg_catalog.to_regclass('mantle.meta_directory_id')";
+
+/// Begins a transaction for a copy without a snapshot of its own.
+pub const BEGIN_COPY: &str = "BEGIN READ ONLY";
+
+/// Ends it.
+pub const COMMIT: &str = "COMMIT";
+
+/// A position, and a transaction id that is above that of every transaction with a commit record below it.
+pub const CUT: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn(), \
+                       pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint";
+
+/// Has every transaction ended that is below an id? Those that wait for a standby have not, though they are in the WAL.
+pub const HAVE_ENDED: &str = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint >= $1";
 
 /// Publication of the change stream; empty, so that messages alone are sent.
 pub const PUBLICATION: &str = "mantle_stream";
 
-/// Creates the slot and exports the snapshot of its consistent point, on a replication connection.
+/// Creates the slot, on a replication connection, which exports the snapshot of its consistent point.
 pub fn create_slot(slot: &str) -> String {
     format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput (SNAPSHOT 'export')", quote_identifier(slot))
 }

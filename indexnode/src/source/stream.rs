@@ -1,298 +1,198 @@
-//! The change stream: the slot's messages become Raft entries, one at a time; what arrives while one is under way goes
-//! together in the next.
+//! The change stream of the group: what its sources' readers let through becomes Raft entries, one at a time; what arrives
+//! while one is under way goes together in the next, whatever source it is of.
 //!
-//! Invariant: `confirmed ≤ applied ≤ proposed ≤ received`. The stream is told to forget a position only when the entry that
-//! covers it is applied. A transaction is never split over entries, and an entry is capped in bytes.
+//! Invariant: a transaction is never split over entries, and an entry is capped in bytes (PROTOCOLS 28).
 
-use std::{
-    future::{Future, pending},
-    pin::Pin,
-    time::Duration,
-};
+use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use futures::FutureExt;
-use mantle_types::{
-    Lsn,
-    message::{self, DirectoryOp, MESSAGE_PREFIX},
+use futures::future::try_join_all;
+use mantle_types::Lsn;
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
 };
-use pgwire_replication::{ReplicationClient, ReplicationEvent};
-use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::database::{IndexGroup, Session};
+use super::{
+    continuity::{Reason, end_of},
+    database::{IndexGroup, Session},
+    feed::Feed,
+    reader::{Inbox, Reader},
+};
 use crate::{
-    index::command::{Command, StreamTransaction},
+    index::command::{Command, SourceBatch, SourceId},
     node::{Leadership, Node},
-    raft::machine::SOURCE,
 };
 
 /// An entry takes no further transactions after this many bytes of messages.
 const ENTRY_BYTES_MAX: usize = 4 << 20;
-/// Nothing more is read while this many bytes wait to be proposed.
-const BACKLOG_BYTES_MAX: usize = 16 << 20;
 /// On a namespace where nothing changes, the position is recorded this often, so that PostgreSQL can free WAL.
 const IDLE_POSITION: Duration = Duration::from_secs(10);
-/// PostgreSQL is asked this often whether epoch and slot are still ours.
+/// PostgreSQL is asked this often whether epoch and nodes are still what they were.
 const CHECK: Duration = Duration::from_secs(2);
 
-/// Why the stream ended in order.
-#[derive(Debug)]
-pub enum StreamEnd {
-    /// The index has to be rebuilt.
-    Rebuild(String),
+type Underway<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
+
+/// One term's reading of all slots.
+pub struct Stream<'a> {
+    node: &'a Arc<Node>,
+    leadership: &'a Leadership,
+    control: &'a Session,
+    group: &'a IndexGroup,
+    inboxes: Vec<Arc<Inbox>>,
+    sessions: Vec<(SourceId, Arc<Session>)>,
+    arrived: Arc<Notify>,
+    readers: JoinSet<Result<Reason>>,
 }
 
-/// What has arrived and is not proposed yet.
-#[derive(Default)]
-struct Backlog {
-    /// Of the transaction that is arriving: where its commit record begins, and its operations so far.
-    open: Option<(Lsn, Vec<DirectoryOp>, usize)>,
-    transactions: std::collections::VecDeque<(StreamTransaction, Lsn, usize)>,
-    bytes: usize,
-    /// Everything committed below has arrived.
-    received: Lsn,
-}
-
-impl Backlog {
-    /// Takes an event in; `Err` when it cannot be understood.
-    fn take_in(&mut self, event: ReplicationEvent) -> Result<(), message::DecodeError> {
-        match event {
-            ReplicationEvent::Begin { final_lsn, .. } => self.open = Some((Lsn(final_lsn.0), Vec::new(), 0)),
-            ReplicationEvent::Message { transactional: true, prefix, content, .. } if prefix == MESSAGE_PREFIX => {
-                let decoded = message::decode(&content)?;
-                if let Some((_, ops, bytes)) = &mut self.open {
-                    *bytes += content.len();
-                    ops.extend(decoded);
-                }
+impl<'a> Stream<'a> {
+    /// Begins to read every source where the index is.
+    pub async fn start(
+        node: &'a Arc<Node>,
+        leadership: &'a Leadership,
+        control: &'a Session,
+        group: &'a IndexGroup,
+        feeds: Vec<Feed>,
+    ) -> Result<Self> {
+        let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
+        let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
+        for feed in feeds {
+            if let Some(pid) = feed.slot.and_then(|slot| slot.active_pid) {
+                tracing::info!(source = feed.id.0, pid, "taking the slot over");
+                feed.session.terminate(pid).await?;
             }
-            ReplicationEvent::Commit { lsn, end_lsn, .. } => {
-                let (_, ops, bytes) = self.open.take().unwrap_or_default();
-                self.received = self.received.max(Lsn(end_lsn.0));
-                if !ops.is_empty() {
-                    let transaction = StreamTransaction { commit_lsn: Lsn(lsn.0), ops };
-                    self.transactions.push_back((transaction, Lsn(end_lsn.0), bytes));
-                    self.bytes += bytes;
-                }
-            }
-            // Between transactions the server's position says that everything below it was sent.
-            ReplicationEvent::KeepAlive { wal_end, .. } if self.open.is_none() => {
-                self.received = self.received.max(Lsn(wal_end.0));
-            }
-            // Messages of other programs or outside transactions (PROTOCOLS 6), and what an empty publication never sends.
-            _ => {}
+            let start = feed.known.as_ref().map_or(Lsn::INVALID, end_of);
+            let client = feed.walsender.start().await?;
+            let inbox = Arc::new(Inbox::new(feed.id, start));
+            sessions.push((feed.id, feed.session.clone()));
+            let reader = Reader {
+                node: node.clone(),
+                inbox: inbox.clone(),
+                arrived: arrived.clone(),
+                session: feed.session,
+                slot_name: group.slot_name.clone(),
+            };
+            inboxes.push(inbox);
+            readers.spawn(reader.run(client));
         }
-        Ok(())
+        tracing::info!(slot = %group.slot_name, sources = inboxes.len(), "reading the change stream");
+        Ok(Self { node, leadership, control, group, inboxes, sessions, arrived, readers })
     }
 
-    /// The next entry and the position it covers; `None` when there is no transaction and `wants_position` is false.
-    fn next_entry(&mut self, wants_position: bool) -> Option<(Command, Lsn)> {
-        if self.transactions.is_empty() && !wants_position {
-            return None;
-        }
-        let mut transactions = Vec::new();
-        let mut position = self.received;
-        let mut bytes = 0;
-        while let Some((transaction, end, size)) = self.transactions.pop_front() {
-            bytes += size;
-            self.bytes -= size;
-            transactions.push(transaction);
-            if bytes >= ENTRY_BYTES_MAX && !self.transactions.is_empty() {
-                position = end;
-                break;
-            }
-        }
-        Some((Command::Stream { source: SOURCE, transactions, position }, position))
-    }
-}
-
-type Check<'a> = Pin<Box<dyn Future<Output = Result<Option<String>>> + Send + 'a>>;
-type Proposal<'a> = Pin<Box<dyn Future<Output = Result<Lsn>> + Send + 'a>>;
-
-/// One term's reading of the slot.
-pub struct Consumer<'a> {
-    /// This replica.
-    pub node: &'a Node,
-    /// The term it reads for.
-    pub leadership: &'a Leadership,
-    /// A session for looking after slot and epoch.
-    pub control: &'a Session,
-    /// What they were when the stream began.
-    pub group: &'a IndexGroup,
-}
-
-impl Consumer<'_> {
-    /// Reads until an error, or until a rebuild is due.
-    pub async fn run(&self, mut client: ReplicationClient) -> Result<StreamEnd> {
-        client.start().await.context("START_REPLICATION")?;
-        client.wait_started().await.context("START_REPLICATION")?;
+    /// Proposes what the readers let through, until an error, or until a rebuild is due.
+    pub async fn run(mut self) -> Result<Reason> {
         let progress = &self.node.stream;
         let _streaming = progress.streaming();
-        tracing::info!(slot = %self.group.slot_name, "reading the change stream");
-        let mut backlog = Backlog { received: self.source_end(), ..Backlog::default() };
-        let mut under_way: Option<Proposal<'_>> = None;
+        let mut under_way: Underway<'_, Vec<(SourceId, Lsn)>> = None;
         let mut last_proposal = Instant::now();
         let mut check = interval(CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut checking: Option<Check<'_>> = None;
+        let mut checking: Underway<'_, ()> = None;
         loop {
             if under_way.is_none()
-                && let Some((command, position)) = backlog.next_entry(self.wants_position(&backlog, last_proposal))
+                && let Some(batches) = self.next_entry(last_proposal)
             {
                 last_proposal = Instant::now();
                 progress.count_proposal();
-                under_way = Some(Box::pin(async move {
-                    self.node.propose_as(self.leadership, &command).await?;
-                    Ok(position)
-                }));
+                under_way = Some(Box::pin(propose(self.node, self.leadership, batches)));
             }
             tokio::select! {
                 biased;
-                position = poll_or_pend(&mut under_way) => {
+                positions = poll_or_pend(&mut under_way) => {
                     under_way = None;
-                    client.update_applied_lsn(pgwire_replication::Lsn(position?.0));
+                    self.confirm(&positions?);
                 }
-                event = client.recv(), if backlog.bytes < BACKLOG_BYTES_MAX => {
-                    let mut next = Some(event);
-                    while let Some(event) = next.take() {
-                        let event = event.context("change stream")?.context("PostgreSQL ended the change stream")?;
-                        if let Err(e) = backlog.take_in(event) {
-                            return Ok(StreamEnd::Rebuild(format!("a message of the change stream is not understood: {e}")));
-                        }
-                        if backlog.bytes < BACKLOG_BYTES_MAX {
-                            next = client.recv().now_or_never();
-                        }
-                    }
-                    progress.set_received(backlog.received);
-                }
-                () = progress.wake.notified() => {}
+                () = self.arrived.notified() => {}
+                () = progress.wake.notified() => self.inboxes.iter().for_each(|inbox| inbox.nudge.notify_one()),
                 result = poll_or_pend(&mut checking) => {
                     checking = None;
-                    if let Some(reason) = result? {
-                        return Ok(StreamEnd::Rebuild(reason));
-                    }
+                    result?;
                 }
-                _ = check.tick(), if checking.is_none() => checking = Some(Box::pin(self.check())),
+                Some(ended) = self.readers.join_next() => {
+                    return ended.context("a reader of the change stream panicked")?;
+                }
+                _ = check.tick(), if checking.is_none() => {
+                    let (node, leadership) = (self.node, self.leadership);
+                    let (control, group, sessions) = (self.control, self.group, self.sessions.clone());
+                    checking = Some(Box::pin(async move {
+                        check_group(control, group, sessions.iter().map(|(id, _)| *id)).await?;
+                        move_horizon(node, leadership, &sessions).await
+                    }));
+                }
             }
         }
     }
 
-    fn source_end(&self) -> Lsn {
-        self.node.state.positions().borrow().source_end
+    /// What goes into the next entry; `None`: there is nothing to say.
+    fn next_entry(&self, last_proposal: Instant) -> Option<Vec<SourceBatch>> {
+        let is_idle = last_proposal.elapsed() >= IDLE_POSITION;
+        let mut bytes_left = ENTRY_BYTES_MAX;
+        let mut batches = Vec::new();
+        for inbox in &self.inboxes {
+            let mut backlog = inbox.backlog.lock();
+            if bytes_left > 0 && (backlog.has_transactions() || self.wants_position(inbox, backlog.released(), is_idle))
+            {
+                let (batch, bytes) = backlog.take(bytes_left);
+                bytes_left = bytes_left.saturating_sub(bytes);
+                batches.push(batch);
+            }
+        }
+        (!batches.is_empty()).then_some(batches)
     }
 
     /// Is an entry due that moves the position alone?
-    fn wants_position(&self, backlog: &Backlog, last_proposal: Instant) -> bool {
-        let positions = *self.node.state.positions().borrow();
-        if backlog.received <= positions.source_end {
-            return false;
-        }
+    fn wants_position(&self, inbox: &Inbox, released: Lsn, is_idle: bool) -> bool {
+        let applied = self.node.state.source_end(inbox.source);
         // After a rebuild lookups wait for the position that was served before.
-        !positions.is_serving
-            || self.node.stream.is_wanted(positions.source_end, backlog.received)
-            || last_proposal.elapsed() >= IDLE_POSITION
+        released > applied
+            && (is_idle
+                || !self.node.state.positions().borrow().is_serving
+                || self.node.stream.is_wanted(inbox.source, applied, released))
     }
 
-    /// Epoch and slot in PostgreSQL; the reason for a rebuild, if they are not what they were.
-    async fn check(&self) -> Result<Option<String>> {
-        let group = self.control.index_group().await?;
-        if group != *self.group {
-            bail!("epoch, cluster or slot of the group changed in PostgreSQL");
+    fn confirm(&self, positions: &[(SourceId, Lsn)]) {
+        for (source, position) in positions {
+            for inbox in self.inboxes.iter().filter(|inbox| inbox.source == *source) {
+                inbox.confirmed.send_replace(*position);
+            }
         }
-        Ok(match self.control.slot(&group.slot_name).await? {
-            None => Some("the slot is gone".to_owned()),
-            Some(slot) if slot.is_lost => Some("the slot's WAL is gone".to_owned()),
-            Some(_) => None,
-        })
     }
 }
 
-async fn poll_or_pend<F: Future + Unpin>(slot: &mut Option<F>) -> F::Output {
+async fn propose(node: &Node, leadership: &Leadership, batches: Vec<SourceBatch>) -> Result<Vec<(SourceId, Lsn)>> {
+    let positions = batches.iter().map(|batch| (batch.source, batch.position)).collect();
+    node.propose_as(leadership, &Command::Stream(batches)).await?;
+    Ok(positions)
+}
+
+/// Are epoch, cluster, slot and nodes in PostgreSQL what they were?
+async fn check_group(control: &Session, group: &IndexGroup, sources: impl Iterator<Item = SourceId>) -> Result<()> {
+    if control.index_group().await? != *group {
+        bail!("epoch, cluster or slot of the group changed in PostgreSQL");
+    }
+    if !control.sources().await?.iter().map(|(id, _)| *id).eq(sources) {
+        bail!("other PostgreSQL nodes feed the group than before");
+    }
+    Ok(())
+}
+
+/// Lets the index forget directories that were removed long ago: what another source knew of them then has been flushed
+/// there, and is forgotten once it is applied (PROTOCOLS 1).
+async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceId, Arc<Session>)]) -> Result<()> {
+    if !node.state.read().index.wants_horizon() {
+        return Ok(());
+    }
+    let after = node.state.positions().borrow().applied_end.saturating_sub(1);
+    let positions = sessions.iter().map(|(id, session)| async move { anyhow::Ok((*id, session.flushed().await?)) });
+    let positions = try_join_all(positions).await?;
+    node.propose_as(leadership, &Command::Horizon { after, positions }).await?;
+    Ok(())
+}
+
+async fn poll_or_pend<T>(slot: &mut Underway<'_, T>) -> Result<T> {
     match slot {
         Some(future) => future.await,
         None => pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use mantle_types::{NamespaceId, RequestKey, message::Cause};
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn op(n: u128) -> DirectoryOp {
-        let request = RequestKey { principal: 1, ns: NamespaceId(1), id: Uuid::from_u128(n) };
-        DirectoryOp::Done { cause: Cause { request, attempt: 0 } }
-    }
-
-    fn lsn(n: u64) -> pgwire_replication::Lsn {
-        pgwire_replication::Lsn(n)
-    }
-
-    fn message(prefix: &str, transactional: bool, content: Vec<u8>) -> ReplicationEvent {
-        let content = Bytes::from(content);
-        ReplicationEvent::Message { transactional, lsn: lsn(0), prefix: prefix.to_owned(), content }
-    }
-
-    fn transaction(backlog: &mut Backlog, commit: u64, ops: &[DirectoryOp]) {
-        backlog.take_in(ReplicationEvent::Begin { final_lsn: lsn(commit), xid: 1, commit_time_micros: 0 }).unwrap();
-        backlog.take_in(message(MESSAGE_PREFIX, true, message::encode(ops))).unwrap();
-        let event = ReplicationEvent::Commit { lsn: lsn(commit), end_lsn: lsn(commit + 8), commit_time_micros: 0 };
-        backlog.take_in(event).unwrap();
-    }
-
-    fn keep_alive(wal_end: u64) -> ReplicationEvent {
-        ReplicationEvent::KeepAlive { wal_end: lsn(wal_end), reply_requested: false, server_time_micros: 0 }
-    }
-
-    #[test]
-    fn whatever_arrived_becomes_one_entry() {
-        let mut backlog = Backlog::default();
-        transaction(&mut backlog, 100, &[op(1), op(2)]);
-        transaction(&mut backlog, 200, &[op(3)]);
-        backlog.take_in(keep_alive(300)).unwrap();
-        let (command, position) = backlog.next_entry(false).unwrap();
-        assert_eq!(position, Lsn(300));
-        let Command::Stream { transactions, position, .. } = command else { panic!("{command:?}") };
-        assert_eq!(position, Lsn(300));
-        let seen: Vec<_> = transactions.iter().map(|t| (t.commit_lsn.0, t.ops.len())).collect();
-        assert_eq!(seen, [(100, 2), (200, 1)]);
-        assert!(backlog.next_entry(false).is_none());
-        assert_eq!(backlog.bytes, 0);
-    }
-
-    #[test]
-    fn an_open_transaction_holds_the_position_back() {
-        let mut backlog = Backlog::default();
-        backlog.take_in(ReplicationEvent::Begin { final_lsn: lsn(100), xid: 1, commit_time_micros: 0 }).unwrap();
-        backlog.take_in(keep_alive(500)).unwrap();
-        assert_eq!(backlog.received, Lsn(0));
-        assert!(backlog.next_entry(false).is_none());
-    }
-
-    #[test]
-    fn foreign_messages_are_ignored_and_broken_ones_reported() {
-        let mut backlog = Backlog::default();
-        backlog.take_in(ReplicationEvent::Begin { final_lsn: lsn(100), xid: 1, commit_time_micros: 0 }).unwrap();
-        backlog.take_in(message("other", true, vec![0xff])).unwrap();
-        backlog.take_in(message(MESSAGE_PREFIX, false, vec![0xff])).unwrap();
-        assert!(backlog.take_in(message(MESSAGE_PREFIX, true, vec![0xff])).is_err());
-    }
-
-    #[test]
-    fn a_large_backlog_is_cut_between_transactions() {
-        let mut backlog = Backlog::default();
-        let ops: Vec<_> = (0..60_000).map(op).collect();
-        for i in 1..=8 {
-            transaction(&mut backlog, i * 100, &ops);
-        }
-        let mut ends = Vec::new();
-        while let Some((_, position)) = backlog.next_entry(false) {
-            ends.push(position.0);
-        }
-        assert!(ends.len() > 1, "eight transactions of more than a megabyte do not fit into one entry");
-        assert!(ends.is_sorted());
-        assert_eq!(ends.last(), Some(&808));
     }
 }

@@ -1,6 +1,8 @@
-//! Three replicas as child processes, and a database of their own, for the tests beside.
+//! Replicas as child processes, and a database of their own, for the tests beside.
 // In a test a failed unwrap is a failed test.
 #![allow(clippy::unwrap_used)]
+
+pub mod server;
 
 use std::{
     fs,
@@ -43,10 +45,10 @@ pub struct TestDatabase {
     pub client: Client,
     admin: Client,
     name: String,
-    next_id: i64,
+    pub next_id: i64,
 }
 
-async fn connect(config: &Config) -> Client {
+pub async fn connect(config: &Config) -> Client {
     let (client, connection) = config.connect(NoTls).await.expect("the test's PostgreSQL");
     tokio::spawn(async move {
         let _ = connection.await;
@@ -58,17 +60,42 @@ impl TestDatabase {
     /// In the PostgreSQL of `MANTLE_TEST_DATABASE_URL`, a superuser's URL with a password.
     pub async fn create() -> Self {
         let url = std::env::var("MANTLE_TEST_DATABASE_URL").expect("MANTLE_TEST_DATABASE_URL is not set");
-        let mut config: Config = url.parse().expect("MANTLE_TEST_DATABASE_URL");
+        Self::create_in(url.parse().expect("MANTLE_TEST_DATABASE_URL")).await
+    }
+
+    /// In the PostgreSQL that a superuser reaches by `config`, with a password.
+    pub async fn create_in(mut config: Config) -> Self {
         let admin = connect(&config).await;
         let name = format!("mantle_index_test_{:08x}", rand::random::<u32>());
         admin.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
         config.dbname(&name);
         let client = connect(&config).await;
         client.batch_execute("CREATE EXTENSION mantle").await.unwrap();
-        let slot = format!("test_{name}");
-        client.execute("UPDATE mantle.index_groups SET slot_name = $1", &[&slot]).await.unwrap();
+        Self::over(config, client, admin, name).await
+    }
+
+    /// One that is there, with the extension in it.
+    pub async fn existing(config: Config) -> Self {
+        let name = config.get_dbname().expect("a database").to_owned();
+        Self::over(config.clone(), connect(&config).await, connect(&config).await, name).await
+    }
+
+    async fn over(config: Config, client: Client, admin: Client, name: String) -> Self {
         let row = client.query_one("SELECT first_id FROM mantle.allocate_ids('test', 100000)", &[]).await.unwrap();
-        Self { config, client, admin, name, next_id: row.get(0) }
+        let database = Self { config, client, admin, name, next_id: row.get(0) };
+        let name_slot = "UPDATE mantle.index_groups SET slot_name = $1";
+        database.client.execute(name_slot, &[&database.slot()]).await.unwrap();
+        database
+    }
+
+    /// After its server was replaced.
+    pub async fn reconnect(&mut self) {
+        self.client = connect(&self.config).await;
+    }
+
+    /// The group's slot.
+    pub fn slot(&self) -> String {
+        format!("test_{}", self.name)
     }
 
     pub fn next_id(&mut self) -> i64 {
@@ -86,12 +113,8 @@ impl TestDatabase {
 
     /// Makes a directory; answers its id and the request's key.
     pub async fn mkdir(&mut self, ns: i64, pid: i64, name: &str) -> (i64, RequestKey) {
-        let (id, request) = (self.next_id(), Uuid::new_v4());
-        let sql = "SELECT code FROM mantle.mkdir('{0}', ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text || '/'], ARRAY[$4::bigint], \
-                   ARRAY[0], ARRAY[0], ARRAY[493], ARRAY[true], ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[1::bigint])";
-        let row = self.client.query_one(sql, &[&ns, &pid, &name, &id, &request]).await.unwrap();
-        assert_eq!(row.get::<_, Option<String>>(0), None);
-        (id, RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: request })
+        let id = self.next_id();
+        (id, mkdir_in(&self.client, ns, pid, name, id).await)
     }
 
     pub async fn drop(self) {
@@ -107,6 +130,16 @@ impl TestDatabase {
         drop(client);
         admin.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
     }
+}
+
+/// Makes a directory with an id of the database's; answers the request's key.
+pub async fn mkdir_in(client: &Client, ns: i64, pid: i64, name: &str, id: i64) -> RequestKey {
+    let request = Uuid::new_v4();
+    let sql = "SELECT code FROM mantle.mkdir('{0}', ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text || '/'], ARRAY[$4::bigint], \
+               ARRAY[0], ARRAY[0], ARRAY[493], ARRAY[true], ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[1::bigint])";
+    let row = client.query_one(sql, &[&ns, &pid, &name, &id, &request]).await.unwrap();
+    assert_eq!(row.get::<_, Option<String>>(0), None);
+    RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: request }
 }
 
 /// One replica's process and folder.
@@ -145,27 +178,32 @@ impl TestReplica {
     }
 }
 
-/// A group of three.
+/// A group.
 pub struct TestGroup {
     pub replicas: Vec<TestReplica>,
     pub client: IndexClient,
     _folder: TempDir,
 }
 
-fn free_addresses(n: usize) -> Vec<String> {
+pub fn free_addresses(n: usize) -> Vec<String> {
     let listeners: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     listeners.iter().map(|l| l.local_addr().unwrap().to_string()).collect()
 }
 
 impl TestGroup {
+    /// Of three replicas.
     pub fn new(database: &TestDatabase) -> Self {
+        Self::of(3, database)
+    }
+
+    pub fn of(size: usize, database: &TestDatabase) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let addresses = free_addresses(6);
-        let peers = &addresses[..3];
+        let addresses = free_addresses(2 * size);
+        let peers = &addresses[..size];
         let password = folder.path().join("password");
         fs::write(&password, database.config.get_password().expect("a password in the URL")).unwrap();
         let tokio_postgres::config::Host::Tcp(host) = &database.config.get_hosts()[0] else { panic!("a TCP host") };
-        let replicas = (0..3).map(|i| {
+        let replicas = (0..size).map(|i| {
             let config = folder.path().join(format!("replica{i}.toml"));
             let data = folder.path().join(format!("replica{i}"));
             let text = format!(
@@ -173,7 +211,7 @@ impl TestGroup {
                  host = {host:?}\nport = {}\ndatabase = {:?}\nuser = {:?}\npassword_file = {password:?}\n\
                  [raft]\nsnapshot_log_entries = 100\n",
                 addresses[i],
-                addresses[i + 3],
+                addresses[i + size],
                 database.config.get_ports()[0],
                 database.config.get_dbname().unwrap(),
                 database.config.get_user().unwrap(),
@@ -200,14 +238,15 @@ impl TestGroup {
         self.client.status().await.swap_remove(i).1.ok()
     }
 
-    /// Waits until every replica is a ready voter of one cluster with three members.
+    /// Waits until every replica is a ready voter of one cluster.
     pub async fn settled(&self) -> Vec<Status> {
-        eventually("three ready voters", || async {
+        let size = self.replicas.len();
+        eventually("nothing but ready voters", || async {
             let all: Vec<Status> = self.client.status().await.into_iter().filter_map(|(_, s)| s.ok()).collect();
-            let is_settled = all.len() == 3
+            let is_settled = all.len() == size
                 && all
                     .iter()
-                    .all(|s| s.ready && s.members.len() == 3 && s.members.iter().all(|m| m.ends_with("voter")))
+                    .all(|s| s.ready && s.members.len() == size && s.members.iter().all(|m| m.ends_with("voter")))
                 && all.iter().all(|s| s.cluster_id == all[0].cluster_id && s.leader_id == all[0].leader_id)
                 && all.iter().any(|s| s.streaming);
             is_settled.then_some(all)
@@ -239,7 +278,7 @@ impl TestGroup {
 
     /// A path leads to this directory, on every replica.
     pub async fn assert_everywhere(&self, namespace: &str, path: &[&str], id: i64) {
-        for i in 0..3 {
+        for i in 0..self.replicas.len() {
             let found = self.resolve_on(i, namespace, path).await;
             assert_eq!((found.outcome, found.id.as_i64()), (Ok(()), id), "replica {i}, {path:?}");
         }

@@ -60,19 +60,28 @@ pub enum DirectoryOp {
         /// Why.
         cause: Option<Cause>,
     },
-    /// Nothing changed here, but the request is done: the other half of a rename across nodes.
+    /// Nothing changed here, but the request is done.
     Done {
+        /// The request.
+        cause: Cause,
+    },
+    /// A rename across nodes has done its part in this directory, and on this node. It is done when both parts are: the
+    /// record that the destination's part puts names no request.
+    Half {
+        /// Its source or its destination.
+        pid: PartitionId,
         /// The request.
         cause: Cause,
     },
 }
 
 impl DirectoryOp {
-    /// The request that this operation belongs to.
+    /// The request that this operation finishes.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Put { cause, .. } | Self::Remove { cause, .. } => cause.as_ref(),
             Self::Done { cause } => Some(cause),
+            Self::Half { .. } => None,
         }
     }
 }
@@ -103,6 +112,7 @@ pub enum DecodeError {
 const OP_PUT: u8 = 1;
 const OP_REMOVE: u8 = 2;
 const OP_DONE: u8 = 3;
+const OP_HALF: u8 = 4;
 
 /// Encodes a transaction's operations.
 ///
@@ -129,6 +139,11 @@ pub fn encode(ops: &[DirectoryOp]) -> Vec<u8> {
                 out.push(OP_DONE);
                 put_cause(&mut out, Some(cause));
             }
+            DirectoryOp::Half { pid, cause } => {
+                out.push(OP_HALF);
+                put_varint(&mut out, pid.0);
+                put_cause(&mut out, Some(cause));
+            }
         }
     }
     out
@@ -151,6 +166,10 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DirectoryOp>, DecodeError> {
             OP_PUT => DirectoryOp::Put { record: input.record()?, cause: input.cause()? },
             OP_REMOVE => DirectoryOp::Remove { record: input.record()?, cause: input.cause()? },
             OP_DONE => DirectoryOp::Done { cause: input.cause()?.ok_or(DecodeError::Range)? },
+            OP_HALF => {
+                let pid = PartitionId(input.varint()?);
+                DirectoryOp::Half { pid, cause: input.cause()?.ok_or(DecodeError::Range)? }
+            }
             other => return Err(DecodeError::Operation(other)),
         });
     }
@@ -289,6 +308,7 @@ mod tests {
             (record(), proptest::option::of(cause())).prop_map(|(record, cause)| DirectoryOp::Put { record, cause }),
             (record(), proptest::option::of(cause())).prop_map(|(record, cause)| DirectoryOp::Remove { record, cause }),
             cause().prop_map(|cause| DirectoryOp::Done { cause }),
+            (any::<u64>(), cause()).prop_map(|(pid, cause)| DirectoryOp::Half { pid: PartitionId(pid), cause }),
         ]
     }
 

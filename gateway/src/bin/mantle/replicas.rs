@@ -37,7 +37,7 @@ impl Stall {
 /// The replicas' status at the end.
 pub async fn wait_applied(index: &IndexClient, lsn: Lsn, say: impl Fn(String)) -> Result<Vec<(String, Status)>> {
     let mut stall = Stall::new();
-    while let Err(error) = index.await_lsn(lsn, AWAIT_TIMEOUT).await {
+    while let Err(error) = index.await_lsn(0, lsn, AWAIT_TIMEOUT).await {
         let position = status_of_answering(index).await.iter().map(|(_, status)| status.applied_lsn).max().unwrap_or(0);
         say(format!("applied {} of {lsn}", Lsn(position)));
         if stall.is_stalled(position) {

@@ -3,9 +3,9 @@
 //!
 //! The world is a list of committed transactions; time is their number, and a transaction's commit LSN at every source.
 //! A place's rows live on the source that its pid decides. Every source's slot is created before any is copied, and of
-//! what a source committed between its slot and its copy only the removals are applied. Both are needed: a copied
-//! directory may have been moved to, and removed on, a source that is copied later; and a directory put in that window
-//! may have been removed on another source before that one's slot was made.
+//! what a source committed between its slot and a moment when all slots were there, but nothing was copied, only the removals
+//! are applied. Both are needed: a copied directory may have been moved to, and removed on, a source that is copied later;
+//! and a directory put in that window may have been removed on another source before that one's slot was made.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -128,15 +128,8 @@ fn lsn(time: usize) -> Lsn {
     Lsn(time as u64 * 10)
 }
 
-/// Delivers every source's queue from its slot on, in an order that `picks` decides. A source's copy holds what it
-/// committed up to `copied`.
-fn deliver(
-    replica: &mut Replica,
-    history: &[World],
-    mut from: Vec<usize>,
-    copied: &[usize],
-    picks: &[(Pick, u8, bool)],
-) {
+/// Delivers every source's queue from its slot on, in an order that `picks` decides.
+fn deliver(replica: &mut Replica, history: &[World], mut from: Vec<usize>, picks: &[(Pick, u8, bool)]) {
     let sources = from.len();
     let mut picks = picks.iter().cycle();
     let mut newest = 0;
@@ -147,13 +140,11 @@ fn deliver(
         let source = SourceId(s as u32);
         let until = (from[s] + 1 + usize::from(*count)).min(history.len());
         let transactions = (from[s]..until).filter_map(|time| {
-            let wanted = |op: &DirectoryOp| time > copied[s] || matches!(op, DirectoryOp::Remove { .. });
-            let messages = history[time].messages.iter().filter(|(at, op)| *at == source && wanted(op));
+            let messages = history[time].messages.iter().filter(|(at, _)| *at == source);
             let ops: Vec<DirectoryOp> = messages.map(|(_, op)| op.clone()).collect();
             (!ops.is_empty()).then(|| StreamTransaction { commit_lsn: lsn(time), ops })
         });
-        let command = Command::Stream { source, transactions: transactions.collect(), position: lsn(until) };
-        replica.apply(command);
+        replica.apply(batch(source, transactions.collect(), lsn(until)));
         from[s] = until;
         newest = newest.max(until);
         if *horizon {
@@ -161,9 +152,7 @@ fn deliver(
         }
     }
     for s in 0..sources {
-        let command =
-            Command::Stream { source: SourceId(s as u32), transactions: vec![], position: lsn(history.len()) };
-        replica.apply(command);
+        replica.apply(batch(SourceId(s as u32), vec![], lsn(history.len())));
     }
     sample(replica, sources, history.len());
 }
@@ -199,6 +188,7 @@ proptest! {
         sources in 1usize..4,
         slots in proptest::collection::vec(any::<Pick>(), 4),
         copies in proptest::collection::vec(any::<Pick>(), 4),
+        cuts in proptest::collection::vec(any::<Pick>(), 4),
         picks in proptest::collection::vec((any::<Pick>(), 0u8..6, proptest::bool::weighted(0.3)), 1..50),
     ) {
         let source_of = |pid, _| SourceId((pid % sources as u64) as u32);
@@ -209,19 +199,18 @@ proptest! {
         let copy_of = |s: usize| if sources == 1 { first_copy } else { first_copy + copies[s].index(history.len() - first_copy) };
         let copied: Vec<usize> = (0..sources).map(copy_of).collect();
         let mut replica = Replica::empty();
-        replica.begin(1, (1, 1));
+        replica.begin(1, false);
         for s in (0..sources).rev() {
             let rows = history[copied[s]].records.values();
             let records = rows.filter(|r| source_of(r.pid.0, 0) == SourceId(s as u32)).cloned().collect();
             replica.apply(Command::RebuildChunk { records });
         }
         let from: Vec<usize> = created.iter().map(|time| time + 1).collect();
-        replica.apply(Command::RebuildEnd { source: SOURCE, consistent_point: lsn(from[0]) });
-        let positions = from.iter().enumerate().map(|(s, time)| (SourceId(s as u32), lsn(*time))).collect();
-        if sources > 1 {
-            replica.apply(Command::Horizon { after: 0, positions });
-        }
-        deliver(&mut replica, &history, from, &copied, &picks);
+        // What is known of a copy is a moment before it at which all slots were there.
+        let known = |s: usize| lsn(first_copy + cuts[s].index(copied[s] - first_copy + 1) + 1);
+        let start = |s: usize| SourceStart { copied: known(s), ..start(SourceId(s as u32), lsn(from[s])) };
+        replica.apply(Command::RebuildEnd { sources: (0..sources).map(start).collect() });
+        deliver(&mut replica, &history, from, &picks);
         assert_same(&replica, history.last().unwrap());
     }
 
@@ -238,10 +227,8 @@ proptest! {
         };
         let history = history(&steps, source_of);
         let mut replica = Replica::empty();
-        replica.rebuild(1, (1, 1), vec![], Lsn(1));
-        let positions = (0..sources).map(|s| (SourceId(s as u32), Lsn(1))).collect();
-        replica.apply(Command::Horizon { after: 0, positions });
-        deliver(&mut replica, &history, vec![1; sources], &vec![0; sources], &picks);
+        replica.rebuild(1, vec![], (0..sources).map(|s| start(SourceId(s as u32), Lsn(1))).collect());
+        deliver(&mut replica, &history, vec![1; sources], &picks);
         assert_same(&replica, history.last().unwrap());
     }
 }
@@ -251,9 +238,7 @@ proptest! {
 fn table_depends_on_the_newest_records_only() {
     proptest!(runs(500), |(ops in proptest::collection::vec((1u64..6, 0u8..3, 2u64..9, 1u64..6, any::<bool>()), 1..60))| {
         let mut replica = Replica::empty();
-        replica.rebuild(1, (1, 1), vec![], Lsn(1));
-        let positions = (0..2).map(|s| (SourceId(s), Lsn(1))).collect();
-        replica.apply(Command::Horizon { after: 0, positions });
+        replica.rebuild(1, vec![], (0..2).map(|s| start(SourceId(s), Lsn(1))).collect());
         let mut newest: HashMap<u64, (u64, bool, DirectoryRecord)> = HashMap::new();
         for (i, (pid, name, id, version, is_put)) in ops.into_iter().enumerate() {
             let record = record(pid, &format!("n{name}"), id, version);

@@ -50,14 +50,14 @@ fn memory() {
         index.apply(log_index, command, &mut effects);
         started.elapsed()
     };
-    apply(&mut index, Command::RebuildBegin { epoch: Epoch(1), system_identifier: 1, timeline: 1 });
+    apply(&mut index, Command::RebuildBegin { epoch: Epoch(1), is_diverged: false });
     apply(&mut index, Command::RebuildChunk { records: vec![record(0, "ns", NS.0, 1)] });
     let mut filling = Duration::ZERO;
     for first in (0..DIRECTORIES).step_by(1000) {
         let records = (first..first + 1000).map(|i| record(parent(i), &name(i), FIRST_ID + i, 1)).collect();
         filling += apply(&mut index, Command::RebuildChunk { records });
     }
-    apply(&mut index, Command::RebuildEnd { source: SOURCE, consistent_point: Lsn(1) });
+    apply(&mut index, Command::RebuildEnd { sources: vec![start(SOURCE, Lsn(1))] });
     let bytes = index.heap_bytes() as f64 / index.directories() as f64;
     println!("{} directories, {bytes:.1} bytes each; copied in {filling:?}", index.directories());
 
@@ -65,7 +65,7 @@ fn memory() {
     for i in DIRECTORIES..DIRECTORIES + MKDIRS {
         let ops = vec![put(record(parent(i), &name(i), FIRST_ID + i, 1))];
         let transactions = vec![StreamTransaction { commit_lsn: Lsn(i), ops }];
-        times.push(apply(&mut index, Command::Stream { source: SOURCE, transactions, position: Lsn(i) }));
+        times.push(apply(&mut index, batch(SOURCE, transactions, Lsn(i))));
     }
     let bytes = index.heap_bytes() as f64 / index.directories() as f64;
     times.sort();

@@ -19,13 +19,26 @@ use uuid::Uuid;
 
 use super::{
     Effects, Index, LockInfo,
-    command::{Applied, Command, SourceId, StreamTransaction},
+    command::{Applied, Command, Lineage, Source, SourceBatch, SourceId, SourceStart, StreamTransaction},
     removed::Removed,
 };
 
 pub(super) const NS: NamespaceId = NamespaceId(1);
 pub(super) const SOURCE: SourceId = SourceId(0);
 pub(super) const OPEN: Permission = Permission { owner: 7, group: 7, mode: 0o755 };
+
+/// Timeline 1 of some system.
+pub(super) const LINEAGE: Lineage = Lineage { system_identifier: 1, timeline: 1 };
+
+/// A source whose slot exported the copy's snapshot.
+pub(super) fn start(source: SourceId, consistent_point: Lsn) -> SourceStart {
+    SourceStart { source, lineage: LINEAGE, consistent_point, copied: consistent_point }
+}
+
+/// What one source sent.
+pub(super) fn batch(source: SourceId, transactions: Vec<StreamTransaction>, position: Lsn) -> Command {
+    Command::Stream(vec![SourceBatch { source, transactions, position }])
+}
 
 /// How often a random test runs: so often, or as `PROPTEST_CASES` says.
 pub(super) fn runs(cases: u32) -> ProptestConfig {
@@ -59,7 +72,7 @@ pub(super) fn caused(op: DirectoryOp, request: RequestKey, attempt: u64) -> Dire
     match op {
         DirectoryOp::Put { record, .. } => DirectoryOp::Put { record, cause },
         DirectoryOp::Remove { record, .. } => DirectoryOp::Remove { record, cause },
-        done => done,
+        other => other,
     }
 }
 
@@ -79,7 +92,7 @@ impl Replica {
     /// Serves a namespace `ns` (directory 1) without directories, as of LSN 1.
     pub fn new() -> Self {
         let mut replica = Self::empty();
-        replica.rebuild(1, (1, 1), vec![record(0, "ns", 1, 1)], Lsn(1));
+        replica.rebuild(1, vec![record(0, "ns", 1, 1)], vec![start(SOURCE, Lsn(1))]);
         replica
     }
 
@@ -101,20 +114,24 @@ impl Replica {
         self.index = restored;
     }
 
-    pub fn begin(&mut self, epoch: u64, (system_identifier, timeline): (u64, u32)) {
-        self.apply(Command::RebuildBegin { epoch: Epoch(epoch), system_identifier, timeline });
+    pub fn begin(&mut self, epoch: u64, is_diverged: bool) {
+        self.apply(Command::RebuildBegin { epoch: Epoch(epoch), is_diverged });
     }
 
-    pub fn rebuild(&mut self, epoch: u64, system: (u64, u32), records: Vec<DirectoryRecord>, consistent_point: Lsn) {
-        self.begin(epoch, system);
+    pub fn end(&mut self, consistent_point: Lsn) {
+        self.apply(Command::RebuildEnd { sources: vec![start(SOURCE, consistent_point)] });
+    }
+
+    pub fn rebuild(&mut self, epoch: u64, records: Vec<DirectoryRecord>, sources: Vec<SourceStart>) {
+        self.begin(epoch, false);
         self.apply(Command::RebuildChunk { records });
-        self.apply(Command::RebuildEnd { source: SOURCE, consistent_point });
+        self.apply(Command::RebuildEnd { sources });
     }
 
     /// One transaction of the only source.
     pub fn stream(&mut self, lsn: u64, ops: Vec<DirectoryOp>) {
         let transactions = vec![StreamTransaction { commit_lsn: Lsn(lsn), ops }];
-        self.apply(Command::Stream { source: SOURCE, transactions, position: Lsn(lsn + 1) });
+        self.apply(batch(SOURCE, transactions, Lsn(lsn + 1)));
     }
 
     /// The id a path resolves to, for the superuser.
@@ -129,7 +146,7 @@ impl Replica {
 #[derive(Debug, PartialEq)]
 pub(super) struct State {
     epoch: Epoch,
-    catch_up: Option<(SourceId, Lsn)>,
+    catch_up: BTreeMap<SourceId, Lsn>,
     locks: Vec<LockInfo>,
     trees: Vec<TreeState>,
 }
@@ -138,8 +155,7 @@ type Row = (DirectoryId, PartitionId, String, u64, Permission, u32, bool);
 
 #[derive(Debug, PartialEq)]
 struct TreeState {
-    system: (u64, u32),
-    sources: BTreeMap<SourceId, Lsn>,
+    sources: BTreeMap<SourceId, Source>,
     removed: Removed,
     rows: Vec<Row>,
     absent: BTreeMap<DirectoryId, u32>,
@@ -155,13 +171,12 @@ impl State {
             let mut rows: Vec<Row> = tree.table.records().map(row).collect();
             rows.sort();
             TreeState {
-                system: tree.system,
                 sources: tree.sources.clone(),
                 removed: tree.removed.clone(),
                 rows,
                 absent: tree.table.absent_children(),
             }
         });
-        Self { epoch: index.epoch(), catch_up: index.catch_up, locks: index.locks(), trees: trees.collect() }
+        Self { epoch: index.epoch(), catch_up: index.catch_up.clone(), locks: index.locks(), trees: trees.collect() }
     }
 }

@@ -167,7 +167,7 @@ impl Model {
                 DirectoryOp::Remove { record, .. } => {
                     self.rows.remove(&record.id.0);
                 }
-                DirectoryOp::Done { .. } => {}
+                DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
             }
             if let Some(cause) = op.cause() {
                 effects.finished.push(cause.request);

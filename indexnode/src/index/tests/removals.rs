@@ -10,7 +10,7 @@ const ROOT: u64 = 1024;
 /// `/a` (1030), `/a/b` (1031), `/a/b/c` (1032), `/d` (1040) in namespace 1024.
 fn small_tree() -> Replica {
     let mut replica = Replica::empty();
-    replica.rebuild(1, (1, 1), vec![record(0, "ns", ROOT, 1)], Lsn(1));
+    replica.rebuild(1, vec![record(0, "ns", ROOT, 1)], vec![start(SOURCE, Lsn(1))]);
     let records = [
         record(ROOT, "a", 1030, 1),
         record(1030, "b", 1031, 1),

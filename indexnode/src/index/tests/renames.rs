@@ -278,7 +278,7 @@ impl World {
             expected.finished.extend(effects.finished);
             expected.unlocked.extend(effects.unlocked);
         }
-        self.replica.apply(Command::Stream { source: SOURCE, transactions, position: lsn(until) });
+        self.replica.apply(batch(SOURCE, transactions, lsn(until)));
         assert_eq!(self.replica.effects, expected);
         self.applied = until;
         self.served = if self.applied >= self.served { 0 } else { self.served };
@@ -286,7 +286,7 @@ impl World {
 
     fn begin_rebuild(&mut self, raise: u64) {
         self.epoch += raise.max(1);
-        self.replica.begin(self.epoch, (1, 1));
+        self.replica.begin(self.epoch, false);
         self.model.epoch = self.epoch;
         let mut unlocked: Vec<_> = self.model.locks.drain(..).map(|lock| (lock.request, lock.attempt)).collect();
         unlocked.sort();
@@ -302,7 +302,7 @@ impl World {
 
     fn end_rebuild(&mut self) {
         let Some(copied) = self.rebuild.take() else { return };
-        self.replica.apply(Command::RebuildEnd { source: SOURCE, consistent_point: lsn(copied.next) });
+        self.replica.end(lsn(copied.next));
         self.model.rows = copied.rows;
         self.served = if self.applied.max(self.served) > copied.next { self.applied.max(self.served) } else { 0 };
         self.applied = copied.next;

@@ -55,17 +55,21 @@ fn some_command() -> impl Strategy<Value = Command> {
     let stream = (0u32..3, vec((0u64..3, vec(some_op(), 0..5)), 0..4), 0u64..60).prop_map(|(source, ops, lsn)| {
         let transaction = |(i, (gap, ops))| StreamTransaction { commit_lsn: Lsn(lsn + gap + 3 * i as u64), ops };
         let transactions = ops.into_iter().enumerate().map(transaction).collect();
-        Command::Stream { source: SourceId(source), transactions, position: Lsn(lsn) }
+        SourceBatch { source: SourceId(source), transactions, position: Lsn(lsn) }
     });
     prop_oneof![
-        12 => stream,
+        12 => vec(stream, 0..3).prop_map(Command::Stream),
         8 => some_prepare(),
         2 => (0u128..4, 0u64..40).prop_map(|(number, attempt)| Command::Release { request: key(number), attempt }),
-        1 => (0u64..4, 1u64..3)
-            .prop_map(|(epoch, id)| Command::RebuildBegin { epoch: Epoch(epoch), system_identifier: id, timeline: 1 }),
+        1 => (0u64..4, any::<bool>())
+            .prop_map(|(epoch, is_diverged)| Command::RebuildBegin { epoch: Epoch(epoch), is_diverged }),
         3 => vec(some_record(), 0..10).prop_map(|records| Command::RebuildChunk { records }),
-        1 => (0u32..3, 0u64..60)
-            .prop_map(|(source, lsn)| Command::RebuildEnd { source: SourceId(source), consistent_point: Lsn(lsn) }),
+        1 => vec((0u32..3, 0u64..60, 0u64..5), 0..3).prop_map(|sources| {
+            let start = |(source, lsn, copied)| SourceStart { copied: Lsn(lsn + copied), ..start(SourceId(source), Lsn(lsn)) };
+            Command::RebuildEnd { sources: sources.into_iter().map(start).collect() }
+        }),
+        1 => (0u32..3, 1u32..4)
+            .prop_map(|(source, timeline)| Command::FollowTimeline { source: SourceId(source), timeline }),
         2 => (0u64..40, vec((0u32..3, 0u64..60), 0..3)).prop_map(|(after, positions)| Command::Horizon {
             after,
             positions: positions.into_iter().map(|(source, lsn)| (SourceId(source), Lsn(lsn))).collect(),
@@ -77,8 +81,8 @@ fn some_command() -> impl Strategy<Value = Command> {
 fn some_log() -> impl Strategy<Value = Vec<Command>> {
     (vec(some_record(), 0..20), vec(some_command(), 0..40)).prop_map(|(mut records, rest)| {
         records.extend([record(0, "n0", 1, 5), record(1, "n0", 2, 5), record(1, "n1", 3, 5), record(2, "n2", 4, 5)]);
-        let begin = Command::RebuildBegin { epoch: Epoch(1), system_identifier: 1, timeline: 1 };
-        let end = Command::RebuildEnd { source: SOURCE, consistent_point: Lsn(1) };
+        let begin = Command::RebuildBegin { epoch: Epoch(1), is_diverged: false };
+        let end = Command::RebuildEnd { sources: vec![start(SOURCE, Lsn(1)), start(SourceId(1), Lsn(1))] };
         [begin, Command::RebuildChunk { records }, end].into_iter().chain(rest).collect()
     })
 }

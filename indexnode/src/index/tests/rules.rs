@@ -101,6 +101,29 @@ fn a_marker_unlocks_and_acknowledges() {
     assert_eq!(replica.effects.finished, [key(1)]);
 }
 
+/// Rule 2.
+#[test]
+fn a_rename_across_nodes_is_done_when_both_halves_are_applied() {
+    let half = |pid| DirectoryOp::Half { pid: PartitionId(pid), cause: Cause { request: key(1), attempt: 0 } };
+    for order in [[10, 20], [20, 10]] {
+        let mut replica = small_tree();
+        let prepared = try_prepare(&mut replica, prepare(1, "a/b", "d/b")).unwrap();
+        replica.stream(20, vec![put(record(20, "b", 11, 2)), half(order[0])]);
+        assert_eq!(replica.effects, Effects::default(), "one half is not enough");
+        replica.restart();
+        replica.stream(25, vec![half(order[0]), half(99)]);
+        assert_eq!(replica.effects, Effects::default(), "nor is it twice");
+        replica.stream(30, vec![half(order[1])]);
+        assert_eq!(
+            (&replica.effects.finished[..], &replica.effects.unlocked[..]),
+            (&[key(1)][..], &[(key(1), prepared.attempt)][..])
+        );
+        // Without a lock there is nothing to wait for: the request's answer is asked for by position.
+        replica.stream(40, vec![half(10), half(20)]);
+        assert_eq!(replica.effects, Effects::default());
+    }
+}
+
 /// Rule 4.
 #[test]
 fn a_transaction_that_comes_twice_is_dropped() {
@@ -121,7 +144,7 @@ fn a_transaction_that_comes_twice_is_dropped() {
 fn a_position_advances_without_transactions_and_never_goes_back() {
     let mut replica = small_tree();
     for (position, applied) in [(50, 49), (40, 49), (0, 49)] {
-        replica.apply(Command::Stream { source: SOURCE, transactions: vec![], position: Lsn(position) });
+        replica.apply(batch(SOURCE, vec![], Lsn(position)));
         assert_eq!(replica.index.applied_lsn(SOURCE), Lsn(applied));
     }
 }
@@ -130,8 +153,8 @@ fn a_position_advances_without_transactions_and_never_goes_back() {
 #[test]
 fn a_late_message_does_not_resurrect_a_removed_directory() {
     let other = SourceId(1);
-    let mut replica = small_tree();
-    replica.apply(Command::Horizon { after: 0, positions: vec![(SOURCE, Lsn(11)), (other, Lsn(11))] });
+    let mut replica = Replica::empty();
+    replica.rebuild(1, vec![record(0, "ns", 1, 1)], vec![start(SOURCE, Lsn(11)), start(other, Lsn(11))]);
     // Made at the one (version 1), moved to the other (2), moved back (3), removed (4).
     replica.stream(20, vec![put(record(1, "x", 30, 1))]);
     replica.stream(40, vec![put(record(1, "y", 30, 3))]);
@@ -139,9 +162,9 @@ fn a_late_message_does_not_resurrect_a_removed_directory() {
     let after = replica.log_index;
     replica.apply(Command::Horizon { after, positions: vec![(SOURCE, Lsn(51)), (other, Lsn(51))] });
     let late = StreamTransaction { commit_lsn: Lsn(30), ops: vec![put(record(2, "z", 30, 2))] };
-    replica.apply(Command::Stream { source: other, transactions: vec![late], position: Lsn(31) });
+    replica.apply(batch(other, vec![late], Lsn(31)));
     assert!(replica.index.serving.as_ref().unwrap().table.get(DirectoryId(30)).is_none());
-    replica.apply(Command::Stream { source: other, transactions: vec![], position: Lsn(51) });
+    replica.apply(batch(other, vec![], Lsn(51)));
     let serving = replica.index.serving.as_ref().unwrap();
     assert_eq!(serving.removed, Removed::default(), "both sources are past the horizon");
 }
@@ -252,7 +275,7 @@ fn a_lookup_tells_that_it_crossed_a_rename() {
 fn a_rebuild_drops_locks_refuses_prepares_and_serves_the_old_tree_until_it_ends() {
     let mut replica = small_tree();
     let prepared = try_prepare(&mut replica, prepare(1, "a/b", "d/b")).unwrap();
-    replica.begin(2, (1, 1));
+    replica.begin(2, false);
     assert_eq!(replica.effects.unlocked, [(key(1), prepared.attempt)]);
     assert_eq!(try_prepare(&mut replica, prepare(1, "a/b", "d/b")), Err(ErrorCode::StaleEpoch));
     assert_eq!((replica.index.epoch().0, replica.index.is_serving(), replica.index.is_rebuilding()), (2, true, true));
@@ -261,7 +284,7 @@ fn a_rebuild_drops_locks_refuses_prepares_and_serves_the_old_tree_until_it_ends(
     replica.stream(20, vec![put(record(1, "new", 40, 1))]);
     assert_eq!((replica.id_of("new"), replica.id_of("d/e")), (Some(40), Some(21)));
     replica.apply(Command::RebuildChunk { records: vec![record(0, "ns", 1, 1)] });
-    replica.apply(Command::RebuildEnd { source: SOURCE, consistent_point: Lsn(15) });
+    replica.end(Lsn(15));
     assert!(!replica.index.is_serving(), "`new` was acknowledged and is not in the copy");
     assert_eq!(replica.index.resolve("ns", &["a"], &root()).outcome, Err(ErrorCode::IndexUnavailable));
     assert_eq!(try_prepare(&mut replica, prepare(1, "a/b", "x")), Err(ErrorCode::IndexUnavailable));
@@ -273,28 +296,55 @@ fn a_rebuild_drops_locks_refuses_prepares_and_serves_the_old_tree_until_it_ends(
 }
 
 #[test]
-fn a_tree_of_another_timeline_stops_serving_at_once() {
+fn a_tree_that_may_hold_what_postgresql_lost_stops_serving_at_once() {
     let mut replica = small_tree();
-    replica.begin(2, (1, 2));
+    replica.begin(2, true);
     assert!(!replica.index.is_serving());
     replica.stream(20, vec![caused(put(record(1, "new", 40, 1)), key(1), 0)]);
     assert!(replica.effects.finished.is_empty(), "nothing was applied, so nothing is finished");
     replica.apply(Command::RebuildChunk { records: vec![record(0, "ns", 1, 1)] });
     // The new timeline begins below what the old one had come to.
-    replica.apply(Command::RebuildEnd { source: SOURCE, consistent_point: Lsn(5) });
+    let lineage = Lineage { timeline: 2, ..LINEAGE };
+    replica.apply(Command::RebuildEnd { sources: vec![SourceStart { lineage, ..start(SOURCE, Lsn(5)) }] });
     assert!(replica.index.is_serving());
-    assert_eq!(replica.index.system(), Some((1, 2)));
+    assert_eq!(replica.index.source(SOURCE).unwrap().lineage, lineage);
     assert_eq!((replica.index.directories(), replica.index.applied_lsn(SOURCE)), (1, Lsn(4)));
+}
+
+#[test]
+fn a_source_goes_on_on_another_timeline() {
+    let mut replica = small_tree();
+    replica.stream(20, vec![put(record(1, "old", 40, 1))]);
+    replica.apply(Command::FollowTimeline { source: SOURCE, timeline: 2 });
+    replica.apply(Command::FollowTimeline { source: SourceId(7), timeline: 9 });
+    replica.restart();
+    let source = Source { lineage: Lineage { timeline: 2, ..LINEAGE }, applied: Lsn(20), copied: Lsn(1) };
+    assert_eq!(replica.index.sources().collect::<Vec<_>>(), [(SOURCE, source)]);
+    assert_eq!(replica.id_of("old"), Some(40));
+}
+
+/// Rule 1: what a source put between its slot and the copy may be older than a removal that another source committed before
+/// its own slot was made, and so never sends.
+#[test]
+fn what_was_put_before_the_copy_is_not_put_again() {
+    let other = SourceId(1);
+    let mut replica = Replica::empty();
+    let starts = vec![SourceStart { copied: Lsn(50), ..start(SOURCE, Lsn(10)) }, start(other, Lsn(50))];
+    replica.rebuild(1, vec![record(0, "ns", 1, 1), record(1, "a", 10, 1)], starts);
+    replica.stream(20, vec![put(record(1, "gone", 40, 1))]);
+    replica.stream(30, vec![remove(record(1, "a", 10, 2))]);
+    replica.stream(60, vec![put(record(1, "new", 41, 1))]);
+    assert_eq!((replica.id_of("gone"), replica.id_of("a"), replica.id_of("new")), (None, None, Some(41)));
 }
 
 #[test]
 fn a_rebuild_under_an_old_epoch_is_ignored() {
     let mut replica = small_tree();
-    replica.begin(5, (1, 1));
-    replica.begin(4, (1, 1));
+    replica.begin(5, false);
+    replica.begin(4, false);
     assert!(!replica.index.is_rebuilding());
     replica.apply(Command::RebuildChunk { records: vec![record(1, "x", 99, 1)] });
-    replica.apply(Command::RebuildEnd { source: SOURCE, consistent_point: Lsn(90) });
+    replica.end(Lsn(90));
     assert_eq!((replica.index.epoch().0, replica.index.directories()), (5, 6));
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{LogStore, record};
 use crate::{
-    index::command::{Command, SourceId},
+    index::command::{Command, SourceBatch, SourceId},
     raft::{
         Proposal,
         types::{CommittedLeaderId, Entry, LogId, Vote},
@@ -29,7 +29,11 @@ fn entry(term: u64, index: u64) -> Entry {
 
 fn large_entry(index: u64, transactions: usize) -> Entry {
     let one = crate::index::command::StreamTransaction { commit_lsn: Lsn(1 << 60), ops: Vec::new() };
-    let command = Command::Stream { source: SourceId(0), transactions: vec![one; transactions], position: Lsn(index) };
+    let command = Command::Stream(vec![SourceBatch {
+        source: SourceId(0),
+        transactions: vec![one; transactions],
+        position: Lsn(index),
+    }]);
     Entry { log_id: log_id(1, index), payload: EntryPayload::Normal(Proposal::encode(&command)) }
 }
 

@@ -1,0 +1,169 @@
+//! May the index go on from where it is, or must it be rebuilt? Decided for each source when its stream begins, from what the
+//! walsender says on the very connection that will stream.
+//!
+//! A logical slot can run ahead of what a failover leaves (DESIGN.md §2), and a dropped slot may have been made again. So the
+//! position that the index has applied counts together with the system identifier and the timeline it was read under: on a
+//! newer timeline it holds only up to the point where that timeline left the older one.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use mantle_types::Lsn;
+
+use crate::index::command::{Lineage, Source};
+
+/// What a PostgreSQL server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its identity now.
+    pub lineage: Lineage,
+    /// It has flushed its WAL up to here.
+    pub flushed: Lsn,
+    /// The timelines that its own descends from, and where each of them was left.
+    pub switch_points: Vec<(u32, Lsn)>,
+}
+
+/// A logical slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The session that reads it.
+    pub active_pid: Option<i32>,
+    /// Its WAL is gone.
+    pub is_lost: bool,
+    /// Transactions below are not sent again.
+    pub confirmed: Lsn,
+}
+
+/// Why the index cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// For the log.
+    pub text: String,
+    /// The index may hold what PostgreSQL does not: it must not serve while it is rebuilt.
+    pub is_diverged: bool,
+}
+
+impl Reason {
+    /// The index lacks something, and has nothing too much.
+    pub fn behind(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_diverged: false }
+    }
+
+    fn diverged(text: String) -> Self {
+        Self { text, is_diverged: true }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Is everything that was applied in this server's history?
+pub fn check_history(known: &Source, server: &Server) -> Result<(), Reason> {
+    let (ours, theirs) = (known.lineage, server.lineage);
+    if ours.system_identifier != theirs.system_identifier {
+        let (theirs, ours) = (theirs.system_identifier, ours.system_identifier);
+        return Err(Reason::diverged(format!("PostgreSQL is system {theirs}, the index was fed by {ours}")));
+    }
+    let end = end_of(known);
+    if ours.timeline == theirs.timeline {
+        let is_ahead = server.flushed < end;
+        let reason = || Reason::diverged(format!("PostgreSQL was set back to {}, the index has {end}", server.flushed));
+        return if is_ahead { Err(reason()) } else { Ok(()) };
+    }
+    match server.switch_points.iter().find(|(timeline, _)| *timeline == ours.timeline) {
+        Some((_, switch)) if end <= *switch => Ok(()),
+        Some((_, switch)) => Err(Reason::diverged(format!(
+            "PostgreSQL left timeline {} at {switch} for {}, the index has {end}",
+            ours.timeline, theirs.timeline
+        ))),
+        None => Err(Reason::diverged(format!(
+            "PostgreSQL is on timeline {}, which does not descend from {}",
+            theirs.timeline, ours.timeline
+        ))),
+    }
+}
+
+/// Does the slot send everything that is not applied yet?
+pub fn check_slot(applied_end: Lsn, slot: Option<&Slot>) -> Result<(), Reason> {
+    match slot {
+        None => Err(Reason::behind("the slot is gone")),
+        Some(slot) if slot.is_lost => Err(Reason::behind("the slot's WAL is gone")),
+        Some(slot) if slot.confirmed > applied_end => {
+            Err(Reason::behind(format!("the slot was advanced to {}, the index has {applied_end}", slot.confirmed)))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// The position below which everything is applied.
+pub fn end_of(source: &Source) -> Lsn {
+    Lsn(source.applied.0.saturating_add(1))
+}
+
+/// The lines of a timeline's history file: parent, switch point, and a reason that does not matter here.
+pub fn parse_history(content: &str) -> Result<Vec<(u32, Lsn)>> {
+    let entries = content.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    entries
+        .map(|line| {
+            let mut fields = line.split_whitespace();
+            let parsed = fields.next().zip(fields.next()).and_then(|(timeline, lsn)| {
+                // A timeline's number is decimal here.
+                Some((timeline.parse().ok()?, lsn.parse().ok()?))
+            });
+            parsed.with_context(|| format!("a timeline's history has the line `{line}`"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(timeline: u32, end: u64) -> Source {
+        let lineage = Lineage { system_identifier: 7, timeline };
+        Source { lineage, applied: Lsn(end - 1), copied: Lsn(0) }
+    }
+
+    fn server(timeline: u32, flushed: u64, switch_points: &[(u32, u64)]) -> Server {
+        let switch_points = switch_points.iter().map(|(timeline, lsn)| (*timeline, Lsn(*lsn))).collect();
+        Server { lineage: Lineage { system_identifier: 7, timeline }, flushed: Lsn(flushed), switch_points }
+    }
+
+    #[test]
+    fn a_history_is_followed_up_to_its_switch_points() {
+        let third = server(3, 900, &[(1, 100), (2, 500)]);
+        for (timeline, end, is_ours) in
+            [(1, 100, true), (1, 101, false), (2, 500, true), (2, 501, false), (3, 900, true), (3, 901, false)]
+        {
+            assert_eq!(check_history(&known(timeline, end), &third).is_ok(), is_ours, "timeline {timeline} at {end}");
+        }
+        // A sibling, and a server that went back.
+        assert!(check_history(&known(2, 50), &server(3, 900, &[(1, 100)])).unwrap_err().is_diverged);
+        assert!(check_history(&known(2, 50), &server(1, 900, &[])).unwrap_err().is_diverged);
+        let stranger = Source { lineage: Lineage { system_identifier: 8, timeline: 3 }, ..known(3, 50) };
+        assert!(check_history(&stranger, &third).unwrap_err().is_diverged);
+    }
+
+    #[test]
+    fn a_slot_may_lag_but_not_lead() {
+        let slot = |confirmed| Slot { active_pid: None, is_lost: false, confirmed: Lsn(confirmed) };
+        assert!(check_slot(Lsn(100), Some(&slot(100))).is_ok());
+        assert!(check_slot(Lsn(100), Some(&slot(20))).is_ok());
+        for slot in [None, Some(slot(101)), Some(Slot { is_lost: true, ..slot(20) })] {
+            assert!(!check_slot(Lsn(100), slot.as_ref()).unwrap_err().is_diverged);
+        }
+    }
+
+    #[test]
+    fn history_files_are_read() {
+        let text = "1\t0/5000148\tno recovery target specified\n\n2\t1A/0\tbefore 2026-11-22 00:00:00+00\n";
+        assert_eq!(parse_history(text).unwrap(), [(1, Lsn(0x500_0148)), (2, Lsn(0x1A_0000_0000))]);
+        assert_eq!(parse_history("").unwrap(), []);
+        for bad in ["1", "x 0/1", "1 0", "1\tz/1 r"] {
+            assert!(parse_history(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! How far a source's changes may be applied (PROTOCOLS 5): up to what every standby has flushed that may be promoted now, so
+//! that a failover does not leave the index with changes that PostgreSQL lost.
+//!
+//! Those standbys are the synchronous ones. Where none is to be, everything that the walsender sends passes (it sends what its
+//! own server has flushed), without a question, and an alert says so: PostgreSQL is asked again only every [`RECHECK`]. Where
+//! some are, it is asked once for whatever has arrived, and again, ever more slowly, while their flush does not come. While
+//! none of them is connected nothing passes: PostgreSQL acknowledges no commit then either.
+
+use std::time::Duration;
+
+use mantle_types::Lsn;
+use tokio::time::Instant;
+
+use super::database::StandbyFlush;
+
+/// Are there standbys now? Much shorter than what it takes to make one a candidate for promotion (Patroni's `loop_wait`).
+const RECHECK: Duration = Duration::from_secs(1);
+const RETRY_MIN: Duration = Duration::from_millis(1);
+const RETRY_MAX: Duration = Duration::from_millis(50);
+
+/// The gate of one source.
+#[derive(Debug)]
+pub struct Gate {
+    answer: StandbyFlush,
+    asked: Instant,
+    retry: Duration,
+}
+
+impl Gate {
+    /// As PostgreSQL just answered.
+    pub fn new(answer: StandbyFlush) -> Self {
+        Self { answer, asked: Instant::now(), retry: RETRY_MIN }
+    }
+
+    /// Are commits on this server alone? Then a failover may lose what the index has.
+    pub fn is_unprotected(&self) -> bool {
+        !self.answer.is_required
+    }
+
+    /// What has arrived up to `received` may be applied up to here.
+    pub fn passes(&self, received: Lsn) -> Lsn {
+        if self.answer.is_required { self.answer.flushed.unwrap_or(Lsn::INVALID) } else { received }
+    }
+
+    /// When to ask again. `is_held`: somebody waits for what does not pass.
+    pub fn next_question(&self, is_held: bool) -> Instant {
+        self.asked + if is_held && self.answer.is_required { self.retry } else { RECHECK }
+    }
+
+    /// Something arrived that does not pass: the next question is due at once.
+    pub fn hurry(&mut self) {
+        self.retry = Duration::ZERO;
+    }
+
+    /// Takes an answer in.
+    pub fn note(&mut self, answer: StandbyFlush) {
+        let has_moved = answer != self.answer;
+        self.retry = if has_moved { RETRY_MIN } else { (self.retry * 2).clamp(RETRY_MIN, RETRY_MAX) };
+        (self.answer, self.asked) = (answer, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_standbys_everything_passes_and_few_questions_are_asked() {
+        let gate = Gate::new(StandbyFlush { is_required: false, flushed: None });
+        assert!(gate.is_unprotected());
+        assert_eq!(gate.passes(Lsn(70)), Lsn(70));
+        assert_eq!(gate.next_question(true), gate.asked + RECHECK);
+    }
+
+    #[test]
+    fn with_standbys_their_flush_passes_and_no_standby_lets_nothing_through() {
+        let mut gate = Gate::new(StandbyFlush { is_required: true, flushed: Some(Lsn(50)) });
+        assert_eq!((gate.passes(Lsn(70)), gate.is_unprotected()), (Lsn(50), false));
+        gate.hurry();
+        assert_eq!(gate.next_question(true), gate.asked);
+        gate.note(StandbyFlush { is_required: true, flushed: Some(Lsn(50)) });
+        gate.note(StandbyFlush { is_required: true, flushed: Some(Lsn(50)) });
+        assert_eq!(gate.next_question(true), gate.asked + 2 * RETRY_MIN);
+        assert_eq!(gate.next_question(false), gate.asked + RECHECK);
+        gate.note(StandbyFlush { is_required: true, flushed: None });
+        assert_eq!(gate.passes(Lsn(70)), Lsn::INVALID);
+    }
+}

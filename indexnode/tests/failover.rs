@@ -1,0 +1,274 @@
+//! A replica whose PostgreSQL fails over, goes back, or loses the slot: it goes on where it may, and is rebuilt where it must,
+//! so that it serves what PostgreSQL holds and nothing else.
+//!
+//! Needs PostgreSQL's programs (tests/support/server.rs), and `-- --ignored`; `tests/run.py` runs them.
+
+#[allow(dead_code)]
+mod support;
+
+use std::{fs, time::Duration};
+
+use mantle_index_client::Status;
+use mantle_types::ErrorCode;
+use support::{
+    TestDatabase, TestGroup, connect, eventually, mkdir_in,
+    server::{TestServer, TestServers, signal},
+};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+/// A primary, an index of one replica over it, and a directory in it.
+struct Scene {
+    // Dropped in this order: the index before its PostgreSQL.
+    group: TestGroup,
+    database: TestDatabase,
+    primary: TestServer,
+    servers: TestServers,
+    ns: i64,
+    before: Status,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let servers = TestServers::new();
+        let primary = servers.primary("primary").await;
+        let mut database = TestDatabase::create_in(primary.config.clone()).await;
+        let mut group = TestGroup::of(1, &database);
+        group.start_all();
+        group.settled().await;
+        let ns = database.create_namespace("failover").await;
+        let mut scene = Self { before: group.settled().await.remove(0), group, database, primary, servers, ns };
+        scene.mkdir("old").await;
+        scene
+    }
+
+    /// An acknowledged directory.
+    async fn mkdir(&mut self, name: &str) -> i64 {
+        let (id, key) = self.database.mkdir(self.ns, self.ns, name).await;
+        self.group.client.await_request(key, WAIT).await.expect("an acknowledgement");
+        id
+    }
+
+    async fn outcome(&self, name: &str) -> Result<(), ErrorCode> {
+        self.group.resolve("failover", &[name]).await.outcome.map_err(|e| e.code())
+    }
+
+    async fn status(&self) -> Status {
+        self.group.settled().await.remove(0)
+    }
+
+    /// The stream runs on a timeline, or again after a rebuild.
+    async fn streaming(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+        eventually(what, || async {
+            let status = self.group.status(0).await?;
+            (status.streaming && status.ready && wanted(&status)).then_some(status)
+        })
+        .await
+    }
+
+    /// It was rebuilt for that reason; the directory `new` can be made then.
+    async fn assert_rebuilt(&mut self, reason: &str, new: &str) -> Status {
+        let epoch = self.before.epoch;
+        let status = self.streaming("a rebuild", |status| status.epoch > epoch).await;
+        let log = self.group.replicas[0].log();
+        assert!(log.contains(reason), "no rebuild because of `{reason}`:\n{log}");
+        assert_eq!(self.outcome("old").await, Ok(()));
+        self.mkdir(new).await;
+        assert_eq!(self.outcome(new).await, Ok(()));
+        status
+    }
+
+    async fn stop_index(&mut self) {
+        self.group.kill_all();
+        let slot = self.database.slot();
+        let inactive = "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NULL";
+        eventually("a free slot", || async { self.database.client.query_opt(inactive, &[&slot]).await.unwrap() }).await;
+    }
+
+    /// Waits until the slot's state on disk is as new as what was acknowledged.
+    async fn persist_slot(&self) {
+        let client = &self.database.client;
+        let row = client.query_one("SELECT pg_current_wal_lsn()", &[]).await.unwrap();
+        let lsn: tokio_postgres::types::PgLsn = row.get(0);
+        self.group.client.await_lsn(0, mantle_types::Lsn(lsn.into()), WAIT).await.unwrap();
+        let slot = self.database.slot();
+        let confirmed = "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn >= $2";
+        eventually("the slot", || async { client.query_opt(confirmed, &[&slot, &lsn]).await.unwrap() }).await;
+        client.batch_execute("CHECKPOINT").await.unwrap();
+    }
+
+    /// The standby takes the primary's place and address; it has its slot, as Patroni's permanent slots do.
+    async fn fail_over(&mut self, mut standby: TestServer) {
+        self.primary.crash();
+        standby.stop();
+        standby.copy_slot(&self.primary, &self.database.slot());
+        standby.promote_to(self.servers.port).await;
+        std::mem::swap(&mut self.primary, &mut standby);
+        self.database.reconnect().await;
+    }
+
+    /// A session of its own with the database.
+    async fn primary_session(&self) -> tokio_postgres::Client {
+        connect(&self.database.config).await
+    }
+
+    async fn standby(&self) -> TestServer {
+        self.servers.standby(&self.primary, "standby").await
+    }
+
+    /// The standby has all that the primary has.
+    async fn caught_up(&self) {
+        let sql =
+            "SELECT FROM pg_stat_replication WHERE application_name = 'standby' AND flush_lsn = pg_current_wal_lsn()";
+        eventually("the standby", || async { self.database.client.query_opt(sql, &[]).await.unwrap() }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_follow_a_standby_that_has_all_they_applied() {
+    let mut scene = Scene::new().await;
+    let standby = scene.standby().await;
+    scene.persist_slot().await;
+    let id = scene.mkdir("streamed").await;
+    scene.caught_up().await;
+    scene.fail_over(standby).await;
+    let after = scene.streaming("the new timeline", |status| status.sources[0].lineage.unwrap().timeline == 2).await;
+    assert_eq!(after.epoch, scene.before.epoch, "no rebuild was needed");
+    assert_eq!(
+        after.sources[0].lineage.unwrap().system_identifier,
+        scene.before.sources[0].lineage.unwrap().system_identifier
+    );
+    scene.group.assert_everywhere("failover", &["streamed"], id).await;
+    scene.mkdir("on the new timeline").await;
+    // The timeline is in the log and in snapshots: a restarted replica knows it.
+    scene.stop_index().await;
+    scene.group.start_all();
+    let restarted = scene.status().await;
+    assert_eq!((restarted.epoch, restarted.sources[0].lineage.unwrap().timeline), (scene.before.epoch, 2));
+    assert_eq!(scene.outcome("on the new timeline").await, Ok(()));
+}
+
+/// FACTS: a logical slot can run ahead of what a failover leaves.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_drop_what_a_failover_lost() {
+    let mut scene = Scene::new().await;
+    let standby = scene.standby().await;
+    scene.persist_slot().await;
+    scene.caught_up().await;
+    standby.set("primary_conninfo", "").await;
+    let gone = "SELECT FROM pg_stat_replication WHERE application_name = 'standby'";
+    eventually("a standby that lags", || async {
+        scene.database.client.query(gone, &[]).await.unwrap().is_empty().then_some(())
+    })
+    .await;
+    scene.mkdir("phantom").await;
+    assert_eq!(scene.outcome("phantom").await, Ok(()));
+    scene.fail_over(standby).await;
+    let status = scene.assert_rebuilt("left timeline 1", "new").await;
+    assert_eq!(status.sources[0].lineage.unwrap().timeline, 2);
+    assert_eq!(scene.outcome("phantom").await, Err(ErrorCode::NotFound));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_rebuild_when_the_slot_was_recreated() {
+    let mut scene = Scene::new().await;
+    scene.stop_index().await;
+    let slot = scene.database.slot();
+    scene.database.mkdir(scene.ns, scene.ns, "missed").await;
+    let client = &scene.database.client;
+    client.execute("SELECT pg_drop_replication_slot($1)", &[&slot]).await.unwrap();
+    client.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", &[&slot]).await.unwrap();
+    scene.group.start_all();
+    scene.assert_rebuilt("the slot was advanced", "new").await;
+    assert_eq!(scene.outcome("missed").await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_rebuild_when_the_slot_was_advanced_or_is_gone_or_lost() {
+    let mut scene = Scene::new().await;
+    let slot = scene.database.slot();
+    for (name, how, reason) in [
+        ("advanced", "SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", "the slot was advanced"),
+        ("dropped", "SELECT pg_drop_replication_slot($1)", "the slot is gone"),
+        ("lost", "SELECT $1::text", "the slot's WAL is gone"),
+    ] {
+        scene.before = scene.status().await;
+        scene.stop_index().await;
+        scene.database.mkdir(scene.ns, scene.ns, name).await;
+        let client = &scene.database.client;
+        client.execute(how, &[&slot]).await.unwrap();
+        if name == "lost" {
+            scene.primary.set("wal_keep_size", "0").await;
+            scene.primary.set("max_slot_wal_keep_size", "1MB").await;
+            eventually("a lost slot", || async {
+                client.batch_execute("SELECT txid_current(); SELECT pg_switch_wal(); CHECKPOINT").await.unwrap();
+                let sql = "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND wal_status = 'lost'";
+                client.query_opt(sql, &[&slot]).await.unwrap()
+            })
+            .await;
+        }
+        scene.group.start_all();
+        scene.assert_rebuilt(reason, &format!("after {name}")).await;
+        assert_eq!(scene.outcome(name).await, Ok(()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_go_back_with_a_postgresql_that_was_restored() {
+    let mut scene = Scene::new().await;
+    scene.primary.stop();
+    let copy = scene.servers.copy(&scene.primary, "copy");
+    scene.primary.start().await;
+    scene.database.reconnect().await;
+    scene.mkdir("later").await;
+    scene.primary.stop();
+    fs::remove_dir_all(&scene.primary.data).unwrap();
+    fs::rename(copy, &scene.primary.data).unwrap();
+    scene.primary.start().await;
+    scene.database.reconnect().await;
+    scene.assert_rebuilt("was set back", "new").await;
+    assert_eq!(scene.outcome("later").await, Err(ErrorCode::NotFound));
+}
+
+/// Rule 5.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_apply_nothing_that_a_synchronous_standby_lacks() {
+    let mut scene = Scene::new().await;
+    assert!(scene.status().await.sources[0].unprotected, "there is no standby yet");
+    let standby = scene.standby().await;
+    scene.primary.set("synchronous_standby_names", "standby").await;
+    scene.streaming("a gate", |status| !status.sources[0].unprotected).await;
+    scene.mkdir("flushed").await;
+
+    let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walreceiver'";
+    let receiver: i32 = standby.connect().await.query_one(sql, &[]).await.unwrap().get(0);
+    signal(receiver, "STOP");
+    let (client, ns, id) = (scene.primary_session().await, scene.ns, scene.database.next_id());
+    let commit = tokio::spawn(async move { mkdir_in(&client, ns, ns, "held", id).await });
+    // The walsender has sent it, and it is not applied: neither then nor at any time after.
+    let held = scene.streaming("a held change", |s| s.sources[0].received_lsn > s.sources[0].released_lsn).await;
+    for _ in 0..20 {
+        let status = scene.status().await;
+        assert!(status.sources[0].applied_lsn <= held.sources[0].released_lsn);
+        assert_eq!(scene.outcome("held").await, Err(ErrorCode::NotFound));
+        assert_eq!(scene.outcome("flushed").await, Ok(()), "lookups go on");
+    }
+    assert!(!commit.is_finished(), "PostgreSQL waits for the standby too");
+    signal(receiver, "CONT");
+    let key = commit.await.unwrap();
+    scene.group.client.await_request(key, WAIT).await.unwrap();
+    scene.group.assert_everywhere("failover", &["held"], id).await;
+
+    // No standby is to be: everything passes again.
+    scene.primary.set("synchronous_standby_names", "").await;
+    scene.streaming("an open gate", |status| status.sources[0].unprotected).await;
+    signal(receiver, "STOP");
+    scene.mkdir("unprotected").await;
+    signal(receiver, "CONT");
+}

@@ -1,0 +1,21 @@
+-- The PostgreSQL nodes whose change streams together tell every change of a directory: those that have, or may get, shards of
+-- the MetaTable. Without Citus it is the node that is asked, whatever address it was reached by. A node keeps its number when
+-- a standby takes over.
+CREATE FUNCTION mantle.index_sources() RETURNS TABLE (source int, host text, port int)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT mantle.is_distributed() THEN
+        RETURN QUERY SELECT 0, NULL::text, NULL::int;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT n.groupid, n.nodename, n.nodeport FROM pg_dist_node n
+     WHERE n.noderole = 'primary' AND n.isactive
+       AND (n.shouldhaveshards OR EXISTS (
+               SELECT FROM pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid
+                WHERE p.groupid = n.groupid AND s.logicalrelid = 'mantle.meta'::regclass))
+     ORDER BY 1;
+END $$;
+COMMENT ON FUNCTION mantle.index_sources() IS 'The nodes whose change streams an index group reads';
+REVOKE ALL ON FUNCTION mantle.index_sources() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.index_sources() TO mantle_index;
