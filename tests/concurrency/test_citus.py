@@ -12,15 +12,15 @@ import uuid
 import psycopg
 import pytest
 
-import citus
+import distributed
 import failpoints
 import faults
 import state
 import verbs
-from citus import CitusCluster, CitusTarget, distributed_target
+from distributed import CitusCluster, CitusTarget, distributed_target
 from pairs import Pairs
 from test_isolation import PAIRS, VERBS, run_pair
-from stack import build, packages
+from stack import build, citus, packages
 from test_property import SEED, one_history
 from tree import Op
 from verbs import Key
@@ -106,7 +106,7 @@ class Mover:
 @pytest.mark.timeout(240)
 def test_histories_are_sound_while_shards_move(cluster):
     with distributed_target(cluster, "mantle_moving") as target:
-        target.moved_codes = citus.MOVED_CODES
+        target.moved_codes = distributed.MOVED_CODES
         mover = Mover(target)
         histories(target, mover)
         assert mover.moves > 0
@@ -123,7 +123,7 @@ def test_a_worker_joins_under_load(cluster):
             coordinator.execute("SELECT rebalance_table_shards(shard_transfer_mode => 'force_logical')")
 
     with distributed_target(cluster, "mantle_joining", workers=1) as target:
-        target.moved_codes = citus.MOVED_CODES
+        target.moved_codes = distributed.MOVED_CODES
         _, problems = one_history(target, SEED, 3 * ELEMENTS, join)
         assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}"
         with target.coordinator() as coordinator:
@@ -442,7 +442,7 @@ def test_a_loaded_database_is_distributed(cluster):
     """Entries, counts, request ids: all are where they were, and a retry from before gets its first answer."""
     name = "mantle_loaded"
     target = CitusTarget(cluster.parameters, name, citus.WORKERS)
-    citus.make_databases(cluster.parameters, name)
+    citus.make_databases(cluster.servers, name)
     with target.coordinator() as coordinator:
         ns = verbs.create_namespace(coordinator, "loaded")
         first = verbs.allocate_ids(coordinator, 1000)
@@ -452,11 +452,11 @@ def test_a_loaded_database_is_distributed(cluster):
         for op, key in zip(ops, keys, strict=True):
             assert verbs.call(coordinator, ns, [op], [key])[0].code is None
         before = state.read_tree(coordinator, ns)
-        citus.join(coordinator, cluster.parameters, citus.WORKERS)
+        citus.join(cluster.servers, name)
         assert state.differences(coordinator, ns, before) == []
         retried = verbs.call(coordinator, ns, [ops[-1]], [keys[-1]])[0]
         assert (retried.code, retried.replayed) == (None, True)
         assert {port for _, _, port in coordinator.execute(_PLACEMENTS).fetchall()} == {int(n["port"]) for n in target.all[1:]}
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
             coordinator.execute("SELECT mantle.distribute()")
-    citus.drop(cluster.parameters, name)
+    citus.drop(cluster.servers, name)
