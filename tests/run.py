@@ -25,7 +25,7 @@ REPOSITORY = TESTS.parent
 sys.path.insert(0, str(REPOSITORY / "patroni"))
 
 from stack import __main__ as launcher  # noqa: E402
-from stack import build, load, packages  # noqa: E402
+from stack import build, citus, load, packages  # noqa: E402
 from stack.failure import Failure  # noqa: E402
 from stack.stack import Stack  # noqa: E402
 
@@ -195,10 +195,9 @@ def long_property(seconds: int) -> Counts:
     return run_pytest(f"{test}::test_histories_are_sound", MANTLE_PROPERTY_SECONDS=str(seconds))
 
 
-def citus() -> str:
+def whether_citus() -> str:
     """Plainly: was Citus there, and what follows."""
-    controls = build.postgresql_tree().glob("share/postgresql/*/extension/citus.control")
-    if any(controls):
+    if citus.is_installed():
         return "Citus: found; the phase `distributed` tests a cluster of it"
     return "Citus: not found; the distributed suite was skipped (plain PostgreSQL was tested)"
 
@@ -271,7 +270,7 @@ def main() -> int:
     finally:
         if not given.keep:
             stack.stop()
-    print(citus())
+    print(whether_citus())
     print(f"{(time.monotonic() - began) / 60:.1f} minutes")
     print(total, flush=True)
     return 0 if total.failed == 0 else 1

@@ -4,6 +4,7 @@
 //! measured in the same run as that baseline, call by call in turn where the calls are comparable; ratios hold better than
 //! absolute figures.
 
+mod citus;
 mod input;
 mod machine;
 mod measure;
@@ -35,6 +36,7 @@ use crate::{
 enum Command {
     Measure(Box<Options>),
     Soak(soak::Options),
+    Citus(citus::Options),
 }
 
 /// Measure everything, with baselines
@@ -99,6 +101,10 @@ async fn main() -> Result<ExitCode> {
         Command::Measure(options) => (options.output.clone(), run(*options).await?, true),
         Command::Soak(options) => {
             let (report, held) = soak::run(&options).await?;
+            (options.output, report, held)
+        }
+        Command::Citus(options) => {
+            let (report, held) = citus::run(&options).await?;
             (options.output, report, held)
         }
     };

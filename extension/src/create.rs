@@ -19,7 +19,7 @@ use crate::{
     guard::{Fault, sqlstate},
     import_plan::FIRST_ID,
     kept::{Argument, Kept, argument},
-    lease::{self, epoch_of},
+    lease::{self, recent_epoch_of},
 };
 
 const INT4: pg_sys::Oid = pg_sys::INT4OID;
@@ -47,15 +47,16 @@ thread_local! {
              OR EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $2 AND m.ts = 0)
              OR EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $3 AND m.ts = 0)",
         &[INT8, TEXT, TEXT]) };
-    // On Citus one of them after the other.
-    static REMOVED: Kept = const { Kept::new(
-        c"SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = '/_ATTR' AND m.ts = 0 AND coalesce(m.removed, false)", &[INT8]) };
+    // On Citus one of them after the other: it keeps the local plans of statements on one row alone, and of no volatile
+    // function (CLAIM has the time as a parameter). Any other is put into words, parsed and planned each time.
+    static RECORD: Kept = const { Kept::new(
+        c"SELECT coalesce(m.removed, false) FROM mantle.meta m WHERE m.pid = $1 AND m.name = '/_ATTR' AND m.ts = 0", &[INT8]) };
     static ENTRY: Kept = const { Kept::new(
         c"SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $2 AND m.ts = 0", &[INT8, TEXT]) };
     static CLAIM: Kept = const { Kept::new(
-        c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
-          VALUES ($1, $2, $3, $4, $5, $6, $7, 1) ON CONFLICT DO NOTHING",
-        &[INT8, INT4, UUID, INT8, TEXT, INT8, INT8]) };
+        c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version, created)
+          VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8) ON CONFLICT DO NOTHING",
+        &[INT8, INT4, UUID, INT8, TEXT, INT8, INT8, pg_sys::TIMESTAMPTZOID]) };
     // As TAKEN and CLAIM, for many at once. Names without a slash. OFFSET 0: a probe of the whole key each, no join.
     static CLAIM_MANY: Kept = const { Kept::new(
         c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
@@ -138,6 +139,8 @@ impl<'a> Columns<'a> {
 struct Call {
     /// Those that exist, and the epochs of their index groups.
     namespaces: HashMap<i64, u64>,
+    /// Citus: directories without a tombstone; the latch keeps them so.
+    live: HashSet<i64>,
     /// Numbers of the elements made, from 1.
     made: Vec<i32>,
     deltas: BTreeMap<i64, Delta>,
@@ -151,7 +154,7 @@ impl Call {
         }
         let epoch = match self.namespaces.entry(element.ns) {
             Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(unknown) => match epoch_of(element.ns) {
+            Entry::Vacant(unknown) => match recent_epoch_of(element.ns) {
                 Some(epoch) => *unknown.insert(epoch),
                 None => return false,
             },
@@ -159,9 +162,19 @@ impl Call {
         lease::check(element.lease, epoch).is_ok()
     }
 
+    /// Citus: has the directory no tombstone?
+    fn is_live(&mut self, pid: i64) -> bool {
+        if self.live.contains(&pid) {
+            return true;
+        }
+        let removed = RECORD.with(|s| s.rows(&[argument(pid)], |row| row.get::<bool>(1)));
+        removed[..] != [Some(true)] && self.live.insert(pid)
+    }
+
     /// Does nothing speak against this new entry? If so its request is recorded.
     fn claim(&mut self, element: &Element<'_>, verb: &str) -> bool {
-        self.is_sound(element)
+        (!is_distributed() || self.is_live(element.pid))
+            && self.is_sound(element)
             && !is_taken(element.pid, element.stem())
             && CLAIM.with(|s| {
                 s.run(&[
@@ -172,6 +185,7 @@ impl Call {
                     argument(verb),
                     argument(element.pid),
                     argument(element.id),
+                    now(),
                 ])
             }) == 1
     }
@@ -233,14 +247,20 @@ impl Seen {
     }
 }
 
-/// Has the directory a tombstone, or an entry of this name, with a slash or without? Within `Spi::connect` only.
+/// As clock_timestamp(): when a request is recorded, not when its transaction began.
+fn now() -> Argument {
+    // SAFETY: reads the clock.
+    Some(unsafe { pg_sys::GetCurrentTimestamp() }.into())
+}
+
+/// Has the directory a tombstone (not asked on Citus, where that is known), or an entry of this name, with a slash or
+/// without? Within `Spi::connect` only.
 fn is_taken(pid: i64, name: &str) -> bool {
     let (pid, object, directory) = (argument(pid), argument(name), argument(format!("{name}/")));
     if !is_distributed() {
         return TAKEN.with(|s| s.run(&[pid, object, directory])) > 0;
     }
-    REMOVED.with(|s| s.run(&[pid])) > 0
-        || [object, directory].into_iter().any(|name| ENTRY.with(|s| s.run(&[pid, name])) > 0)
+    [object, directory].into_iter().any(|name| ENTRY.with(|s| s.run(&[pid, name])) > 0)
 }
 
 /// Is an id of a recorded block (PROTOCOLS 9)? Within `Spi::connect` only.

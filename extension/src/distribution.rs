@@ -35,6 +35,8 @@ thread_local! {
     static MAP: RefCell<Option<Rc<Map>>> = const { RefCell::new(None) };
     /// The MetaTable, while a map of it is kept.
     static META: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::Oid::INVALID) };
+    /// Was the last map not empty?
+    static DISTRIBUTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The shards of the MetaTable; none where it is an ordinary table.
@@ -91,6 +93,7 @@ fn map() -> Rc<Map> {
             }
         }
     }));
+    DISTRIBUTED.set(!map.shards.is_empty());
     MAP.with(|kept| kept.replace(Some(map.clone())));
     map
 }
@@ -105,6 +108,11 @@ fn read() -> Map {
 #[pg_extern(stable, parallel_safe)]
 pub fn is_distributed() -> bool {
     !map().shards.is_empty()
+}
+
+/// The same as far as is known without a look at the catalogs, which an error forbids. Once found so, it stays so.
+pub fn was_distributed() -> bool {
+    DISTRIBUTED.get()
 }
 
 /// Are the rows of these partitions on this node? NULL elements are.

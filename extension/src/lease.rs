@@ -1,9 +1,12 @@
 //! Is what a mutation resolved still good? Asked after the latches, before anything is written (PROTOCOLS 8).
 
+use std::{cell::RefCell, collections::HashMap};
+
 use mantle_types::{Epoch, ErrorCode, Lease, Lineage, limits::LEASE_S};
 use pgrx::prelude::*;
 
 use crate::{
+    distribution::is_distributed,
     guard::{Fault, sqlstate},
     kept::{Kept, argument},
 };
@@ -12,7 +15,15 @@ const LEASE_US: i64 = LEASE_S as i64 * 1_000_000;
 /// From 1970 to PostgreSQL's epoch, 2000-01-01.
 const POSTGRES_EPOCH_US: i64 = 946_684_800 * 1_000_000;
 
+/// Citus: how old an epoch may be that new entries are checked against. To ask a reference table there costs as much as
+/// three probes.
+const EPOCH_AGE_MAX_US: i64 = 1_000_000;
+/// Most namespaces whose epochs a session remembers.
+const EPOCHS_KEPT_MAX: usize = 1_024;
+
 thread_local! {
+    /// Epochs by namespace, and when they were read.
+    static EPOCHS: RefCell<HashMap<i64, (u64, i64)>> = RefCell::default();
     // No row: no such namespace. NULL: its group is not there.
     static EPOCH: Kept = const { Kept::new(
         c"SELECT g.epoch FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
@@ -22,6 +33,29 @@ thread_local! {
 /// The epoch of a namespace's index group; `None`: there is no such namespace. Within `Spi::connect` only.
 pub fn epoch_of(ns: i64) -> Option<u64> {
     EPOCH.with(|s| s.rows(&[argument(ns)], |row| row.get::<i64>(1).unwrap_or(0) as u64)).pop()
+}
+
+/// The same; on Citus as it was up to a second ago. A namespace that was removed since has left a tombstone for each of its
+/// directories, and who raises an epoch waits out leases of lookups that are longer. Within `Spi::connect` only.
+pub fn recent_epoch_of(ns: i64) -> Option<u64> {
+    if !is_distributed() {
+        return epoch_of(ns);
+    }
+    let now_us = clock_us();
+    let known = EPOCHS.with_borrow(|epochs| epochs.get(&ns).copied());
+    if let Some((epoch, read_us)) = known
+        && (0..EPOCH_AGE_MAX_US).contains(&(now_us - read_us))
+    {
+        return Some(epoch);
+    }
+    let epoch = epoch_of(ns)?;
+    EPOCHS.with_borrow_mut(|epochs| {
+        if epochs.len() >= EPOCHS_KEPT_MAX {
+            epochs.clear();
+        }
+        epochs.insert(ns, (epoch, now_us));
+    });
+    Some(epoch)
 }
 
 /// What speaks against using an id under a lease. Without one the id was resolved in this transaction.

@@ -9,6 +9,7 @@
 use std::{
     collections::HashMap,
     ffi::CString,
+    panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
 
@@ -17,10 +18,14 @@ use pgrx::{
         BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker,
         SignalWakeFlags,
     },
+    pg_sys::panic::CaughtError,
     prelude::*,
 };
 
-use crate::settings::{COMPACTION_DATABASES, COMPACTION_NAPTIME_MS};
+use crate::{
+    distribution::was_distributed,
+    settings::{COMPACTION_DATABASES, COMPACTION_NAPTIME_MS},
+};
 
 /// How often the launcher looks whether its databases exist and their workers run.
 const LAUNCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -143,8 +148,37 @@ fn reload_settings() {
     }
 }
 
-/// One step in its own transaction: how many rows it changed. A step that fails (a lock timeout, a deadlock) is logged by
-/// PostgreSQL and tried again after a rest.
+/// A step, or nothing if it met what passes: then it is said in the log, rolled back, and comes round again. Any other error
+/// ends the worker, and the launcher starts another one.
+fn try_step(name: &'static str) -> i64 {
+    let attempt = PgTryBuilder::new(AssertUnwindSafe(|| step(name)));
+    let attempt = attempt.catch_others(|error| {
+        let said = match &error {
+            CaughtError::PostgresError(said) if is_passing(said.sql_error_code()) => said.message().to_owned(),
+            _ => error.rethrow(),
+        };
+        // SAFETY: the error has left the step's transaction open; its report is a copy.
+        unsafe { pg_sys::AbortCurrentTransaction() };
+        log!("mantle worker: {name} comes round again: {said}");
+        0
+    });
+    attempt.execute()
+}
+
+/// May the same step succeed when it comes again? On Citus also what a shard that has just moved leaves behind: a table that
+/// is gone, and errors that Citus calls internal or by codes of its own (CIINF), which pgrx takes for internal ones.
+fn is_passing(code: PgSqlErrorCode) -> bool {
+    use PgSqlErrorCode as Code;
+    match code {
+        Code::ERRCODE_LOCK_NOT_AVAILABLE
+        | Code::ERRCODE_T_R_DEADLOCK_DETECTED
+        | Code::ERRCODE_T_R_SERIALIZATION_FAILURE => true,
+        Code::ERRCODE_UNDEFINED_TABLE | Code::ERRCODE_INTERNAL_ERROR => was_distributed(),
+        _ => false,
+    }
+}
+
+/// One step in its own transaction: how many rows it changed.
 fn step(name: &'static str) -> i64 {
     BackgroundWorker::transaction(|| {
         let installed = Spi::get_one::<bool>("SELECT to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL");
@@ -171,7 +205,7 @@ pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
         reload_settings();
         let mut changed = 0;
         for name in STEPS {
-            changed += step(name);
+            changed += try_step(name);
             if BackgroundWorker::sigterm_received() {
                 return;
             }

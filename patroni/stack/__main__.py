@@ -68,7 +68,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".run")
     parser.add_argument("--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with")
     parser.add_argument("--full", action="store_true", help="load every Contents file, not amd64 alone")
-    parser.add_argument("--only", help="with `bench`: these measurements alone, separated by commas, into docs/bench-….md")
+    parser.add_argument("--only", help="with `bench`: these measurements alone, separated by commas, into docs/bench-….md; `citus` alone")
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     parser.add_argument("--venv", type=Path, help="with `venv`: the folder")
     parser.add_argument("--requirements", type=Path, help="with `venv`: what to install")
@@ -99,7 +99,9 @@ def main() -> int:
         elif given.command in ("bench", "soak"):
             install()
             build()
-            if given.command == "bench":
+            if given.only == "citus":
+                measure.citus_against_plain(given.port_base)
+            elif given.command == "bench":
                 measure.bench("full" if given.full else "amd64", given.port_base, given.only)
             else:
                 measure.soak(given.seconds, given.port_base)

@@ -1,28 +1,39 @@
-"""The bench and the soak: each on a stack of its own, which is made for it and removed.
+"""The bench and the soak: each on a stack of its own, which is made for it and removed. Citus is measured against a plain
+PostgreSQL on servers of their own, without the rest of a stack.
 
-Both write a page of docs/; neither is part of `make test`.
+All write a page of docs/; none is part of `make test`.
 """
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from . import debian, environment, load, packages
-from .layout import REPOSITORY
+from . import citus, debian, environment, load, packages
+from .account import make_folder, remove_folder, service_account
+from .layout import DATABASE, REPOSITORY
+from .server import Server
 from .stack import Stack
-from .terminal import run
+from .terminal import run, say, step
 
 PORT_BASE = 7800
+FOLDER = REPOSITORY / ".bench"
+CITUS_GB = 6.0
+CITUS_SETTINGS = {"shared_buffers": "512MB"}  # of each of four servers
 SOAK_GB_PER_MINUTE = 0.5  # measured: rows, index entries and WAL of 4,000 puts a second, before WAL is recycled
 SOAK_GB_MIN = 6.0
+
+
+def _build() -> None:
+    """The measuring program."""
+    compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
+    run(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
 
 
 @contextmanager
 def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[Stack]:
     """A running stack, new; the measuring program is built."""
-    compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
-    run(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
-    stack = Stack(REPOSITORY / ".bench", port_base or PORT_BASE)
+    _build()
+    stack = Stack(FOLDER, port_base or PORT_BASE)
     load.check_disk(stack.given_folder, need_gb, what)
     stack.remove()
     try:
@@ -51,6 +62,37 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
         arguments += [*(["--only", only] if only else []), "--output", str(REPOSITORY / "docs" / name)]
         gathering, *others = (gateway.url for gateway in stack.more_gateways)
         _measure(stack, arguments, "the bench", MANTLE_MORE_URLS=gathering, MANTLE_NOT_GATHERING_URLS=",".join(others))
+
+
+def citus_against_plain(port_base: int | None) -> None:
+    """Into docs/bench-citus.md; a bound that is missed is a failure. Without Citus nothing is measured."""
+    if not citus.is_installed():
+        say(f"{citus.NOT_FOUND}. Nothing was measured, docs/bench-citus.md is as it was")
+        return
+    _build()
+    load.check_disk(FOLDER, CITUS_GB, "the bench")
+    place = make_folder(FOLDER, service_account())
+    servers: list[Server] = []
+    try:
+        for number, name in enumerate(("plain", "coordinator", "worker1", "worker2")):
+            settings = CITUS_SETTINGS | (citus.SETTINGS | {"citus.enable_stat_counters": "on"} if number else {})
+            password = servers[1].parameters["password"] if number > 1 else None
+            servers.append(Server(place / name, (port_base or PORT_BASE) + 10 * number, settings, password))
+        with step("a plain PostgreSQL and a Citus cluster"):
+            for server in servers:
+                server.start()
+            servers[0].postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
+            servers[0].postgresql.psql("CREATE EXTENSION mantle")
+            citus.make_databases(servers[1:], DATABASE)
+            citus.join(servers[1:], DATABASE)
+        plain, *cluster = (server.postgresql.url("postgres", "superuser") for server in servers)
+        program, output = packages.target() / "release" / "mantle-bench", REPOSITORY / "docs" / "bench-citus.md"
+        variables = {**os.environ, "MANTLE_PLAIN_URL": plain, "MANTLE_CITUS_URLS": ",".join(cluster)}
+        run([str(program), "citus", "--output", str(output)], "the bench", show=True, env=variables)
+    finally:
+        for server in servers:
+            server.stop()
+        remove_folder(FOLDER)
 
 
 def soak(seconds: int, port_base: int | None) -> None:

@@ -72,11 +72,13 @@ DECLARE
     v_planned_existing bigint[];
     v_fresh bigint[];
     v_latched bigint[] := '{}';
+    v_distributed boolean := mantle.is_distributed();
 BEGIN
-    IF mantle.is_distributed() THEN
-        PERFORM mantle.fault('MT034');
-    END IF;
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
+    -- There, directories that the call makes are latched too.
+    IF v_distributed AND (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > 1024 THEN
+        PERFORM mantle.fault('MT007');
+    END IF;
     -- Usually all ids are of one block: then its two ends tell.
     v_unrecorded := CASE WHEN NOT EXISTS (
             SELECT FROM mantle.id_blocks b JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id)) AS i
@@ -99,11 +101,20 @@ BEGIN
         IF cardinality(v_latched) > 1024 THEN
             PERFORM mantle.fault('MT007');
         END IF;
-        PERFORM mantle.fault(mantle.latch_pids('{}', v_fresh));
-        SELECT l.p_code, l.p_existing INTO v_code, v_existing
-          FROM mantle.import_lookup(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
+        IF v_distributed THEN
+            SELECT l.p_code, l.p_existing INTO v_code, v_existing
+              FROM mantle.import_lookup_elsewhere(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
+        ELSE
+            PERFORM mantle.fault(mantle.latch_pids('{}', v_fresh));
+            SELECT l.p_code, l.p_existing INTO v_code, v_existing
+              FROM mantle.import_lookup(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
+        END IF;
     END LOOP;
-    PERFORM mantle.import_insert(p_ns, v_pid, p_name, p_id, v_planned);
+    IF v_distributed THEN
+        PERFORM mantle.import_insert_elsewhere(p_ns, v_pid, p_name, p_id, v_planned);
+    ELSE
+        PERFORM mantle.import_insert(p_ns, v_pid, p_name, p_id, v_planned);
+    END IF;
     RETURN QUERY SELECT u.n::int, u.code, u.existing
                    FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n) WHERE u.code IS NOT NULL;
 END $$;

@@ -51,17 +51,25 @@ DECLARE
     v_passed int[];
     v_skip int[];
     v_deltas mantle.delta[];
+    v_distributed boolean := mantle.is_distributed();
 BEGIN
-    IF mantle.is_distributed() THEN
-        PERFORM mantle.fault('MT034');
-    END IF;
     PERFORM mantle.fault(mantle.batch_fault(n, ARRAY[cardinality(p_pid), cardinality(p_size)]));
-    PERFORM mantle.fault(mantle.latch_pids('{}', p_pid));
+    IF NOT v_distributed THEN
+        PERFORM mantle.fault(mantle.latch_pids('{}', p_pid));
+    ELSIF (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > 1024 THEN
+        PERFORM mantle.fault('MT007');
+    END IF;
     SELECT * INTO v_root FROM mantle.meta m WHERE m.id = p_ns AND m.explicit IS NOT NULL AND m.pid = 0;
     IF v_root.id IS NULL THEN
         PERFORM mantle.fault('MT011');
     ELSIF NOT EXISTS (SELECT FROM mantle.id_blocks b WHERE b.first_id <= p_first_id AND b.last_id >= p_first_id + n - 1) THEN
         PERFORM mantle.fault('MT040');
+    END IF;
+    IF v_distributed THEN
+        SELECT r.inserted, r.existing, r.refused_ord, r.refused_code INTO inserted, existing, refused_ord, refused_code
+          FROM mantle.import_objects_elsewhere(p_ns, v_root.owner, v_root.grp, v_root.mode & 438, p_pid, p_name, p_size, p_first_id,
+                                               p_synthetic, p_modified) AS r;
+        RETURN;
     END IF;
     SELECT r.refused_ord, r.refused_code, r.passed_ord INTO refused_ord, refused_code, v_passed
       FROM mantle.import_refusals(p_pid, p_name, p_size) AS r;

@@ -1,20 +1,55 @@
--- Of tables that may be large: PostgreSQL's own estimate of the rows, and the oldest by index.
-CREATE VIEW mantle.backlogs AS
-SELECT 'request ids' AS backlog, c.reltuples::bigint AS rows_estimate, (SELECT min(r.created) FROM mantle.requests r) AS oldest,
-       current_setting('mantle.request_retention_s')::int * interval '1 second' AS kept
-  FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.requests'::regclass
-UNION ALL
-SELECT 'tombstones', c.reltuples::bigint, (SELECT min(m.created) FROM mantle.meta m WHERE m.removed),
-       current_setting('mantle.tombstone_retention_s')::int * interval '1 second'
-  FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.meta_tombstone'::regclass
-UNION ALL
-SELECT 'rename attempts', c.reltuples::bigint, (SELECT min(a.created) FROM mantle.rename_attempts a),
-       current_setting('mantle.tombstone_retention_s')::int * interval '1 second'
-  FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.rename_attempts'::regclass
-UNION ALL
-SELECT 'prune queue', c.reltuples::bigint, (SELECT min(q.queued) FROM mantle.prune_queue q),
-       current_setting('mantle.prune_grace_ms')::int * interval '1 millisecond'
-  FROM pg_catalog.pg_class c WHERE c.oid = 'mantle.prune_queue'::regclass;
+-- PostgreSQL's own estimate of a table's rows, or of an index's, on this node: on Citus, of its shards that are here. -1: none
+-- was vacuumed or analyzed yet.
+CREATE FUNCTION mantle.local_rows_estimate(p_table text, p_index text) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT mantle.is_distributed() THEN
+        RETURN (SELECT c.reltuples::bigint FROM pg_class c WHERE c.oid = format('mantle.%I', coalesce(p_index, p_table))::regclass);
+    END IF;
+    RETURN (SELECT coalesce(sum(c.reltuples::bigint) FILTER (WHERE c.reltuples >= 0), -1)::bigint
+              FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
+              JOIN pg_dist_local_group l ON l.groupid = p.groupid
+              JOIN pg_class c ON c.relnamespace = 'mantle'::regnamespace AND c.relname = coalesce(p_index, p_table) || '_' || s.shardid
+             WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass);
+END $$;
+COMMENT ON FUNCTION mantle.local_rows_estimate(text, text) IS 'PostgreSQL''s estimate of rows, on this node';
+REVOKE ALL ON FUNCTION mantle.local_rows_estimate(text, text) FROM PUBLIC;
+
+-- On all nodes; -1: none was.
+CREATE FUNCTION mantle.rows_estimate(p_table text, p_index text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT mantle.is_distributed() THEN
+        RETURN mantle.local_rows_estimate(p_table, p_index);
+    END IF;
+    RETURN (SELECT coalesce(sum(r.result::bigint) FILTER (WHERE r.success AND r.result <> '-1'), -1)
+              FROM run_command_on_all_nodes(format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index)) AS r);
+END $$;
+COMMENT ON FUNCTION mantle.rows_estimate(text, text) IS 'PostgreSQL''s estimate of rows, on all nodes';
+REVOKE ALL ON FUNCTION mantle.rows_estimate(text, text) FROM PUBLIC;
+
+-- Of tables that may be large: the estimate of the rows, and the oldest by index. By a function that runs as the owner, who may
+-- ask other nodes: on Citus a view's owner does not count where the shards are.
+CREATE FUNCTION mantle.backlogs_now() RETURNS TABLE (backlog text, rows_estimate bigint, oldest timestamptz, kept interval)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_requests interval := current_setting('mantle.request_retention_s')::int * interval '1 second';
+    v_tombstones interval := current_setting('mantle.tombstone_retention_s')::int * interval '1 second';
+    v_pruning interval := current_setting('mantle.prune_grace_ms')::int * interval '1 millisecond';
+BEGIN
+    SELECT min(r.created) INTO oldest FROM mantle.requests r;
+    RETURN QUERY VALUES ('request ids', mantle.rows_estimate('requests', NULL), oldest, v_requests);
+    SELECT min(m.created) INTO oldest FROM mantle.meta m WHERE m.removed;
+    RETURN QUERY VALUES ('tombstones', mantle.rows_estimate('meta', 'meta_tombstone'), oldest, v_tombstones);
+    SELECT min(a.created) INTO oldest FROM mantle.rename_attempts a;
+    RETURN QUERY VALUES ('rename attempts', mantle.rows_estimate('rename_attempts', NULL), oldest, v_tombstones);
+    SELECT min(q.queued) INTO oldest FROM mantle.prune_queue q;
+    RETURN QUERY VALUES ('prune queue', mantle.rows_estimate('prune_queue', NULL), oldest, v_pruning);
+END $$;
+COMMENT ON FUNCTION mantle.backlogs_now() IS 'What mantle.backlogs shows';
+REVOKE ALL ON FUNCTION mantle.backlogs_now() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.backlogs_now() TO mantle_monitor;
+
+CREATE VIEW mantle.backlogs AS SELECT b.backlog, b.rows_estimate, b.oldest, b.kept FROM mantle.backlogs_now() AS b;
 GRANT SELECT ON mantle.backlogs TO mantle_monitor;
 COMMENT ON VIEW mantle.backlogs IS 'What the worker purges or looks at: how much there is, how old, and how long it may be kept';
 COMMENT ON COLUMN mantle.backlogs.rows_estimate IS 'As of the last vacuum or analyze; -1 before the first';

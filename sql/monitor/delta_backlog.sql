@@ -1,7 +1,17 @@
 -- What compaction has before it. Reads the index of delta records, which is small when all is well.
+-- By a function that runs as the owner: on Citus a view's owner does not count where the shards are.
+CREATE FUNCTION mantle.delta_backlog_now() RETURNS TABLE (ns bigint, pid bigint, deltas bigint, oldest timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT m.ns, m.pid, count(*), min(m.modified) FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.ns, m.pid;
+END $$;
+COMMENT ON FUNCTION mantle.delta_backlog_now() IS 'What mantle.delta_backlog shows';
+REVOKE ALL ON FUNCTION mantle.delta_backlog_now() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.delta_backlog_now() TO mantle_monitor;
+
 CREATE VIEW mantle.delta_backlog AS
-SELECT m.ns, m.pid, count(*) AS deltas, min(m.modified) AS oldest, now() - min(m.modified) AS age
-  FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.ns, m.pid ORDER BY count(*) DESC, m.pid;
+SELECT d.ns, d.pid, d.deltas, d.oldest, now() - d.oldest AS age FROM mantle.delta_backlog_now() AS d ORDER BY d.deltas DESC, d.pid;
 GRANT SELECT ON mantle.delta_backlog TO mantle_monitor;
 COMMENT ON VIEW mantle.delta_backlog IS 'Delta records that wait for compaction, by directory, the hottest first';
 COMMENT ON COLUMN mantle.delta_backlog.deltas IS 'Delta records, each one change that did not wait';

@@ -3,9 +3,12 @@
 CREATE FUNCTION mantle.claim(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_pid bigint, p_id bigint, p_version bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    -- Not by the column's default: Citus keeps no plan of a statement with a volatile function.
+    v_created timestamptz := clock_timestamp();
 BEGIN
-    INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
-    VALUES (p_ns, p_principal, p_request, coalesce(p_hash, 0), p_verb, p_pid, p_id, p_version)
+    INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version, created)
+    VALUES (p_ns, p_principal, p_request, coalesce(p_hash, 0), p_verb, p_pid, p_id, p_version, v_created)
     ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END $$;

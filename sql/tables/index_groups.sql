@@ -10,7 +10,7 @@ INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (1, 'mantle_inde
 -- Group 1 is made with the extension, so a dump leaves it out: the restored database has a slot, a system identifier and
 -- so an index history of its own.
 SELECT pg_catalog.pg_extension_config_dump('mantle.index_groups', 'WHERE index_group <> 1');
-GRANT SELECT ON mantle.index_groups TO mantle_analyst, mantle_index;
+GRANT SELECT ON mantle.index_groups TO mantle_analyst, mantle_index, mantle_monitor;
 COMMENT ON TABLE mantle.index_groups IS 'Raft groups of IndexNode replicas and their epoch: raised by whoever rebuilds an index or may have forgotten locks';
 
 -- Empty: the stream carries our logical messages only. Must be there before the slot is made. CREATE PUBLICATION does not

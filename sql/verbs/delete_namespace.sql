@@ -6,8 +6,9 @@ DECLARE
     v_level bigint[] := ARRAY[p_root];
 BEGIN
     LOOP
-        IF EXISTS (SELECT FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name < '/' AND m.explicit IS DISTINCT FROM false)
-           OR EXISTS (SELECT FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name >= '0' AND m.explicit IS DISTINCT FROM false)
+        -- A column, since Citus keeps no result of a subquery that has none.
+        IF EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name < '/' AND m.explicit IS DISTINCT FROM false)
+           OR EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name >= '0' AND m.explicit IS DISTINCT FROM false)
         THEN
             RETURN NULL;
         END IF;

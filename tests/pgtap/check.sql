@@ -21,18 +21,18 @@ END $$;
 SELECT is(pg_temp.found(format('DELETE FROM mantle.meta WHERE pid = %s AND name = ''b/''', :a), :ns), '{counts,no_parent}', 'counts, no_parent');
 SELECT is(pg_temp.found(format('SELECT mantle.bury(%s, %s)', :ns, :c), :ns), '{counts,removed_parent}', 'counts, removed_parent');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET id = %s WHERE pid = %s AND name = ''o''', :b, :c), :ns), '{id_twice}', 'id_twice');
-SELECT is(pg_temp.found(format('UPDATE mantle.meta SET pid = %s WHERE pid = %s AND name = ''b/''', :c, :a), :ns), '{counts,cycle}', 'counts, cycle');
+SELECT is(pg_temp.found(format('SELECT tap.displace(%s, ''b/'', %s)', :a, :c), :ns), '{counts,cycle}', 'counts, cycle');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET entries = entries + 1 WHERE pid = %s AND name = ''/_ATTR''', :c), :ns), '{counts}', 'counts');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET bytes = bytes - 1 WHERE pid = %s AND name = ''/_ATTR''', :c), :ns), '{counts}', 'counts');
 SELECT is(pg_temp.found(format('DELETE FROM mantle.meta WHERE pid = %s AND name = ''o''', :c), :ns), '{counts}', 'counts');
-SELECT is(pg_temp.found(format('UPDATE mantle.meta SET name = ''c'', pid = %s WHERE pid = %s AND name = ''o''', :b, :c), :ns), '{counts,object_and_directory}', 'counts, object_and_directory');
+SELECT is(pg_temp.found(format('SELECT tap.displace(%s, ''o'', %s, ''c'')', :c, :b), :ns), '{counts,object_and_directory}', 'counts, object_and_directory');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET name = ''o/'' WHERE pid = %s AND name = ''o''', :c), :ns), '{kind_and_name}', 'kind_and_name');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET name = ''..'' WHERE pid = %s AND name = ''o''', :c), :ns), '{bad_name}', 'bad_name');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET id = 1::bigint << 60 WHERE pid = %s AND name = ''o''', :c), :ns), '{id_unrecorded}', 'id_unrecorded');
 SELECT is(pg_temp.found(format('DELETE FROM mantle.namespaces WHERE ns = %s', :ns), :ns), '{root_without_namespace}', 'root_without_namespace');
 SELECT is(pg_temp.found(format('UPDATE mantle.namespaces SET name = ''tap-check-x'' WHERE ns = %s', :ns), :ns), '{namespace_without_root}', 'namespace_without_root');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET ns = ns + 1 WHERE pid = %s AND name = ''o''', :c), :ns + 1), '{other_namespace}', 'other_namespace');
-SELECT is(pg_temp.found(format('UPDATE mantle.meta SET pid = %s WHERE pid = %s AND name = ''b/''', :c, :a), :ns), '{counts,cycle}', 'a cycle is found once only');
+SELECT is(pg_temp.found(format('SELECT tap.displace(%s, ''b/'', %s)', :a, :c), :ns), '{counts,cycle}', 'a cycle is found once only');
 -- Each damaged entry is reported, by name.
 DELETE FROM mantle.meta WHERE id = :c AND explicit;
 SELECT results_eq(format('SELECT problem, name, detail FROM mantle.check() WHERE ns = %s ORDER BY 1', :ns), format($$ VALUES

@@ -38,7 +38,7 @@ SELECT is(pg_temp.objects(:ns, ARRAY[:i], '{o1}', '{99}', :i + 300), '0 1 {} {}'
 SELECT is((SELECT size FROM mantle.stat(:ns, ARRAY[:i], '{o1}')), 1::bigint, 'not changed');
 SELECT is(pg_temp.objects(:ns, ARRAY[:i + 12, :i + 12], '{p,q}', '{10,20}', :i + 400), '2 0 {} {}', 'into a directory without an attribute record');
 SELECT results_eq(format('SELECT entries, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :i + 12), 'VALUES (3::bigint, 30::bigint)', 'counted');
-SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :i + 12 AND ts > 0), 0::bigint, 'without a delta record');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :i + 12 AND ts > 0), 0::bigint, 'without a delta record');
 SELECT is(pg_temp.objects(:ns, '{}', '{}', '{}', :i), '0 0 {} {}', 'nothing');
 SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY[%s], ''{a}'', ''{1}'', 5)', :ns, :i), 'MT040', NULL, 'ids outside every block');
 SELECT throws_ok(format('SELECT pg_temp.objects(%s, ARRAY[%s], ''{a}'', ''{1}'', %s)', :ns + 1, :i, :i), 'MT011', NULL, 'no such namespace');

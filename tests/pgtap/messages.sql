@@ -98,8 +98,13 @@ SELECT code AS x FROM tap.rename(:ns, :a, 'x/', :m + 1, :ns, 'z/', attempt => 47
 SELECT results_eq('SELECT op, pid, name, id, version, request, attempt FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 'z', %s::bigint, 4::bigint, %L::uuid, 4711::bigint) $$, :ns, :m + 1, :'r1'), 'rename_directory names its attempt');
 SELECT code AS x FROM tap.rename(:ns, :ns, 'z/', :m + 1, :a, 'y/', victim => :m, attempt => 4712) \gset
 SELECT results_eq('SELECT op, pid, name, id, version, request IS NULL FROM pg_temp.ops()', format($$ VALUES ('remove', %1$s::bigint, 'y', %2$s::bigint, 2::bigint, true), ('put', %1$s, 'y', %2$s + 1, 5, false) $$, :a, :m), 'an overwriting one removes the victim first, without a cause');
+\if :distributed
+-- An answer is kept where the change was: a verb knows its own directory's, mantle.replay knows all.
+SELECT skip('on Citus a request id is one directory''s');
+\else
 SELECT code AS x FROM tap.rmdir(:ns, :a, 'y/', :m + 1, request => :'r2', hash => 0) \gset
 SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a request id that was used emits nothing');
+\endif
 SELECT code AS x FROM tap.rmdir(:ns, :a, 'y/', :m + 1) \gset
 SELECT results_eq('SELECT op, pid, name, id, version, request IS NULL FROM pg_temp.ops()', format($$ VALUES ('remove', %s::bigint, 'y', %s::bigint, 6::bigint, false) $$, :a, :m + 1), 'rmdir: the version after the last');
 

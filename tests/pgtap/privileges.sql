@@ -23,7 +23,11 @@ RESET ROLE;
 
 SET ROLE mantle_index;
 SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the index does not read the MetaTable');
+\if :distributed
+SELECT skip('on Citus a view''s owner does not count where the shards are');
+\else
 SELECT is((SELECT name FROM mantle.directories WHERE id = :a), 'a', 'but the directories');
+\endif
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'nor does it forge messages');
 SELECT is((SELECT slot_name FROM mantle.index_group(1)), 'mantle_index_1', 'it knows its slot');
 SELECT results_eq('SELECT * FROM mantle.index_sources()', 'VALUES (0, NULL::text, NULL::int)', 'the one node that feeds it');

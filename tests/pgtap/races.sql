@@ -99,9 +99,14 @@ SELECT is(pg_temp.race(format('SELECT mantle.prune(%s)::text', :p), pg_temp.put(
 -- 19: one request twice at once.
 SELECT tap.dir(:ns, :ns, 'd19/') AS d \gset
 SELECT is(pg_temp.race(pg_temp.put(:ns, :ns, 'o19', 1, '19191919-0000-0000-0000-000000000001'), pg_temp.put(:ns, :ns, 'o19', 1, '19191919-0000-0000-0000-000000000001')), 'ok, ok replayed', '19: the second gets the first one''s answer');
+\if :distributed
+-- An answer is kept where the change was: a verb knows its own directory's, mantle.replay knows all.
+SELECT skip('on Citus a request id is one directory''s', 3);
+\else
 SELECT is(pg_temp.race(pg_temp.put(:ns, :ns, 'q19', 1, '19191919-0000-0000-0000-000000000002'), pg_temp.put(:ns, :d, 'q19', 1, '19191919-0000-0000-0000-000000000002')), 'ok, ok replayed', '19: even if it resolves elsewhere');
 SELECT is((SELECT count(*) FROM mantle.list(:ns, :d, NULL, NULL, 10)), 0::bigint, '19: where nothing is made');
 SELECT is(pg_temp.race(pg_temp.put(:ns, :ns, 'r19', 1, '19191919-0000-0000-0000-000000000003'), pg_temp.put(:ns, :d, 'r19', 1, '19191919-0000-0000-0000-000000000003'), 'ROLLBACK'), 'ok, ok', '19: the first is taken back: the second is the first');
+\endif
 
 -- 20: attempts.
 SELECT tap.dir(:ns, :ns, 's20/') AS s \gset

@@ -12,8 +12,8 @@ CREATE ROLE tap_reader IN ROLE mantle_analyst;
 CREATE ROLE tap_team;
 -- Namespaces that a role sees, of those of this test: as rows of the MetaTable, and as names.
 CREATE FUNCTION tap.sees() RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(string_agg(n.name, ' ' ORDER BY n.name), '')
-      FROM mantle.namespaces n WHERE n.name LIKE 'tap-rls-%' AND EXISTS (SELECT FROM mantle.meta m WHERE m.ns = n.ns)
+    SELECT coalesce(string_agg(DISTINCT n.name, ' ' ORDER BY n.name), '')
+      FROM mantle.namespaces n JOIN mantle.meta m USING (ns) WHERE n.name LIKE 'tap-rls-%'
 $$;
 CREATE FUNCTION tap.foreign_rows(of_ns bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT count(*) FROM mantle.meta m WHERE m.ns <> of_ns $$;
 GRANT USAGE ON SCHEMA tap TO tap_reader;

@@ -1,6 +1,7 @@
 //! Every SQL string of the bench, and the one session that uses them: through the pooler, in the unnamed extended
 //! protocol, as the gateway does it.
 
+mod citus;
 mod contention;
 mod soak;
 
@@ -10,7 +11,10 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio_postgres::{Client, NoTls, Statement, types::Type};
 use uuid::Uuid;
 
-pub use self::contention::{Move, Store};
+pub use self::{
+    citus::{Call, Counters, Verbs},
+    contention::{Move, Store},
+};
 
 const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
 const ALLOCATE_IDS: &str = "SELECT first_id FROM mantle.allocate_ids($1, $2)";

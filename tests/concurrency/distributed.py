@@ -13,31 +13,21 @@ from contextlib import contextmanager
 import psycopg
 
 from cluster import Cluster
-from stack.build import postgresql_tree
+from stack import citus
 from stack.poll import wait_until
 from target import PlainTarget
 
 SETTINGS = {
-    "shared_preload_libraries": "citus,mantle",
-    "citus.node_conninfo": "sslmode=disable",
+    **citus.SETTINGS,
     "citus.shard_count": "8",
     "citus.enable_unsafe_triggers": "on",  # the failpoints'
     "citus.recover_2pc_interval": "1s",
     "track_functions": "all",  # which node was asked
-    "max_connections": "200",
-    "max_prepared_transactions": "200",
-    "max_worker_processes": "32",
 }
-WORKERS = 2
 RECOVERY_BOUND_S = 60.0
 # Citus' own words for a shard that leaves during a call: a table that is gone, an intermediate result that went with it, a
 # nested query that is not local any more. All are errors, so the call is rolled back.
 MOVED_CODES = ("42P01", "CIINF", "XX000")
-
-
-def is_installed() -> bool:
-    """Is Citus among the server's extensions?"""
-    return any(postgresql_tree().glob("share/postgresql/*/extension/citus.control"))
 
 
 class CitusCluster:
@@ -45,7 +35,7 @@ class CitusCluster:
 
     def __init__(self):
         password = secrets.token_urlsafe(24)  # one for all: each has to log in at the others
-        self.servers = [Cluster(number, SETTINGS, password) for number in range(1, WORKERS + 2)]
+        self.servers = [Cluster(number, SETTINGS, password) for number in range(1, citus.WORKERS + 2)]
         self.parameters = [server.parameters for server in self.servers]
 
     def start(self) -> None:
@@ -97,39 +87,10 @@ class CitusTarget(PlainTarget):
         return left == 0
 
 
-def make_databases(nodes: list[dict[str, str]], database: str) -> None:
-    """On every node, with both extensions; not a cluster yet."""
-    drop(nodes, database)
-    for node in nodes:
-        with psycopg.connect(**node, dbname="postgres", autocommit=True) as admin:
-            admin.execute(f"CREATE DATABASE {database}")
-        with psycopg.connect(**node, dbname=database, autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION citus")
-            connection.execute("CREATE EXTENSION mantle")
-            password = f"password={node['password']}"
-            connection.execute("INSERT INTO pg_dist_authinfo VALUES (0, 'postgres', %s)", (password,))
-
-
-def join(coordinator: psycopg.Connection, nodes: list[dict[str, str]], workers: int) -> None:
-    """Makes the nodes a cluster, and what the coordinator holds a distributed TafDB."""
-    coordinator.execute("SELECT citus_set_coordinator_host(%s, %s)", (nodes[0]["host"], int(nodes[0]["port"])))
-    for worker in nodes[1 : workers + 1]:
-        coordinator.execute("SELECT citus_add_node(%s, %s)", (worker["host"], int(worker["port"])))
-    coordinator.execute("SELECT mantle.distribute()")
-
-
-def drop(nodes: list[dict[str, str]], database: str) -> None:
-    for node in nodes:
-        with psycopg.connect(**node, dbname="postgres", autocommit=True) as admin:
-            admin.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
-
-
 @contextmanager
-def distributed_target(cluster: CitusCluster, database: str, workers: int = WORKERS) -> Iterator[CitusTarget]:
+def distributed_target(cluster: CitusCluster, database: str, workers: int = citus.WORKERS) -> Iterator[CitusTarget]:
     """A distributed database of the caller's own, and nothing in it."""
-    make_databases(cluster.parameters, database)
-    target = CitusTarget(cluster.parameters, database, workers)
-    with target.coordinator() as coordinator:
-        join(coordinator, cluster.parameters, workers)
-    yield target
-    drop(cluster.parameters, database)
+    citus.make_databases(cluster.servers, database)
+    citus.join(cluster.servers, database, workers)
+    yield CitusTarget(cluster.parameters, database, workers)
+    citus.drop(cluster.servers, database)

@@ -1,0 +1,159 @@
+//! What the measurements of Citus call: each verb as one prepared statement that answers how many elements were refused, and
+//! what servers and cluster tell of themselves.
+
+use anyhow::{Result, ensure};
+use tokio_postgres::{Statement, types::ToSql};
+use uuid::Uuid;
+
+use super::{PUT_OBJECT, Session};
+
+const MKDIR: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.mkdir(ARRAY[1000], ARRAY[$1::bigint], \
+     ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[$4::bigint], ARRAY[1000], ARRAY[1000], ARRAY[493], ARRAY[true], \
+     ARRAY[NULL::jsonb], ARRAY[$5::uuid], ARRAY[0::bigint])";
+const DELETE_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.delete_object(ARRAY[1000], \
+     ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[$4::uuid], ARRAY[0::bigint])";
+const STAT: &str =
+    "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.stat($1, ARRAY[$2::bigint], ARRAY[$3::text])";
+const LIST: &str = "SELECT abs(count(*) - $3::bigint) FROM mantle.list($1, $2, NULL, NULL, $3::bigint::int)";
+const RENAME_OBJECT: &str = "SELECT count(code) FROM mantle.rename_object(1000, $1, $2, $3, $4, $3, false, $5, 0)";
+// The index prepares renames and numbers the attempts; here any number that is not repeated does.
+const RENAME_DIRECTORY: &str =
+    "SELECT count(code) FROM mantle.rename_directory(1000, $1, $2, $3, $6, $4, $3, 0, 1, $7, $8, $5, 0)";
+const EPOCH: &str = "SELECT epoch FROM mantle.index_group(1)";
+const LOCAL: &str = "SELECT id FROM unnest($1::bigint[]) AS id WHERE mantle.is_local(ARRAY[id])";
+const POSTGRESQL_PROCESS: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+const CITUS_VERSION: &str = "SELECT extversion FROM pg_extension WHERE extname = 'citus'";
+const SHARDS: &str = "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = 'mantle.meta'::regclass";
+const COUNTERS: &str = "SELECT query_execution_single_shard + query_execution_multi_shard, \
+     connection_establishment_succeeded + connection_reused FROM citus_stat_counters WHERE name = current_database()";
+
+/// A session's prepared verbs.
+pub struct Verbs {
+    mkdir: Statement,
+    put_object: Statement,
+    delete_object: Statement,
+    stat: Statement,
+    list: Statement,
+    rename_object: Statement,
+    rename_directory: Statement,
+}
+
+/// One call.
+pub enum Call<'a> {
+    Mkdir {
+        pid: i64,
+        id: i64,
+    },
+    /// Of so many objects, whose ids begin with `id`.
+    PutObject {
+        pid: i64,
+        id: i64,
+        count: usize,
+    },
+    DeleteObject {
+        pid: i64,
+        name: &'a str,
+    },
+    Stat {
+        pid: i64,
+        name: &'a str,
+    },
+    /// Of a directory with so many entries.
+    List {
+        pid: i64,
+        count: i64,
+    },
+    RenameObject {
+        from: i64,
+        to: i64,
+        name: &'a str,
+    },
+    RenameDirectory {
+        from: i64,
+        to: i64,
+        name: &'a str,
+        id: i64,
+        epoch: i64,
+        attempt: i64,
+    },
+}
+
+/// What Citus counted on one node since its start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Statements that it carried out.
+    pub statements: i64,
+    /// Connections to other nodes that it took, new or used before.
+    pub connections: i64,
+}
+
+impl Session {
+    /// Prepares the verbs; only for a direct session.
+    pub async fn prepare_verbs(&self) -> Result<Verbs> {
+        let prepare = |sql| self.client.prepare(sql);
+        Ok(Verbs {
+            mkdir: prepare(MKDIR).await?,
+            put_object: prepare(PUT_OBJECT).await?,
+            delete_object: prepare(DELETE_OBJECT).await?,
+            stat: prepare(STAT).await?,
+            list: prepare(LIST).await?,
+            rename_object: prepare(RENAME_OBJECT).await?,
+            rename_directory: prepare(RENAME_DIRECTORY).await?,
+        })
+    }
+
+    /// Calls; an error if anything is refused.
+    pub async fn call(&self, verbs: &Verbs, ns: i64, call: &Call<'_>) -> Result<()> {
+        let request = Uuid::new_v4();
+        let (statement, params): (_, Vec<&(dyn ToSql + Sync)>) = match call {
+            Call::PutObject { pid, id, count } => {
+                return self.put_objects(&verbs.put_object, ns, vec![*pid; *count], *id).await;
+            }
+            Call::Mkdir { pid, id } => {
+                let name = format!("d{id}/");
+                return self.refused(&verbs.mkdir, &[&ns, pid, &name, id, &request]).await;
+            }
+            Call::DeleteObject { pid, name } => (&verbs.delete_object, vec![&ns, pid, name, &request]),
+            Call::Stat { pid, name } => (&verbs.stat, vec![&ns, pid, name]),
+            Call::List { pid, count } => (&verbs.list, vec![&ns, pid, count]),
+            Call::RenameObject { from, to, name } => (&verbs.rename_object, vec![&ns, from, name, to, &request]),
+            Call::RenameDirectory { from, to, name, id, epoch, attempt } => {
+                (&verbs.rename_directory, vec![&ns, from, name, to, &request, id, epoch, attempt])
+            }
+        };
+        self.refused(statement, &params).await
+    }
+
+    async fn refused(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<()> {
+        let row = self.client.query_one(statement, params).await?;
+        ensure!(row.get::<_, i64>(0) == 0, "a call was refused");
+        Ok(())
+    }
+
+    /// The epoch of the index group.
+    pub async fn epoch(&self) -> Result<i64> {
+        Ok(self.client.query_one(EPOCH, &[]).await?.get(0))
+    }
+
+    /// Which of these directories are on this node.
+    pub async fn local(&self, ids: &[i64]) -> Result<Vec<i64>> {
+        Ok(self.client.query(LOCAL, &[&ids]).await?.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// A process of the server that the postmaster has started; as superuser.
+    pub async fn server_process(&self) -> Result<i32> {
+        Ok(self.client.query_one(POSTGRESQL_PROCESS, &[]).await?.get(0))
+    }
+
+    /// Version of Citus and shards of the MetaTable.
+    pub async fn citus(&self) -> Result<(String, i64)> {
+        let version = self.client.query_one(CITUS_VERSION, &[]).await?.get(0);
+        Ok((version, self.client.query_one(SHARDS, &[]).await?.get(0)))
+    }
+
+    /// What Citus has counted on this node (`citus.enable_stat_counters`).
+    pub async fn counters(&self) -> Result<Counters> {
+        let row = self.client.query_one(COUNTERS, &[]).await?;
+        Ok(Counters { statements: row.get(0), connections: row.get(1) })
+    }
+}

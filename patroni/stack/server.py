@@ -1,0 +1,56 @@
+"""One PostgreSQL without the rest of a stack, made anew each time: for tests and measurements with settings of their own.
+
+Invariant: everything it writes lies in its folder, as for a stack; what an earlier run left there is stopped and removed first.
+"""
+
+import secrets
+import shutil
+from pathlib import Path
+
+from . import secret
+from .account import make_folder, service_account
+from .build import postgresql_tree
+from .layout import Layout
+from .postgresql import PostgreSQL, copy_tree
+from .terminal import write_private
+
+
+class Server:
+    """One server, new; started again after a crash. `password`: of its superuser, `postgres`; generated when absent."""
+
+    def __init__(self, folder: Path, port_base: int, settings: dict[str, str], password: str | None = None):
+        account = service_account()
+        layout = Layout(make_folder(folder.absolute(), account), port_base)
+        for part in (layout.data, layout.logs, layout.pids, layout.secrets):
+            part.mkdir(mode=0o755, exist_ok=True)
+            account.own(part)
+        write_private(layout.secrets / "superuser", password or secrets.token_urlsafe(secret.PASSWORD_BYTES))
+        account.own(layout.secrets / "superuser")
+        self.postgresql = PostgreSQL(layout, account)
+        # Of a run before, which may have been cut short, and may have had another build of the extension.
+        self.stop()
+        shutil.rmtree(self.postgresql.data, ignore_errors=True)
+        copy_tree(postgresql_tree(), layout)
+        for name, value in settings.items():
+            self.postgresql.process.command += ["-c", f"{name}={value}"]
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What a client needs, but the database."""
+        layout = self.postgresql.layout
+        return {
+            "host": "127.0.0.1", "port": str(layout.postgresql_port), "user": "postgres",
+            "password": secret.read(layout, "superuser"),
+        }  # fmt: skip
+
+    def start(self) -> None:
+        """Also after a crash: recovers."""
+        self.postgresql.prepare()
+        self.postgresql.start()
+
+    def kill(self) -> None:
+        """kill -9 of the postmaster, in the middle of whatever goes on. Returns when no backend is left."""
+        self.postgresql.process.kill()
+
+    def stop(self) -> None:
+        self.postgresql.process.stop()
