@@ -1,6 +1,8 @@
 //! An index over several PostgreSQL nodes: a Citus cluster whose workers each have a part of the directories.
 //!
 //! Run by `tests/concurrency/test_citus.py`, which makes the cluster and says where it is.
+// In a test a failed unwrap is a failed test.
+#![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
 mod support;

@@ -2,6 +2,8 @@
 //! so that it serves what PostgreSQL holds and nothing else.
 //!
 //! Needs PostgreSQL's programs (tests/support/server.rs), and `-- --ignored`; `tests/run.py` runs them.
+// In a test a failed unwrap is a failed test.
+#![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
 mod support;
@@ -233,6 +235,33 @@ async fn replicas_go_back_with_a_postgresql_that_was_restored() {
     scene.database.reconnect().await;
     scene.assert_rebuilt("was set back", "new").await;
     assert_eq!(scene.outcome("later").await, Err(ErrorCode::NotFound));
+}
+
+/// Rule 3. A row that changes without a message is what the index sees of a message that was lost.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_find_a_lost_message() {
+    let mut scene = Scene::new().await;
+    scene.mkdir("removed").await;
+    scene.mkdir("moved").await;
+    for (name, sql) in [
+        (
+            "made",
+            "INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, created) \
+                  VALUES ($1, 'unheard/', 0, $1, 90000, 0, 0, 493, 1, true, now())",
+        ),
+        (
+            "moved",
+            "UPDATE mantle.meta SET name = 'elsewhere/', version = version + 1 WHERE pid = $1 AND name = 'moved/'",
+        ),
+        ("removed", "DELETE FROM mantle.meta WHERE pid = $1 AND name = 'removed/'"),
+    ] {
+        scene.before = scene.status().await;
+        assert_eq!(scene.database.client.execute(sql, &[&scene.ns]).await.unwrap(), 1);
+        scene.assert_rebuilt("1 directories differ", &format!("after {name}")).await;
+    }
+    let outcomes = [scene.outcome("unheard").await, scene.outcome("elsewhere").await, scene.outcome("removed").await];
+    assert_eq!(outcomes, [Ok(()), Ok(()), Err(ErrorCode::NotFound)]);
 }
 
 /// Rule 5.

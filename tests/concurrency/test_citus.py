@@ -370,23 +370,33 @@ def test_a_call_overtaken_by_its_shard_fails_retryably(cluster, checked):
             assert places.call(places.sessions[1], op, key).replayed, "and from where it is"
 
 
+def run_rust_test(cluster: CitusCluster, target: CitusTarget, name: str) -> None:
+    """Chosen by name from the whole workspace, as the unit tests are built."""
+    environment = {
+        **packages.environment(),
+        "PGRX_PG_CONFIG_PATH": str(build.pg_config()),
+        "MANTLE_TEST_CITUS_PORT": target.all[0]["port"],
+        "MANTLE_TEST_CITUS_DATABASE": target.database,
+        "MANTLE_TEST_CITUS_PASSWORD_FILE": str(cluster.servers[0].postgresql.layout.secrets / "superuser"),
+    }
+    command = ["cargo", "test", "--locked", "--workspace", "--", "--ignored", name]
+    done = subprocess.run(command, cwd=build.REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert f"{name} ... ok" in done.stdout
+
+
 @pytest.mark.timeout(600)
 def test_a_gateway_asks_the_node_that_has_the_directory(cluster):
     """The gateway's store itself (gateway/src/store/nodes/tests.rs)."""
     with distributed_target(cluster, "mantle_routed") as target:
-        node = cluster.servers[0]
-        environment = {
-            **packages.environment(),
-            "PGRX_PG_CONFIG_PATH": str(build.pg_config()),
-            "MANTLE_TEST_CITUS_PORT": target.all[0]["port"],
-            "MANTLE_TEST_CITUS_DATABASE": target.database,
-            "MANTLE_TEST_CITUS_PASSWORD_FILE": str(node.postgresql.layout.secrets / "superuser"),
-        }
-        # Chosen by name from the whole workspace, as the unit tests are built.
-        command = ["cargo", "test", "--locked", "--workspace", "--", "--ignored", "citus_"]
-        done = subprocess.run(command, cwd=build.REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-        assert "citus_calls_go_to_the_node_that_has_the_directory ... ok" in done.stdout
+        run_rust_test(cluster, target, "citus_calls_go_to_the_node_that_has_the_directory")
+
+
+@pytest.mark.timeout(600)
+def test_an_index_reads_every_node(cluster):
+    """A replica itself, over both workers: renames across nodes, a restart, a lost slot (indexnode/tests/citus.rs)."""
+    with distributed_target(cluster, "mantle_indexed") as target:
+        run_rust_test(cluster, target, "citus_index_holds_what_several_nodes_hold")
 
 
 # Not among them: two that bound what a call reads by EXPLAIN (ANALYZE, BUFFERS), which Citus carries out elsewhere and without

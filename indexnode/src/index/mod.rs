@@ -25,7 +25,7 @@ mod tree;
 
 use std::{collections::BTreeMap, hash::RandomState};
 
-use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, RequestKey};
+use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, PartitionId, RequestKey};
 
 pub use resolve::Resolution;
 
@@ -47,6 +47,22 @@ pub struct Index {
     /// What an unfinished rebuild fills.
     rebuild: Option<Tree>,
     locks: Locks,
+}
+
+/// The index can be gone through in so many parts.
+pub const SLICES: usize = shards::SHARDS;
+
+/// A directory as PostgreSQL knows it too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The directory.
+    pub id: DirectoryId,
+    /// Where it is.
+    pub pid: PartitionId,
+    /// The name, without the trailing slash.
+    pub name: String,
+    /// Record version.
+    pub version: u64,
 }
 
 /// What applying a command did that somebody may wait for.
@@ -162,6 +178,17 @@ impl Index {
     /// Directories in the served tree, namespace roots included.
     pub fn directories(&self) -> usize {
         self.serving.as_ref().map_or(0, |tree| tree.table.len())
+    }
+
+    /// The ids of one of [`SLICES`] parts of the served tree.
+    pub fn slice(&self, slice: usize) -> impl Iterator<Item = DirectoryId> {
+        self.serving.iter().flat_map(move |tree| tree.table.ids_of_shard(slice))
+    }
+
+    /// A directory of the served tree.
+    pub fn entry(&self, id: DirectoryId) -> Option<Entry> {
+        let record = self.serving.as_ref()?.table.record_of(id)?;
+        Some(Entry { id, pid: record.pid, name: record.name.to_owned(), version: record.version })
     }
 
     /// Bytes of heap that the tables hold, an unfinished rebuild included.

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 
 use super::arena::Address;
 
-const SHARDS: usize = 1024;
+pub(super) const SHARDS: usize = 1024;
 /// Shards below this many addresses are not shrunk.
 const SHRINK_MIN: usize = 32;
 
@@ -34,6 +34,11 @@ impl Shards {
 
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Address) -> bool) -> Option<Address> {
         self.shards[shard_of(hash)].find(hash, |at| is_it(Address(*at))).map(|at| Address(*at))
+    }
+
+    /// The addresses of one shard.
+    pub(super) fn shard(&self, shard: usize) -> impl Iterator<Item = Address> {
+        self.shards[shard].iter().map(|at| Address(*at))
     }
 
     /// Adds an address whose key is not in the table yet.

@@ -164,6 +164,15 @@ impl IndexTable {
         self.ids.iter().map(|at| (self.record(at), self.cell(at).is_displaced()))
     }
 
+    /// The ids of one of [`SHARDS`](super::shards::SHARDS) parts.
+    pub(super) fn ids_of_shard(&self, shard: usize) -> impl Iterator<Item = DirectoryId> {
+        self.ids.shard(shard).map(|at| self.cell(at).id())
+    }
+
+    pub(super) fn record_of(&self, id: DirectoryId) -> Option<Record<'_>> {
+        self.find_id(id).map(|at| self.record(at))
+    }
+
     /// The records of the displaced, in the order of place and id.
     pub(super) fn displaced_records(&self) -> impl Iterator<Item = Record<'_>> {
         self.displaced.iter().filter_map(|(_, _, id)| self.find_id(*id)).map(|at| self.record(at))

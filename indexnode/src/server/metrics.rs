@@ -115,6 +115,7 @@ fn set_gauges(node: &Node) {
     ] {
         gauge!(name).set(value.load(Ordering::Relaxed) as f64);
     }
+    counter!("mantle_index_compared_directories_total").absolute(node.stream.compared());
     counter!("mantle_index_rebuilds_begun_total").absolute(rebuild.begun.load(Ordering::Relaxed));
     counter!("mantle_index_rebuilds_completed_total").absolute(rebuild.completed.load(Ordering::Relaxed));
     let counters = &node.state.counters;

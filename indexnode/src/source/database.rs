@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use mantle_types::{Epoch, Lsn, RequestKey};
+use mantle_types::{DirectoryId, Epoch, Lsn, PartitionId, RequestKey};
 use pgwire_replication::{ReplicationClient, ReplicationConfig};
 use tokio::{
     task::JoinHandle,
@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     config::Config,
-    index::command::{Lineage, SourceId},
+    index::{
+        Entry,
+        command::{Lineage, SourceId},
+    },
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -219,6 +222,25 @@ impl Session {
             anyhow::Ok((SourceId(u32::try_from(row.get::<_, i32>(0))?), address?))
         };
         rows.iter().map(|row| source(row).context("mantle.index_sources")).collect()
+    }
+
+    /// The next ids of directories.
+    pub async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<DirectoryId>> {
+        let rows = bounded(self.client.query(sql::DIRECTORIES_AFTER, &[&id.as_i64(), &(count as i64)])).await;
+        Ok(rows.context("ids of directories")?.iter().map(|row| DirectoryId::from(row.get::<_, i64>(0))).collect())
+    }
+
+    /// What PostgreSQL knows of directories.
+    pub async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
+        let rows = bounded(self.client.query(sql::DIRECTORIES, &[&ids])).await.context("directories")?;
+        let entry = |row: &tokio_postgres::Row| Entry {
+            id: DirectoryId::from(row.get::<_, i64>(0)),
+            pid: PartitionId::from(row.get::<_, i64>(1)),
+            version: row.get::<_, i64>(2) as u64,
+            name: row.get(3),
+        };
+        Ok(rows.iter().map(entry).collect())
     }
 
     /// Up to where the server has flushed its WAL.

@@ -17,3 +17,4 @@ pub mod reader;
 pub mod rebuild;
 pub mod sql;
 pub mod stream;
+pub mod verify;

@@ -45,6 +45,7 @@ pub struct RebuildProgress {
 pub struct StreamProgress {
     sources: Mutex<BTreeMap<SourceId, Received>>,
     proposals: AtomicU64,
+    compared: AtomicU64,
     is_streaming: AtomicBool,
     wanted: Mutex<Wanted>,
     /// Wakes the stream when a position is wanted.
@@ -78,6 +79,16 @@ impl StreamProgress {
     /// Counts a proposal.
     pub fn count_proposal(&self) {
         self.proposals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Directories compared with PostgreSQL's by this process.
+    pub fn compared(&self) -> u64 {
+        self.compared.load(Ordering::Relaxed)
+    }
+
+    /// Counts some.
+    pub fn count_compared(&self, directories: usize) {
+        self.compared.fetch_add(directories as u64, Ordering::Relaxed);
     }
 
     /// Are the slots being read?

@@ -39,6 +39,12 @@ pub const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_nam
 pub const COPY_DIRECTORIES: &str = "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, \
                                     mode::integer, entry::text FROM mantle.directories) TO STDOUT (FORMAT binary)";
 
+/// Ids of directories in order, for the comparison with the index.
+pub const DIRECTORIES_AFTER: &str = "SELECT id FROM mantle.directories WHERE id > $1 ORDER BY id LIMIT $2";
+
+/// What the index should know of directories.
+pub const DIRECTORIES: &str = "SELECT id, pid, version, name FROM mantle.directories WHERE id = ANY ($1)";
+
 /// How many there may be: entries of the index that has directories only. 0: nobody has counted.
 pub const DIRECTORIES_EXPECTED: &str = "SELECT greatest(max(c.reltuples), 0)::bigint FROM pg_catalog.pg_class c \
                                         WHERE c.oid = pg_catalog.to_regclass('mantle.meta_directory_id')";

@@ -19,6 +19,7 @@ use super::{
     database::{IndexGroup, Session},
     feed::Feed,
     reader::{Inbox, Reader},
+    verify::Verifier,
 };
 use crate::{
     index::command::{Command, SourceBatch, SourceId},
@@ -51,7 +52,7 @@ impl<'a> Stream<'a> {
     pub async fn start(
         node: &'a Arc<Node>,
         leadership: &'a Leadership,
-        control: &'a Session,
+        control: &'a Arc<Session>,
         group: &'a IndexGroup,
         feeds: Vec<Feed>,
     ) -> Result<Self> {
@@ -76,6 +77,8 @@ impl<'a> Stream<'a> {
             inboxes.push(inbox);
             readers.spawn(reader.run(client));
         }
+        let verifier = Verifier { node: node.clone(), control: control.clone(), sessions: sessions.clone() };
+        readers.spawn(verifier.run());
         tracing::info!(slot = %group.slot_name, sources = inboxes.len(), "reading the change stream");
         Ok(Self { node, leadership, control, group, inboxes, sessions, arrived, readers })
     }
