@@ -7,6 +7,7 @@ MANTLE_CONCURRENCY_FOLDER and MANTLE_CONCURRENCY_PORT_BASE.
 import os
 from pathlib import Path
 
+from stack.account import make_folder, service_account
 from stack.layout import REPOSITORY
 from stack.server import Server
 
@@ -28,6 +29,6 @@ class Cluster(Server):
     """One server. `number`: several side by side, with settings of their own."""
 
     def __init__(self, number: int = 0, settings: dict[str, str] | None = None, password: str | None = None):
-        folder = Path(os.environ.get("MANTLE_CONCURRENCY_FOLDER", FOLDER)) / (f"node{number}" if settings else "")
+        place = make_folder(Path(os.environ.get("MANTLE_CONCURRENCY_FOLDER", FOLDER)).absolute(), service_account())
         base = int(os.environ.get("MANTLE_CONCURRENCY_PORT_BASE", PORT_BASE)) + PORTS_EACH * number
-        super().__init__(folder, base, SETTINGS | (settings or {}), password)
+        super().__init__(place / (f"node{number}" if settings else ""), base, SETTINGS | (settings or {}), password)

@@ -17,12 +17,15 @@ from stack import citus
 from stack.poll import wait_until
 from target import PlainTarget
 
+# The one that has workers: in the others, steps are the tests'.
+WORKED_DATABASE = "mantle_worked"
 SETTINGS = {
     **citus.SETTINGS,
     "citus.shard_count": "8",
     "citus.enable_unsafe_triggers": "on",  # the failpoints'
     "citus.recover_2pc_interval": "1s",
     "track_functions": "all",  # which node was asked
+    "mantle.compaction_databases": WORKED_DATABASE,
 }
 RECOVERY_BOUND_S = 60.0
 # Citus' own words for a shard that leaves during a call: a table that is gone, an intermediate result that went with it, a

@@ -10,7 +10,6 @@ import time
 import uuid
 
 import psycopg
-import psycopg.sql
 import pytest
 
 import distributed
@@ -18,7 +17,6 @@ import failpoints
 import faults
 import state
 import verbs
-from cluster import Cluster
 from distributed import CitusCluster, CitusTarget, distributed_target
 from pairs import Pairs
 from test_isolation import PAIRS, VERBS, run_pair
@@ -397,70 +395,6 @@ def test_an_index_reads_every_node(cluster):
     """A replica itself, over both workers: renames across nodes, a restart, a lost slot (indexnode/tests/citus.rs)."""
     with distributed_target(cluster, "mantle_indexed") as target:
         run_rust_test(cluster, target, "citus_index_holds_what_several_nodes_hold")
-
-
-# Not among them: two that bound what a call reads by EXPLAIN (ANALYZE, BUFFERS), which Citus carries out elsewhere and without
-# the statements of functions (plans, listing_cost).
-PGTAP = (
-    "analysts", "attributes", "batches", "check", "directories", "faults", "import", "listing", "maintenance", "messages", "monitor",
-    "names", "namespaces", "objects", "privileges", "races", "remove_tree", "rename_directory", "row_security", "schema", "usage",
-    "worker",
-)  # fmt: skip
-# Also from the coordinator of two workers, which has no directories itself. The others act as another role after writing in one
-# transaction, look at the latches, the stream or the workers of their own server, or run a step of maintenance there.
-PGTAP_FROM_THE_COORDINATOR = (
-    "attributes", "batches", "directories", "faults", "import", "listing", "names", "namespaces", "objects", "rename_directory",
-    "schema", "usage",
-)  # fmt: skip
-GROUP_ROLES = ("mantle_analyst", "mantle_gateway", "mantle_index", "mantle_monitor")
-
-
-def let_group_roles_log_in(connection: psycopg.Connection) -> None:
-    """The tests act as the group roles themselves, and a session's role is that of its sessions on other nodes."""
-    for role in GROUP_ROLES:
-        password = connection.info.password
-        connection.execute(psycopg.sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(psycopg.sql.Identifier(role), password))
-        connection.execute("INSERT INTO pg_dist_authinfo VALUES (0, %s, %s)", (role, f"password={password}"))
-
-
-def run_pgtap(target: CitusTarget, server: Cluster, name: str, *settings: str) -> None:
-    environment = {
-        **os.environ,
-        **server.postgresql.client_environment("postgres"),
-        "MANTLE_PGTAP_DATABASE": target.database,
-        "MANTLE_PGTAP_PREPARED": "yes",
-        "PGOPTIONS": " ".join(f"-c {setting}" for setting in settings),
-        "PATH": f"{server.postgresql.layout.postgresql_bin}:{os.environ['PATH']}",
-    }
-    run = build.REPOSITORY / "tests" / "pgtap" / "run"
-    done = subprocess.run([str(run), f"./{name}.sql"], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.fixture(scope="module")
-def pgtap_database(cluster):
-    with distributed_target(cluster, "mantle_pgtap") as target:
-        yield target
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", PGTAP_FROM_THE_COORDINATOR)
-def test_pgtap_from_the_coordinator(cluster, pgtap_database, name):
-    run_pgtap(pgtap_database, cluster.servers[0], name)
-
-
-@pytest.fixture(scope="module")
-def pgtap_worker_database(cluster):
-    with distributed_target(cluster, "mantle_pgtap_worker", workers=1) as target:
-        target.on_all_nodes(let_group_roles_log_in)
-        yield target
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", PGTAP)
-def test_pgtap_on_the_worker(cluster, pgtap_worker_database, name):
-    """All directories are on the worker that the session is on; what the tests define is defined there alone."""
-    run_pgtap(pgtap_worker_database, cluster.servers[1], name, "citus.enable_ddl_propagation=off")
 
 
 def test_check_cluster_names_what_is_missing_where(cluster):

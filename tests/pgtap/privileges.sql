@@ -52,9 +52,9 @@ RESET lock_timeout;
 BEGIN;
 SELECT code AS x FROM tap.put(:ns, :a, 'q') \gset
 SELECT count(*) AS x FROM dblink('tap_intruder', 'SELECT pg_advisory_unlock_all()::text') AS r(t text) \gset
-SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > 2), 3::bigint, 'latches (pid, name, allocation): of classes of our own');
+SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > x'4d00'::int), 3::bigint, 'latches (pid, name, allocation): of classes of our own');
 SELECT pg_advisory_unlock_all() IS NULL AS x \gset
-SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > 2), 3::bigint, 'which pg_advisory_unlock_all does not release');
+SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > x'4d00'::int), 3::bigint, 'which pg_advisory_unlock_all does not release');
 COMMIT;
 SELECT mantle.revoke_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 SELECT dblink_disconnect('tap_intruder') IS NULL AS x \gset

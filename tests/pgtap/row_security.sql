@@ -15,7 +15,8 @@ CREATE FUNCTION tap.sees() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(string_agg(DISTINCT n.name, ' ' ORDER BY n.name), '')
       FROM mantle.namespaces n JOIN mantle.meta m USING (ns) WHERE n.name LIKE 'tap-rls-%'
 $$;
-CREATE FUNCTION tap.foreign_rows(of_ns bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT count(*) FROM mantle.meta m WHERE m.ns <> of_ns $$;
+CREATE FUNCTION tap.foreign_rows(of_ns bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS
+    $$ BEGIN RETURN (SELECT count(*) FROM mantle.meta m WHERE m.ns <> of_ns); END $$;
 GRANT USAGE ON SCHEMA tap TO tap_reader;
 
 SELECT is(tap.sees(), 'tap-rls-a tap-rls-b', 'the superuser sees all');

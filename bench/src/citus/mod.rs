@@ -119,7 +119,7 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
     facts.push(format!("clients        {CLIENTS} in each way, prepared statements, directories of their own"));
     facts.push(format!("seconds        {} each verb and way, in {TURNS} turns", options.seconds));
     report.block(&facts.join("\n"));
-    idle(&plain, &citus, &mut report).await?;
+    idle(&mut plain, &mut citus, &mut report).await?;
     let mut ratio = f64::NAN;
     let mut rows = Vec::new();
     for verb in Verb::ALL {
@@ -146,18 +146,21 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
     Ok((report, held))
 }
 
-async fn idle(plain: &Site, citus: &Site, report: &mut Report) -> Result<()> {
-    const LASTED: Duration = Duration::from_secs(3);
-    plain.settle().await?;
-    citus.settle().await?;
-    let (one, all) = (used(&plain.servers)?, used(&citus.servers)?);
-    tokio::time::sleep(LASTED).await;
-    let share = |used: Duration| short(used.as_secs_f64() * 100.0 / LASTED.as_secs_f64());
+/// What servers take without any client, so that it is not taken for the verbs'.
+async fn idle(plain: &mut Site, citus: &mut Site, report: &mut Report) -> Result<()> {
+    const LASTED: Duration = Duration::from_secs(5);
+    for site in [&mut *plain, citus] {
+        site.settle().await?;
+        let before = used(&site.servers)?;
+        tokio::time::sleep(LASTED).await;
+        site.idle = (used(&site.servers)? - before).as_secs_f64() / LASTED.as_secs_f64();
+    }
     report.paragraph(&format!(
-        "Processor time is of all processes of the server, or of the cluster's three: sessions, workers, WAL, vacuum. Idle, \
-         plain PostgreSQL takes {} % of one processor and the cluster {} %, which is part of what follows.",
-        share(used(&plain.servers)? - one),
-        share(used(&citus.servers)? - all)
+        "Processor time is of all processes of the server, or of the cluster's three: sessions, workers, WAL, vacuum. What they take \
+         idle is taken off: {} % of one processor for plain PostgreSQL, {} % for the cluster, whose daemons and workers look after \
+         three nodes.",
+        short(plain.idle * 100.0),
+        short(citus.idle * 100.0)
     ));
     Ok(())
 }
@@ -185,8 +188,9 @@ async fn in_turn(plain: &mut Site, citus: &mut Site, verb: Verb, period: Duratio
             let (counters, cpu, started) = (site.counters().await?, used(&site.servers)?, Instant::now());
             let calls = lanes(site, way, plot, period, most).await?;
             let found = &mut found[at];
-            found.lasted += started.elapsed();
-            found.cpu += used(&site.servers)? - cpu;
+            let lasted = started.elapsed();
+            found.lasted += lasted;
+            found.cpu += (used(&site.servers)? - cpu).saturating_sub(lasted.mul_f64(site.idle));
             found.calls += calls;
             let now = site.counters().await?;
             found.statements += now.statements - counters.statements;

@@ -49,6 +49,8 @@ pub struct Site {
     ns: i64,
     /// The index group's epoch.
     pub epoch: i64,
+    /// Processors that its servers take idle.
+    pub idle: f64,
     next_id: AtomicI64,
     /// Directories nobody has used yet, by the server that has them: of a cluster the workers, in both places of a plain one.
     unused: [Vec<i64>; 2],
@@ -68,7 +70,7 @@ impl Site {
         let ns = first.allocate_ids(1).await?;
         first.create_namespace("bench-citus", ns).await?;
         let (epoch, next_id) = (first.epoch().await?, first.allocate_ids(IDS).await?.into());
-        let mut site = Self { admins, clients, servers, ns, epoch, next_id, unused: Default::default() };
+        let mut site = Self { admins, clients, servers, ns, epoch, idle: 0.0, next_id, unused: Default::default() };
         site.make_directories().await?;
         Ok(site)
     }

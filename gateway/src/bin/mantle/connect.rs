@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use mantle_types::ErrorCode;
 use tokio_postgres::{Client, NoTls, error::SqlState};
 
 /// Attempts of one call before giving up, the first included.
@@ -58,9 +59,12 @@ pub fn is_passing(error: &tokio_postgres::Error) -> bool {
         SqlState::CRASH_SHUTDOWN,
         SqlState::CANNOT_CONNECT_NOW,
         SqlState::TOO_MANY_CONNECTIONS,
+        // On Citus, of a shard that has just moved.
+        SqlState::UNDEFINED_TABLE,
     ]
     .contains(state)
         || state.code().starts_with("08")
+        || ErrorCode::from_sqlstate(state.code()) == Some(ErrorCode::WrongNode)
 }
 
 /// The pause before attempt `attempt` (2 is the first that has one).
