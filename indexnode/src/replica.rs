@@ -136,7 +136,13 @@ async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeE
     tasks.spawn(settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone()));
     let background = node.clone();
     tasks.spawn(async move {
-        tokio::join!(background.enable_elections(), join::until_voter(&background), upkeep::run(&background));
+        let cache = &background.state.cache;
+        tokio::join!(
+            background.enable_elections(),
+            join::until_voter(&background),
+            upkeep::run(&background),
+            cache.keep_purged()
+        );
         unreachable!("upkeep runs as long as the node")
     });
     let watched = node.clone();

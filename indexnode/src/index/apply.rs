@@ -1,6 +1,6 @@
 //! The one function that changes the index.
 
-use mantle_types::{Epoch, Error, ErrorCode, Lsn, message::Cause};
+use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, Lsn, message::Cause};
 
 use super::{
     Effects, Index,
@@ -12,10 +12,47 @@ use super::{
 impl Index {
     /// Applies one entry of the Raft log. The outcome depends on the index and the command only.
     pub fn apply(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
-        match command {
-            Command::Stream { source, transactions, position } => {
-                self.apply_stream(log_index, source, &transactions, position, effects);
+        let mut entry = Entry::new(log_index, command);
+        loop {
+            if let Some(applied) = self.apply_part(&mut entry, usize::MAX, effects) {
+                return applied;
             }
+        }
+    }
+
+    /// Applies the next `operations_max` operations of an entry; its answer when none is left. In between lookups may
+    /// be answered: they find a prefix of what the source committed, at most with a transaction larger than that cut in
+    /// two. The state after the last part does not depend on where the parts end. Other entries wait.
+    pub fn apply_part(&mut self, entry: &mut Entry, operations_max: usize, effects: &mut Effects) -> Option<Applied> {
+        let Entry { log_index, command, at } = entry;
+        let is_done = match command {
+            Command::Stream { source, transactions, .. } => {
+                self.apply_operations(*log_index, *source, transactions, at, operations_max.max(1), effects)
+            }
+            Command::RebuildChunk { records } => {
+                let end = records.len().min(at.operation.saturating_add(operations_max.max(1)));
+                if let Some(tree) = &mut self.rebuild {
+                    records[at.operation..end].iter().for_each(|record| tree.put(record));
+                }
+                at.operation = end;
+                end == records.len()
+            }
+            _ => true,
+        };
+        if let Some(tree) = &mut self.serving {
+            effects.modified.append(&mut tree.table.take_modified());
+        }
+        if !is_done {
+            return None;
+        }
+        let command = std::mem::replace(command, Command::RebuildChunk { records: Vec::new() });
+        Some(self.finish_entry(*log_index, command, effects))
+    }
+
+    /// What an entry does besides its operations.
+    fn finish_entry(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
+        match command {
+            Command::Stream { source, position, .. } => self.finish_stream(source, position),
             Command::Prepare(prepare) => return Applied::Prepared(self.apply_prepare(log_index, &prepare)),
             Command::Release { request, attempt } => {
                 if self.locks.get(&request).is_some_and(|lock| lock.attempt == attempt) {
@@ -26,12 +63,11 @@ impl Index {
             Command::RebuildBegin { epoch, system_identifier, timeline } => {
                 self.begin_rebuild(epoch, (system_identifier, timeline), effects);
             }
-            Command::RebuildChunk { records } => {
-                if let Some(tree) = &mut self.rebuild {
-                    records.iter().for_each(|record| tree.put(record));
-                }
+            Command::RebuildChunk { .. } => {}
+            Command::RebuildEnd { source, consistent_point } => {
+                self.end_rebuild(source, consistent_point);
+                effects.modified.push(DirectoryId::SUPER_ROOT);
             }
-            Command::RebuildEnd { source, consistent_point } => self.end_rebuild(source, consistent_point),
             Command::Horizon { after, positions } => {
                 if let Some(tree) = &mut self.serving {
                     tree.set_horizon(after, positions);
@@ -44,29 +80,50 @@ impl Index {
 
     /// Without a served tree there is nothing to apply to: the copy that is being made, or will be, holds these
     /// transactions, or its stream brings them again. Nobody's change is called finished then.
-    fn apply_stream(
+    ///
+    /// Applies whole transactions as long as they fit into the part, or a piece of one that never would.
+    fn apply_operations(
         &mut self,
         log_index: u64,
         source: SourceId,
         transactions: &[StreamTransaction],
-        position: Lsn,
+        at: &mut Position,
+        operations_max: usize,
         effects: &mut Effects,
-    ) {
-        let Some(tree) = &mut self.serving else { return };
-        for transaction in transactions {
+    ) -> bool {
+        let Some(tree) = &mut self.serving else { return true };
+        let mut left = operations_max;
+        while let Some(transaction) = transactions.get(at.transaction) {
             // A new leader reads the slot again from its confirmed position: what was applied comes twice (rule 4).
             if transaction.commit_lsn <= tree.applied_lsn(source) {
+                *at = Position { transaction: at.transaction + 1, operation: 0 };
                 continue;
             }
-            for op in &transaction.ops {
+            let rest = &transaction.ops[at.operation..];
+            if rest.len() > left && (left < operations_max || left == 0) {
+                return false;
+            }
+            let part = &rest[..rest.len().min(left)];
+            for op in part {
                 tree.apply_op(log_index, op);
                 if let Some(cause) = op.cause() {
                     // Also when the version lost: a newer record of the directory may have come from elsewhere first.
                     finish(&mut self.locks, cause, effects);
                 }
             }
+            if part.len() < rest.len() {
+                at.operation += part.len();
+                return false;
+            }
+            left -= part.len();
             tree.advance(source, transaction.commit_lsn);
+            *at = Position { transaction: at.transaction + 1, operation: 0 };
         }
+        true
+    }
+
+    fn finish_stream(&mut self, source: SourceId, position: Lsn) {
+        let Some(tree) = &mut self.serving else { return };
         tree.advance(source, just_below(position));
         tree.removed.forget(&tree.sources);
         if self.catch_up.is_some_and(|(source, lsn)| tree.applied_lsn(source) >= lsn) {
@@ -99,6 +156,7 @@ impl Index {
         self.epoch = epoch;
         effects.unlocked.extend(self.locks.drain().map(|lock| (lock.request, lock.attempt)));
         if self.serving.as_ref().is_some_and(|tree| tree.system != system) {
+            effects.modified.push(DirectoryId::SUPER_ROOT);
             self.serving = None;
             self.catch_up = None;
         }
@@ -116,7 +174,31 @@ impl Index {
             // The other sources are still sources: what they send may be older than a removal.
             old.sources.into_keys().for_each(|source| tree.advance(source, Lsn::INVALID));
         }
+        // What the copy replaced while it was made, nobody has seen.
+        tree.table.take_modified();
         self.serving = Some(tree);
+    }
+}
+
+/// An entry of the Raft log on its way into the index.
+#[derive(Debug)]
+pub struct Entry {
+    log_index: u64,
+    command: Command,
+    at: Position,
+}
+
+/// What of an entry is applied next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Position {
+    transaction: usize,
+    operation: usize,
+}
+
+impl Entry {
+    /// An entry of which nothing is applied yet.
+    pub fn new(log_index: u64, command: Command) -> Self {
+        Self { log_index, command, at: Position::default() }
     }
 }
 

@@ -20,14 +20,15 @@ mod shards;
 mod snapshot;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tree;
 
 use std::hash::RandomState;
 
-use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, RequestKey};
+use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, Permission, RequestKey};
 
-pub use resolve::Resolution;
+pub use apply::Entry;
+pub use resolve::{Prefix, Resolution};
 
 use command::SourceId;
 use locks::{Lock, Locks};
@@ -53,6 +54,9 @@ pub struct Effects {
     pub finished: Vec<RequestKey>,
     /// Locks given back: request and attempt.
     pub unlocked: Vec<(RequestKey, u64)>,
+    /// Directories that left their place or changed their permission: whatever was derived from paths through them no
+    /// longer holds. [`DirectoryId::SUPER_ROOT`]: all of them.
+    pub modified: Vec<DirectoryId>,
 }
 
 /// A held lock, for the leader's clock.
@@ -99,6 +103,32 @@ impl Index {
             }
             _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
         }
+    }
+
+    /// The same, telling `passed` of every directory that the walk comes to, the root first.
+    pub fn resolve_passing(
+        &self,
+        namespace: &str,
+        components: &[&str],
+        caller: &Caller,
+        mut passed: impl FnMut(DirectoryId, Permission),
+    ) -> Resolution {
+        match &self.serving {
+            Some(tree) if self.catch_up.is_none() => {
+                resolve::walk(&tree.table, &self.locks, namespace, components, caller, |directory| {
+                    passed(directory.id, directory.permission)
+                })
+            }
+            _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
+        }
+    }
+
+    /// Resolves a path of which the first components are known to lead to `prefix`, where the caller may search. The
+    /// answer is that of [`resolve`](Self::resolve) as long as no directory of the prefix was modified ([`Effects`]).
+    /// `None` when the prefix's directory is not there.
+    pub fn resolve_below(&self, prefix: &Prefix<'_>, components: &[&str], caller: &Caller) -> Option<Resolution> {
+        let tree = self.serving.as_ref().filter(|_| self.catch_up.is_none())?;
+        resolve::walk_below(&tree.table, &self.locks, prefix, components, caller)
     }
 
     /// The epoch that the last rebuild began with.

@@ -64,26 +64,73 @@ pub(super) fn walk<S: AsRef<str>>(
     mut passed: impl FnMut(&Directory),
 ) -> Resolution {
     let super_root = DirectoryId::SUPER_ROOT.sole_partition();
-    let Some(mut here) = table.lookup(super_root, namespace) else {
+    let Some(here) = table.lookup(super_root, namespace) else {
         return Resolution::nowhere(ErrorCode::NamespaceNotFound);
     };
     let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
     resolution.ns = NamespaceId(here.id.0);
     resolution.stand_at(&here);
     passed(&here);
+    descend(table, locks, resolution, components, caller, passed)
+}
+
+/// The first components of a path, and the directory they are known to lead to.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<'a> {
+    /// The components; at least one.
+    pub components: &'a [&'a str],
+    /// The directories on the way, the namespace's root first: one more than components.
+    pub ids: &'a [DirectoryId],
+}
+
+/// Walks on from a known prefix, whose directories the caller may search. `None`: its directory is not there.
+pub(super) fn walk_below<S: AsRef<str>>(
+    table: &IndexTable,
+    locks: &Locks,
+    prefix: &Prefix<'_>,
+    components: &[S],
+    caller: &Caller,
+) -> Option<Resolution> {
+    let (first, last) = (prefix.ids.first()?, prefix.ids.last()?);
+    let here = table.get(*last)?;
+    let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
+    resolution.ns = NamespaceId(first.0);
+    resolution.depth = prefix.components.len();
+    resolution.stand_at(&here);
+    resolution.crossed_lock = crosses(locks, prefix);
+    Some(descend(table, locks, resolution, components, caller, |_| {}))
+}
+
+/// Does the way over a prefix touch a lock? As a walk over it would find.
+fn crosses(locks: &Locks, prefix: &Prefix<'_>) -> bool {
+    !locks.is_empty()
+        && prefix.components.iter().zip(prefix.ids.windows(2)).any(|(name, pair)| {
+            let [above, below] = [pair[0], pair[1]];
+            locks.touch(above.sole_partition(), name, Some(below))
+        })
+}
+
+/// Goes on from where a resolution stands.
+fn descend<S: AsRef<str>>(
+    table: &IndexTable,
+    locks: &Locks,
+    mut resolution: Resolution,
+    components: &[S],
+    caller: &Caller,
+    mut passed: impl FnMut(&Directory),
+) -> Resolution {
     for component in components {
-        if !here.permission.allows(caller, Access::Search) {
+        if !resolution.permission.allows(caller, Access::Search) {
             resolution.outcome = Err(ErrorCode::AccessDenied);
             return resolution;
         }
-        let pid = here.id.sole_partition();
+        let pid = resolution.id.sole_partition();
         let next = table.lookup(pid, component.as_ref());
         resolution.crossed_lock |= locks.touch(pid, component.as_ref(), next.map(|directory| directory.id));
         let Some(next) = next else { return resolution };
-        here = next;
         resolution.depth += 1;
-        resolution.stand_at(&here);
-        passed(&here);
+        resolution.stand_at(&next);
+        passed(&next);
     }
     resolution.outcome = Ok(());
     resolution

@@ -60,6 +60,8 @@ pub(super) struct IndexTable {
     absent_parents: HashMap<DirectoryId, u32, RandomState>,
     /// Who claims a place that another occupies.
     displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
+    /// Directories that left a place or changed their permission, since it was asked last.
+    modified: Vec<DirectoryId>,
 }
 
 fn place_hash(seed: &RandomState, pid: PartitionId, name: &[u8]) -> u64 {
@@ -81,6 +83,7 @@ impl IndexTable {
             permissions: Permissions::new(seed.clone()),
             absent_parents: HashMap::with_hasher(seed.clone()),
             displaced: BTreeSet::new(),
+            modified: Vec::new(),
             seed,
         }
     }
@@ -107,6 +110,9 @@ impl IndexTable {
             let cell = self.cell(at);
             if cell.is_at(record.pid, record.name) {
                 let (old, is_displaced) = (cell.permission(), cell.is_displaced());
+                if old != permission && !is_displaced {
+                    self.modified.push(record.id);
+                }
                 self.permissions.release(old);
                 let mut cell = self.cell_mut(at);
                 cell.set_version(record.version);
@@ -147,6 +153,9 @@ impl IndexTable {
     /// Forgets a directory. Its place is emptied only if it is the occupant.
     pub(super) fn remove(&mut self, id: DirectoryId) {
         let Some(at) = self.find_id(id) else { return };
+        if !self.cell(at).is_displaced() {
+            self.modified.push(id);
+        }
         self.detach(at);
         let cell = self.cell(at);
         let (children, permission, bytes) = (cell.children(), cell.permission(), cell_bytes(cell.name()));
@@ -157,6 +166,12 @@ impl IndexTable {
         let (arena, seed) = (&self.arena, self.id_seed);
         self.ids.remove(id_hash(seed, id), at, |at| id_hash(seed, Cell(arena.bytes(at)).id()));
         self.arena.release(at, bytes);
+    }
+
+    /// Takes the directories that left a place, or whose permission changed, since the last call: what was derived from
+    /// them (a cached prefix) no longer holds. A directory that came to an empty place changes nothing that was there.
+    pub(super) fn take_modified(&mut self) -> Vec<DirectoryId> {
+        std::mem::take(&mut self.modified)
     }
 
     /// Every record, in no particular order, and whether it is displaced.
@@ -234,6 +249,7 @@ impl IndexTable {
             Some(occupant) => {
                 let key = (pid, Box::from(cell.name()), self.cell(occupant).id());
                 self.places.replace(hash, occupant, at);
+                self.modified.push(key.2);
                 self.displaced.insert(key);
                 self.mark_displaced(occupant, true);
             }
