@@ -5,6 +5,7 @@
 //! absolute figures.
 
 mod input;
+mod lookup;
 mod machine;
 mod measure;
 mod report;
@@ -35,6 +36,9 @@ use crate::{
 enum Command {
     Measure(Box<Options>),
     Soak(soak::Options),
+    Lookup(lookup::Options),
+    #[command(hide = true)]
+    IndexReplicas(lookup::group::Options),
 }
 
 /// Measure everything, with baselines
@@ -100,6 +104,14 @@ async fn main() -> Result<ExitCode> {
         Command::Soak(options) => {
             let (report, held) = soak::run(&options).await?;
             (options.output, report, held)
+        }
+        Command::Lookup(options) => {
+            let report = lookup::run(&options).await?;
+            (options.output, report, true)
+        }
+        Command::IndexReplicas(options) => {
+            lookup::group::serve(&options).await?;
+            return Ok(ExitCode::SUCCESS);
         }
     };
     report.save(output.as_deref())?;

@@ -1,11 +1,13 @@
-"""The bench and the soak: each on a stack of its own, which is made for it and removed.
+"""The bench and the soak: each on a stack of its own, which is made for it and removed; lookups need none.
 
-Both write a page of docs/; neither is part of `make test`.
+All write pages of docs/; none is part of `make test`.
 """
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from . import debian, environment, load, packages
 from .layout import REPOSITORY
@@ -17,11 +19,15 @@ SOAK_GB_PER_MINUTE = 0.5  # measured: rows, index entries and WAL of 4,000 puts 
 SOAK_GB_MIN = 6.0
 
 
+def _build() -> None:
+    compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
+    run(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
+
+
 @contextmanager
 def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[Stack]:
     """A running stack, new; the measuring program is built."""
-    compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
-    run(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
+    _build()
     stack = Stack(REPOSITORY / ".bench", port_base or PORT_BASE)
     load.check_disk(stack.given_folder, need_gb, what)
     stack.remove()
@@ -42,6 +48,9 @@ def _measure(stack: Stack, arguments: list[str], what: str, **more: str) -> None
 
 def bench(part: str, port_base: int | None, only: str | None) -> None:
     """Everything, into docs/bench.md; or a part of it, into a page of its own."""
+    if only == "lookup":
+        _lookup(part)
+        return
     with _stack(port_base, load.DATA_GB[part], "the bench") as stack:
         stack.start_more_gateways()
         listing = stack.layout.folder / f"{part}.list"
@@ -51,6 +60,17 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
         arguments += [*(["--only", only] if only else []), "--output", str(REPOSITORY / "docs" / name)]
         gathering, *others = (gateway.url for gateway in stack.more_gateways)
         _measure(stack, arguments, "the bench", MANTLE_MORE_URLS=gathering, MANTLE_NOT_GATHERING_URLS=",".join(others))
+
+
+def _lookup(part: str) -> None:
+    """Into docs/bench-lookup.md. The index alone: replicas without PostgreSQL, so no stack is made."""
+    _build()
+    program = str(packages.target() / "release" / "mantle-bench")
+    with tempfile.TemporaryDirectory() as folder:
+        listing = Path(folder) / f"{part}.list"
+        debian.make_listing(part, listing)
+        output = REPOSITORY / "docs" / "bench-lookup.md"
+        run([program, "lookup", "--listing", str(listing), "--output", str(output)], "the bench", show=True)
 
 
 def soak(seconds: int, port_base: int | None) -> None:

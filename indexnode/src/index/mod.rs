@@ -28,7 +28,7 @@ use std::hash::RandomState;
 use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, Permission, RequestKey};
 
 pub use apply::Entry;
-pub use resolve::{Prefix, Resolution};
+pub use resolve::{Descent, Prefix, Resolution};
 
 use command::SourceId;
 use locks::{Lock, Locks};
@@ -123,12 +123,18 @@ impl Index {
         }
     }
 
-    /// Resolves a path of which the first components are known to lead to `prefix`, where the caller may search. The
-    /// answer is that of [`resolve`](Self::resolve) as long as no directory of the prefix was modified ([`Effects`]).
-    /// `None` when the prefix's directory is not there.
-    pub fn resolve_below(&self, prefix: &Prefix<'_>, components: &[&str], caller: &Caller) -> Option<Resolution> {
-        let tree = self.serving.as_ref().filter(|_| self.catch_up.is_none())?;
-        resolve::walk_below(&tree.table, &self.locks, prefix, components, caller)
+    /// A walk below a prefix that is known to lead to its last directory, all of which `caller` may search. It ends as
+    /// [`resolve`](Self::resolve) of the whole path would, as long as no directory of the prefix was modified
+    /// ([`Effects`]). `components`: at least one. Nothing of the table is read yet.
+    pub fn descent<'a>(&self, prefix: &Prefix<'_>, components: &'a [&'a str], caller: &'a Caller) -> Descent<'a> {
+        Descent::new(&self.locks, prefix, components, caller)
+    }
+
+    /// Walks all to their ends, if lookups are answered.
+    pub fn descend_all(&self, walks: &mut [Descent<'_>]) {
+        if let Some(tree) = self.serving.as_ref().filter(|_| self.catch_up.is_none()) {
+            resolve::descend_all(&tree.table, &self.locks, walks);
+        }
     }
 
     /// The epoch that the last rebuild began with.

@@ -34,6 +34,13 @@ pub(super) struct Directory {
     pub children: u32,
 }
 
+/// A place's hash, and where its occupant may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guess {
+    hash: u64,
+    at: Option<Address>,
+}
+
 /// A record as it is stored and listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
@@ -99,6 +106,28 @@ impl IndexTable {
     /// The occupant of a place.
     pub(super) fn lookup(&self, pid: PartitionId, name: &str) -> Option<Directory> {
         self.find_place(pid, name).map(|at| self.directory(self.cell(at)))
+    }
+
+    /// Where the occupant of a place is, most probably: the first with the same tag. Its cell is not read yet, so that
+    /// the probes of several walks can be under way at once.
+    pub(super) fn guess(&self, pid: PartitionId, name: &str) -> Guess {
+        let hash = place_hash(&self.seed, pid, name.as_bytes());
+        Guess { hash, at: self.places.find(hash, |_| true) }
+    }
+
+    /// The occupant of a place that was guessed.
+    pub(super) fn lookup_guessed(&self, guess: Guess, pid: PartitionId, name: &str) -> Option<Directory> {
+        let cell = self.cell(guess.at?);
+        if cell.is_at(pid, name) {
+            return Some(self.directory(cell));
+        }
+        let at = self.places.find(guess.hash, |at| self.cell(at).is_at(pid, name))?;
+        Some(self.directory(self.cell(at)))
+    }
+
+    /// Begins to load the cell that was guessed.
+    pub(super) fn touch(&self, guess: Guess) -> u64 {
+        guess.at.map_or(0, |at| self.cell(at).id().0)
     }
 
     /// Stores a record in place of what was known of its id; the caller has compared the versions. The directory takes

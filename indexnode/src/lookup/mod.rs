@@ -39,7 +39,7 @@ use tokio::sync::Notify;
 
 use crate::{
     config::LookupSettings,
-    index::{Index, Prefix, Resolution},
+    index::{Descent, Index, Prefix, Resolution},
 };
 use entries::{Entries, Entry, Key};
 use invalidator::{Admission, Invalidator, Removals, Rules};
@@ -98,12 +98,15 @@ pub struct Found {
 }
 
 /// What the cache says of a path.
-enum Cached {
-    Answer(Resolution),
+enum Cached<'a> {
+    /// The walk goes on below an entry.
+    Below(Descent<'a>),
     /// No entry: what the walk finds may be cached.
     Miss,
     /// Ask the table, and leave the cache as it is.
     Bypass,
+    /// The path is not deep enough to have an entry, or nothing is cached.
+    Shallow,
 }
 
 impl PathCache {
@@ -178,25 +181,34 @@ impl PathCache {
 impl Lookups<'_> {
     /// Looks one path up.
     pub fn resolve(&mut self, query: &PathQuery<'_>) -> Resolution {
-        let levels = self.cache.settings.cache_levels;
-        let depth = query.components.len().saturating_sub(levels);
-        if levels == 0 || depth == 0 {
-            return self.index.resolve(query.namespace, query.components, query.caller);
-        }
-        let (prefix, rest) = query.components.split_at(depth);
-        if !self.key.write(&self.cache.entries, query.namespace, prefix) {
-            return self.index.resolve(query.namespace, query.components, query.caller);
-        }
-        match self.cached(prefix, rest, query.caller) {
-            Cached::Answer(resolution) => {
-                self.hits += 1;
-                resolution
+        let mut answer = None;
+        self.resolve_all(std::slice::from_ref(query), |resolution| answer = Some(resolution));
+        answer.expect("each query is answered")
+    }
+
+    /// Looks paths up, and tells `answer` in their order. Those that begin with a cached prefix are walked together.
+    pub fn resolve_all(&mut self, queries: &[PathQuery<'_>], mut answer: impl FnMut(Resolution)) {
+        let mut walks = Vec::with_capacity(queries.len());
+        let mut others = Vec::new();
+        for (at, query) in queries.iter().enumerate() {
+            match self.cached(query) {
+                Cached::Below(walk) => walks.push(walk),
+                Cached::Miss => others.push((at, self.walk_and_keep(query))),
+                Cached::Bypass => {
+                    self.bypasses += 1;
+                    others.push((at, self.walk(query)));
+                }
+                Cached::Shallow => others.push((at, self.walk(query))),
             }
-            Cached::Miss => self.walk_and_keep(query, depth),
-            Cached::Bypass => {
-                self.bypasses += 1;
-                self.index.resolve(query.namespace, query.components, query.caller)
-            }
+        }
+        self.hits += walks.len() as u64;
+        self.index.descend_all(&mut walks);
+        let (mut walks, mut others) = (walks.into_iter(), others.into_iter().peekable());
+        for (at, query) in queries.iter().enumerate() {
+            answer(match others.next_if(|(other, _)| *other == at) {
+                Some((_, resolution)) => resolution,
+                None => walks.next().and_then(Descent::resolution).unwrap_or_else(|| self.walk(query)),
+            });
         }
     }
 
@@ -209,26 +221,40 @@ impl Lookups<'_> {
         self.found
     }
 
-    fn cached(&self, prefix: &[&str], rest: &[&str], caller: &Caller) -> Cached {
+    fn walk(&self, query: &PathQuery<'_>) -> Resolution {
+        self.index.resolve(query.namespace, query.components, query.caller)
+    }
+
+    /// How many components of a path its prefix has; `None` when it is not cached.
+    fn prefix_depth(&self, query: &PathQuery<'_>) -> Option<usize> {
+        let levels = self.cache.settings.cache_levels;
+        let depth = query.components.len().saturating_sub(levels);
+        (levels > 0 && depth > 0).then_some(depth)
+    }
+
+    fn cached<'q>(&mut self, query: &PathQuery<'q>) -> Cached<'q> {
+        let Some(depth) = self.prefix_depth(query) else { return Cached::Shallow };
+        let (prefix, rest) = query.components.split_at(depth);
+        if !self.key.write(&self.cache.entries, query.namespace, prefix) {
+            return Cached::Shallow;
+        }
         let found = self.cache.entries.find(&self.key, |entry| {
-            if self.removals.touch(&entry.ids) {
-                return None;
-            }
             // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
-            if !entry.permissions.iter().all(|permission| permission.allows(caller, Access::Search)) {
-                return None;
-            }
-            self.index.resolve_below(&Prefix { components: prefix, ids: &entry.ids }, rest, caller)
+            let is_open = entry.permissions.iter().all(|permission| permission.allows(query.caller, Access::Search));
+            (is_open && !self.removals.touch(&entry.ids))
+                .then(|| self.index.descent(&Prefix { components: prefix, ids: &entry.ids }, rest, query.caller))
         });
         match found {
-            Some(Some(resolution)) => Cached::Answer(resolution),
+            Some(Some(walk)) => Cached::Below(walk),
             Some(None) => Cached::Bypass,
             None => Cached::Miss,
         }
     }
 
-    fn walk_and_keep(&mut self, query: &PathQuery<'_>, depth: usize) -> Resolution {
-        let mut ids = Vec::with_capacity(depth + 1);
+    /// Walks all of a path whose prefix was just looked for.
+    fn walk_and_keep(&mut self, query: &PathQuery<'_>) -> Resolution {
+        let depth = self.prefix_depth(query).unwrap_or(usize::MAX);
+        let mut ids = Vec::with_capacity(query.components.len());
         let mut permissions: Vec<Permission> = Vec::with_capacity(2);
         let resolution =
             self.index.resolve_passing(query.namespace, query.components, query.caller, |id, permission| {

@@ -111,8 +111,16 @@ impl IndexState {
         self.positions.subscribe()
     }
 
+    /// Are lookups answered?
+    pub fn is_serving(&self) -> bool {
+        self.positions.borrow().is_serving
+    }
+
     /// Waits until the entry at `log_index` is applied.
     pub async fn wait_applied(&self, log_index: u64) {
+        if self.positions.borrow().applied_end > log_index {
+            return;
+        }
         let mut positions = self.positions.subscribe();
         // The sender lives as long as `self`.
         let _ = positions.wait_for(|p| p.applied_end > log_index).await;
