@@ -48,7 +48,7 @@ property: python ## Random concurrent histories against the model, for SECONDS=6
 lint: python ## Format and clippy, warnings are errors
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint
 
-bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention: a part; ONLY=citus: Citus against plain PostgreSQL)
+bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=citus: Citus against plain PostgreSQL)
 	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
 soak: python ## Hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own; writes docs/soak.md

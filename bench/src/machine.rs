@@ -8,15 +8,20 @@ use crate::{report::short, sql::Session};
 
 /// Time, machine and server, one a line.
 pub async fn facts(session: &Session) -> Result<Vec<String>> {
-    let mut facts = vec![
+    let mut facts = hardware()?;
+    facts.extend(session.facts().await?);
+    Ok(facts)
+}
+
+/// Time and machine, one a line.
+pub fn hardware() -> Result<Vec<String>> {
+    Ok(vec![
         format!("at             {}", chrono::Utc::now().format("%Y-%m-%d %H:%M UTC")),
         format!("processors     {} × {}", std::thread::available_parallelism()?, cpu_model()),
         format!("memory         {} GiB", short(memory_kib() as f64 / f64::from(1 << 20))),
         format!("kernel         {}", read("/proc/sys/kernel/osrelease")),
         format!("load before    {}", read("/proc/loadavg")),
-    ];
-    facts.extend(session.facts().await?);
-    Ok(facts)
+    ])
 }
 
 fn read(path: &str) -> String {

@@ -6,6 +6,7 @@
 
 mod citus;
 mod input;
+mod lookup;
 mod machine;
 mod measure;
 mod report;
@@ -37,6 +38,9 @@ enum Command {
     Measure(Box<Options>),
     Soak(soak::Options),
     Citus(citus::Options),
+    Lookup(lookup::Options),
+    #[command(hide = true)]
+    IndexReplicas(lookup::group::Options),
 }
 
 /// Measure everything, with baselines
@@ -106,6 +110,14 @@ async fn main() -> Result<ExitCode> {
         Command::Citus(options) => {
             let (report, held) = citus::run(&options).await?;
             (options.output, report, held)
+        }
+        Command::Lookup(options) => {
+            let report = lookup::run(&options).await?;
+            (options.output, report, true)
+        }
+        Command::IndexReplicas(options) => {
+            lookup::group::serve(&options).await?;
+            return Ok(ExitCode::SUCCESS);
         }
     };
     report.save(output.as_deref())?;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use mantle_types::limits::PATH_DEPTH_MAX;
 use serde::Deserialize;
 
 /// The whole file.
@@ -33,6 +34,9 @@ pub struct Config {
     /// Rename locks.
     #[serde(default)]
     pub rename: RenameSettings,
+    /// Lookups.
+    #[serde(default)]
+    pub lookup: LookupSettings,
 }
 
 /// How to reach PostgreSQL.
@@ -72,6 +76,28 @@ pub struct RenameSettings {
     pub lock_ms_max: u32,
 }
 
+/// Lookups: the cache of resolved prefixes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LookupSettings {
+    /// A path's prefix is cached without so many components at its end (the paper's k); 0: nothing is cached.
+    pub cache_levels: usize,
+    /// Most bytes that cached prefixes take; what finds no room is looked up in the table.
+    pub cache_bytes_max: usize,
+    /// What is removed when a directory is modified.
+    pub invalidation: Invalidation,
+}
+
+/// What a modified directory removes from the cache of prefixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Invalidation {
+    /// The prefixes that pass it.
+    Range,
+    /// All: what it would be without PrefixTree. For measurements.
+    All,
+}
+
 fn default_port() -> u16 {
     5432
 }
@@ -79,6 +105,12 @@ fn default_port() -> u16 {
 impl Default for RaftSettings {
     fn default() -> Self {
         Self { election_timeout_ms: 500, heartbeat_ms: 100, snapshot_log_entries: 20_000 }
+    }
+}
+
+impl Default for LookupSettings {
+    fn default() -> Self {
+        Self { cache_levels: 3, cache_bytes_max: 256 << 20, invalidation: Invalidation::Range }
     }
 }
 
@@ -145,6 +177,10 @@ impl Config {
         );
         ensure!(raft.election_timeout_ms <= 60_000, "raft.election_timeout_ms must be at most 60000");
         ensure!(raft.snapshot_log_entries >= 100, "raft.snapshot_log_entries must be at least 100");
+        ensure!(
+            self.lookup.cache_levels <= PATH_DEPTH_MAX,
+            "lookup.cache_levels must be at most {PATH_DEPTH_MAX}, the deepest path"
+        );
         ensure!(self.rename.lock_ms_max >= 1000, "rename.lock_ms_max must be at least 1000");
         Ok(())
     }
@@ -222,5 +258,6 @@ mod tests {
             assert!(message.contains(why), "{message}");
         }
         assert!(error(&format!("{GOOD}\n[raft]\nheartbeat_ms = 400")).contains("three times"));
+        assert!(error(&format!("{GOOD}\n[lookup]\ncache_levels = 129")).contains("cache_levels"));
     }
 }

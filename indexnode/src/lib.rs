@@ -1,12 +1,14 @@
 //! IndexNode: the directory index of a namespace in memory, replicated by Raft, rebuilt from PostgreSQL.
 //!
-//! `index` is the pure core; `raft` makes a replicated log of its commands; `source` feeds it from PostgreSQL while this
+//! `index` is the pure core; `lookup` caches prefixes over it; `raft` makes a replicated log of its commands; `source` feeds it from PostgreSQL while this
 //! replica leads; `server` answers gateways, peers and probes; `membership` decides how a replica finds its place in the
 //! group; `node` is one incarnation of it, `replica` the process that runs
-//! them.
+//! them, `detached` a group without a source, for measurements.
 
 pub mod config;
+pub mod detached;
 pub mod index;
+pub mod lookup;
 pub mod membership;
 pub mod node;
 pub mod raft;

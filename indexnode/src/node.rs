@@ -94,7 +94,7 @@ impl Node {
         let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
         let mut log = LogStore::open(&folder.join("log")).context("Raft log")?;
         let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
-        let state = Arc::new(IndexState::new());
+        let state = Arc::new(IndexState::new(&config.lookup));
         let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();
         let machine = Machine::new(state.clone(), snapshots.clone());
         let raft_config = openraft_config(config.group, &config.raft)?;

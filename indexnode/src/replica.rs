@@ -40,6 +40,16 @@ pub struct Replica {
 }
 
 impl Replica {
+    /// A process whose replica does not run yet.
+    pub(crate) fn new(config: Arc<Config>, identity: Identity) -> Result<Self> {
+        Ok(Self {
+            database: Database::new(&config)?,
+            config,
+            metrics: Metrics::install()?,
+            current: RwLock::new((identity, None)),
+        })
+    }
+
     /// The identity of the folder, and the node while one runs.
     pub fn current(&self) -> (Identity, Option<Arc<Node>>) {
         self.current.read().clone()
@@ -50,7 +60,7 @@ impl Replica {
         self.current.read().1.clone()
     }
 
-    fn set(&self, identity: &Identity, node: Option<Arc<Node>>) {
+    pub(crate) fn set(&self, identity: &Identity, node: Option<Arc<Node>>) {
         *self.current.write() = (identity.clone(), node);
     }
 }
@@ -61,12 +71,7 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     let folder =
         DataFolder::open(&config.data_dir).with_context(|| format!("data folder {}", config.data_dir.display()))?;
     let identity = folder.identity().with_context(|| format!("data folder {}", config.data_dir.display()))?;
-    let replica = Arc::new(Replica {
-        config: config.clone(),
-        database: Database::new(&config)?,
-        metrics: Metrics::install()?,
-        current: RwLock::new((identity, None)),
-    });
+    let replica = Arc::new(Replica::new(config.clone(), identity)?);
     let mut services = JoinSet::new();
     let grpc =
         TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -86,7 +91,7 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     result
 }
 
-async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> Result<()> {
+pub(crate) async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> Result<()> {
     let peer = PeerServer::new(PeerService::new(replica.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -136,7 +141,13 @@ async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeE
     tasks.spawn(settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone()));
     let background = node.clone();
     tasks.spawn(async move {
-        tokio::join!(background.enable_elections(), join::until_voter(&background), upkeep::run(&background));
+        let cache = &background.state.cache;
+        tokio::join!(
+            background.enable_elections(),
+            join::until_voter(&background),
+            upkeep::run(&background),
+            cache.keep_purged()
+        );
         unreachable!("upkeep runs as long as the node")
     });
     let watched = node.clone();

@@ -1,12 +1,14 @@
 """The bench and the soak: each on a stack of its own, which is made for it and removed. Citus is measured against a plain
-PostgreSQL on servers of their own, without the rest of a stack.
+PostgreSQL on servers of their own, without the rest of a stack; lookups need no PostgreSQL.
 
-All write a page of docs/; none is part of `make test`.
+All write pages of docs/; none is part of `make test`.
 """
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from . import citus, debian, environment, load, packages
 from .account import make_folder, remove_folder, service_account
@@ -53,6 +55,9 @@ def _measure(stack: Stack, arguments: list[str], what: str, **more: str) -> None
 
 def bench(part: str, port_base: int | None, only: str | None) -> None:
     """Everything, into docs/bench.md; or a part of it, into a page of its own."""
+    if only == "lookup":
+        _lookup(part)
+        return
     with _stack(port_base, load.DATA_GB[part], "the bench") as stack:
         stack.start_more_gateways()
         listing = stack.layout.folder / f"{part}.list"
@@ -93,6 +98,17 @@ def citus_against_plain(port_base: int | None) -> None:
         for server in servers:
             server.stop()
         remove_folder(FOLDER)
+
+
+def _lookup(part: str) -> None:
+    """Into docs/bench-lookup.md. The index alone: replicas without PostgreSQL, so no stack is made."""
+    _build()
+    program = str(packages.target() / "release" / "mantle-bench")
+    with tempfile.TemporaryDirectory() as folder:
+        listing = Path(folder) / f"{part}.list"
+        debian.make_listing(part, listing)
+        output = REPOSITORY / "docs" / "bench-lookup.md"
+        run([program, "lookup", "--listing", str(listing), "--output", str(output)], "the bench", show=True)
 
 
 def soak(seconds: int, port_base: int | None) -> None:

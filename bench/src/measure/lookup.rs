@@ -36,10 +36,8 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let paths = bench.input.some_directories(PATHS, SEED);
     let depth = paths.iter().map(Vec::len).sum::<usize>() as f64 / paths.len() as f64;
     let caller = Caller { uid: 0, gids: Vec::new() };
-    let queries: Vec<Query> = paths
-        .iter()
-        .map(|path| Query { namespace: bench.ns.clone(), components: path.clone(), caller: caller.clone() })
-        .collect();
+    let queries: Vec<Query> =
+        paths.iter().map(|path| Query::new(&bench.ns, path.iter().map(String::as_str), caller.clone())).collect();
     let pick = |lane: usize, round: usize| (lane * 7919 + round) % PATHS;
 
     let mut rows = Vec::new();
@@ -98,7 +96,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 async fn ask(index: &IndexClient, queries: &[Query]) -> Result<()> {
     for (answer, query) in index.resolve(Epoch(0), queries.to_vec()).await?.into_iter().zip(queries) {
         if let Err(error) = answer.outcome {
-            bail!("lookup of {:?}: {error}", query.components);
+            bail!("lookup of {:?}: {error}", query.path());
         }
     }
     Ok(())

@@ -1,18 +1,17 @@
 //! Between the wire's types and the project's.
 
 use mantle_types::{
-    Caller, DirectoryId, Epoch, Error, ErrorCode, NamespaceId, PartitionId, Permission, RequestKey, Result,
-    error::ERROR_TABLE,
+    Caller, DirectoryId, Epoch, Error, ErrorCode, NamespaceId, PartitionId, RequestKey, Result, error::ERROR_TABLE,
 };
 use uuid::Uuid;
 
 use crate::{
-    model::{PreparedRename, Query, RenameRequest, Resolution},
+    model::{PreparedRename, RenameRequest},
     proto,
 };
 
 /// The number of an error on the wire: the digits of its SQLSTATE (`MT023` is 23).
-fn wire_code(code: ErrorCode) -> u32 {
+pub fn wire_code(code: ErrorCode) -> u32 {
     code.row().sqlstate[2..].parse().expect("SQLSTATEs of the table end in digits (tested)")
 }
 
@@ -35,8 +34,13 @@ pub fn check_outcome(outcome: Option<&proto::Outcome>) -> Result<()> {
     if outcome.code == 0 {
         return Ok(());
     }
-    let code = ERROR_TABLE.iter().map(|row| row.code).find(|code| wire_code(*code) == outcome.code);
-    Err(Error::new(code.unwrap_or(ErrorCode::Internal), outcome.detail.clone()))
+    Err(Error::new(error_code(outcome.code), outcome.detail.clone()))
+}
+
+/// The error of a number on the wire.
+pub(crate) fn error_code(number: u32) -> ErrorCode {
+    let code = ERROR_TABLE.iter().map(|row| row.code).find(|code| wire_code(*code) == number);
+    code.unwrap_or(ErrorCode::Internal)
 }
 
 impl From<&Caller> for proto::Caller {
@@ -48,18 +52,6 @@ impl From<&Caller> for proto::Caller {
 impl From<proto::Caller> for Caller {
     fn from(caller: proto::Caller) -> Self {
         Self { uid: caller.uid, gids: caller.gids }
-    }
-}
-
-impl From<Permission> for proto::Permission {
-    fn from(p: Permission) -> Self {
-        Self { owner: p.owner, group: p.group, mode: u32::from(p.mode) }
-    }
-}
-
-impl From<proto::Permission> for Permission {
-    fn from(p: proto::Permission) -> Self {
-        Self { owner: p.owner, group: p.group, mode: (p.mode & 0o777) as u16 }
     }
 }
 
@@ -76,31 +68,6 @@ impl TryFrom<proto::RequestKey> for RequestKey {
         let id = Uuid::from_slice(&key.id)
             .map_err(|_| Error::new(ErrorCode::InvalidArgument, "a request id has 16 bytes"))?;
         Ok(Self { principal: key.principal, ns: NamespaceId(key.ns), id })
-    }
-}
-
-impl From<&Query> for proto::ResolveQuery {
-    fn from(query: &Query) -> Self {
-        Self {
-            namespace: query.namespace.clone(),
-            components: query.components.clone(),
-            caller: Some((&query.caller).into()),
-        }
-    }
-}
-
-impl From<proto::Resolved> for Resolution {
-    fn from(r: proto::Resolved) -> Self {
-        Self {
-            outcome: check_outcome(r.outcome.as_ref()),
-            ns: NamespaceId(r.ns),
-            id: DirectoryId(r.id),
-            depth: r.depth as usize,
-            parent_id: DirectoryId(r.parent_id),
-            permission: r.permission.unwrap_or_default().into(),
-            version: r.version,
-            crossed_lock: r.crossed_lock,
-        }
     }
 }
 

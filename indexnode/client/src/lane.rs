@@ -1,18 +1,26 @@
-//! Natural batching of lookups to one replica: one RPC is under way at a time, and whatever arrives meanwhile goes
-//! together in the next. No timer: the first lookup on an idle lane leaves at once.
+//! Natural batching of lookups to one replica, over one stream: at most [`IN_FLIGHT_MAX`] batches are under way at a time,
+//! and whatever arrives meanwhile goes together in the next. No timer: the first lookup on an idle lane leaves at once.
+//! Two, so that this side fills a batch while the replica answers another.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use mantle_types::{Epoch, Error, ErrorCode, Result};
-use tokio::sync::{mpsc, oneshot};
-use tonic::transport::Channel;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, timeout_at},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Streaming, transport::Channel};
 
 use crate::{
-    RESOLVE_QUERIES_MAX,
+    RESOLVE_QUERIES_MAX, batch,
     convert::check_outcome,
     model::{Query, Resolution},
     proto::{ResolveRequest, ResolveResponse, index_client::IndexClient as Stub},
 };
+
+/// Batches under way at once.
+const IN_FLIGHT_MAX: usize = 2;
 
 /// What a replica said to one batch, and the epoch it said it under.
 pub(crate) struct Answer {
@@ -55,91 +63,186 @@ impl Lane {
     }
 }
 
+/// The lookups of one replica. A stream that fails takes the batches under way with it; the next lookup opens another.
 async fn run(mut stub: Stub<Channel>, mut queue: mpsc::UnboundedReceiver<Job>) {
-    let mut held: Option<Job> = None;
-    loop {
-        let first = match held.take() {
-            Some(job) => job,
-            None => match queue.recv().await {
-                Some(job) => job,
-                None => return,
-            },
+    let mut number = 0;
+    while let Some(first) = queue.recv().await {
+        let mut lane = Stream { queue: &mut queue, held: Some(first), under_way: VecDeque::new(), number };
+        let why = lane.serve(&mut stub).await;
+        number = lane.number;
+        lane.fail(&why);
+    }
+}
+
+/// One stream to the replica.
+struct Stream<'a> {
+    queue: &'a mut mpsc::UnboundedReceiver<Job>,
+    /// The job that did not fit into the last batch, or that the stream was opened for.
+    held: Option<Job>,
+    under_way: VecDeque<Batch>,
+    number: u64,
+}
+
+impl Stream<'_> {
+    /// Serves jobs until the stream fails, or the client is gone; why.
+    async fn serve(&mut self, stub: &mut Stub<Channel>) -> String {
+        let (sender, requests) = mpsc::channel(IN_FLIGHT_MAX);
+        // The first batch goes with the call: a replica may answer the call only after it read something.
+        if let Err(gone) = self.send(&sender) {
+            return gone;
+        }
+        let Some(deadline) = self.deadline() else { return "nobody waits".into() };
+        let call = timeout_at(deadline, stub.resolve(ReceiverStream::new(requests))).await;
+        let mut answers = match call {
+            Ok(Ok(response)) => response.into_inner(),
+            Ok(Err(status)) => return status.message().to_owned(),
+            Err(_) => return "no answer in time".into(),
         };
-        let mut batch = Batch::new(first);
-        while let Ok(job) = queue.try_recv() {
-            if let Some(refused) = batch.add(job) {
-                held = Some(refused);
-                break;
+        loop {
+            let is_free = self.under_way.len() < IN_FLIGHT_MAX;
+            tokio::select! {
+                answer = next(&mut answers, self.deadline()) => match answer {
+                    Ok(answer) => {
+                        if let Err(why) = self.distribute(answer) {
+                            return why;
+                        }
+                    }
+                    Err(why) => return why,
+                },
+                job = self.queue.recv(), if is_free && self.held.is_none() => match job {
+                    Some(job) => self.held = Some(job),
+                    None => return "the client is shutting down".into(),
+                },
+            }
+            if self.under_way.len() < IN_FLIGHT_MAX
+                && let Err(gone) = self.send(&sender)
+            {
+                return gone;
             }
         }
-        batch.send(&mut stub).await;
+    }
+
+    /// When the oldest batch under way is late.
+    fn deadline(&self) -> Option<Instant> {
+        self.under_way.front().map(|batch| batch.deadline)
+    }
+
+    /// Sends what waits, if anything does.
+    fn send(&mut self, sender: &mpsc::Sender<ResolveRequest>) -> Result<(), String> {
+        let Some(mut batch) = self.gather() else { return Ok(()) };
+        self.number += 1;
+        batch.request.number = self.number;
+        let request = std::mem::take(&mut batch.request);
+        batch.number = self.number;
+        self.under_way.push_back(batch);
+        sender.try_send(request).map_err(|_| "the stream is closed".to_owned())
+    }
+
+    fn gather(&mut self) -> Option<Batch> {
+        let mut batch: Option<Batch> = None;
+        while let Some(job) = self.held.take().or_else(|| self.queue.try_recv().ok()) {
+            if job.reply.is_closed() {
+                continue;
+            }
+            match &mut batch {
+                None => batch = Some(Batch::new(job)),
+                Some(batch) => {
+                    if let Some(refused) = batch.add(job) {
+                        self.held = Some(refused);
+                        break;
+                    }
+                }
+            }
+        }
+        batch
+    }
+
+    fn distribute(&mut self, response: ResolveResponse) -> Result<(), String> {
+        match self.under_way.pop_front() {
+            Some(batch) if batch.number == response.number => {
+                batch.distribute(&response);
+                Ok(())
+            }
+            batch => {
+                self.under_way.extend(batch);
+                Err("an index replica answered what was not asked".into())
+            }
+        }
+    }
+
+    fn fail(&mut self, why: &str) {
+        for job in self.under_way.drain(..).flat_map(|batch| batch.jobs).chain(self.held.take()) {
+            let _ = job.reply.send(Answer::failure(Error::new(ErrorCode::IndexUnavailable, why)));
+        }
+    }
+}
+
+/// The next answer, if it comes in time; without a deadline, for ever.
+async fn next(answers: &mut Streaming<ResolveResponse>, deadline: Option<Instant>) -> Result<ResolveResponse, String> {
+    let message = answers.message();
+    let answer = match deadline {
+        Some(deadline) => timeout_at(deadline, message).await.map_err(|_| "no answer in time".to_owned())?,
+        None => message.await,
+    };
+    match answer {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err("the replica ended the stream".into()),
+        Err(status) => Err(status.message().to_owned()),
     }
 }
 
 /// Jobs of one epoch, at most [`RESOLVE_QUERIES_MAX`] queries.
 struct Batch {
-    epoch: Epoch,
-    queries: usize,
+    number: u64,
+    request: ResolveRequest,
     limit: Duration,
+    deadline: Instant,
     jobs: Vec<Job>,
 }
 
 impl Batch {
     fn new(first: Job) -> Self {
-        Self { epoch: first.epoch, queries: first.queries.len(), limit: first.limit, jobs: vec![first] }
+        let mut request = ResolveRequest { epoch: first.epoch.0, ..ResolveRequest::default() };
+        first.queries.iter().for_each(|query| batch::push(&mut request, query));
+        let mut batch =
+            Self { number: 0, request, limit: first.limit, deadline: Instant::now() + first.limit, jobs: vec![first] };
+        batch.extend_limit(batch.limit);
+        batch
+    }
+
+    fn extend_limit(&mut self, limit: Duration) {
+        self.deadline += limit.saturating_sub(self.limit);
+        self.limit = self.limit.max(limit);
+        self.request.timeout_ms = u32::try_from(self.limit.as_millis()).unwrap_or(u32::MAX);
     }
 
     /// Gives a job back that does not fit.
     fn add(&mut self, job: Job) -> Option<Job> {
-        if job.reply.is_closed() {
-            return None;
-        }
-        if job.epoch != self.epoch || self.queries + job.queries.len() > RESOLVE_QUERIES_MAX {
+        if job.epoch.0 != self.request.epoch || self.request.path_bytes.len() + job.queries.len() > RESOLVE_QUERIES_MAX
+        {
             return Some(job);
         }
-        self.queries += job.queries.len();
-        self.limit = self.limit.max(job.limit);
+        job.queries.iter().for_each(|query| batch::push(&mut self.request, query));
+        self.extend_limit(job.limit);
         self.jobs.push(job);
         None
     }
 
-    async fn send(mut self, stub: &mut Stub<Channel>) {
-        self.jobs.retain(|job| !job.reply.is_closed());
-        if self.jobs.is_empty() {
-            return;
-        }
-        let queries = self.jobs.iter().flat_map(|job| job.queries.iter().map(Into::into)).collect();
-        let timeout_ms = u32::try_from(self.limit.as_millis()).unwrap_or(u32::MAX);
-        let mut request = tonic::Request::new(ResolveRequest { epoch: self.epoch.0, queries, timeout_ms, lineages: vec![] });
-        request.set_timeout(self.limit);
-        match tokio::time::timeout(self.limit, stub.resolve(request)).await {
-            Ok(Ok(response)) => self.distribute(response.into_inner()),
-            Ok(Err(status)) => self.fail(status.message()),
-            Err(_) => self.fail("no answer in time"),
-        }
-    }
-
-    fn distribute(self, response: ResolveResponse) {
+    fn distribute(self, response: &ResolveResponse) {
         let epoch = Some(Epoch(response.epoch));
-        let expected: usize = self.jobs.iter().map(|job| job.queries.len()).sum();
-        let mut check = check_outcome(response.outcome.as_ref());
-        if check.is_ok() && response.results.len() != expected {
-            check = Err(Error::new(ErrorCode::Internal, "an index replica answered too few results"));
-        }
-        let mut results = response.results.into_iter().map(Resolution::from);
+        let expected = self.jobs.iter().map(|job| job.queries.len()).sum();
+        let answered = check_outcome(response.outcome.as_ref()).and_then(|()| batch::resolutions(response, expected));
+        let (mut resolutions, error) = match answered {
+            Ok(resolutions) => (resolutions.into_iter(), None),
+            Err(e) => (Vec::new().into_iter(), Some(e)),
+        };
         for job in self.jobs {
-            let result = match &check {
-                Ok(()) => Ok(results.by_ref().take(job.queries.len()).collect()),
-                Err(e) => Err(e.clone()),
+            let result = match &error {
+                None => Ok(resolutions.by_ref().take(job.queries.len()).collect()),
+                Some(e) => Err(e.clone()),
             };
             // The caller may have left meanwhile; nobody misses its answer.
             let _ = job.reply.send(Answer { epoch, result });
-        }
-    }
-
-    fn fail(self, why: &str) {
-        for job in self.jobs {
-            let _ = job.reply.send(Answer::failure(Error::new(ErrorCode::IndexUnavailable, why)));
         }
     }
 }

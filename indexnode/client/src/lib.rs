@@ -21,6 +21,7 @@
 //! # Ok(()) }
 //! ```
 
+mod batch;
 mod convert;
 mod lane;
 mod leader;
@@ -40,7 +41,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use convert::{check_outcome, outcome_of, outcome_of_result};
+pub use batch::{QueryRef, queries};
+pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
 use mantle_types::{Epoch, Error, ErrorCode, Lsn, RequestKey, Result};
 pub use model::{PreparedRename, Query, RenameRequest, Resolution, Status};
 

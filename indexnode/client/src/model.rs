@@ -10,17 +10,30 @@ pub type Status = crate::proto::StatusResponse;
 pub struct Query {
     /// The namespace's name.
     pub namespace: String,
-    /// Components of a directory's path, from the root's child down; none for the root.
-    pub components: Vec<String>,
+    /// A directory's path: components from the root's child down, `/` between two; empty for the root.
+    path: String,
     /// Who asks.
     pub caller: Caller,
 }
 
 impl Query {
-    /// A query from borrowed parts.
+    /// A query from borrowed parts: components from the root's child down, none for the root. Each is a checked name: not
+    /// empty, and without a slash.
     pub fn new<'a>(namespace: &str, components: impl IntoIterator<Item = &'a str>, caller: Caller) -> Self {
-        let components = components.into_iter().map(str::to_owned).collect();
-        Self { namespace: namespace.to_owned(), components, caller }
+        let mut path = String::new();
+        for component in components {
+            debug_assert!(!component.is_empty() && !component.contains('/'), "{component:?} is no name");
+            if !path.is_empty() {
+                path.push('/');
+            }
+            path.push_str(component);
+        }
+        Self { namespace: namespace.to_owned(), path, caller }
+    }
+
+    /// The path, with `/` between components.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 }
 

@@ -1,13 +1,14 @@
 //! The one function that changes the index.
 
 use mantle_types::{
-    Epoch, Error, ErrorCode,
+    DirectoryId, Epoch, Error, ErrorCode,
     message::{Cause, DirectoryOp},
 };
 
 use super::{
     Effects, Index,
     command::{Applied, Command, Prepare, PreparedRename, SourceBatch, SourceStart},
+    locks::Locks,
     prepare,
     tree::{Tree, just_below},
 };
@@ -15,8 +16,47 @@ use super::{
 impl Index {
     /// Applies one entry of the Raft log. The outcome depends on the index and the command only.
     pub fn apply(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
+        let mut entry = Entry::new(log_index, command);
+        loop {
+            if let Some(applied) = self.apply_part(&mut entry, usize::MAX, effects) {
+                return applied;
+            }
+        }
+    }
+
+    /// Applies the next `operations_max` operations of an entry; its answer when none is left. In between lookups may
+    /// be answered: they find a prefix of what each source committed, at most with a transaction larger than that cut in
+    /// two. The state after the last part does not depend on where the parts end. Other entries wait.
+    pub fn apply_part(&mut self, entry: &mut Entry, operations_max: usize, effects: &mut Effects) -> Option<Applied> {
+        let Entry { log_index, command, at } = entry;
+        let is_done = match command {
+            Command::Stream(batches) => {
+                self.apply_operations(*log_index, batches, at, operations_max.max(1), effects)
+            }
+            Command::RebuildChunk { records } => {
+                let end = records.len().min(at.operation.saturating_add(operations_max.max(1)));
+                if let Some(tree) = &mut self.rebuild {
+                    records[at.operation..end].iter().for_each(|record| tree.put(record));
+                }
+                at.operation = end;
+                end == records.len()
+            }
+            _ => true,
+        };
+        if let Some(tree) = &mut self.serving {
+            effects.modified.append(&mut tree.table.take_modified());
+        }
+        if !is_done {
+            return None;
+        }
+        let command = std::mem::replace(command, Command::RebuildChunk { records: Vec::new() });
+        Some(self.finish_entry(*log_index, command, effects))
+    }
+
+    /// What an entry does besides its operations.
+    fn finish_entry(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
         match command {
-            Command::Stream(batches) => self.apply_stream(log_index, &batches, effects),
+            Command::Stream(_) => self.finish_stream(),
             Command::Prepare(prepare) => return Applied::Prepared(self.apply_prepare(log_index, &prepare)),
             Command::Release { request, attempt } => {
                 if self.locks.get(&request).is_some_and(|lock| lock.attempt == attempt) {
@@ -25,12 +65,11 @@ impl Index {
                 }
             }
             Command::RebuildBegin { epoch, is_diverged } => self.begin_rebuild(epoch, is_diverged, effects),
-            Command::RebuildChunk { records } => {
-                if let Some(tree) = &mut self.rebuild {
-                    records.iter().for_each(|record| tree.put(record));
-                }
+            Command::RebuildChunk { .. } => {}
+            Command::RebuildEnd { sources } => {
+                self.end_rebuild(&sources);
+                effects.modified.push(DirectoryId::SUPER_ROOT);
             }
-            Command::RebuildEnd { sources } => self.end_rebuild(&sources),
             Command::FollowTimeline { source, timeline } => {
                 if let Some(source) = self.serving.as_mut().and_then(|tree| tree.sources.get_mut(&source)) {
                     source.lineage.timeline = timeline;
@@ -48,35 +87,56 @@ impl Index {
 
     /// Without a served tree there is nothing to apply to: the copy that is being made, or will be, holds these
     /// transactions, or its stream brings them again. Nobody's change is called finished then.
-    fn apply_stream(&mut self, log_index: u64, batches: &[SourceBatch], effects: &mut Effects) {
-        let Some(tree) = &mut self.serving else { return };
-        for batch in batches {
+    ///
+    /// Applies whole transactions as long as they fit into the part, or a piece of one that never would.
+    fn apply_operations(
+        &mut self,
+        log_index: u64,
+        batches: &[SourceBatch],
+        at: &mut Position,
+        operations_max: usize,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(tree) = &mut self.serving else { return true };
+        let mut left = operations_max;
+        while let Some(batch) = batches.get(at.batch) {
             // Of a source that the copy in `tree` was not made with: its slot was not there yet.
-            let Some(copied) = tree.sources.get(&batch.source).map(|source| source.copied) else { continue };
-            for transaction in &batch.transactions {
-                // A new leader reads the slot again from its confirmed position: what was applied comes twice (rule 4).
-                if transaction.commit_lsn <= tree.applied_lsn(batch.source) {
-                    continue;
-                }
-                let is_copied = transaction.commit_lsn < copied;
-                for op in &transaction.ops {
-                    if !is_copied || matches!(op, DirectoryOp::Remove { .. }) {
-                        tree.apply_op(log_index, op);
-                    }
-                    if let Some(cause) = op.cause() {
-                        // Also when the version lost: a newer record of the directory may have come from elsewhere first.
-                        finish(&mut self.locks, cause, effects);
-                    }
-                    if let DirectoryOp::Half { pid, cause } = op
-                        && self.locks.apply_half(&cause.request, *pid)
-                    {
-                        finish(&mut self.locks, cause, effects);
-                    }
-                }
-                tree.advance(batch.source, transaction.commit_lsn);
+            let Some(copied) = tree.sources.get(&batch.source).map(|source| source.copied) else {
+                at.pass_batch();
+                continue;
+            };
+            let Some(transaction) = batch.transactions.get(at.transaction) else {
+                tree.advance(batch.source, just_below(batch.position));
+                at.pass_batch();
+                continue;
+            };
+            // A new leader reads the slot again from its confirmed position: what was applied comes twice (rule 4).
+            if transaction.commit_lsn <= tree.applied_lsn(batch.source) {
+                at.pass_transaction();
+                continue;
             }
-            tree.advance(batch.source, just_below(batch.position));
+            let rest = &transaction.ops[at.operation..];
+            if rest.len() > left && (left < operations_max || left == 0) {
+                return false;
+            }
+            let part = &rest[..rest.len().min(left)];
+            let is_copied = transaction.commit_lsn < copied;
+            for op in part {
+                apply_operation(tree, &mut self.locks, log_index, op, is_copied, effects);
+            }
+            if part.len() < rest.len() {
+                at.operation += part.len();
+                return false;
+            }
+            left -= part.len();
+            tree.advance(batch.source, transaction.commit_lsn);
+            at.pass_transaction();
         }
+        true
+    }
+
+    fn finish_stream(&mut self) {
+        let Some(tree) = &mut self.serving else { return };
         tree.removed.forget(&tree.sources);
         self.catch_up.retain(|source, lsn| tree.applied_lsn(*source) < *lsn);
     }
@@ -106,6 +166,7 @@ impl Index {
         self.epoch = epoch;
         effects.unlocked.extend(self.locks.drain().map(|lock| (lock.request, lock.attempt)));
         if is_diverged {
+            effects.modified.push(DirectoryId::SUPER_ROOT);
             self.serving = None;
             self.catch_up.clear();
         }
@@ -125,13 +186,71 @@ impl Index {
             }
             self.catch_up.retain(|id, lsn| tree.sources.contains_key(id) && tree.applied_lsn(*id) < *lsn);
         }
+        // What the copy replaced while it was made, nobody has seen.
+        tree.table.take_modified();
         self.serving = Some(tree);
+    }
+}
+
+/// An entry of the Raft log on its way into the index.
+#[derive(Debug)]
+pub struct Entry {
+    log_index: u64,
+    command: Command,
+    at: Position,
+}
+
+/// What of an entry is applied next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Position {
+    batch: usize,
+    transaction: usize,
+    operation: usize,
+}
+
+impl Position {
+    fn pass_transaction(&mut self) {
+        *self = Self { transaction: self.transaction + 1, operation: 0, ..*self };
+    }
+
+    fn pass_batch(&mut self) {
+        *self = Self { batch: self.batch + 1, transaction: 0, operation: 0 };
+    }
+}
+
+impl Entry {
+    /// An entry of which nothing is applied yet.
+    pub fn new(log_index: u64, command: Command) -> Self {
+        Self { log_index, command, at: Position::default() }
+    }
+}
+
+/// `is_copied`: the copy that is served has what a source committed then, but perhaps of a directory that another removed.
+fn apply_operation(
+    tree: &mut Tree,
+    locks: &mut Locks,
+    log_index: u64,
+    op: &DirectoryOp,
+    is_copied: bool,
+    effects: &mut Effects,
+) {
+    if !is_copied || matches!(op, DirectoryOp::Remove { .. }) {
+        tree.apply_op(log_index, op);
+    }
+    if let Some(cause) = op.cause() {
+        // Also when the version lost: a newer record of the directory may have come from elsewhere first.
+        finish(locks, cause, effects);
+    }
+    if let DirectoryOp::Half { pid, cause } = op
+        && locks.apply_half(&cause.request, *pid)
+    {
+        finish(locks, cause, effects);
     }
 }
 
 /// A committed change names its request. PostgreSQL keeps one answer a request key, so no attempt of it, older or newer,
 /// can commit any more: whatever lock it holds is given back.
-fn finish(locks: &mut super::Locks, cause: &Cause, effects: &mut Effects) {
+fn finish(locks: &mut Locks, cause: &Cause, effects: &mut Effects) {
     if let Some(lock) = locks.remove(&cause.request) {
         effects.unlocked.push((lock.request, lock.attempt));
     }

@@ -52,9 +52,14 @@ impl Locks {
         self.by_request.values()
     }
 
+    /// Is no lock held?
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_request.is_empty()
+    }
+
     /// Is this place named by a lock, or the directory there locked?
     pub(super) fn touch(&self, pid: PartitionId, name: &str, occupant: Option<DirectoryId>) -> bool {
-        if self.by_request.is_empty() {
+        if self.is_empty() {
             return false;
         }
         occupant.is_some_and(|id| self.sources.contains_key(&id))

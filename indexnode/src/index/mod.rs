@@ -20,14 +20,15 @@ mod shards;
 mod snapshot;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tree;
 
 use std::{collections::BTreeMap, hash::RandomState};
 
-use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, PartitionId, RequestKey};
+use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, PartitionId, Permission, RequestKey};
 
-pub use resolve::Resolution;
+pub use apply::Entry;
+pub use resolve::{Descent, Prefix, Resolution};
 
 use command::{Source, SourceId};
 use locks::{Lock, Locks};
@@ -72,6 +73,9 @@ pub struct Effects {
     pub finished: Vec<RequestKey>,
     /// Locks given back: request and attempt.
     pub unlocked: Vec<(RequestKey, u64)>,
+    /// Directories that left their place or changed their permission: whatever was derived from paths through them no
+    /// longer holds. [`DirectoryId::SUPER_ROOT`]: all of them.
+    pub modified: Vec<DirectoryId>,
 }
 
 /// A held lock, for the leader's clock.
@@ -117,6 +121,38 @@ impl Index {
                 resolve::walk(&tree.table, &self.locks, namespace, components, caller, |_| {})
             }
             _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
+        }
+    }
+
+    /// The same, telling `passed` of every directory that the walk comes to, the root first.
+    pub fn resolve_passing(
+        &self,
+        namespace: &str,
+        components: &[&str],
+        caller: &Caller,
+        mut passed: impl FnMut(DirectoryId, Permission),
+    ) -> Resolution {
+        match &self.serving {
+            Some(tree) if self.catch_up.is_none() => {
+                resolve::walk(&tree.table, &self.locks, namespace, components, caller, |directory| {
+                    passed(directory.id, directory.permission)
+                })
+            }
+            _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
+        }
+    }
+
+    /// A walk below a prefix that is known to lead to its last directory, all of which `caller` may search. It ends as
+    /// [`resolve`](Self::resolve) of the whole path would, as long as no directory of the prefix was modified
+    /// ([`Effects`]). `components`: at least one. Nothing of the table is read yet.
+    pub fn descent<'a>(&self, prefix: &Prefix<'_>, components: &'a [&'a str], caller: &'a Caller) -> Descent<'a> {
+        Descent::new(&self.locks, prefix, components, caller)
+    }
+
+    /// Walks all to their ends, if lookups are answered.
+    pub fn descend_all(&self, walks: &mut [Descent<'_>]) {
+        if let Some(tree) = self.serving.as_ref().filter(|_| self.catch_up.is_none()) {
+            resolve::descend_all(&tree.table, &self.locks, walks);
         }
     }
 

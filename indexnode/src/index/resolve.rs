@@ -3,7 +3,7 @@
 //! Every ancestor counts: the caller needs search permission on each directory passed, the namespace's root included.
 //! The final directory's own permission is returned, not judged: that depends on what the caller wants to do there.
 
-use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, Permission, permission::Access};
+use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, permission::Access};
 
 use super::{
     locks::Locks,
@@ -64,7 +64,7 @@ pub(super) fn walk<S: AsRef<str>>(
     mut passed: impl FnMut(&Directory),
 ) -> Resolution {
     let super_root = DirectoryId::SUPER_ROOT.sole_partition();
-    let Some(mut here) = table.lookup(super_root, namespace) else {
+    let Some(here) = table.lookup(super_root, namespace) else {
         return Resolution::nowhere(ErrorCode::NamespaceNotFound);
     };
     let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
@@ -72,19 +72,110 @@ pub(super) fn walk<S: AsRef<str>>(
     resolution.stand_at(&here);
     passed(&here);
     for component in components {
-        if !here.permission.allows(caller, Access::Search) {
+        if !resolution.permission.allows(caller, Access::Search) {
             resolution.outcome = Err(ErrorCode::AccessDenied);
             return resolution;
         }
-        let pid = here.id.sole_partition();
+        let pid = resolution.id.sole_partition();
         let next = table.lookup(pid, component.as_ref());
         resolution.crossed_lock |= locks.touch(pid, component.as_ref(), next.map(|directory| directory.id));
         let Some(next) = next else { return resolution };
-        here = next;
         resolution.depth += 1;
-        resolution.stand_at(&here);
-        passed(&here);
+        resolution.stand_at(&next);
+        passed(&next);
     }
     resolution.outcome = Ok(());
     resolution
+}
+
+/// The first components of a path, and the directory they are known to lead to.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix<'a> {
+    /// The components; at least one.
+    pub components: &'a [&'a str],
+    /// The directories on the way, the namespace's root first: one more than components.
+    pub ids: &'a [DirectoryId],
+}
+
+/// A walk that begins below a known prefix, whose directories the caller may search.
+#[derive(Debug)]
+pub struct Descent<'a> {
+    /// Where the walk stands.
+    resolution: Resolution,
+    /// What is left of the path.
+    components: &'a [&'a str],
+    caller: &'a Caller,
+    /// It stands where the prefix ends: what is known of that directory is its id.
+    is_at_prefix: bool,
+}
+
+impl<'a> Descent<'a> {
+    /// A walk along `components`, at least one, below a prefix of at least one.
+    pub(super) fn new(locks: &Locks, prefix: &Prefix<'_>, components: &'a [&'a str], caller: &'a Caller) -> Self {
+        debug_assert!(prefix.ids.len() == prefix.components.len() + 1 && !components.is_empty());
+        let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
+        resolution.ns = NamespaceId(prefix.ids[0].0);
+        resolution.id = prefix.ids[prefix.ids.len() - 1];
+        resolution.depth = prefix.components.len();
+        resolution.crossed_lock = crosses(locks, prefix);
+        Self { resolution, components, caller, is_at_prefix: true }
+    }
+
+    fn place(&self) -> (PartitionId, &'a str) {
+        (self.resolution.id.sole_partition(), self.components[0])
+    }
+
+    /// Takes what the next place holds. Is the walk over?
+    fn step(&mut self, locks: &Locks, next: Option<Directory>) -> bool {
+        let (pid, name) = self.place();
+        self.resolution.crossed_lock |= locks.touch(pid, name, next.map(|directory| directory.id));
+        let Some(next) = next else { return true };
+        self.is_at_prefix = false;
+        self.resolution.depth += 1;
+        self.resolution.stand_at(&next);
+        self.components = &self.components[1..];
+        if self.components.is_empty() {
+            self.resolution.outcome = Ok(());
+        } else if !next.permission.allows(self.caller, Access::Search) {
+            self.resolution.outcome = Err(ErrorCode::AccessDenied);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// The answer; `None` when the walk did not get below its prefix, so that too little is known.
+    pub fn resolution(self) -> Option<Resolution> {
+        (!self.is_at_prefix).then_some(self.resolution)
+    }
+}
+
+/// Walks all, a level at a time: the probes of one level do not wait for each other's memory.
+pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descent<'_>]) {
+    let mut under_way: Vec<u32> = (0..walks.len() as u32).collect();
+    let mut guesses = Vec::with_capacity(walks.len());
+    while !under_way.is_empty() {
+        guesses.clear();
+        guesses.extend(under_way.iter().map(|at| {
+            let (pid, name) = walks[*at as usize].place();
+            table.guess(pid, name)
+        }));
+        std::hint::black_box(guesses.iter().fold(0, |all, guess| all ^ table.touch(*guess)));
+        let mut guesses = guesses.iter();
+        under_way.retain(|at| {
+            let walk = &mut walks[*at as usize];
+            let (pid, name) = walk.place();
+            let next = guesses.next().and_then(|guess| table.lookup_guessed(*guess, pid, name));
+            !walk.step(locks, next)
+        });
+    }
+}
+
+/// Does the way over a prefix touch a lock? As a walk over it would find.
+fn crosses(locks: &Locks, prefix: &Prefix<'_>) -> bool {
+    !locks.is_empty()
+        && prefix.components.iter().zip(prefix.ids.windows(2)).any(|(name, pair)| {
+            let [above, below] = [pair[0], pair[1]];
+            locks.touch(above.sole_partition(), name, Some(below))
+        })
 }

@@ -34,6 +34,13 @@ pub(super) struct Directory {
     pub children: u32,
 }
 
+/// A place's hash, and where its occupant may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guess {
+    hash: u64,
+    at: Option<Address>,
+}
+
 /// A record as it is stored and listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
@@ -60,6 +67,8 @@ pub(super) struct IndexTable {
     absent_parents: HashMap<DirectoryId, u32, RandomState>,
     /// Who claims a place that another occupies.
     displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
+    /// Directories that left a place or changed their permission, since it was asked last.
+    modified: Vec<DirectoryId>,
 }
 
 fn place_hash(seed: &RandomState, pid: PartitionId, name: &[u8]) -> u64 {
@@ -81,6 +90,7 @@ impl IndexTable {
             permissions: Permissions::new(seed.clone()),
             absent_parents: HashMap::with_hasher(seed.clone()),
             displaced: BTreeSet::new(),
+            modified: Vec::new(),
             seed,
         }
     }
@@ -98,6 +108,28 @@ impl IndexTable {
         self.find_place(pid, name).map(|at| self.directory(self.cell(at)))
     }
 
+    /// Where the occupant of a place is, most probably: the first with the same tag. Its cell is not read yet, so that
+    /// the probes of several walks can be under way at once.
+    pub(super) fn guess(&self, pid: PartitionId, name: &str) -> Guess {
+        let hash = place_hash(&self.seed, pid, name.as_bytes());
+        Guess { hash, at: self.places.find(hash, |_| true) }
+    }
+
+    /// The occupant of a place that was guessed.
+    pub(super) fn lookup_guessed(&self, guess: Guess, pid: PartitionId, name: &str) -> Option<Directory> {
+        let cell = self.cell(guess.at?);
+        if cell.is_at(pid, name) {
+            return Some(self.directory(cell));
+        }
+        let at = self.places.find(guess.hash, |at| self.cell(at).is_at(pid, name))?;
+        Some(self.directory(self.cell(at)))
+    }
+
+    /// Begins to load the cell that was guessed.
+    pub(super) fn touch(&self, guess: Guess) -> u64 {
+        guess.at.map_or(0, |at| self.cell(at).id().0)
+    }
+
     /// Stores a record in place of what was known of its id; the caller has compared the versions. The directory takes
     /// the place it claims, whoever is there.
     pub(super) fn put(&mut self, record: &Record<'_>) {
@@ -107,6 +139,9 @@ impl IndexTable {
             let cell = self.cell(at);
             if cell.is_at(record.pid, record.name) {
                 let (old, is_displaced) = (cell.permission(), cell.is_displaced());
+                if old != permission && !is_displaced {
+                    self.modified.push(record.id);
+                }
                 self.permissions.release(old);
                 let mut cell = self.cell_mut(at);
                 cell.set_version(record.version);
@@ -147,6 +182,9 @@ impl IndexTable {
     /// Forgets a directory. Its place is emptied only if it is the occupant.
     pub(super) fn remove(&mut self, id: DirectoryId) {
         let Some(at) = self.find_id(id) else { return };
+        if !self.cell(at).is_displaced() {
+            self.modified.push(id);
+        }
         self.detach(at);
         let cell = self.cell(at);
         let (children, permission, bytes) = (cell.children(), cell.permission(), cell_bytes(cell.name()));
@@ -157,6 +195,12 @@ impl IndexTable {
         let (arena, seed) = (&self.arena, self.id_seed);
         self.ids.remove(id_hash(seed, id), at, |at| id_hash(seed, Cell(arena.bytes(at)).id()));
         self.arena.release(at, bytes);
+    }
+
+    /// Takes the directories that left a place, or whose permission changed, since the last call: what was derived from
+    /// them (a cached prefix) no longer holds. A directory that came to an empty place changes nothing that was there.
+    pub(super) fn take_modified(&mut self) -> Vec<DirectoryId> {
+        std::mem::take(&mut self.modified)
     }
 
     /// Every record, in no particular order, and whether it is displaced.
@@ -243,6 +287,7 @@ impl IndexTable {
             Some(occupant) => {
                 let key = (pid, Box::from(cell.name()), self.cell(occupant).id());
                 self.places.replace(hash, occupant, at);
+                self.modified.push(key.2);
                 self.displaced.insert(key);
                 self.mark_displaced(occupant, true);
             }

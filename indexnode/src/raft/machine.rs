@@ -1,8 +1,8 @@
 //! The state machine: applies committed entries to the index, and publishes what readers and waiters wait for.
 //!
 //! Invariant: an entry's effects are visible to readers before its index is published as applied, and published before
-//! anybody who waits for a request of it is told. The write lock is held for one entry at a time, so readers get in
-//! between. The state lives in memory; snapshots and the log bring it back.
+//! anybody who waits for a request of it is told. The write lock is held for a part of an entry at a time, so readers get
+//! in between. The state lives in memory; snapshots and the log bring it back.
 
 use std::{
     io,
@@ -14,12 +14,12 @@ use std::{
 };
 
 use futures::{Stream, StreamExt};
-use mantle_types::Lsn;
+use mantle_types::{DirectoryId, Lsn};
 use openraft::{
     EntryPayload, OptionalSend, RaftSnapshotBuilder,
     storage::{EntryResponder, RaftStateMachine},
 };
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
 
 use super::{
@@ -28,12 +28,17 @@ use super::{
     types::{LogId, Snapshot, SnapshotMeta, StoredMembership},
 };
 use crate::{
+    config::LookupSettings,
     index::{
-        Effects, Index,
+        Effects, Entry, Index,
         command::{Applied, Command, SourceId},
     },
+    lookup::PathCache,
     requests::FinishedRequests,
 };
+
+/// Operations that are applied under one write guard. Measured: a part of so many takes 20 µs, at most.
+const OPERATIONS_PER_PART: usize = 32;
 
 /// What the log amounts to so far.
 pub struct Replicated {
@@ -68,6 +73,10 @@ pub struct IndexState {
     replicated: RwLock<Replicated>,
     positions: watch::Sender<Positions>,
     source_ends: watch::Sender<SourceEnds>,
+    /// Cached prefixes, for lookups.
+    pub cache: PathCache,
+    /// Held from the first part of an entry to the last, and by whoever must not see an entry half applied.
+    entry: Mutex<()>,
     /// Requests that are applied, and those who wait for one.
     pub requests: FinishedRequests,
     /// Counters of apply.
@@ -87,12 +96,14 @@ pub struct ApplyCounters {
 
 impl IndexState {
     /// An empty state.
-    pub fn new() -> Self {
+    pub fn new(lookup: &LookupSettings) -> Self {
         let replicated = Replicated { index: Index::new(), applied: None, membership: StoredMembership::default() };
         Self {
             replicated: RwLock::new(replicated),
             positions: watch::Sender::new(Positions::default()),
             source_ends: watch::Sender::new(SourceEnds::new()),
+            cache: PathCache::new(lookup.clone()),
+            entry: Mutex::new(()),
             requests: FinishedRequests::default(),
             counters: ApplyCounters::default(),
         }
@@ -118,8 +129,16 @@ impl IndexState {
         end_of(&self.source_ends.borrow(), source)
     }
 
+    /// Are lookups answered?
+    pub fn is_serving(&self) -> bool {
+        self.positions.borrow().is_serving
+    }
+
     /// Waits until the entry at `log_index` is applied.
     pub async fn wait_applied(&self, log_index: u64) {
+        if self.positions.borrow().applied_end > log_index {
+            return;
+        }
         let mut positions = self.positions.subscribe();
         // The sender lives as long as `self`.
         let _ = positions.wait_for(|p| p.applied_end > log_index).await;
@@ -149,14 +168,18 @@ impl IndexState {
             EntryPayload::Blank | EntryPayload::Membership(_) => None,
         };
         let operations = command.as_ref().map_or(0, operations);
+        let _entry = self.entry.lock();
+        let mut entry = command.map(|command| Entry::new(log_id.index, command));
+        if let Some(entry) = &mut entry {
+            applied = self.apply_in_parts(entry, &mut effects);
+        }
         let positions = {
             let mut replicated = self.replicated.write();
-            match (command, payload) {
-                (Some(command), _) => applied = replicated.index.apply(log_id.index, command, &mut effects),
+            match (entry, payload) {
                 (None, EntryPayload::Membership(membership)) => {
                     replicated.membership = StoredMembership::new(Some(log_id), membership);
                 }
-                (None, _) => {}
+                _ => {}
             }
             replicated.applied = Some(log_id);
             replicated.positions()
@@ -170,9 +193,18 @@ impl IndexState {
     }
 }
 
-impl Default for IndexState {
-    fn default() -> Self {
-        Self::new()
+impl IndexState {
+    /// Lookups get in between the parts: no part takes long. What a part modified is in RemovalList before they do.
+    fn apply_in_parts(&self, entry: &mut Entry, effects: &mut Effects) -> Applied {
+        loop {
+            let mut replicated = self.replicated.write();
+            let applied = replicated.index.apply_part(entry, OPERATIONS_PER_PART, effects);
+            self.cache.modify(&effects.modified);
+            effects.modified.clear();
+            if let Some(applied) = applied {
+                return applied;
+            }
+        }
     }
 }
 
@@ -235,6 +267,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         let (positions, old) = {
             let mut replicated = self.state.replicated.write();
             let old = std::mem::replace(&mut replicated.index, index);
+            self.state.cache.modify(&[DirectoryId::SUPER_ROOT]);
             replicated.applied = meta.last_log_id;
             replicated.membership = meta.last_membership.clone();
             (replicated.positions(), old)
@@ -265,7 +298,9 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             let started = Instant::now();
             // Lookups go on; apply waits for the copy into the page cache, not for the disk.
             let unfinished = {
+                let boundary = state.entry.lock();
                 let replicated = state.read();
+                drop(boundary);
                 let meta =
                     SnapshotMeta { last_log_id: replicated.applied, last_membership: replicated.membership.clone() };
                 snapshots.write(&meta, &replicated.index)?

@@ -8,37 +8,28 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::stream::BoxStream;
 use mantle_index_client::{
-    outcome_of, outcome_of_result,
+    outcome_of_result,
     proto::{
         self, AwaitRequest, AwaitResponse, Outcome, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest,
-        ReleaseRenameResponse, ResolveQuery, ResolveRequest, ResolveResponse, Resolved, StatusRequest, StatusResponse,
-        await_request::What, index_server::Index as IndexRpc,
+        ReleaseRenameResponse, ResolveRequest, ResolveResponse, StatusRequest, StatusResponse, await_request::What,
+        index_server::Index as IndexRpc,
     },
 };
-use mantle_types::{Caller, Error, ErrorCode, Lsn, RequestKey, Result, limits::PATH_DEPTH_MAX};
+use mantle_types::{Error, ErrorCode, Lsn, RequestKey, Result};
 use openraft::{ServerState, async_runtime::watch::WatchReceiver};
-use tokio::time::{sleep, timeout_at};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
-use super::{http::resident_bytes, rename, wait};
+use super::{http::resident_bytes, rename, resolve, wait};
 use crate::{
-    index::{
-        Index,
-        command::{Lineage, SourceId},
-    },
+    index::command::{Lineage, SourceId},
     node::Node,
     replica::Replica,
 };
 
-/// Most queries in one request.
-const QUERIES_MAX: usize = 4096;
-/// The index's lock is given back after this many lookups, so that apply gets in.
-const QUERIES_PER_LOCK: usize = 64;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
-/// While there is no leader, the next is looked for this often.
-const LEADER_RETRY: Duration = Duration::from_millis(10);
 
 /// The service of one process.
 pub struct IndexService {
@@ -68,95 +59,17 @@ impl IndexService {
     }
 }
 
-fn limit(timeout_ms: u32) -> Duration {
+pub(super) fn limit(timeout_ms: u32) -> Duration {
     match timeout_ms {
         0 => TIMEOUT_DEFAULT,
         ms => Duration::from_millis(u64::from(ms)).min(TIMEOUT_MAX),
     }
 }
 
-/// Waits until this replica has applied everything that was committed when the call began.
-async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
-    let late = || Error::new(ErrorCode::IndexUnavailable, "this replica cannot reach the leader, or is far behind it");
-    let caught_up = async {
-        loop {
-            match node.reads.read_index().await {
-                Ok(log_index) => return node.state.wait_applied(log_index).await,
-                Err(e) => tracing::debug!(error = %e, "no read index"),
-            }
-            sleep(LEADER_RETRY).await;
-        }
-    };
-    timeout_at(deadline.into(), caught_up).await.map_err(|_| late())
-}
-
-async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveResponse) -> Result<()> {
-    let deadline = Instant::now() + limit(request.timeout_ms);
-    if request.queries.len() > QUERIES_MAX {
-        return Err(Error::new(ErrorCode::BatchTooLarge, format!("at most {QUERIES_MAX} queries are allowed")));
-    }
-    let unavailable = || Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet");
-    if !node.state.positions().borrow().is_serving {
-        return Err(unavailable());
-    }
-    catch_up(node, deadline).await?;
-    response.results.reserve(request.queries.len());
-    for queries in request.queries.chunks(QUERIES_PER_LOCK) {
-        let state = node.state.read();
-        let epoch = state.index.epoch();
-        response.epoch = epoch.0;
-        if request.epoch != 0 && request.epoch != epoch.0 {
-            return Err(Error::new(ErrorCode::StaleEpoch, format!("the index has epoch {epoch}")));
-        }
-        check_lineages(&state.index, &request.lineages)?;
-        if !state.index.is_serving() {
-            return Err(unavailable());
-        }
-        response.results.extend(queries.iter().map(|query| resolve_one(&state.index, query)));
-    }
-    Ok(())
-}
-
-/// Does the gateway work under the very PostgreSQL nodes that feed the index?
-fn check_lineages(index: &Index, lineages: &[proto::Lineage]) -> Result<()> {
-    for given in lineages {
-        let known = index.source(SourceId(given.source)).map(|source| lineage(SourceId(given.source), &source.lineage));
-        if known != Some(*given) {
-            return Err(Error::new(ErrorCode::StaleEpoch, format!("the index was fed by {known:?}, not by {given:?}")));
-        }
-    }
-    Ok(())
-}
-
-fn lineage(source: SourceId, lineage: &Lineage) -> proto::Lineage {
+/// A source's history, for the wire.
+pub(super) fn lineage(source: SourceId, lineage: &Lineage) -> proto::Lineage {
     let Lineage { system_identifier, timeline } = *lineage;
     proto::Lineage { source: source.0, system_identifier, timeline }
-}
-
-fn resolve_one(index: &Index, query: &ResolveQuery) -> Resolved {
-    let caller = query.caller.clone().map(Caller::from);
-    let (Some(caller), true) = (caller, query.components.len() <= PATH_DEPTH_MAX) else {
-        let error = Error::new(ErrorCode::InvalidArgument, "a query has no caller, or too many components");
-        return Resolved { outcome: Some(outcome_of(&error)), ..Resolved::default() };
-    };
-    let mut components = [""; PATH_DEPTH_MAX];
-    for (slot, component) in components.iter_mut().zip(&query.components) {
-        *slot = component;
-    }
-    let resolution = index.resolve(&query.namespace, &components[..query.components.len()], &caller);
-    Resolved {
-        outcome: Some(match resolution.outcome {
-            Ok(()) => Outcome::default(),
-            Err(code) => outcome_of(&Error::new(code, "")),
-        }),
-        ns: resolution.ns.0,
-        id: resolution.id.0,
-        depth: resolution.depth as u32,
-        parent_id: resolution.parent_id.0,
-        permission: Some(resolution.permission.into()),
-        version: resolution.version,
-        crossed_lock: resolution.crossed_lock,
-    }
 }
 
 async fn await_change(node: &Node, request: AwaitRequest) -> Result<()> {
@@ -170,20 +83,13 @@ async fn await_change(node: &Node, request: AwaitRequest) -> Result<()> {
 
 #[tonic::async_trait]
 impl IndexRpc for IndexService {
-    async fn resolve(&self, request: Request<ResolveRequest>) -> Result<Response<ResolveResponse>, Status> {
-        let started = Instant::now();
-        let request = request.get_ref();
-        let mut response = ResolveResponse::default();
-        let result = match self.node() {
-            Ok(node) => resolve(&node, request, &mut response).await,
-            Err(e) => Err(e),
-        };
-        if result.is_err() {
-            response.results.clear();
-        }
-        response.outcome = Some(outcome_of_result(&result));
-        self.replica.metrics.lookups(request.queries.len(), started.elapsed(), result.is_ok());
-        Ok(Response::new(response))
+    type ResolveStream = BoxStream<'static, Result<ResolveResponse, Status>>;
+
+    async fn resolve(
+        &self,
+        request: Request<Streaming<ResolveRequest>>,
+    ) -> Result<Response<Self::ResolveStream>, Status> {
+        Ok(Response::new(resolve::answers(self.replica.clone(), request.into_inner())))
     }
 
     async fn prepare_rename(

@@ -118,6 +118,16 @@ fn set_gauges(node: &Node) {
     counter!("mantle_index_compared_directories_total").absolute(node.stream.compared());
     counter!("mantle_index_rebuilds_begun_total").absolute(rebuild.begun.load(Ordering::Relaxed));
     counter!("mantle_index_rebuilds_completed_total").absolute(rebuild.completed.load(Ordering::Relaxed));
+    let cache = node.state.cache.counters();
+    let (entries, cache_bytes) = node.state.cache.size();
+    gauge!("mantle_index_cache_entries").set(entries as f64);
+    gauge!("mantle_index_cache_bytes").set(cache_bytes as f64);
+    for (result, count) in
+        [("hit", &cache.hits), ("miss", &cache.misses), ("bypass", &cache.bypasses), ("refused", &cache.refused)]
+    {
+        counter!("mantle_index_cache_lookups_total", "result" => result).absolute(count.load(Ordering::Relaxed));
+    }
+    counter!("mantle_index_cache_purged_total").absolute(cache.purged.load(Ordering::Relaxed));
     let counters = &node.state.counters;
     counter!("mantle_index_stream_proposals_total").absolute(node.stream.proposals());
     counter!("mantle_index_applied_entries_total").absolute(counters.entries.load(Ordering::Relaxed));

@@ -6,4 +6,5 @@ pub mod metrics;
 pub mod peer_service;
 pub mod read_gate;
 pub mod rename;
+pub mod resolve;
 pub mod wait;

@@ -24,6 +24,7 @@ const ASK_TIMEOUT: Duration = Duration::from_millis(500);
 /// The gate; clones share it.
 #[derive(Clone)]
 pub struct ReadGate {
+    raft: Raft,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<u64>>>,
 }
 
@@ -31,13 +32,17 @@ impl ReadGate {
     /// Starts the gate's task; it ends with the last handle.
     pub fn spawn(raft: Raft, peers: Peers, cluster_id: String) -> Self {
         let (queue, requests) = mpsc::unbounded_channel();
-        let asker = Asker { raft, peers, cluster_id };
+        let asker = Asker { raft: raft.clone(), peers, cluster_id };
         tokio::spawn(asker.run(requests));
-        Self { queue }
+        Self { raft, queue }
     }
 
     /// A log index such that whoever reads after it is applied sees every change that was committed before this call.
     pub async fn read_index(&self) -> Result<u64> {
+        if self.raft.is_leader() {
+            // Nobody else is asked: a turn in the queue would only take time.
+            return local_read_index(&self.raft).await;
+        }
         let (reply, answer) = oneshot::channel();
         let stopping = || Error::new(ErrorCode::IndexUnavailable, "this replica is stopping");
         self.queue.send(reply).map_err(|_| stopping())?;

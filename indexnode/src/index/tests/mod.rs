@@ -2,7 +2,7 @@
 
 mod convergence;
 mod memory;
-mod model;
+pub(crate) mod model;
 mod removals;
 mod renames;
 mod replicas;
@@ -18,14 +18,14 @@ use proptest::prelude::ProptestConfig;
 use uuid::Uuid;
 
 use super::{
-    Effects, Index, LockInfo,
+    Effects, Entry, Index, LockInfo,
     command::{Applied, Command, Lineage, Source, SourceBatch, SourceId, SourceStart, StreamTransaction},
     removed::Removed,
 };
 
-pub(super) const NS: NamespaceId = NamespaceId(1);
-pub(super) const SOURCE: SourceId = SourceId(0);
-pub(super) const OPEN: Permission = Permission { owner: 7, group: 7, mode: 0o755 };
+pub(crate) const NS: NamespaceId = NamespaceId(1);
+pub(crate) const SOURCE: SourceId = SourceId(0);
+pub(crate) const OPEN: Permission = Permission { owner: 7, group: 7, mode: 0o755 };
 
 /// Timeline 1 of some system.
 pub(super) const LINEAGE: Lineage = Lineage { system_identifier: 1, timeline: 1 };
@@ -41,33 +41,33 @@ pub(super) fn batch(source: SourceId, transactions: Vec<StreamTransaction>, posi
 }
 
 /// How often a random test runs: so often, or as `PROPTEST_CASES` says.
-pub(super) fn runs(cases: u32) -> ProptestConfig {
+pub(crate) fn runs(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_some() { default } else { ProptestConfig { cases, ..default } }
 }
 
-pub(super) fn root() -> Caller {
+pub(crate) fn root() -> Caller {
     Caller { uid: 0, gids: vec![] }
 }
 
-pub(super) fn key(number: u128) -> RequestKey {
+pub(crate) fn key(number: u128) -> RequestKey {
     RequestKey { principal: 0, ns: NS, id: Uuid::from_u128(number) }
 }
 
-pub(super) fn record(pid: u64, name: &str, id: u64, version: u64) -> DirectoryRecord {
+pub(crate) fn record(pid: u64, name: &str, id: u64, version: u64) -> DirectoryRecord {
     let (pid, id) = (PartitionId(pid), DirectoryId(id));
     DirectoryRecord { ns: NS, pid, name: name.to_owned(), id, version, permission: OPEN }
 }
 
-pub(super) fn put(record: DirectoryRecord) -> DirectoryOp {
+pub(crate) fn put(record: DirectoryRecord) -> DirectoryOp {
     DirectoryOp::Put { record, cause: None }
 }
 
-pub(super) fn remove(record: DirectoryRecord) -> DirectoryOp {
+pub(crate) fn remove(record: DirectoryRecord) -> DirectoryOp {
     DirectoryOp::Remove { record, cause: None }
 }
 
-pub(super) fn caused(op: DirectoryOp, request: RequestKey, attempt: u64) -> DirectoryOp {
+pub(crate) fn caused(op: DirectoryOp, request: RequestKey, attempt: u64) -> DirectoryOp {
     let cause = Some(Cause { request, attempt });
     match op {
         DirectoryOp::Put { record, .. } => DirectoryOp::Put { record, cause },
@@ -77,16 +77,18 @@ pub(super) fn caused(op: DirectoryOp, request: RequestKey, attempt: u64) -> Dire
 }
 
 /// An index and its log position.
-pub(super) struct Replica {
+pub(crate) struct Replica {
     pub index: Index,
     pub log_index: u64,
     pub effects: Effects,
+    /// Operations that are applied at a time.
+    pub part: usize,
 }
 
 impl Replica {
     /// Nothing served yet.
     pub fn empty() -> Self {
-        Self { index: Index::new(), log_index: 0, effects: Effects::default() }
+        Self { index: Index::new(), log_index: 0, effects: Effects::default(), part: usize::MAX }
     }
 
     /// Serves a namespace `ns` (directory 1) without directories, as of LSN 1.
@@ -99,9 +101,14 @@ impl Replica {
     pub fn apply(&mut self, command: Command) -> Applied {
         self.log_index += 1;
         self.effects = Effects::default();
-        let applied = self.index.apply(self.log_index, command, &mut self.effects);
-        self.index.invariants();
-        applied
+        let mut entry = Entry::new(self.log_index, command);
+        loop {
+            let applied = self.index.apply_part(&mut entry, self.part, &mut self.effects);
+            self.index.invariants();
+            if let Some(applied) = applied {
+                return applied;
+            }
+        }
     }
 
     /// Goes on from a snapshot of itself.
@@ -144,7 +151,7 @@ impl Replica {
 
 /// Everything that later entries depend on, in an order of its own.
 #[derive(Debug, PartialEq)]
-pub(super) struct State {
+pub(crate) struct State {
     epoch: Epoch,
     catch_up: BTreeMap<SourceId, Lsn>,
     locks: Vec<LockInfo>,

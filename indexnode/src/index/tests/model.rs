@@ -11,17 +11,18 @@ use crate::index::{
     command::{Prepare, PreparedRename},
 };
 
-pub(super) type Place = (u64, String);
+pub(crate) type Place = (u64, String);
 
-pub(super) struct ModelLock {
+#[derive(Clone)]
+pub(crate) struct ModelLock {
     pub request: RequestKey,
     pub attempt: u64,
     pub source_id: u64,
     pub places: [Place; 2],
 }
 
-#[derive(Default)]
-pub(super) struct Model {
+#[derive(Clone, Default)]
+pub(crate) struct Model {
     pub rows: BTreeMap<u64, DirectoryRecord>,
     pub locks: Vec<ModelLock>,
     pub epoch: u64,
@@ -156,16 +157,18 @@ impl Model {
         Ok(prepared)
     }
 
-    /// Applies one transaction; what it finished, and what it unlocked.
+    /// Applies one transaction; what it finished, unlocked and modified.
     pub fn apply(&mut self, ops: &[DirectoryOp]) -> Effects {
         let mut effects = Effects::default();
         for op in ops {
             match op {
                 DirectoryOp::Put { record, .. } => {
-                    self.rows.insert(record.id.0, record.clone());
+                    let meaning = |r: &DirectoryRecord| (r.pid, r.name.clone(), r.permission);
+                    let old = self.rows.insert(record.id.0, record.clone());
+                    effects.modified.extend(old.filter(|old| meaning(old) != meaning(record)).map(|old| old.id));
                 }
                 DirectoryOp::Remove { record, .. } => {
-                    self.rows.remove(&record.id.0);
+                    effects.modified.extend(self.rows.remove(&record.id.0).map(|old| old.id));
                 }
                 DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
             }

@@ -263,7 +263,8 @@ impl World {
         let held = self.model.locks.len();
         self.model.locks.retain(|lock| (lock.request, lock.attempt) != attempt);
         let unlocked = if held == self.model.locks.len() { vec![] } else { vec![attempt] };
-        assert_eq!(self.replica.effects, Effects { finished: vec![], unlocked });
+        assert_eq!(self.replica.effects.finished, []);
+        assert_eq!(self.replica.effects.unlocked, unlocked);
     }
 
     fn deliver(&mut self, count: usize) {
@@ -277,6 +278,7 @@ impl World {
             let effects = self.model.apply(ops);
             expected.finished.extend(effects.finished);
             expected.unlocked.extend(effects.unlocked);
+            expected.modified.extend(effects.modified);
         }
         self.replica.apply(batch(SOURCE, transactions, lsn(until)));
         assert_eq!(self.replica.effects, expected);
@@ -290,7 +292,8 @@ impl World {
         self.model.epoch = self.epoch;
         let mut unlocked: Vec<_> = self.model.locks.drain(..).map(|lock| (lock.request, lock.attempt)).collect();
         unlocked.sort();
-        assert_eq!(self.replica.effects, Effects { finished: vec![], unlocked });
+        assert_eq!(self.replica.effects.finished, []);
+        assert_eq!(self.replica.effects.unlocked, unlocked);
         self.rebuild = Some(Copied { rows: self.postgres.rows.clone(), next: self.log.len() });
         let mut records: Vec<_> = self.postgres.rows.values().rev().cloned().collect();
         while !records.is_empty() {

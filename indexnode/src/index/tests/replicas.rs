@@ -123,9 +123,10 @@ proptest! {
     #![proptest_config(runs(300))]
 
     #[test]
-    fn replicas_agree_also_through_a_snapshot(log in some_log(), at in any::<Pick>()) {
+    fn replicas_agree_also_through_a_snapshot_and_in_parts(log in some_log(), at in any::<Pick>(), part in 1usize..5) {
         let cut = at.index(log.len() + 1);
         let (mut whole, mut other) = (Replica::empty(), Replica::empty());
+        other.part = part;
         for (i, command) in log.iter().enumerate() {
             if i == cut {
                 other.restart();

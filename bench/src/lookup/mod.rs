@@ -1,0 +1,139 @@
+//! `mantle-bench lookup`: the index's lookups over RPC, without a stack. Replicas run in a process of their own (Raft, log
+//! and services as in production, no PostgreSQL); the callers are tasks of this one. Everything that is compared takes
+//! turns, so that all meet the same machine.
+
+pub mod group;
+mod levels;
+mod rows;
+mod tree;
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use mantle_index_client::{IndexClient, Query};
+use mantle_types::{Caller, Epoch};
+
+use crate::{machine, report::Report, sample::Sample};
+use group::Group;
+use tree::{NAMESPACE, Tree};
+
+/// Measure the index's lookups; wants no stack
+#[derive(clap::Args)]
+pub struct Options {
+    /// A listing whose directories show what the cache takes: one path a line
+    #[arg(long, value_name = "FILE")]
+    listing: PathBuf,
+    /// Where the report goes; standard output when absent
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Seconds of each turn
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    seconds: u64,
+    /// Turns
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    turns: usize,
+    /// Directories of the largest tree
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    directories_max: u64,
+    /// Only these rows, of: throughput, latency, scale, writes, followers, levels; separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    rows: Vec<String>,
+}
+
+impl Options {
+    fn wants(&self, row: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|name| name == row)
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+/// Paths asked for in turn by a caller.
+const PATHS: usize = 50_000;
+
+/// Queries for random directories of a level.
+fn queries(tree: &Tree, level: usize) -> Arc<[Query]> {
+    let caller = Caller { uid: 9, gids: vec![100] };
+    (0..PATHS as u64)
+        .map(|choice| Query::new(NAMESPACE, tree.path(level, choice).iter().map(String::as_str), caller.clone()))
+        .collect()
+}
+
+/// `callers` tasks that look one path up after the other, for a while; lookups a second and their durations.
+async fn run_callers(
+    client: &IndexClient,
+    queries: &Arc<[Query]>,
+    callers: usize,
+    period: Duration,
+    may_miss: bool,
+) -> Result<(f64, Sample)> {
+    let started = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let (client, queries) = (client.clone(), queries.clone());
+        tasks.spawn(async move {
+            let mut sample = Sample::default();
+            let mut at = caller * 7919;
+            while started.elapsed() < period {
+                at += 1;
+                let query = queries[at % queries.len()].clone();
+                let asked = Instant::now();
+                let answer = client.resolve_one(Epoch(0), query).await?;
+                sample.add(asked.elapsed());
+                if !may_miss && let Err(error) = answer.outcome {
+                    bail!("lookup of {:?}: {error}", queries[at % queries.len()].path());
+                }
+            }
+            Ok(sample)
+        });
+    }
+    let mut all = Sample::default();
+    while let Some(sample) = tasks.join_next().await {
+        all.merge(sample??);
+    }
+    Ok((all.len() as f64 / started.elapsed().as_secs_f64(), all))
+}
+
+/// Measures, and writes the page.
+pub async fn run(options: &Options) -> Result<Report> {
+    let mut report = Report::default();
+    report.title("Bench: lookups");
+    report.paragraph(
+        "Written by `make bench ONLY=lookup` (`mantle-bench lookup`); do not edit. Replicas run in one process, callers in \
+         another; both share the machine's processors. Raft, its log and the services are those of production; no PostgreSQL \
+         feeds them. Paths have ten components unless said, of a complete tree with names of 9 bytes; a caller without \
+         privileges asks, each time for another path. What is compared takes turns within the run; ratios hold better than \
+         absolute figures.",
+    );
+    let mut facts = machine::hardware()?;
+    facts.push(format!("turns          {} of {} seconds (--turns, --seconds)", options.turns, options.seconds));
+    report.block(&facts.join("\n"));
+    if options.wants("throughput") || options.wants("latency") {
+        rows::throughput_and_latency(options, &mut report).await?;
+    }
+    if options.wants("scale") {
+        rows::scale(options, &mut report).await?;
+    }
+    if options.wants("writes") {
+        rows::writes(options, &mut report).await?;
+    }
+    if options.wants("followers") {
+        rows::followers(options, &mut report).await?;
+    }
+    if options.wants("levels") {
+        levels::run(options, &mut report)?;
+    }
+    Ok(report)
+}
+
+async fn warmed(group: &Group, at: std::ops::Range<usize>) -> Result<IndexClient> {
+    let client = IndexClient::connect_lazy(group.addresses[at].to_vec())?;
+    run_callers(&client, &queries(&group.tree, tree::LEVELS), 256, Duration::from_millis(500), true).await?;
+    Ok(client)
+}

@@ -1,0 +1,200 @@
+//! The rows over RPC.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use mantle_index_client::IndexClient;
+
+use super::{Group, Options, queries, run_callers, tree::LEVELS, warmed};
+use crate::{
+    report::{Report, count, short},
+    sample::Sample,
+};
+
+const CALLERS: usize = 256;
+/// Callers while the p99 is measured against a writer: some queueing, no saturation.
+const CALLERS_FEW: usize = 8;
+const DIRECTORIES: u64 = 1_000_000;
+/// A follower's group is small: what it costs to ask the leader does not depend on the tree.
+const DIRECTORIES_FEW: u64 = 100_000;
+const WRITES_PER_SECOND: u64 = 50_000;
+/// What one IndexNode core serves in the paper (Mantle, SOSP '25, section 6).
+const PAPER_PER_CORE: &str = "6,700–7,800";
+
+/// Throughputs over the turns: the median.
+#[derive(Default)]
+struct Rates(Vec<f64>);
+
+impl Rates {
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Cache on and off, many callers and one, deep and shallow.
+pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> Result<()> {
+    let mut groups = [Group::start(DIRECTORIES, 1, 3).await?, Group::start(DIRECTORIES, 1, 0).await?];
+    let clients = [warmed(&groups[0], 0..1).await?, warmed(&groups[1], 0..1).await?];
+    let (deep, shallow) = (queries(&groups[0].tree, LEVELS), queries(&groups[0].tree, 1));
+    let mut rates = [const { Rates(Vec::new()) }; 2];
+    let mut cores = [const { Rates(Vec::new()) }; 2];
+    let mut depths = [const { Vec::new() }; 2].map(|_: Vec<()>| Sample::default());
+    for _ in 0..options.turns {
+        for at in 0..2 {
+            let before = groups[at].cpu().await?;
+            let (rate, sample) = run_callers(&clients[at], &deep, CALLERS, options.period(), false).await?;
+            let used = groups[at].cpu().await? - before;
+            rates[at].0.push(rate);
+            cores[at].0.push(sample.len() as f64 / used);
+        }
+        // Call by call in turn would be fairer yet; half a second each is fair enough and keeps one connection warm.
+        for (sample, queries) in depths.iter_mut().zip([&shallow, &deep]) {
+            sample.merge(run_callers(&clients[0], queries, 1, options.period() / 2, false).await?.1);
+        }
+    }
+    report.heading("Throughput over RPC, and latency by depth");
+    let size = groups[0].size().await?;
+    report.paragraph(&format!(
+        "{} directories, one replica that leads; {CALLERS} callers are tasks of one process over one stream. Per core: \
+         lookups a second of processor time of the replica's process. The paper's IndexNode: {PAPER_PER_CORE} a core. \
+         The cache (k = 3) holds {} prefixes in {} KiB.",
+        count(groups[0].tree.directories()),
+        count(size[0] as u64),
+        count(size[1] as u64 >> 10),
+    ));
+    let row = |name: &str, at: usize| {
+        let rate = rates[at].median();
+        [name.to_owned(), count(rate as u64), short(rate / rates[1].median()), count(cores[at].median() as u64)]
+    };
+    report.table(
+        ["lookups, 256 callers", "lookups/s", "÷ cache off", "per core of the replica"],
+        &[row("cache on (k = 3)", 0), row("cache off (baseline)", 1)],
+    );
+    let [one, ten] = depths.map(|sample| sample.p50_ms() * 1e3);
+    report.table(
+        ["one caller, leader", "p50 µs", "÷ depth 1"],
+        &[
+            ["depth 1 (baseline)".to_owned(), short(one), short(1.0)],
+            ["depth 10".to_owned(), short(ten), short(ten / one)],
+        ],
+    );
+    for group in groups {
+        group.stop().await?;
+    }
+    Ok(())
+}
+
+/// 100 K, 1 M and 10 M directories.
+pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
+    let sizes = [100_000, 1_000_000, 10_000_000].map(|size: u64| size.min(options.directories_max));
+    let mut groups = Vec::new();
+    for size in sizes {
+        groups.push(Group::start(size, 1, 3).await?);
+    }
+    let mut lanes = Vec::new();
+    for group in &groups {
+        lanes.push((warmed(group, 0..1).await?, queries(&group.tree, LEVELS), Rates::default()));
+    }
+    for _ in 0..options.turns {
+        for (client, queries, rates) in &mut lanes {
+            rates.0.push(run_callers(client, queries, CALLERS, options.period(), false).await?.0);
+        }
+    }
+    report.heading("Throughput by size");
+    let baseline = lanes[0].2.median();
+    let mut rows = Vec::new();
+    for (group, (_, _, rates)) in groups.iter_mut().zip(&lanes) {
+        let [_, cache, index] = group.size().await?;
+        rows.push([
+            count(group.tree.directories()),
+            count(rates.median() as u64),
+            short(rates.median() / baseline),
+            short(index as f64 / group.tree.directories() as f64),
+            count(cache as u64 >> 10),
+        ]);
+    }
+    report.table(["directories", "lookups/s", "÷ the smallest", "index bytes a directory", "cache KiB"], &rows);
+    for group in groups {
+        group.stop().await?;
+    }
+    Ok(())
+}
+
+/// Lookups while directories change, against the same callers when nothing does.
+pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
+    let mut group = Group::start(DIRECTORIES, 1, 3).await?;
+    let client = warmed(&group, 0..1).await?;
+    let queries = queries(&group.tree, LEVELS);
+    let mut samples = [(); 4].map(|()| Sample::default());
+    let (mut applied, mut writing) = (0, Duration::ZERO);
+    for _ in 0..options.turns {
+        for (at, callers) in [1, CALLERS_FEW].into_iter().enumerate() {
+            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            let before = group.write(WRITES_PER_SECOND).await?;
+            let started = std::time::Instant::now();
+            samples[2 * at + 1].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            applied += group.write(0).await? - before;
+            writing += started.elapsed();
+        }
+    }
+    report.heading("Lookups while directories change");
+    report.paragraph(&format!(
+        "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
+         with others below it, which empties a part of the cache. Proposed in the replica's process, through Raft and its log.",
+        count((applied as f64 / writing.as_secs_f64()) as u64),
+        count(WRITES_PER_SECOND),
+    ));
+    let row = |name: String, at: usize| {
+        let [idle, busy] =
+            [&samples[at], &samples[at + 1]].map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);
+        [name, short(idle[0]), short(busy[0]), short(idle[1]), short(busy[1]), short(busy[1] / idle[1])]
+    };
+    report.table(
+        ["callers", "p50 µs idle", "p50 µs", "p99 µs idle (baseline)", "p99 µs", "p99 ÷ idle"],
+        &[row("1".into(), 0), row(CALLERS_FEW.to_string(), 2)],
+    );
+    group.stop().await
+}
+
+/// One caller at the leader and at a follower; and many at the leader alone, or at all three.
+pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
+    let group = Group::start(DIRECTORIES_FEW, 3, 3).await?;
+    let (leader, follower) = (warmed(&group, 0..1).await?, warmed(&group, 1..2).await?);
+    let all: IndexClient = warmed(&group, 0..3).await?;
+    let queries = queries(&group.tree, LEVELS);
+    let mut latencies = [(); 2].map(|()| Sample::default());
+    let mut rates = [const { Rates(Vec::new()) }; 2];
+    for _ in 0..options.turns {
+        for (sample, client) in latencies.iter_mut().zip([&leader, &follower]) {
+            sample.merge(run_callers(client, &queries, 1, options.period() / 2, false).await?.1);
+        }
+        for (rates, client) in rates.iter_mut().zip([&leader, &all]) {
+            rates.0.push(run_callers(client, &queries, CALLERS, options.period(), false).await?.0);
+        }
+    }
+    report.heading("Leader and followers");
+    report.paragraph(&format!(
+        "Three replicas in one process, {} directories. A follower asks the leader for its commit index, once a batch. All \
+         share the same two processors, so that followers can add no throughput here: what they cost is what is shown.",
+        count(group.tree.directories())
+    ));
+    let [at_leader, at_follower] = latencies.map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);
+    report.table(
+        ["one caller", "p50 µs", "÷ leader", "p99 µs"],
+        &[
+            ["leader (baseline)".to_owned(), short(at_leader[0]), short(1.0), short(at_leader[1])],
+            ["follower".to_owned(), short(at_follower[0]), short(at_follower[0] / at_leader[0]), short(at_follower[1])],
+        ],
+    );
+    let [alone, together] = rates.map(|rates| rates.median());
+    report.table(
+        ["256 callers", "lookups/s", "÷ leader alone"],
+        &[
+            ["follower reads off (baseline)".to_owned(), count(alone as u64), short(1.0)],
+            ["follower reads on".to_owned(), count(together as u64), short(together / alone)],
+        ],
+    );
+    group.stop().await
+}

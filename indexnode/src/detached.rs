@@ -1,0 +1,72 @@
+//! A replica that no PostgreSQL feeds: whoever starts it proposes what it is to hold. For measurements of lookups: Raft,
+//! log, services and clients are the real ones; the change stream is missing.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use mantle_types::Result as MantleResult;
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::{
+    config::Config,
+    index::command::{Applied, Command},
+    membership::{join, settle},
+    node::Node,
+    raft::{
+        identity::{DataFolder, Identity},
+        network::Peers,
+        upkeep,
+    },
+    replica::{Replica, serve_grpc},
+};
+
+/// A running replica; it stops with this.
+pub struct Detached {
+    node: Arc<Node>,
+    _folder: DataFolder,
+    _tasks: JoinSet<()>,
+}
+
+impl Detached {
+    /// Starts a replica of a cluster in a new folder. One of them founds it, the others join.
+    pub async fn start(config: Config, cluster_id: &str, is_founder: bool) -> Result<Self> {
+        let config = Arc::new(config);
+        let folder = DataFolder::open(&config.data_dir)?;
+        let identity = Identity { cluster_id: Some(cluster_id.to_owned()), is_founder, ..folder.identity()? };
+        folder.save_identity(&identity)?;
+        let replica = Arc::new(Replica::new(config.clone(), identity.clone())?);
+        let listener =
+            TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+        let node = Node::start(config, &folder.raft_path(), &identity, Peers::default()).await?;
+        replica.set(&identity, Some(node.clone()));
+        settle::initialize(&node, &identity).await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async {
+            if let Err(e) = serve_grpc(replica, listener).await {
+                tracing::error!(error = format!("{e:#}"), "the gRPC service ended");
+            }
+        });
+        let background = node.clone();
+        tasks.spawn(async move {
+            let cache = &background.state.cache;
+            tokio::join!(
+                background.enable_elections(),
+                join::until_voter(&background),
+                upkeep::run(&background),
+                cache.keep_purged()
+            );
+        });
+        Ok(Self { node, _folder: folder, _tasks: tasks })
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Proposes a command, once this replica leads; answers when it is applied here.
+    pub async fn propose(&self, command: &Command) -> MantleResult<Applied> {
+        let leadership = self.node.wait_leadership().await;
+        self.node.propose_as(&leadership, command).await
+    }
+}

@@ -1,0 +1,196 @@
+//! The Invalidator: RemovalList, PrefixTree, and the modification counter of the timestamp rule. The module above says how
+//! they work together.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use mantle_types::DirectoryId;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{
+    entries::Entry,
+    prefix_tree::{NODE_BYTES, PrefixTree},
+};
+use crate::config::{Invalidation, LookupSettings};
+
+/// Nodes of PrefixTree removed in one step: about 10 µs, for which a fill, or apply, may wait. (In tests small trees take
+/// several steps too.)
+const PURGE_NODES: usize = if cfg!(test) { 2 } else { 32 };
+/// With more directories under modification than this, lookups pass the cache over rather than compare.
+const REMOVALS_COMPARED_MAX: usize = 32;
+
+/// What happened to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is cached.
+    Filled,
+    /// Another lookup was first.
+    Known,
+    /// Something was modified meanwhile.
+    Outdated,
+    /// The cache is full.
+    Full,
+}
+
+/// RemovalList as a lookup found it.
+pub(super) enum Removals {
+    /// Nothing is being modified.
+    None,
+    Some(Vec<DirectoryId>),
+    /// Too much to compare, or everything.
+    All,
+}
+
+impl Removals {
+    /// Is one of these directories being modified?
+    pub(super) fn touch(&self, ids: &[DirectoryId]) -> bool {
+        match self {
+            Self::None => false,
+            Self::Some(modified) => ids.iter().any(|id| modified.contains(id)),
+            Self::All => true,
+        }
+    }
+}
+
+/// The rules that keep stale prefixes from lookups. Only tests switch one off, to show that they would notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    pub timestamp: bool,
+    pub removal_list: bool,
+    pub purge: bool,
+}
+
+impl Rules {
+    pub(super) const ALL: Self = Self { timestamp: true, removal_list: true, purge: true };
+}
+
+pub(super) struct Invalidator {
+    invalidation: Invalidation,
+    /// Modifications so far. Moves under the index's write guard only.
+    modifications: AtomicU64,
+    /// Directories in RemovalList: lookups read this first.
+    pending: AtomicUsize,
+    removals: Mutex<Vec<DirectoryId>>,
+    tree: Mutex<Tree>,
+    rules: Rules,
+}
+
+struct Tree {
+    prefixes: PrefixTree,
+    entries: usize,
+    bytes: usize,
+}
+
+impl Invalidator {
+    pub(super) fn new(settings: &LookupSettings, rules: Rules) -> Self {
+        Self {
+            invalidation: settings.invalidation,
+            modifications: AtomicU64::new(0),
+            pending: AtomicUsize::new(0),
+            removals: Mutex::new(Vec::new()),
+            tree: Mutex::new(Tree { prefixes: PrefixTree::new(), entries: 0, bytes: 0 }),
+            rules,
+        }
+    }
+
+    pub(super) fn timestamp(&self) -> u64 {
+        self.modifications.load(Ordering::Acquire)
+    }
+
+    /// RemovalList, read under the index's read guard. Nothing is added while that is held, and what is taken out
+    /// meanwhile was purged: the list stays good for every lookup under the guard.
+    pub(super) fn removals(&self) -> Removals {
+        if self.pending.load(Ordering::Acquire) == 0 || !self.rules.removal_list {
+            return Removals::None;
+        }
+        let removals = self.removals.lock();
+        match removals.len() {
+            0 => Removals::None,
+            n if n > REMOVALS_COMPARED_MAX || removals.contains(&DirectoryId::SUPER_ROOT) => Removals::All,
+            _ => Removals::Some(removals.clone()),
+        }
+    }
+
+    /// Puts directories into RemovalList, under the index's write guard. Is there something to purge?
+    pub(super) fn modify(&self, directories: &[DirectoryId]) -> bool {
+        if directories.is_empty() {
+            return false;
+        }
+        // First of all: a fill that does not see this was there before, and PrefixTree knows its directories.
+        self.modifications.fetch_add(1, Ordering::AcqRel);
+        let tree = self.tree.lock();
+        let mut removals = self.removals.lock();
+        for id in directories {
+            if tree.prefixes.contains(*id) {
+                let id = if self.invalidation == Invalidation::All { DirectoryId::SUPER_ROOT } else { *id };
+                if !removals.contains(&id) {
+                    removals.push(id);
+                }
+            }
+        }
+        self.pending.store(removals.len(), Ordering::Release);
+        !removals.is_empty()
+    }
+
+    /// Caches an entry by `insert`, unless it is outdated, known, or one too many.
+    pub(super) fn admit(
+        &self,
+        entry: Entry,
+        timestamp: u64,
+        bytes_max: usize,
+        insert: impl FnOnce(Entry),
+    ) -> Admission {
+        let mut tree = self.tree.lock();
+        let is_outdated = self.timestamp() != timestamp && self.rules.timestamp;
+        if is_outdated || self.removals().touch(&entry.ids) {
+            return Admission::Outdated;
+        }
+        if tree.prefixes.has_entry(entry.id()) {
+            return Admission::Known;
+        }
+        let nodes = tree.prefixes.missing(&[DirectoryId::SUPER_ROOT]) + tree.prefixes.missing(&entry.ids);
+        let bytes = entry.bytes() + nodes * NODE_BYTES;
+        if tree.bytes + bytes > bytes_max {
+            return Admission::Full;
+        }
+        tree.prefixes.insert(&entry.ids, entry.hash);
+        tree.entries += 1;
+        tree.bytes += bytes;
+        insert(entry);
+        Admission::Filled
+    }
+
+    /// Purges what RemovalList names, then takes it out; how many entries went. `remove` removes an entry and says its
+    /// bytes.
+    pub(super) fn purge(&self, mut remove: impl FnMut(u64, DirectoryId) -> usize) -> u64 {
+        let listed = self.removals.lock().clone();
+        let mut count = 0;
+        for id in listed.iter().filter(|_| self.rules.purge) {
+            loop {
+                let mut tree = self.tree.lock();
+                let Tree { prefixes, entries, bytes } = &mut *tree;
+                let (nodes, is_gone) = prefixes.remove(*id, PURGE_NODES, |hash, id| {
+                    *bytes -= remove(hash, id);
+                    *entries -= 1;
+                    count += 1;
+                });
+                *bytes = bytes.saturating_sub(nodes * NODE_BYTES);
+                // Apply may be waiting.
+                MutexGuard::unlock_fair(tree);
+                if is_gone {
+                    break;
+                }
+            }
+        }
+        // A directory modified again since has no entries either: none were admitted while it was listed.
+        let mut removals = self.removals.lock();
+        removals.retain(|id| !listed.contains(id));
+        self.pending.store(removals.len(), Ordering::Release);
+        count
+    }
+
+    /// Entries, and bytes of them and of PrefixTree.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let tree = self.tree.lock();
+        (tree.entries, tree.bytes)
+    }
+}

@@ -1,0 +1,273 @@
+//! Lookups over the index with a cache of resolved prefixes: TopDirPathCache and Invalidator (Mantle, SOSP '25, 5.1.1 and
+//! 5.1.2).
+//!
+//! It lies beside the pure core, not in it: the cache is this replica's own, no part of the replicated state, and shared
+//! by threads; the core says what it needs to know of a change ([`Effects::modified`]). A prefix of a path, cut *levels* (k)
+//! above its end, leads to a directory and to the distinct permissions on the way, so that one entry serves every caller.
+//! Filled by lookups, never promoted or demoted.
+//!
+//! Where the paper names a directory under modification by its path, this names it by its id, and an entry knows the ids
+//! on its way: ids are permanent, paths change with every ancestor's. The rest is the paper's:
+//!
+//! 1. Whoever changes the index holds its write guard, and calls [`PathCache::modify`] before giving it back, so before
+//!    the applied index is published (PROTOCOLS 30): the directories enter *RemovalList*.
+//! 2. A lookup holds the index's read guard from beginning to end, so nothing changes while it walks: the modification
+//!    counter is the same at its end (PROTOCOLS 25 is kept without a second try). It reads RemovalList first. An entry with
+//!    such a directory on its way is passed over.
+//! 3. What a lookup found is cached after it gave the guard back. The *timestamp rule* keeps out what was modified since:
+//!    the counter must be what it was at the lookup, and no directory on the way in RemovalList.
+//! 4. In the background the subtree of each directory in RemovalList is removed from the cache, found by *PrefixTree*, in
+//!    short steps; only then does the directory leave RemovalList (PROTOCOLS 30).
+//!
+//! A directory that no entry passes needs no RemovalList: only the counter moves. (So rmdir of a leaf is free.) Whether
+//! a cached prefix crosses a rename's lock is asked of the locks each time (PROTOCOLS 26).
+//!
+//! Order of locks: the index's guard, then PrefixTree's, then a shard's, then RemovalList's.
+//!
+//! [`Effects::modified`]: crate::index::Effects::modified
+
+mod entries;
+mod invalidator;
+mod prefix_tree;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mantle_types::{Caller, DirectoryId, Permission, permission::Access};
+use tokio::sync::Notify;
+
+use crate::{
+    config::LookupSettings,
+    index::{Descent, Index, Prefix, Resolution},
+};
+use entries::{Entries, Entry, Key};
+use invalidator::{Admission, Invalidator, Removals, Rules};
+
+/// A path to look up.
+#[derive(Clone, Copy, Debug)]
+pub struct PathQuery<'a> {
+    /// The namespace's name.
+    pub namespace: &'a str,
+    /// Components of a directory's path, from the root's child down.
+    pub components: &'a [&'a str],
+    /// Who asks.
+    pub caller: &'a Caller,
+}
+
+/// The cache of one replica.
+pub struct PathCache {
+    settings: LookupSettings,
+    entries: Entries,
+    invalidator: Invalidator,
+    counters: CacheCounters,
+    purge_wanted: Notify,
+}
+
+/// What lookups have met since the process started.
+#[derive(Debug, Default)]
+pub struct CacheCounters {
+    /// Lookups answered from a cached prefix.
+    pub hits: AtomicU64,
+    /// Lookups of paths deep enough to be cached that found no entry.
+    pub misses: AtomicU64,
+    /// Lookups that passed an entry over: a directory on its way was being modified, or the caller may not search one.
+    pub bypasses: AtomicU64,
+    /// Entries removed because a directory on their way was modified.
+    pub purged: AtomicU64,
+    /// Entries that were not made because the cache is full.
+    pub refused: AtomicU64,
+}
+
+/// Lookups under one read guard of the index.
+pub struct Lookups<'a> {
+    cache: &'a PathCache,
+    index: &'a Index,
+    removals: Removals,
+    found: Found,
+    key: Key,
+    hits: u64,
+    bypasses: u64,
+}
+
+/// What lookups found that may be cached, once the read guard is given back.
+#[derive(Default)]
+pub struct Found {
+    timestamp: u64,
+    entries: Vec<Entry>,
+}
+
+/// What the cache says of a path.
+enum Cached<'a> {
+    /// The walk goes on below an entry.
+    Below(Descent<'a>),
+    /// No entry: what the walk finds may be cached.
+    Miss,
+    /// Ask the table, and leave the cache as it is.
+    Bypass,
+    /// The path is not deep enough to have an entry, or nothing is cached.
+    Shallow,
+}
+
+impl PathCache {
+    /// An empty cache.
+    pub fn new(settings: LookupSettings) -> Self {
+        Self::with_rules(settings, Rules::ALL)
+    }
+
+    fn with_rules(settings: LookupSettings, rules: Rules) -> Self {
+        Self {
+            entries: Entries::new(),
+            invalidator: Invalidator::new(&settings, rules),
+            settings,
+            counters: CacheCounters::default(),
+            purge_wanted: Notify::new(),
+        }
+    }
+
+    /// Begins lookups. `index` is borrowed from the read guard: nothing changes until they end.
+    pub fn begin<'a>(&'a self, index: &'a Index) -> Lookups<'a> {
+        let found = Found { timestamp: self.invalidator.timestamp(), entries: Vec::new() };
+        let removals = self.invalidator.removals();
+        Lookups { cache: self, index, removals, found, key: Key::default(), hits: 0, bypasses: 0 }
+    }
+
+    /// Caches what lookups found, after the read guard was given back.
+    pub fn fill(&self, found: Found) {
+        for entry in found.entries {
+            let bytes_max = self.settings.cache_bytes_max;
+            let insert = |entry| self.entries.insert(entry);
+            if self.invalidator.admit(entry, found.timestamp, bytes_max, insert) == Admission::Full {
+                self.counters.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Directories left their place or changed their permission. Called under the index's write guard, by whoever changed
+    /// it. [`DirectoryId::SUPER_ROOT`] stands for all of them.
+    pub fn modify(&self, directories: &[DirectoryId]) {
+        if self.settings.cache_levels > 0 && self.invalidator.modify(directories) {
+            self.purge_wanted.notify_one();
+        }
+    }
+
+    /// Removes the entries whose way is modified, for ever.
+    pub async fn keep_purged(&self) {
+        loop {
+            self.purge_wanted.notified().await;
+            self.purge();
+            // A subtree of many entries was many steps; others have work too.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Removes the entries through directories in RemovalList, which then leave it.
+    pub fn purge(&self) {
+        let removed = self.invalidator.purge(|hash, id| self.entries.remove(hash, id));
+        self.counters.purged.fetch_add(removed, Ordering::Relaxed);
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> &CacheCounters {
+        &self.counters
+    }
+
+    /// Cached prefixes, and the bytes they take, PrefixTree included.
+    pub fn size(&self) -> (usize, usize) {
+        self.invalidator.size()
+    }
+}
+
+impl Lookups<'_> {
+    /// Looks one path up.
+    pub fn resolve(&mut self, query: &PathQuery<'_>) -> Resolution {
+        let mut answer = None;
+        self.resolve_all(std::slice::from_ref(query), |resolution| answer = Some(resolution));
+        answer.expect("each query is answered")
+    }
+
+    /// Looks paths up, and tells `answer` in their order. Those that begin with a cached prefix are walked together.
+    pub fn resolve_all(&mut self, queries: &[PathQuery<'_>], mut answer: impl FnMut(Resolution)) {
+        let mut walks = Vec::with_capacity(queries.len());
+        let mut others = Vec::new();
+        for (at, query) in queries.iter().enumerate() {
+            match self.cached(query) {
+                Cached::Below(walk) => walks.push(walk),
+                Cached::Miss => others.push((at, self.walk_and_keep(query))),
+                Cached::Bypass => {
+                    self.bypasses += 1;
+                    others.push((at, self.walk(query)));
+                }
+                Cached::Shallow => others.push((at, self.walk(query))),
+            }
+        }
+        self.hits += walks.len() as u64;
+        self.index.descend_all(&mut walks);
+        let (mut walks, mut others) = (walks.into_iter(), others.into_iter().peekable());
+        for (at, query) in queries.iter().enumerate() {
+            answer(match others.next_if(|(other, _)| *other == at) {
+                Some((_, resolution)) => resolution,
+                None => walks.next().and_then(Descent::resolution).unwrap_or_else(|| self.walk(query)),
+            });
+        }
+    }
+
+    /// Ends the lookups; the read guard may go, and then what was found into [`PathCache::fill`].
+    pub fn end(self) -> Found {
+        let counters = &self.cache.counters;
+        counters.hits.fetch_add(self.hits, Ordering::Relaxed);
+        counters.misses.fetch_add(self.found.entries.len() as u64, Ordering::Relaxed);
+        counters.bypasses.fetch_add(self.bypasses, Ordering::Relaxed);
+        self.found
+    }
+
+    fn walk(&self, query: &PathQuery<'_>) -> Resolution {
+        self.index.resolve(query.namespace, query.components, query.caller)
+    }
+
+    /// How many components of a path its prefix has; `None` when it is not cached.
+    fn prefix_depth(&self, query: &PathQuery<'_>) -> Option<usize> {
+        let levels = self.cache.settings.cache_levels;
+        let depth = query.components.len().saturating_sub(levels);
+        (levels > 0 && depth > 0).then_some(depth)
+    }
+
+    fn cached<'q>(&mut self, query: &PathQuery<'q>) -> Cached<'q> {
+        let Some(depth) = self.prefix_depth(query) else { return Cached::Shallow };
+        let (prefix, rest) = query.components.split_at(depth);
+        if !self.key.write(&self.cache.entries, query.namespace, prefix) {
+            return Cached::Shallow;
+        }
+        let found = self.cache.entries.find(&self.key, |entry| {
+            // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
+            let is_open = entry.permissions.iter().all(|permission| permission.allows(query.caller, Access::Search));
+            (is_open && !self.removals.touch(&entry.ids))
+                .then(|| self.index.descent(&Prefix { components: prefix, ids: &entry.ids }, rest, query.caller))
+        });
+        match found {
+            Some(Some(walk)) => Cached::Below(walk),
+            Some(None) => Cached::Bypass,
+            None => Cached::Miss,
+        }
+    }
+
+    /// Walks all of a path whose prefix was just looked for.
+    fn walk_and_keep(&mut self, query: &PathQuery<'_>) -> Resolution {
+        let depth = self.prefix_depth(query).unwrap_or(usize::MAX);
+        let mut ids = Vec::with_capacity(query.components.len());
+        let mut permissions: Vec<Permission> = Vec::with_capacity(2);
+        let resolution =
+            self.index.resolve_passing(query.namespace, query.components, query.caller, |id, permission| {
+                if ids.len() <= depth {
+                    ids.push(id);
+                    if !permissions.contains(&permission) {
+                        permissions.push(permission);
+                    }
+                }
+            });
+        if ids.len() == depth + 1 && !self.removals.touch(&ids) {
+            self.found.entries.push(Entry::new(&self.key, ids, permissions));
+        }
+        resolution
+    }
+}

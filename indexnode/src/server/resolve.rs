@@ -1,0 +1,179 @@
+//! Lookups: a stream of batches, each answered under one read index.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, stream::BoxStream};
+use mantle_index_client::{
+    QueryRef, outcome_of_result,
+    proto::{self, ResolveRequest, ResolveResponse},
+    queries, wire_code,
+};
+use mantle_types::{Caller, Error, ErrorCode, Result};
+use tokio::time::{sleep, timeout_at};
+use tonic::{Status, Streaming};
+
+use super::index_service::{limit, lineage};
+use crate::{
+    index::{Index, Resolution, command::SourceId},
+    lookup::PathQuery,
+    node::Node,
+    replica::Replica,
+};
+
+/// Most queries in one batch.
+const QUERIES_MAX: usize = 4096;
+/// The index's read guard is given back after this many lookups, so that apply gets in.
+const QUERIES_PER_GUARD: usize = 64;
+/// Components of a path, to begin with.
+const COMPONENTS_USUAL: usize = 12;
+/// While there is no leader, the next is looked for this often.
+const LEADER_RETRY: Duration = Duration::from_millis(10);
+
+/// The answers to a stream of batches, in their order.
+pub fn answers(
+    replica: Arc<Replica>,
+    batches: Streaming<ResolveRequest>,
+) -> BoxStream<'static, Result<ResolveResponse, Status>> {
+    let answer = move |batch: Result<ResolveRequest, Status>| {
+        let replica = replica.clone();
+        async move { Ok(answer(&replica, &batch?).await) }
+    };
+    batches.then(answer).boxed()
+}
+
+async fn answer(replica: &Replica, request: &ResolveRequest) -> ResolveResponse {
+    let started = Instant::now();
+    let mut response = ResolveResponse { number: request.number, ..ResolveResponse::default() };
+    let empty = || Error::new(ErrorCode::IndexUnavailable, "this replica belongs to no cluster yet");
+    let result = match replica.node().ok_or_else(empty) {
+        Ok(node) => resolve(&node, request, &mut response).await,
+        Err(e) => Err(e),
+    };
+    if result.is_err() {
+        response = ResolveResponse { number: request.number, epoch: response.epoch, ..ResolveResponse::default() };
+    }
+    response.outcome = Some(outcome_of_result(&result));
+    replica.metrics.lookups(request.path_bytes.len(), started.elapsed(), result.is_ok());
+    response
+}
+
+/// Waits until this replica has applied everything that was committed when the call began.
+async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
+    let late = || Error::new(ErrorCode::IndexUnavailable, "this replica cannot reach the leader, or is far behind it");
+    let caught_up = async {
+        loop {
+            match node.reads.read_index().await {
+                Ok(log_index) => return node.state.wait_applied(log_index).await,
+                Err(e) => tracing::debug!(error = %e, "no read index"),
+            }
+            sleep(LEADER_RETRY).await;
+        }
+    };
+    timeout_at(deadline.into(), caught_up).await.map_err(|_| late())
+}
+
+async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveResponse) -> Result<()> {
+    let deadline = Instant::now() + limit(request.timeout_ms);
+    if request.path_bytes.len() > QUERIES_MAX {
+        return Err(Error::new(ErrorCode::BatchTooLarge, format!("at most {QUERIES_MAX} queries are allowed")));
+    }
+    let callers: Vec<Caller> = request.callers.iter().cloned().map(Caller::from).collect();
+    let queries = queries(request, &callers)?;
+    let components = components(&queries);
+    let queries: Vec<PathQuery<'_>> = paths(&queries, &components).collect();
+    let unavailable = || Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet");
+    if !node.state.is_serving() {
+        return Err(unavailable());
+    }
+    catch_up(node, deadline).await?;
+    response.reserve(queries.len());
+    for queries in queries.chunks(QUERIES_PER_GUARD) {
+        let found = {
+            let state = node.state.read();
+            let epoch = state.index.epoch();
+            response.epoch = epoch.0;
+            if request.epoch != 0 && request.epoch != epoch.0 {
+                return Err(Error::new(ErrorCode::StaleEpoch, format!("the index has epoch {epoch}")));
+            }
+            check_lineages(&state.index, &request.lineages)?;
+            if !state.index.is_serving() {
+                return Err(unavailable());
+            }
+            let mut lookups = node.state.cache.begin(&state.index);
+            lookups.resolve_all(queries, |resolution| response.push(&resolution));
+            lookups.end()
+        };
+        node.state.cache.fill(found);
+    }
+    Ok(())
+}
+
+/// Does the gateway work under the very PostgreSQL nodes that feed the index?
+fn check_lineages(index: &Index, lineages: &[proto::Lineage]) -> Result<()> {
+    for given in lineages {
+        let known = index.source(SourceId(given.source)).map(|source| lineage(SourceId(given.source), &source.lineage));
+        if known != Some(*given) {
+            return Err(Error::new(ErrorCode::StaleEpoch, format!("the index was fed by {known:?}, not by {given:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// The components of all paths, one behind the other, and where each path's end.
+fn components<'a>(queries: &[QueryRef<'a>]) -> (Vec<&'a str>, Vec<usize>) {
+    let mut components = Vec::with_capacity(queries.len() * COMPONENTS_USUAL);
+    let mut ends = Vec::with_capacity(queries.len());
+    for query in queries {
+        if !query.path.is_empty() {
+            components.extend(query.path.split('/'));
+        }
+        ends.push(components.len());
+    }
+    (components, ends)
+}
+
+fn paths<'a>(
+    queries: &[QueryRef<'a>],
+    (components, ends): &'a (Vec<&'a str>, Vec<usize>),
+) -> impl Iterator<Item = PathQuery<'a>> {
+    let starts = std::iter::once(&0).chain(ends);
+    queries.iter().zip(starts.zip(ends)).map(|(query, (start, end))| PathQuery {
+        namespace: query.namespace,
+        components: &components[*start..*end],
+        caller: query.caller,
+    })
+}
+
+/// The columns of an answer.
+trait Columns {
+    fn reserve(&mut self, queries: usize);
+    fn push(&mut self, resolution: &Resolution);
+}
+
+impl Columns for ResolveResponse {
+    fn reserve(&mut self, queries: usize) {
+        for column in [&mut self.codes, &mut self.depths, &mut self.owners, &mut self.groups, &mut self.modes] {
+            column.reserve(queries);
+        }
+        for column in [&mut self.namespaces, &mut self.ids, &mut self.parent_ids, &mut self.versions] {
+            column.reserve(queries);
+        }
+        self.crossed_locks.reserve(queries);
+    }
+
+    fn push(&mut self, r: &Resolution) {
+        self.codes.push(r.outcome.err().map_or(0, wire_code));
+        self.namespaces.push(r.ns.0);
+        self.ids.push(r.id.0);
+        self.depths.push(r.depth as u32);
+        self.parent_ids.push(r.parent_id.0);
+        self.owners.push(r.permission.owner);
+        self.groups.push(r.permission.group);
+        self.modes.push(u32::from(r.permission.mode));
+        self.versions.push(r.version);
+        self.crossed_locks.push(r.crossed_lock);
+    }
+}
