@@ -126,8 +126,8 @@ impl Scene {
         }
         let (here, there) = &pairs[0];
         self.rmdir(&[there.clone(), "settled".into()]).await;
-        self.rmdir(&[here.clone()]).await;
-        self.rmdir(&[there.clone()]).await;
+        self.rmdir(std::slice::from_ref(here)).await;
+        self.rmdir(std::slice::from_ref(there)).await;
     }
 }
 
