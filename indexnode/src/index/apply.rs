@@ -16,7 +16,7 @@ use super::{
 impl Index {
     /// Applies one entry of the Raft log. The outcome depends on the index and the command only.
     pub fn apply(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
-        let mut entry = Entry::new(log_index, command);
+        let mut entry = LogEntry::new(log_index, command);
         loop {
             if let Some(applied) = self.apply_part(&mut entry, usize::MAX, effects) {
                 return applied;
@@ -27,8 +27,8 @@ impl Index {
     /// Applies the next `operations_max` operations of an entry; its answer when none is left. In between lookups may
     /// be answered: they find a prefix of what each source committed, at most with a transaction larger than that cut in
     /// two. The state after the last part does not depend on where the parts end. Other entries wait.
-    pub fn apply_part(&mut self, entry: &mut Entry, operations_max: usize, effects: &mut Effects) -> Option<Applied> {
-        let Entry { log_index, command, at } = entry;
+    pub fn apply_part(&mut self, entry: &mut LogEntry, operations_max: usize, effects: &mut Effects) -> Option<Applied> {
+        let LogEntry { log_index, command, at } = entry;
         let is_done = match command {
             Command::Stream(batches) => {
                 self.apply_operations(*log_index, batches, at, operations_max.max(1), effects)
@@ -194,7 +194,7 @@ impl Index {
 
 /// An entry of the Raft log on its way into the index.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LogEntry {
     log_index: u64,
     command: Command,
     at: Position,
@@ -218,7 +218,7 @@ impl Position {
     }
 }
 
-impl Entry {
+impl LogEntry {
     /// An entry of which nothing is applied yet.
     pub fn new(log_index: u64, command: Command) -> Self {
         Self { log_index, command, at: Position::default() }

@@ -27,7 +27,7 @@ use std::{collections::BTreeMap, hash::RandomState};
 
 use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, PartitionId, Permission, RequestKey};
 
-pub use apply::Entry;
+pub use apply::LogEntry;
 pub use resolve::{Descent, Prefix, Resolution};
 
 use command::{Source, SourceId};
@@ -133,7 +133,7 @@ impl Index {
         mut passed: impl FnMut(DirectoryId, Permission),
     ) -> Resolution {
         match &self.serving {
-            Some(tree) if self.catch_up.is_none() => {
+            Some(tree) if self.catch_up.is_empty() => {
                 resolve::walk(&tree.table, &self.locks, namespace, components, caller, |directory| {
                     passed(directory.id, directory.permission)
                 })
@@ -151,7 +151,7 @@ impl Index {
 
     /// Walks all to their ends, if lookups are answered.
     pub fn descend_all(&self, walks: &mut [Descent<'_>]) {
-        if let Some(tree) = self.serving.as_ref().filter(|_| self.catch_up.is_none()) {
+        if let Some(tree) = self.serving.as_ref().filter(|_| self.catch_up.is_empty()) {
             resolve::descend_all(&tree.table, &self.locks, walks);
         }
     }

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     config::LookupSettings,
     index::{
-        Effects, Entry, Index,
+        Effects, Index, LogEntry,
         command::{Applied, Command, SourceId},
     },
     lookup::PathCache,
@@ -169,7 +169,7 @@ impl IndexState {
         };
         let operations = command.as_ref().map_or(0, operations);
         let _entry = self.entry.lock();
-        let mut entry = command.map(|command| Entry::new(log_id.index, command));
+        let mut entry = command.map(|command| LogEntry::new(log_id.index, command));
         if let Some(entry) = &mut entry {
             applied = self.apply_in_parts(entry, &mut effects);
         }
@@ -195,7 +195,7 @@ impl IndexState {
 
 impl IndexState {
     /// Lookups get in between the parts: no part takes long. What a part modified is in RemovalList before they do.
-    fn apply_in_parts(&self, entry: &mut Entry, effects: &mut Effects) -> Applied {
+    fn apply_in_parts(&self, entry: &mut LogEntry, effects: &mut Effects) -> Applied {
         loop {
             let mut replicated = self.replicated.write();
             let applied = replicated.index.apply_part(entry, OPERATIONS_PER_PART, effects);

@@ -18,7 +18,7 @@ use proptest::prelude::ProptestConfig;
 use uuid::Uuid;
 
 use super::{
-    Effects, Entry, Index, LockInfo,
+    Effects, Index, LockInfo, LogEntry,
     command::{Applied, Command, Lineage, Source, SourceBatch, SourceId, SourceStart, StreamTransaction},
     removed::Removed,
 };
@@ -28,15 +28,15 @@ pub(crate) const SOURCE: SourceId = SourceId(0);
 pub(crate) const OPEN: Permission = Permission { owner: 7, group: 7, mode: 0o755 };
 
 /// Timeline 1 of some system.
-pub(super) const LINEAGE: Lineage = Lineage { system_identifier: 1, timeline: 1 };
+pub(crate) const LINEAGE: Lineage = Lineage { system_identifier: 1, timeline: 1 };
 
 /// A source whose slot exported the copy's snapshot.
-pub(super) fn start(source: SourceId, consistent_point: Lsn) -> SourceStart {
+pub(crate) fn start(source: SourceId, consistent_point: Lsn) -> SourceStart {
     SourceStart { source, lineage: LINEAGE, consistent_point, copied: consistent_point }
 }
 
 /// What one source sent.
-pub(super) fn batch(source: SourceId, transactions: Vec<StreamTransaction>, position: Lsn) -> Command {
+pub(crate) fn batch(source: SourceId, transactions: Vec<StreamTransaction>, position: Lsn) -> Command {
     Command::Stream(vec![SourceBatch { source, transactions, position }])
 }
 
@@ -101,7 +101,7 @@ impl Replica {
     pub fn apply(&mut self, command: Command) -> Applied {
         self.log_index += 1;
         self.effects = Effects::default();
-        let mut entry = Entry::new(self.log_index, command);
+        let mut entry = LogEntry::new(self.log_index, command);
         loop {
             let applied = self.index.apply_part(&mut entry, self.part, &mut self.effects);
             self.index.invariants();

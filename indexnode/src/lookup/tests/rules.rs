@@ -8,7 +8,7 @@ use crate::{
     index::{
         Resolution,
         command::{Command, Prepare},
-        tests::{Replica, key, put, record, remove, root},
+        tests::{Replica, SOURCE, key, put, record, remove, root, start},
     },
     lookup::{PathCache, PathQuery},
 };
@@ -194,9 +194,9 @@ fn a_swapped_tree_finds_no_old_entry() {
     late.resolve(&PathQuery { namespace: "ns", components: &components, caller: &caller });
     let late = late.end();
     let records = vec![record(0, "ns", 1, 1), record(1, "a", 12, 1), record(12, "b", 13, 1), record(13, "c", 14, 1)];
-    replica.begin(2, (1, 1));
+    replica.begin(2, false);
     replica.apply(Command::RebuildChunk { records });
-    let end = Command::RebuildEnd { source: crate::index::tests::SOURCE, consistent_point: mantle_types::Lsn(100) };
+    let end = Command::RebuildEnd { sources: vec![start(SOURCE, mantle_types::Lsn(100))] };
     change(&mut replica, &cache, end);
     assert_eq!(look_up(&replica, &cache, "a/b/c", &root()).id, DirectoryId(14));
     cache.purge();

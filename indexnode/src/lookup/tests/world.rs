@@ -18,7 +18,7 @@ use crate::{
     index::{
         Effects, Index, Resolution,
         command::{Applied, Command, Prepare, StreamTransaction},
-        tests::{NS, SOURCE, caused, key, model::Model, put, record, remove},
+        tests::{NS, SOURCE, batch, caused, key, model::Model, put, record, remove, start},
     },
     lookup::{Found, PathCache, PathQuery, invalidator::Rules},
 };
@@ -87,8 +87,8 @@ impl World {
         let mut index = Index::new();
         let mut effects = Effects::default();
         let root = record(0, "ns", NS.0, 1);
-        let begin = Command::RebuildBegin { epoch: mantle_types::Epoch(1), system_identifier: 1, timeline: 1 };
-        let end = Command::RebuildEnd { source: SOURCE, consistent_point: Lsn(1) };
+        let begin = Command::RebuildBegin { epoch: mantle_types::Epoch(1), is_diverged: false };
+        let end = Command::RebuildEnd { sources: vec![start(SOURCE, Lsn(1))] };
         for (at, command) in [begin, Command::RebuildChunk { records: vec![root.clone()] }, end].into_iter().enumerate()
         {
             index.apply(at as u64 + 1, command, &mut effects);
@@ -246,7 +246,7 @@ impl Writer {
     fn commit(&mut self, world: &World, ops: Vec<mantle_types::message::DirectoryOp>) {
         self.lsn += 1;
         let transactions = vec![StreamTransaction { commit_lsn: Lsn(self.lsn), ops: ops.clone() }];
-        let command = Command::Stream { source: SOURCE, transactions, position: Lsn(self.lsn + 1) };
+        let command = batch(SOURCE, transactions, Lsn(self.lsn + 1));
         self.apply(world, command, |model| {
             model.apply(&ops);
         });
