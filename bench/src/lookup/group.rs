@@ -17,7 +17,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use mantle_indexnode::{
     config::Config,
     detached::Detached,
-    index::command::{Command, SourceId, StreamTransaction},
+    index::command::{Command, Lineage, SourceBatch, SourceId, SourceStart, StreamTransaction},
 };
 use mantle_types::{
     Epoch, Lsn,
@@ -114,8 +114,14 @@ fn write_password(folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The one source, of which nothing is streamed but what the bench makes up.
+pub fn start() -> SourceStart {
+    let lineage = Lineage { system_identifier: 1, timeline: 1 };
+    SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
+}
+
 async fn fill(leader: &Detached, tree: &Tree) -> Result<()> {
-    leader.propose(&Command::RebuildBegin { epoch: Epoch(1), system_identifier: 1, timeline: 1 }).await?;
+    leader.propose(&Command::RebuildBegin { epoch: Epoch(1), is_diverged: false }).await?;
     let mut records = tree.records();
     let chunks = std::iter::from_fn(move || {
         let chunk: Vec<_> = records.by_ref().take(FILL_RECORDS).collect();
@@ -126,7 +132,7 @@ async fn fill(leader: &Detached, tree: &Tree) -> Result<()> {
         .buffered(FILL_ENTRIES)
         .try_for_each(|_| async { Ok(()) })
         .await?;
-    leader.propose(&Command::RebuildEnd { source: SOURCE, consistent_point: Lsn(1) }).await?;
+    leader.propose(&Command::RebuildEnd { sources: vec![start()] }).await?;
     Ok(())
 }
 
@@ -161,8 +167,8 @@ impl Writer {
                 next += 1;
                 transactions.push(StreamTransaction { commit_lsn: Lsn(lsn), ops: vec![op] });
             }
-            let position = Lsn(lsn + 1);
-            leader.propose(&Command::Stream { source: SOURCE, transactions, position }).await?;
+            let batch = SourceBatch { source: SOURCE, transactions, position: Lsn(lsn + 1) };
+            leader.propose(&Command::Stream(vec![batch])).await?;
             self.applied.fetch_add(count, Ordering::Relaxed);
         }
         Ok(())

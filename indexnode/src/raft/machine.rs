@@ -169,17 +169,13 @@ impl IndexState {
         };
         let operations = command.as_ref().map_or(0, operations);
         let _entry = self.entry.lock();
-        let mut entry = command.map(|command| LogEntry::new(log_id.index, command));
-        if let Some(entry) = &mut entry {
-            applied = self.apply_in_parts(entry, &mut effects);
+        if let Some(command) = command {
+            applied = self.apply_in_parts(&mut LogEntry::new(log_id.index, command), &mut effects);
         }
         let positions = {
             let mut replicated = self.replicated.write();
-            match (entry, payload) {
-                (None, EntryPayload::Membership(membership)) => {
-                    replicated.membership = StoredMembership::new(Some(log_id), membership);
-                }
-                _ => {}
+            if let EntryPayload::Membership(membership) = payload {
+                replicated.membership = StoredMembership::new(Some(log_id), membership);
             }
             replicated.applied = Some(log_id);
             replicated.positions()

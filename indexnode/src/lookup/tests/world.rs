@@ -115,30 +115,37 @@ impl World {
         self.states.read().last().expect("the first state is always there").clone()
     }
 
-    /// One lookup of a random path, checked. What it found is not cached yet.
+    /// One to four lookups of random paths under one guard, checked. What they found is not cached yet.
     pub fn look_up(&self, random: &mut StdRng) -> Answered {
         let caller = some_caller(random);
-        let path = some_path(&self.latest(), random);
-        let components: Vec<&str> = path.iter().map(String::as_str).collect();
+        let latest = self.latest();
+        let paths: Vec<Vec<String>> = (0..random.random_range(1..5)).map(|_| some_path(&latest, random)).collect();
+        let components: Vec<Vec<&str>> = paths.iter().map(|path| path.iter().map(String::as_str).collect()).collect();
+        let query = |components| PathQuery { namespace: "ns", components, caller: &caller };
+        let queries: Vec<_> = components.iter().map(|components| query(components)).collect();
         let from = self.reached.load(Ordering::SeqCst).max(self.seen.load(Ordering::SeqCst));
-        let query = PathQuery { namespace: "ns", components: &components, caller: &caller };
-        let (answer, found) = {
+        let mut answers = Vec::new();
+        let found = {
             let index = self.index.read();
             let mut lookups = self.cache.begin(&index);
-            (lookups.resolve(&query), lookups.end())
+            lookups.resolve_all(&queries, |answer| answers.push(answer));
+            lookups.end()
         };
+        assert_eq!(answers.len(), paths.len());
         let states: Vec<_> = self.states.read()[from..].to_vec();
-        let right = |state: &Arc<Model>| state.resolve(&path, &caller).expect("the model always serves");
-        let outcome = match states.iter().position(|state| right(state) == answer) {
-            Some(at) => {
-                self.seen.fetch_max(from + at, Ordering::SeqCst);
-                Ok(())
+        let outcome = paths.into_iter().zip(answers).try_for_each(|(path, answer)| {
+            let right = |state: &Arc<Model>| state.resolve(&path, &caller).expect("the model always serves");
+            match states.iter().position(|state| right(state) == answer) {
+                Some(at) => {
+                    self.seen.fetch_max(from + at, Ordering::SeqCst);
+                    Ok(())
+                }
+                None => {
+                    let right = states.iter().map(right).collect();
+                    Err(Box::new(Wrong { path, uid: caller.uid, answer, right }))
+                }
             }
-            None => {
-                let right = states.iter().map(right).collect();
-                Err(Box::new(Wrong { path, uid: caller.uid, answer, right }))
-            }
-        };
+        });
         Answered { found, outcome }
     }
 }
