@@ -5,17 +5,14 @@ use std::{collections::HashMap, time::Duration};
 use anyhow::{Context, Result, bail};
 use mantle_indexnode::{
     config::LookupSettings,
-    index::{
-        Effects, Index,
-        command::Command,
-    },
+    index::{Effects, Index, command::Command},
     lookup::{PathCache, PathQuery},
 };
-use mantle_types::{Caller, Epoch, Lsn};
+use mantle_types::{Caller, Epoch};
 
 use super::{
     Options,
-    group::cpu_seconds,
+    group::{self, cpu_seconds},
     tree::{NAMESPACE, ROOT, mix, record},
 };
 use crate::{

@@ -27,12 +27,15 @@ impl Index {
     /// Applies the next `operations_max` operations of an entry; its answer when none is left. In between lookups may
     /// be answered: they find a prefix of what each source committed, at most with a transaction larger than that cut in
     /// two. The state after the last part does not depend on where the parts end. Other entries wait.
-    pub fn apply_part(&mut self, entry: &mut LogEntry, operations_max: usize, effects: &mut Effects) -> Option<Applied> {
+    pub fn apply_part(
+        &mut self,
+        entry: &mut LogEntry,
+        operations_max: usize,
+        effects: &mut Effects,
+    ) -> Option<Applied> {
         let LogEntry { log_index, command, at } = entry;
         let is_done = match command {
-            Command::Stream(batches) => {
-                self.apply_operations(*log_index, batches, at, operations_max.max(1), effects)
-            }
+            Command::Stream(batches) => self.apply_operations(*log_index, batches, at, operations_max.max(1), effects),
             Command::RebuildChunk { records } => {
                 let end = records.len().min(at.operation.saturating_add(operations_max.max(1)));
                 if let Some(tree) = &mut self.rebuild {
