@@ -24,7 +24,7 @@ use crate::{
     config::Config,
     index::command::{Applied, Command},
     raft::{
-        NodeId, Proposal, Raft, TypeConfig,
+        NodeId, Proposal, Raft, TypeConfig, durable,
         identity::Identity,
         log::LogStore,
         machine::{IndexState, Machine},
@@ -92,6 +92,8 @@ impl Node {
     /// Opens log and snapshots and starts Raft. The state machine is brought to the last known commit.
     pub async fn start(config: Arc<Config>, folder: &Path, identity: &Identity, peers: Peers) -> Result<Arc<Self>> {
         let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
+        // The log's promises are worth nothing if a loss of power takes the folder that holds it.
+        durable::create_folder(folder).context("Raft folder")?;
         let mut log = LogStore::open(&folder.join("log")).context("Raft log")?;
         let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
         let state = Arc::new(IndexState::new(&config.lookup));
@@ -103,7 +105,7 @@ impl Node {
         let reads = ReadGate::spawn(raft.clone(), peers.clone(), cluster_id.clone());
         // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
         // nor campaigns. Alone there is nobody to betray.
-        let is_alone = raft.voter_ids().all(|id| id == identity.node_id);
+        let is_alone = is_only_voter(&raft, identity.node_id).await?;
         let votes_from = (has_promised && !is_alone).then(|| Instant::now() + config.raft.lease());
         if votes_from.is_some() {
             raft.runtime_config().elect(false);
@@ -252,6 +254,12 @@ impl Node {
             }
         }
     }
+}
+
+/// Asked of Raft itself: its metrics show no membership until it has run for a moment.
+async fn is_only_voter(raft: &Raft, id: NodeId) -> Result<bool> {
+    let is_alone = raft.with_raft_state(move |state| state.membership_state.effective().voter_ids().eq([id]));
+    is_alone.await.context("Raft")
 }
 
 fn leadership_in(metrics: &RaftServerMetrics<TypeConfig>) -> Option<Leadership> {

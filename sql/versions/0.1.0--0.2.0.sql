@@ -5,11 +5,13 @@
 
 -- Gone, or with other arguments or another result. CREATE OR REPLACE would leave the old one beside the new, or fail.
 DROP FUNCTION mantle.append_deltas, mantle.batch_context, mantle.bury_some, mantle.check_counts, mantle.check_cycles,
-    mantle.check_way_up_breaks, mantle.delete_object_refusal, mantle.delete_objects_at_once, mantle.du_below, mantle.du_sums,
-    mantle.empty_some, mantle.is_free, mantle.is_set, mantle.latch_targets, mantle.mkdir_new, mantle.mkdir_refusal,
-    mantle.mkdirs_at_once, mantle.put_new_object, mantle.put_object_refusal, mantle.put_objects_at_once, mantle.recall,
-    mantle.remove_tree_attempt, mantle.rename_directory_attempt, mantle.rename_directory_move, mantle.rename_object_one,
-    mantle.replay, mantle.rmdir_one, mantle.try_latch_removal;
+    mantle.check_way_up_breaks, mantle.delete_object, mantle.delete_object_one, mantle.delete_object_refusal,
+    mantle.delete_objects_at_once, mantle.du_below, mantle.du_sums, mantle.empty_some, mantle.is_free, mantle.is_set,
+    mantle.latch_targets, mantle.mkdir, mantle.mkdir_new, mantle.mkdir_one, mantle.mkdir_refusal, mantle.mkdirs_at_once,
+    mantle.put_new_object, mantle.put_object, mantle.put_object_one, mantle.put_object_refusal, mantle.put_objects_at_once,
+    mantle.recall, mantle.remove_tree, mantle.remove_tree_attempt, mantle.rename_directory, mantle.rename_directory_attempt,
+    mantle.rename_directory_move, mantle.rename_object, mantle.rename_object_one, mantle.replay, mantle.rmdir,
+    mantle.rmdir_one, mantle.set_attributes, mantle.set_attributes_one, mantle.try_latch_removal;
 DROP TYPE mantle.batch_context;
 -- Reads the prune queue, which is made anew.
 DROP VIEW mantle.backlogs;

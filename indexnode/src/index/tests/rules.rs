@@ -105,14 +105,15 @@ fn a_marker_unlocks_and_acknowledges() {
 #[test]
 fn a_rename_across_nodes_is_done_when_both_halves_are_applied() {
     let half = |pid| DirectoryOp::Half { pid: PartitionId(pid), cause: Cause { request: key(1), attempt: 0 } };
+    let nothing_ends = |replica: &Replica| replica.effects.finished.is_empty() && replica.effects.unlocked.is_empty();
     for order in [[10, 20], [20, 10]] {
         let mut replica = small_tree();
         let prepared = try_prepare(&mut replica, prepare(1, "a/b", "d/b")).unwrap();
         replica.stream(20, vec![put(record(20, "b", 11, 2)), half(order[0])]);
-        assert_eq!(replica.effects, Effects::default(), "one half is not enough");
+        assert!(nothing_ends(&replica), "one half is not enough");
         replica.restart();
         replica.stream(25, vec![half(order[0]), half(99)]);
-        assert_eq!(replica.effects, Effects::default(), "nor is it twice");
+        assert!(nothing_ends(&replica), "nor is it twice");
         replica.stream(30, vec![half(order[1])]);
         assert_eq!(
             (&replica.effects.finished[..], &replica.effects.unlocked[..]),
@@ -120,7 +121,7 @@ fn a_rename_across_nodes_is_done_when_both_halves_are_applied() {
         );
         // Without a lock there is nothing to wait for: the request's answer is asked for by position.
         replica.stream(40, vec![half(10), half(20)]);
-        assert_eq!(replica.effects, Effects::default());
+        assert!(nothing_ends(&replica));
     }
 }
 

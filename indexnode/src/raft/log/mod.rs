@@ -118,10 +118,7 @@ pub struct LogStore {
 impl LogStore {
     /// Opens the log in a folder, which is created when missing.
     pub fn open(folder: &Path) -> io::Result<Self> {
-        if !folder.exists() {
-            fs::create_dir_all(folder)?;
-            durable::sync_parent(folder)?;
-        }
+        durable::create_folder(folder)?;
         let vote = durable::read(&folder.join(VOTE_FILE))?;
         let purged: Option<LogId> = durable::read(&folder.join(PURGED_FILE))?;
         let mut last = purged;
