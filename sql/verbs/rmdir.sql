@@ -41,6 +41,7 @@ DECLARE
     o mantle.outcome;
     v_empty boolean[] := '{}';
     v_is boolean;
+    v_refusal text;
     v_local boolean := mantle.is_local(p_pid || p_id);
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
@@ -67,8 +68,8 @@ BEGIN
         IF v_is THEN
             SELECT f INTO v_is FROM mantle.is_empty_at(e.id) AS f;
         END IF;
-        SELECT * INTO o FROM mantle.rmdir_at(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash,
-                                               coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN 'MT017' END));
+        v_refusal := coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN 'MT017' END);
+        SELECT * INTO o FROM mantle.rmdir_at(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_refusal);
         IF o.code IS NULL AND o.replayed IS NULL THEN
             PERFORM FROM mantle.bury_at(e.id, e.ns);
         END IF;

@@ -29,8 +29,9 @@ SETTINGS = {
 }
 RECOVERY_BOUND_S = 60.0
 # Citus' own words for a shard that leaves during a call: a table that is gone, an intermediate result that went with it, a
-# nested query that is not local any more. All are errors, so the call is rolled back.
-MOVED_CODES = ("42P01", "CIINF", "XX000")
+# nested query that is not local any more, a row that was looked for where the shard was and inserted where it is. All are
+# errors, so the call is rolled back.
+MOVED_CODES = ("42P01", "CIINF", "XX000", "23505")
 
 
 class CitusCluster:

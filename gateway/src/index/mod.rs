@@ -73,8 +73,9 @@ impl Index {
         Ok(Moment::now(terms))
     }
 
-    /// Reads the terms anew: something was refused under those that are known.
+    /// Reads the terms anew: something was refused under those that are known. Perhaps because its shard has moved.
     pub async fn renew(&self) -> Result<()> {
+        self.store.refresh_map().await?;
         self.refresh(Instant::now()).await.map(drop)
     }
 

@@ -30,11 +30,12 @@ impl Fault {
             return Self::Mantle(code);
         }
         match state {
-            // The last: on Citus, of a shard that has just moved.
+            // The last two: on Citus, of a shard that has just moved.
             SqlState::T_R_SERIALIZATION_FAILURE
             | SqlState::T_R_DEADLOCK_DETECTED
             | SqlState::LOCK_NOT_AVAILABLE
-            | SqlState::UNDEFINED_TABLE => Self::Conflict(error),
+            | SqlState::UNDEFINED_TABLE
+            | SqlState::UNIQUE_VIOLATION => Self::Conflict(error),
             SqlState::UNDEFINED_FUNCTION => {
                 tracing::debug!(cause = %error, "the database lacks a function");
                 Self::Mantle(ErrorCode::NotImplemented)

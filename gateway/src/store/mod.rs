@@ -81,6 +81,11 @@ impl Store {
         })
     }
 
+    /// Reads anew which node has what: something was refused that was meant for another node.
+    pub async fn refresh_map(&self) -> Result<()> {
+        self.nodes.refresh().await
+    }
+
     async fn query(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>> {
         self.nodes.main().query(statement, params, false).await
     }
