@@ -6,6 +6,7 @@
 //! them.
 
 pub mod config;
+pub mod failpoints;
 pub mod index;
 pub mod membership;
 pub mod node;

@@ -18,11 +18,12 @@ use crate::{
     proto::peer::peer_server::PeerServer,
     raft::{
         identity::{DataFolder, Identity},
-        network::{MESSAGE_BYTES_MAX, Peers},
+        network::{Dial, MESSAGE_BYTES_MAX, Peers, Tcp},
+        offload::Offload,
         upkeep,
     },
     server::{http, index_service::IndexService, metrics::Metrics, peer_service::PeerService},
-    source::{database::Database, lead},
+    source::{database::Postgres, lead, upstream::Database},
 };
 
 const WINDOW_BYTES: u32 = 16 << 20;
@@ -34,12 +35,27 @@ pub struct Replica {
     pub config: Arc<Config>,
     /// PostgreSQL.
     pub database: Database,
+    dial: Arc<dyn Dial>,
+    offload: Offload,
     /// Measurements.
     pub metrics: Metrics,
     current: RwLock<(Identity, Option<Arc<Node>>)>,
 }
 
 impl Replica {
+    /// A replica over a data folder, which runs no node yet.
+    pub fn new(
+        config: Arc<Config>,
+        folder: &DataFolder,
+        database: Database,
+        dial: Arc<dyn Dial>,
+        offload: Offload,
+    ) -> Result<Arc<Self>> {
+        let identity = folder.identity().with_context(|| format!("data folder {}", folder.path().display()))?;
+        let (metrics, current) = (Metrics::install()?, RwLock::new((identity, None)));
+        Ok(Arc::new(Self { config, database, dial, offload, metrics, current }))
+    }
+
     /// The identity of the folder, and the node while one runs.
     pub fn current(&self) -> (Identity, Option<Arc<Node>>) {
         self.current.read().clone()
@@ -60,13 +76,8 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     let config = Arc::new(config);
     let folder =
         DataFolder::open(&config.data_dir).with_context(|| format!("data folder {}", config.data_dir.display()))?;
-    let identity = folder.identity().with_context(|| format!("data folder {}", config.data_dir.display()))?;
-    let replica = Arc::new(Replica {
-        config: config.clone(),
-        database: Database::new(&config)?,
-        metrics: Metrics::install()?,
-        current: RwLock::new((identity, None)),
-    });
+    let database = Arc::new(Postgres::new(&config)?);
+    let replica = Replica::new(config.clone(), &folder, database, Arc::new(Tcp), Offload::Threads)?;
     let mut services = JoinSet::new();
     let grpc =
         TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -104,17 +115,17 @@ async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> Result<()> 
 }
 
 /// One incarnation after the other: an empty folder finds its cluster; a node runs until its cluster is gone.
-async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result<()> {
+pub async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result<()> {
     loop {
         let mut identity = folder.identity().context("identity")?;
         folder.finish_reset(&identity).context("cleaning the data folder")?;
         replica.set(&identity, None);
-        let peers = Peers::default();
+        let peers = Peers::new(replica.dial.clone());
         if identity.cluster_id.is_none() {
             identity = settle::find_cluster(&replica.config, folder, identity, &peers, &replica.database).await?;
             replica.set(&identity, None);
         }
-        let node = Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers).await?;
+        let node = Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers, replica.offload.clone()).await?;
         replica.set(&identity, Some(node.clone()));
         let end = live(replica, &node, &identity).await;
         replica.set(&identity, None);

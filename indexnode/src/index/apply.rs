@@ -2,6 +2,8 @@
 
 use mantle_types::{Epoch, Error, ErrorCode, Lsn, message::Cause};
 
+use crate::failpoints::{self, Failpoint};
+
 use super::{
     Effects, Index,
     command::{Applied, Command, Prepare, PreparedRename, SourceId, StreamTransaction},
@@ -55,7 +57,7 @@ impl Index {
         let Some(tree) = &mut self.serving else { return };
         for transaction in transactions {
             // A new leader reads the slot again from its confirmed position: what was applied comes twice (rule 4).
-            if transaction.commit_lsn <= tree.applied_lsn(source) {
+            if transaction.commit_lsn <= tree.applied_lsn(source) && !failpoints::is_hit(Failpoint::ApplyTwice) {
                 continue;
             }
             for op in &transaction.ops {

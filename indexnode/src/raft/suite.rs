@@ -10,6 +10,7 @@ use super::{
     TypeConfig,
     log::LogStore,
     machine::{IndexState, Machine},
+    offload::Offload,
     snapshot::SnapshotStore,
 };
 
@@ -20,7 +21,7 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for Builder {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let log = LogStore::open(&folder.path().join("log")).expect("a new log");
         let snapshots = SnapshotStore::open(&folder.path().join("snapshots")).expect("a folder of snapshots");
-        let machine = Machine::new(std::sync::Arc::new(IndexState::new()), snapshots);
+        let machine = Machine::new(std::sync::Arc::new(IndexState::new()), snapshots, Offload::Threads);
         Ok((folder, log, machine))
     }
 }

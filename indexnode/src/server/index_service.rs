@@ -5,7 +5,7 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mantle_index_client::{
@@ -18,11 +18,16 @@ use mantle_index_client::{
 };
 use mantle_types::{Caller, Error, ErrorCode, Lsn, RequestKey, Result, limits::PATH_DEPTH_MAX};
 use openraft::{ServerState, async_runtime::watch::WatchReceiver};
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Request, Response, Status};
 
 use super::{http::resident_bytes, rename, wait};
-use crate::{index::Index, node::Node, replica::Replica};
+use crate::{
+    failpoints::{self, Failpoint},
+    index::Index,
+    node::Node,
+    replica::Replica,
+};
 
 /// Most queries in one request.
 const QUERIES_MAX: usize = 4096;
@@ -74,13 +79,14 @@ async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
     let caught_up = async {
         loop {
             match node.reads.read_index().await {
+                Ok(_) if failpoints::is_hit(Failpoint::LookupBeforeApply) => return,
                 Ok(log_index) => return node.state.wait_applied(log_index).await,
                 Err(e) => tracing::debug!(error = %e, "no read index"),
             }
             sleep(LEADER_RETRY).await;
         }
     };
-    timeout_at(deadline.into(), caught_up).await.map_err(|_| late())
+    timeout_at(deadline, caught_up).await.map_err(|_| late())
 }
 
 async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveResponse) -> Result<()> {

@@ -7,11 +7,12 @@ use futures::TryStreamExt;
 use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 use tokio::sync::mpsc;
 use tokio_postgres::{
+    Client,
     binary_copy::{BinaryCopyOutRow, BinaryCopyOutStream},
     types::Type,
 };
 
-use super::{database::Session, sql};
+use super::sql;
 
 /// A chunk ends when it has this many records …
 const CHUNK_RECORDS: usize = 8192;
@@ -21,11 +22,10 @@ const RECORD_OVERHEAD_BYTES: usize = 40;
 
 /// Reads all directories as the exported snapshot shows them, and hands chunks on.
 pub async fn copy_directories(
-    session: &Session,
+    client: &Client,
     snapshot: &str,
     chunks: mpsc::Sender<Vec<DirectoryRecord>>,
 ) -> Result<()> {
-    let client = session.client();
     client.batch_execute(&sql::begin_with_snapshot(snapshot)).await.context("the slot's snapshot")?;
     let types = [Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT4, Type::INT4, Type::INT4, Type::TEXT];
     let out = client.copy_out(sql::COPY_DIRECTORIES).await.context("COPY of mantle.directories")?;

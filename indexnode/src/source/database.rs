@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use mantle_types::{Epoch, Lsn, RequestKey};
-use pgwire_replication::{ReplicationClient, ReplicationConfig};
-use tokio::{task::JoinHandle, time::timeout};
+use mantle_types::{Epoch, Lsn, RequestKey, message::DirectoryRecord};
+use pgwire_replication::{ReplicationClient, ReplicationConfig, ReplicationEvent};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use tokio_postgres::{Client, NoTls, types::PgLsn};
+use tonic::async_trait;
 use uuid::Uuid;
 
-use super::sql;
+use super::{
+    copy, sql,
+    upstream::{ChangeStream, IndexGroup, Session, Slot, Statements, Upstream},
+};
 use crate::config::Config;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -20,9 +24,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const EVENT_BUFFER: usize = 4096;
 
-/// Where PostgreSQL is, and as whom.
-#[derive(Clone)]
-pub struct Database {
+/// PostgreSQL itself: where it is, and as whom.
+pub struct Postgres {
     config: tokio_postgres::Config,
     host: String,
     port: u16,
@@ -32,29 +35,7 @@ pub struct Database {
     group: i32,
 }
 
-/// The group's row in PostgreSQL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexGroup {
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// The Raft cluster that raised it last.
-    pub cluster_id: Option<String>,
-    /// Its replication slot.
-    pub slot_name: String,
-}
-
-/// A logical slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// The session that reads it.
-    pub active_pid: Option<i32>,
-    /// Its WAL is gone.
-    pub is_lost: bool,
-    /// Transactions below are not sent again.
-    pub confirmed: Lsn,
-}
-
-impl Database {
+impl Postgres {
     /// Reads the password file.
     pub fn new(config: &Config) -> Result<Self> {
         let settings = &config.postgres;
@@ -79,8 +60,7 @@ impl Database {
         })
     }
 
-    /// A new session for statements.
-    pub async fn connect(&self) -> Result<Session> {
+    async fn open(&self) -> Result<PostgresSession> {
         let connected = timeout(CONNECT_TIMEOUT, self.config.connect(NoTls)).await;
         let (client, connection) = connected
             .map_err(|_| anyhow!("no answer"))?
@@ -90,11 +70,17 @@ impl Database {
                 tracing::debug!(error = %e, "a PostgreSQL session ended");
             }
         });
-        Ok(Session { client, driver, group: self.group })
+        Ok(PostgresSession { client, driver, group: self.group })
+    }
+}
+
+#[async_trait]
+impl Upstream for Postgres {
+    async fn connect(&self) -> Result<Session> {
+        Ok(Box::new(self.open().await?))
     }
 
-    /// A replication connection for a slot, which has authenticated and waits.
-    pub async fn replication(&self, slot: &str, start: Lsn) -> Result<ReplicationClient> {
+    async fn replication(&self, slot: &str, start: Lsn) -> Result<Box<dyn ChangeStream>> {
         let config =
             ReplicationConfig::new(&self.host, &self.user, &self.password, &self.database, slot, sql::PUBLICATION)
                 .with_port(self.port)
@@ -104,37 +90,30 @@ impl Database {
                 .with_buffer_size(EVENT_BUFFER)
                 .with_application_name("mantle-indexnode");
         let connected = timeout(CONNECT_TIMEOUT, ReplicationClient::connect_gated(config)).await;
-        connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")
+        Ok(Box::new(connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")?))
     }
 }
 
-/// One session; it ends when dropped.
-pub struct Session {
+struct PostgresSession {
     client: Client,
     driver: JoinHandle<()>,
     group: i32,
 }
 
-impl Drop for Session {
+impl Drop for PostgresSession {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl Session {
-    /// The session itself, for COPY.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// System identifier and timeline.
-    pub async fn system(&self) -> Result<(u64, u32)> {
+#[async_trait]
+impl Statements for PostgresSession {
+    async fn system(&self) -> Result<(u64, u32)> {
         let row = bounded(self.client.query_one(sql::SYSTEM, &[])).await.context("identity of PostgreSQL")?;
         Ok((row.get::<_, i64>(0) as u64, row.get::<_, i32>(1) as u32))
     }
 
-    /// The group's row.
-    pub async fn index_group(&self) -> Result<IndexGroup> {
+    async fn index_group(&self) -> Result<IndexGroup> {
         let row =
             bounded(self.client.query_opt(sql::INDEX_GROUP, &[&self.group])).await.context("mantle.index_group")?;
         let row = row.with_context(|| format!("group {} is not in mantle.index_groups", self.group))?;
@@ -145,16 +124,14 @@ impl Session {
         })
     }
 
-    /// Raises the epoch from `expected` for a cluster; `None` when somebody else was first.
-    pub async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>> {
+    async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>> {
         let expected = expected.0 as i64;
         let row = bounded(self.client.query_one(sql::RAISE_EPOCH, &[&self.group, &expected, &cluster_id])).await;
         let raised: Option<i64> = row.context("mantle.raise_epoch")?.get(0);
         Ok(raised.map(|epoch| Epoch(epoch as u64)))
     }
 
-    /// Writes the abort record of an attempt: afterwards it cannot commit. `false`: it is committed already.
-    pub async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {
+    async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {
         let (principal, ns, id) = (request.principal as i32, request.ns.as_i64(), request.id);
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&principal, &ns, &id as &(dyn tokio_postgres::types::ToSql + Sync), &(attempt as i64)];
@@ -167,8 +144,7 @@ impl Session {
         }
     }
 
-    /// The slot, if it exists.
-    pub async fn slot(&self, name: &str) -> Result<Option<Slot>> {
+    async fn slot(&self, name: &str) -> Result<Option<Slot>> {
         let row = bounded(self.client.query_opt(sql::SLOT, &[&name])).await.context("state of the slot")?;
         Ok(row.map(|row| Slot {
             active_pid: row.get(0),
@@ -177,16 +153,44 @@ impl Session {
         }))
     }
 
-    /// Ends the session that reads the slot.
-    pub async fn terminate(&self, pid: i32) -> Result<()> {
+    async fn terminate(&self, pid: i32) -> Result<()> {
         bounded(self.client.query(sql::TERMINATE, &[&pid])).await.context("ending the slot's reader")?;
         Ok(())
     }
 
-    /// Drops the slot, if it is there.
-    pub async fn drop_slot(&self, name: &str) -> Result<()> {
+    async fn drop_slot(&self, name: &str) -> Result<()> {
         bounded(self.client.query(sql::DROP_SLOT, &[&name])).await.context("dropping the slot")?;
         Ok(())
+    }
+
+    async fn copy_directories(&self, snapshot: &str, chunks: mpsc::Sender<Vec<DirectoryRecord>>) -> Result<()> {
+        copy::copy_directories(&self.client, snapshot, chunks).await
+    }
+}
+
+#[async_trait]
+impl ChangeStream for ReplicationClient {
+    async fn create_slot(&mut self, slot: &str) -> Result<(Lsn, String)> {
+        let rows = self.simple_query(&sql::create_slot(slot)).await.context("creating the slot")?;
+        let text = |column: usize| -> Result<String> {
+            let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
+            let value = value.context("CREATE_REPLICATION_SLOT answered too few columns")?;
+            Ok(String::from_utf8(value.to_vec())?)
+        };
+        Ok((text(1)?.parse()?, text(2)?))
+    }
+
+    async fn start(&mut self) -> Result<()> {
+        ReplicationClient::start(self).await.context("START_REPLICATION")?;
+        self.wait_started().await.context("START_REPLICATION")
+    }
+
+    async fn recv(&mut self) -> Result<Option<ReplicationEvent>> {
+        ReplicationClient::recv(self).await.context("change stream")
+    }
+
+    fn confirm(&self, position: Lsn) {
+        self.update_applied_lsn(pgwire_replication::Lsn(position.0));
     }
 }
 

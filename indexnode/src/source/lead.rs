@@ -7,10 +7,10 @@ use mantle_types::{Error, ErrorCode, RequestKey, Result as MantleResult};
 use tokio::time::sleep;
 
 use super::{
-    database::{Database, IndexGroup, Slot},
     locks,
     rebuild::rebuild,
     stream::{Consumer, StreamEnd},
+    upstream::{Database, IndexGroup, Slot},
 };
 use crate::{
     membership::{self, view},
@@ -83,7 +83,7 @@ async fn session(
             tracing::warn!(reason, "rebuilding the index");
         }
         *must_rebuild = Some(reason);
-        rebuild(node, leadership, database, &control, &group, system).await.context("rebuild")?;
+        rebuild(node, leadership, database, &*control, &group, system).await.context("rebuild")?;
         *must_rebuild = None;
         group = control.index_group().await?;
         active_pid = None;
@@ -94,7 +94,7 @@ async fn session(
     }
     let start = node.state.positions().borrow().source_end;
     let client = database.replication(&group.slot_name, start).await?;
-    let consumer = Consumer { node, leadership, control: &control, group: &group };
+    let consumer = Consumer { node, leadership, control: &*control, group: &group };
     let StreamEnd::Rebuild(reason) = consumer.run(client).await?;
     *must_rebuild = Some(reason);
     Ok(None)

@@ -12,3 +12,4 @@ pub mod progress;
 pub mod rebuild;
 pub mod sql;
 pub mod stream;
+pub mod upstream;

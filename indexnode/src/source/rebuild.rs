@@ -6,15 +6,11 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use mantle_types::{Epoch, Lsn};
 use tokio::sync::mpsc;
 
-use super::{
-    copy,
-    database::{Database, IndexGroup, Session},
-    sql,
-};
+use super::upstream::{Database, IndexGroup, Statements};
 use crate::{
     index::command::Command,
     node::{Leadership, Node},
@@ -29,7 +25,7 @@ pub async fn rebuild(
     node: &Node,
     leadership: &Leadership,
     database: &Database,
-    control: &Session,
+    control: &dyn Statements,
     group: &IndexGroup,
     system: (u64, u32),
 ) -> Result<Lsn> {
@@ -46,18 +42,11 @@ pub async fn rebuild(
     }
     // This connection has to stay open until the copy's session has taken the snapshot over.
     let mut replication = database.replication(&group.slot_name, Lsn::INVALID).await?;
-    let rows = replication.simple_query(&sql::create_slot(&group.slot_name)).await.context("creating the slot")?;
-    let text = |column: usize| -> Result<String> {
-        let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
-        let value = value.context("CREATE_REPLICATION_SLOT answered too few columns")?;
-        Ok(String::from_utf8(value.to_vec())?)
-    };
-    let consistent_point: Lsn = text(1)?.parse()?;
-    let snapshot = text(2)?;
+    let (consistent_point, snapshot) = replication.create_slot(&group.slot_name).await?;
 
     let session = database.connect().await?;
     let (chunks, mut queue) = mpsc::channel(CHUNKS_AHEAD);
-    let reader = copy::copy_directories(&session, &snapshot, chunks);
+    let reader = session.copy_directories(&snapshot, chunks);
     let proposer = async {
         let mut records_copied = 0;
         while let Some(records) = queue.recv().await {
@@ -77,7 +66,7 @@ pub async fn rebuild(
 /// The epoch for a rebuild: one under which no rename was prepared yet. That is PostgreSQL's when it is ahead of the index
 /// (a founder, or a leader that died after raising it, did) or when the index has been refusing prepares under it since an
 /// unfinished rebuild began; else it is raised.
-async fn epoch_for_rebuild(node: &Node, control: &Session, group: &IndexGroup) -> Result<Epoch> {
+async fn epoch_for_rebuild(node: &Node, control: &dyn Statements, group: &IndexGroup) -> Result<Epoch> {
     let (current, is_rebuilding) = {
         let state = node.state.read();
         (state.index.epoch(), state.index.is_rebuilding())

@@ -16,10 +16,10 @@ use mantle_types::{
     Lsn,
     message::{self, DirectoryOp, MESSAGE_PREFIX},
 };
-use pgwire_replication::{ReplicationClient, ReplicationEvent};
+use pgwire_replication::ReplicationEvent;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::database::{IndexGroup, Session};
+use super::upstream::{ChangeStream, IndexGroup, Statements};
 use crate::{
     index::command::{Command, StreamTransaction},
     node::{Leadership, Node},
@@ -115,16 +115,15 @@ pub struct Consumer<'a> {
     /// The term it reads for.
     pub leadership: &'a Leadership,
     /// A session for looking after slot and epoch.
-    pub control: &'a Session,
+    pub control: &'a dyn Statements,
     /// What they were when the stream began.
     pub group: &'a IndexGroup,
 }
 
 impl Consumer<'_> {
     /// Reads until an error, or until a rebuild is due.
-    pub async fn run(&self, mut client: ReplicationClient) -> Result<StreamEnd> {
-        client.start().await.context("START_REPLICATION")?;
-        client.wait_started().await.context("START_REPLICATION")?;
+    pub async fn run(&self, mut client: Box<dyn ChangeStream>) -> Result<StreamEnd> {
+        client.start().await?;
         let progress = &self.node.stream;
         let _streaming = progress.streaming();
         tracing::info!(slot = %self.group.slot_name, "reading the change stream");
@@ -149,12 +148,12 @@ impl Consumer<'_> {
                 biased;
                 position = poll_or_pend(&mut under_way) => {
                     under_way = None;
-                    client.update_applied_lsn(pgwire_replication::Lsn(position?.0));
+                    client.confirm(position?);
                 }
                 event = client.recv(), if backlog.bytes < BACKLOG_BYTES_MAX => {
                     let mut next = Some(event);
                     while let Some(event) = next.take() {
-                        let event = event.context("change stream")?.context("PostgreSQL ended the change stream")?;
+                        let event = event?.context("PostgreSQL ended the change stream")?;
                         if let Err(e) = backlog.take_in(event) {
                             return Ok(StreamEnd::Rebuild(format!("a message of the change stream is not understood: {e}")));
                         }
