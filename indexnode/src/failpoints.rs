@@ -40,6 +40,20 @@ mod switched {
 
     use super::Failpoint;
 
+    impl Failpoint {
+        /// All of them.
+        pub const ALL: [Self; 8] = [
+            Self::ReadBeforeFirstEntry,
+            Self::ReadIndexOfOldLeader,
+            Self::LookupBeforeApply,
+            Self::PublishBeforeInstall,
+            Self::VoteWithinLease,
+            Self::AcknowledgeBeforeFlush,
+            Self::ApplyTwice,
+            Self::UnlockWithoutAbort,
+        ];
+    }
+
     static ON: AtomicU8 = AtomicU8::new(0);
 
     /// Is this protection left out?

@@ -21,7 +21,7 @@ use crate::{
     failpoints::{self, Failpoint},
     index::command::{Applied, Command},
     raft::{
-        NodeId, Proposal, Raft, TypeConfig,
+        NodeId, Proposal, Raft, TypeConfig, durable,
         identity::Identity,
         log::LogStore,
         machine::{IndexState, Machine},
@@ -98,6 +98,8 @@ impl Node {
         offload: Offload,
     ) -> Result<Arc<Self>> {
         let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
+        // The log's promises are worth nothing if a loss of power takes the folder that holds it.
+        durable::create_folder(folder).context("Raft folder")?;
         let mut log = LogStore::open_with(&folder.join("log"), &offload).context("Raft log")?;
         let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
         let state = Arc::new(IndexState::new());

@@ -43,10 +43,23 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     postcard::from_bytes(body).map(Some).map_err(|e| damaged(&e.to_string()))
 }
 
+/// Creates a folder and whatever is missing above it; their names are durable when this returns, also when they were
+/// there: whoever created them may not have come so far.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    if !path.exists() {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.exists()) {
+            create_folder(parent)?;
+        }
+        fs::create_dir(path)?;
+    }
+    sync_parent(path)
+}
+
 /// Makes a rename, creation or removal in the file's folder durable.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().ok_or_else(|| io::Error::other("a file without a folder"))?;
-    File::open(parent)?.sync_all()
+    // A relative path of one name lies in the working folder.
+    File::open(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?.sync_all()
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub struct DataFolder {
 impl DataFolder {
     /// Creates the folder when missing and locks it against another process.
     pub fn open(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
+        durable::create_folder(path)?;
         let lock = fs::File::create(path.join(LOCK_FILE))?;
         lock.try_lock().map_err(|e| match e {
             fs::TryLockError::WouldBlock => io::Error::other("another process uses this folder"),

@@ -26,11 +26,11 @@ use crate::{
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const DEPTH_MAX: usize = 5;
-const LOOKUP_TIMEOUT_MS: u32 = 1500;
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-const AWAIT_MS: u32 = 1000;
+const LOOKUP_TIMEOUT_MS: u32 = 500;
+const CALL_TIMEOUT: Duration = Duration::from_millis(700);
+const AWAIT_MS: u32 = 500;
 /// An acknowledgement is waited for this long, over all leaders.
-const AWAIT_MAX: Duration = Duration::from_secs(3);
+const AWAIT_MAX: Duration = Duration::from_millis(2500);
 const MODES: [u16; 4] = [0o755, 0o750, 0o700, 0o711];
 
 /// What all clients share.
@@ -74,7 +74,7 @@ impl Client {
     /// Acts.
     pub async fn run(mut self) {
         while !*self.stops.borrow() {
-            sleep(Duration::from_millis(self.rng.random_range(0..60))).await;
+            sleep(Duration::from_millis(self.rng.random_range(0..30))).await;
             match self.rng.random_range(0..100) {
                 0..50 => {
                     let path = self.path();
@@ -87,6 +87,22 @@ impl Client {
                 _ => self.setattr().await,
             }
         }
+    }
+
+    /// Asks one replica for one path, again and again.
+    pub async fn keep_asking(mut self, replica: HostId, path: Vec<String>) {
+        while !*self.stops.borrow() {
+            self.lookup(replica, path.clone()).await;
+            sleep(Duration::from_millis(3)).await;
+        }
+    }
+
+    /// Makes one directory in the root and waits until it is visible, asking this replica first.
+    pub async fn make(mut self, name: String, leader: HostId) {
+        self.leader = leader;
+        let request = self.request();
+        let answer = self.world.server.with(|postgres| postgres.mkdir(request, ROOT, &name));
+        self.settle(request, answer).await;
     }
 
     fn note(&self, what: std::fmt::Arguments<'_>) {
@@ -154,7 +170,7 @@ impl Client {
         let below = |lsn: Lsn| Lsn(lsn.0.saturating_sub(1));
         let (acknowledged, committed) =
             self.world.server.with(|postgres| (postgres.committed_through(below(visible)), postgres.wal.len()));
-        self.note(format_args!("lookup {path:?} on {replica}: {walk:?}"));
+        self.note(format_args!("lookup {path:?} on {replica}: {walk:?}, {acknowledged}..={committed}"));
         let answered = history.now();
         history.answered(Lookup {
             client: self.id,

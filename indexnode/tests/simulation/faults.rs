@@ -5,11 +5,11 @@ use rand::{Rng, rngs::StdRng};
 use crate::{
     disk::Failure,
     network::Weather,
-    world::{CLIENTS, World},
+    world::World,
 };
 
 /// Until the next fault, in milliseconds.
-const PAUSE_MS: std::ops::Range<u64> = 100..900;
+const PAUSE_MS: std::ops::Range<u64> = 200..2000;
 
 /// What ends by itself at a time.
 enum Later {
@@ -79,8 +79,8 @@ impl Faults {
                 world.network.set_weather(weather);
                 self.lasts(world, 100..1500, Later::Weather);
             }
-            38..56 => self.kill(world, host),
-            56..60 => {
+            38..57 => self.kill(world, host),
+            57..60 => {
                 for host in 0..world.hosts.len() {
                     self.kill(world, host);
                 }
@@ -135,8 +135,8 @@ impl Faults {
         let with_clients = self.rng.random_bool(0.3);
         world.note(format_args!("fault: host {host} is cut off"));
         let until = world.now_ms + self.rng.random_range(100..3000);
-        for other in (0..world.hosts.len()).chain(with_clients.then_some(CLIENTS)).filter(|other| *other != host) {
-            let other = if other == CLIENTS { world.hosts.len() } else { other };
+        let clients = world.hosts.len();
+        for other in (0..world.hosts.len()).chain(with_clients.then_some(clients)).filter(|other| *other != host) {
             for (from, to) in [(host, other), (other, host)] {
                 world.network.set_cut(from, to, true);
                 self.later.push((until, Later::Reach { from, to }));

@@ -11,6 +11,7 @@ use crate::{network::HostId, tree::Walk};
 
 /// A lookup that was answered.
 #[derive(Clone, Debug)]
+#[expect(dead_code, reason = "client and replica are told when an answer is wrong")]
 pub struct Lookup {
     /// Who asked.
     pub client: usize,

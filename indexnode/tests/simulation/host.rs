@@ -3,7 +3,6 @@
 //! Invariant: when the process is killed, everything in it ends at once, and nothing of it runs on. Its clock goes on.
 
 use std::{
-    cell::Cell,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -210,8 +209,7 @@ impl Host {
             self.turn(|host| {
                 let Some(process) = &host.process else { return };
                 let until = process.began + Duration::from_millis(host.clock_ms - process.began_ms);
-                TURN.set(host.id);
-                process.runtime.block_on(sleep_until(until));
+                process.runtime.block_on(async { sleep_until(until).await });
             });
         }
     }
@@ -237,15 +235,6 @@ impl Host {
     }
 }
 
-thread_local! {
-    static TURN: Cell<HostId> = const { Cell::new(0) };
-}
-
-/// Whose turn it is.
-pub fn turn() -> HostId {
-    TURN.get()
-}
-
 /// A host of clients: a runtime without a replica.
 pub struct ClientHost {
     runtime: Runtime,
@@ -267,6 +256,6 @@ impl ClientHost {
 
     /// Lets the clients run until this time.
     pub fn tick(&self, now_ms: u64) {
-        self.runtime.block_on(sleep_until(self.began + Duration::from_millis(now_ms)));
+        self.runtime.block_on(async { sleep_until(self.began + Duration::from_millis(now_ms)).await });
     }
 }

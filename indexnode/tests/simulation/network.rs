@@ -117,11 +117,12 @@ impl Network {
         self.inner.lock().weather = weather;
     }
 
-    /// Cuts or mends the link from one host to another.
+    /// Cuts or mends the link from one host to another; what is under way on a link that is cut is lost.
     pub fn set_cut(&self, from: HostId, to: HostId, is_cut: bool) {
         let mut inner = self.inner.lock();
         if is_cut {
             inner.cut.insert((from, to));
+            inner.lose_under_way(from, to);
         } else {
             inner.cut.remove(&(from, to));
         }
@@ -191,6 +192,23 @@ impl Network {
 }
 
 impl Inner {
+    fn lose_under_way(&mut self, from: HostId, to: HostId) {
+        let Self { under_way, calls, .. } = self;
+        under_way.retain(|_, packet| {
+            let (link, id) = match packet {
+                Packet::Request { from, to, call, .. } => ((*from, *to), *call),
+                Packet::Response { call, .. } => (calls.get(call).map_or((to, from), |c| (c.to, c.from)), *call),
+            };
+            if link != (from, to) {
+                return true;
+            }
+            if let Some(call) = calls.get_mut(&id) {
+                call.is_lost = true;
+            }
+            false
+        });
+    }
+
     /// Sends a packet; an answer comes from the host given.
     fn send(&mut self, answer_from: Option<(HostId, u64)>, packet: Packet) {
         let (from, to, call) = match (&packet, answer_from) {

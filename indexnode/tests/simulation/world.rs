@@ -20,8 +20,6 @@ use crate::{
     upstream::Server,
 };
 
-/// Stands for the clients' host among the hosts.
-pub const CLIENTS: HostId = usize::MAX;
 /// A replica that ended by itself is started again after this long, as its service manager would.
 const RESTART_MS: u64 = 200;
 
@@ -39,6 +37,7 @@ pub struct World {
     pub history: History,
     /// What happened.
     pub trace: Trace,
+    seed: u64,
     clients: ClientHost,
     stop_clients: watch::Sender<bool>,
     restarts: Vec<(u64, HostId)>,
@@ -69,6 +68,7 @@ impl World {
             server,
             history: History::default(),
             trace,
+            seed,
             clients: ClientHost::new(),
             stop_clients: watch::Sender::new(false),
             restarts: Vec::new(),
@@ -104,9 +104,21 @@ impl World {
         }
     }
 
-    /// Starts one thing that a client does.
-    pub fn spawn(&self, client: impl Future<Output = ()> + Send + 'static) {
-        self.clients.spawn(client);
+    /// Starts what one client does.
+    pub fn start_client<F>(&self, id: usize, acts: impl FnOnce(Client) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let rng = StdRng::seed_from_u64(self.seed ^ (id as u64 + 1));
+        self.clients.spawn(acts(Client::new(id, rng, self.surroundings(), self.stop_clients.subscribe())));
+    }
+
+    /// Cuts every link between two sides, or mends it; clients reach both.
+    pub fn set_split(&self, one: &[HostId], other: &[HostId], is_split: bool) {
+        for (a, b) in one.iter().flat_map(|a| other.iter().map(move |b| (*a, *b))) {
+            self.network.set_cut(a, b, is_split);
+            self.network.set_cut(b, a, is_split);
+        }
     }
 
     /// Tells the clients to stop after what they are doing.

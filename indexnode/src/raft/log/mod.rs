@@ -124,10 +124,7 @@ impl LogStore {
 
     /// The same; the writer works where `offload` says.
     pub fn open_with(folder: &Path, offload: &Offload) -> io::Result<Self> {
-        if !folder.exists() {
-            fs::create_dir_all(folder)?;
-            durable::sync_parent(folder)?;
-        }
+        durable::create_folder(folder)?;
         let vote = durable::read(&folder.join(VOTE_FILE))?;
         let purged: Option<LogId> = durable::read(&folder.join(PURGED_FILE))?;
         let mut last = purged;
