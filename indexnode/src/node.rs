@@ -111,7 +111,7 @@ impl Node {
         let reads = ReadGate::spawn(raft.clone(), peers.clone(), cluster_id.clone());
         // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
         // nor campaigns. Alone there is nobody to betray.
-        let is_alone = raft.voter_ids().all(|id| id == identity.node_id);
+        let is_alone = is_only_voter(&raft, identity.node_id).await?;
         let is_bound = !is_alone && !failpoints::is_hit(Failpoint::VoteWithinLease);
         let votes_from = (has_promised && is_bound).then(|| Instant::now() + config.raft.lease());
         if votes_from.is_some() {
@@ -270,6 +270,12 @@ impl Node {
             }
         }
     }
+}
+
+/// Asked of Raft itself: its metrics show no membership until it has run for a moment.
+async fn is_only_voter(raft: &Raft, id: NodeId) -> Result<bool> {
+    let is_alone = raft.with_raft_state(move |state| state.membership_state.effective().voter_ids().eq([id]));
+    is_alone.await.context("Raft")
 }
 
 fn leadership_in(metrics: &RaftServerMetrics<TypeConfig>) -> Option<Leadership> {

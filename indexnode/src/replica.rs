@@ -125,7 +125,8 @@ pub async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result
             identity = settle::find_cluster(&replica.config, folder, identity, &peers, &replica.database).await?;
             replica.set(&identity, None);
         }
-        let node = Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers, replica.offload.clone()).await?;
+        let node =
+            Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers, replica.offload.clone()).await?;
         replica.set(&identity, Some(node.clone()));
         let end = live(replica, &node, &identity).await;
         replica.set(&identity, None);

@@ -220,11 +220,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder {
-            state: self.state.clone(),
-            snapshots: self.snapshots.clone(),
-            offload: self.offload.clone(),
-        }
+        SnapshotBuilder { state: self.state.clone(), snapshots: self.snapshots.clone(), offload: self.offload.clone() }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {

@@ -28,10 +28,7 @@ impl fmt::Debug for Offload {
 
 impl Offload {
     /// Does work that may wait for the disk.
-    pub async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<T> {
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
         match self {
             Self::Threads => tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?,
             Self::Inline(_) => work(),

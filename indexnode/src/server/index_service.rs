@@ -3,10 +3,7 @@
 //! Invariant: an answered lookup reflects every change that was acknowledged before it arrived, on whichever replica
 //! (read index first, then the index as of at least that entry).
 
-use std::{
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use mantle_index_client::{
     outcome_of, outcome_of_result,

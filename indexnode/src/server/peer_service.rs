@@ -83,7 +83,9 @@ impl Peer for PeerService {
         let node = self.replica.node().filter(|node| node.cluster_id == request.get_ref().cluster_id);
         let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
         let mut response = ReadIndexResponse::default();
-        if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader) && let Some(log_index) = node.unconfirmed_read_index() {
+        if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)
+            && let Some(log_index) = node.unconfirmed_read_index()
+        {
             return Ok(Response::new(ReadIndexResponse { is_leader: true, log_index, ..response }));
         }
         if node.is_leader()

@@ -2,11 +2,7 @@
 
 use rand::{Rng, rngs::StdRng};
 
-use crate::{
-    disk::Failure,
-    network::Weather,
-    world::World,
-};
+use crate::{disk::Failure, network::Weather, world::World};
 
 /// Until the next fault, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 200..2000;
@@ -67,8 +63,7 @@ impl Faults {
             0..16 => self.isolate(world, host),
             16..24 => self.cut_one_way(world, host),
             24..32 => {
-                let weather =
-                    Weather { loss: self.rng.random_range(0.01..0.3), delay_ms: 5, stragglers: 0.1 };
+                let weather = Weather { loss: self.rng.random_range(0.01..0.3), delay_ms: 5, stragglers: 0.1 };
                 world.note(format_args!("fault: {weather:?}"));
                 world.network.set_weather(weather);
                 self.lasts(world, 100..1500, Later::Weather);

@@ -108,7 +108,11 @@ fn snapshot_is_installed_meanwhile(world: &mut World) {
     let wanted = entries(world) + 150;
     world.run_until(20_000, |world| entries(world) >= wanted);
     world.set_split(&[behind], &rest, false);
-    run_for(world, 3000);
+    ask_always(world, &[behind]);
+    let is_behind = |world: &World| world.samples().iter().any(|s| s.host == behind && s.applied.index < wanted);
+    assert!(is_behind(world), "the follower was not cut off");
+    world.run_until(20_000, |world| !is_behind(world));
+    run_for(world, 300);
     world.stop_clients();
 }
 

@@ -73,13 +73,7 @@ impl Tree {
             here = next;
             depth += 1;
         }
-        Walk {
-            is_found: depth == path.len(),
-            id: here.id,
-            depth,
-            version: here.version,
-            permission: here.permission,
-        }
+        Walk { is_found: depth == path.len(), id: here.id, depth, version: here.version, permission: here.permission }
     }
 
     /// The path of a directory; `None` when its ancestors do not lead to the root.

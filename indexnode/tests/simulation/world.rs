@@ -249,17 +249,20 @@ impl World {
 
     /// Who leads, in the newest term.
     pub fn leader(&self) -> Option<HostId> {
-        let leaders = self.hosts.iter().enumerate().filter_map(|(id, host)| Some((host.node()?.leadership()?.term, id)));
+        let leaders =
+            self.hosts.iter().enumerate().filter_map(|(id, host)| Some((host.node()?.leadership()?.term, id)));
         leaders.max().map(|(_, id)| id)
     }
 
-    /// Does every host run a voter that serves?
+    /// Does every host run a voter that serves, and is no change of the membership under way?
     pub fn is_complete(&self) -> bool {
         self.hosts.iter().all(|host| {
             host.node().is_some_and(|node| {
+                let membership = node.membership();
                 node.state.read().index.is_serving()
-                    && node.membership().voter_ids().count() == self.hosts.len()
-                    && node.membership().voter_ids().any(|id| id == node.node_id)
+                    && membership.get_joint_config().len() == 1
+                    && membership.voter_ids().count() == self.hosts.len()
+                    && membership.voter_ids().any(|id| id == node.node_id)
             })
         })
     }

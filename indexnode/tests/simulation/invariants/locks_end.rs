@@ -8,9 +8,8 @@ use crate::postgres::Postgres;
 pub fn check(sample: &Sample, postgres: &Postgres) -> Checked {
     let waiting = postgres.attempts.iter().rev().take_while(|rename| rename.commit_lsn > sample.applied_lsn);
     for rename in waiting.filter(|r| r.epoch == sample.epoch && r.attempt <= sample.applied.index) {
-        let holds = |lock: &mantle_indexnode::index::LockInfo| {
-            lock.request == rename.request && lock.attempt == rename.attempt
-        };
+        let holds =
+            |lock: &mantle_indexnode::index::LockInfo| lock.request == rename.request && lock.attempt == rename.attempt;
         if !sample.locks.iter().any(holds) {
             return Err(format!(
                 "host {} (entry {}) holds no lock for attempt {} of {}, which is committed and not applied",
