@@ -214,6 +214,13 @@ impl Host {
         }
     }
 
+    /// Lets the replica make a snapshot now.
+    pub fn make_snapshot(&self) {
+        if let (Some(process), Some(node)) = (&self.process, self.node()) {
+            process.runtime.spawn(async move { node.raft.trigger().snapshot().await });
+        }
+    }
+
     /// Gives a request to the process, which answers it in its own time. `false`: nobody listens.
     pub fn serve(&mut self, call: u64, request: Request) -> bool {
         let network = self.network.clone();

@@ -97,7 +97,8 @@ fn follower_asks_an_old_leader(world: &mut World) {
     run_for(world, 1000);
 }
 
-/// A follower is cut off for so long that it needs a snapshot, and is asked while it installs it.
+/// A follower is cut off for so long that it needs a snapshot, one that holds everything, and is asked while it installs
+/// it.
 fn snapshot_is_installed_meanwhile(world: &mut World) {
     let behind = others(world, &[leader(world)])[0];
     let rest = others(world, &[behind]);
@@ -105,15 +106,30 @@ fn snapshot_is_installed_meanwhile(world: &mut World) {
     let mut rng = rand::SeedableRng::seed_from_u64(7);
     world.start_clients(6, &mut rng);
     let entries = |world: &World| world.samples().iter().map(|s| s.applied.index).max().unwrap_or(0);
-    let wanted = entries(world) + 150;
-    world.run_until(20_000, |world| entries(world) >= wanted);
-    world.set_split(&[behind], &rest, false);
-    ask_always(world, &[behind]);
-    let is_behind = |world: &World| world.samples().iter().any(|s| s.host == behind && s.applied.index < wanted);
-    assert!(is_behind(world), "the follower was not cut off");
-    world.run_until(20_000, |world| !is_behind(world));
-    run_for(world, 300);
+    let wanted = entries(world) + 100;
+    assert!(world.run_until(30_000, |world| entries(world) >= wanted), "too little happens");
     world.stop_clients();
+    assert!(world.run_until(10_000, |world| world.now_ms % 3000 == 0 && is_at_rest(world, &rest)), "no rest");
+    rest.iter().for_each(|host| world.hosts[*host].make_snapshot());
+    run_for(world, 50);
+    let deepest = world.server.with(|postgres| {
+        let tree = postgres.tree();
+        tree.records().filter_map(|record| tree.path(record.id)).max_by_key(Vec::len)
+    });
+    world.start_client(behind, |client| client.keep_asking(behind, deepest.unwrap_or_default()));
+    world.set_split(&[behind], &rest, false);
+    let last = entries(world);
+    let is_behind = |world: &World| world.samples().iter().any(|s| s.host == behind && s.applied.index < last);
+    assert!(is_behind(world), "the follower was not cut off");
+    assert!(world.run_until(20_000, |world| !is_behind(world)) || world.violation.is_some(), "it stays behind");
+    run_for(world, 300);
+}
+
+fn is_at_rest(world: &World, hosts: &[HostId]) -> bool {
+    let samples = world.samples();
+    let mut applied = samples.iter().filter(|s| hosts.contains(&s.host)).map(|s| s.applied);
+    let first = applied.next();
+    applied.all(|other| Some(other) == first)
 }
 
 /// A follower grants the leader its lease, dies, and is back at once; a third replica that cannot reach the leader asks

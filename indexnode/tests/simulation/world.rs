@@ -110,6 +110,7 @@ impl World {
         F: Future<Output = ()> + Send + 'static,
     {
         let rng = StdRng::seed_from_u64(self.seed ^ (id as u64 + 1));
+        self.stop_clients.send_replace(false);
         self.clients.spawn(acts(Client::new(id, rng, self.surroundings(), self.stop_clients.subscribe())));
     }
 
