@@ -16,7 +16,7 @@ use crate::{faults::Faults, shim, world::World};
 const HOSTS: usize = 3;
 const CLIENTS: usize = 4;
 const BOOT_MS_MAX: u64 = 60_000;
-const CHAOS_MS: std::ops::Range<u64> = 4_000..9_000;
+const CHAOS_MS: std::ops::Range<u64> = 3_000..7_000;
 const SETTLE_MS_MAX: u64 = 60_000;
 
 /// What came of a history.
