@@ -26,7 +26,7 @@ thread_local! {
                               FOR UPDATE SKIP LOCKED)", &[INT8, INT8, INT8, INT8]) };
     // On Citus, in two: a row's address means nothing to it.
     static LOCK: Kept = const { Kept::new(
-        c"SELECT h.ns FROM mantle.meta h WHERE h.pid = $1 AND h.name = '/_ATTR' AND h.ts = 0 AND h.removed IS NOT TRUE
+        c"SELECT FROM mantle.meta h WHERE h.pid = $1 AND h.name = '/_ATTR' AND h.ts = 0 AND h.removed IS NOT TRUE
              FOR UPDATE SKIP LOCKED", &[INT8]) };
     static ADD: Kept = const { Kept::new(
         c"UPDATE mantle.meta m
@@ -66,9 +66,8 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Adds to `pid`'s counts. `held`: what [`try_hold`] of it has answered in this transaction, if it was called. Within
-    /// `Spi::connect` only.
-    pub fn add_to(&self, pid: i64, held: Option<bool>) {
+    /// Adds to `pid`'s counts. Within `Spi::connect` only.
+    pub fn add_to(&self, pid: i64) {
         let counts = [argument(pid), argument(self.entries), argument(self.subdirectories), argument(self.bytes)];
         let [pid, entries, subdirectories, bytes] = counts;
         let ns = argument(self.ns);
@@ -79,22 +78,14 @@ impl Delta {
             }
             DeltaRecords::Always => false,
             DeltaRecords::Auto if is_distributed() => {
-                held.unwrap_or_else(|| LOCK.with(|s| s.run(&[pid])) > 0) && ADD.with(|s| s.run(&counts)) > 0
+                let held = LOCK.with(|s| s.run(&[pid])) > 0;
+                held && ADD.with(|s| s.run(&counts)) > 0
             }
             DeltaRecords::Auto => LOCK_AND_ADD.with(|s| s.run(&counts)) > 0,
         };
         if !done {
             APPEND.with(|s| s.run(&[pid, entries, subdirectories, bytes, ns, argument(next_ts())]));
         }
-    }
-}
-
-/// Locks `pid`'s primary attribute record if it is there, free, and to be changed in place; its namespace. Within
-/// `Spi::connect` only.
-pub fn try_hold(pid: i64) -> Option<i64> {
-    match DELTA_RECORDS.get() {
-        DeltaRecords::Auto => LOCK.with(|s| s.rows(&[argument(pid)], |row| row.get(1))).pop().flatten(),
-        DeltaRecords::Always | DeltaRecords::Never => None,
     }
 }
 
@@ -112,5 +103,5 @@ fn next_ts() -> i64 {
 #[pg_extern(volatile)]
 fn add_counts(p_ns: i64, p_pid: i64, p_entries: i64, p_subdirectories: i64, p_bytes: i64) {
     let delta = Delta { ns: p_ns, entries: p_entries, subdirectories: p_subdirectories, bytes: p_bytes };
-    Spi::connect_mut(|_| delta.add_to(p_pid, None));
+    Spi::connect_mut(|_| delta.add_to(p_pid));
 }

@@ -14,7 +14,7 @@ use mantle_types::{ErrorCode, name::check_name};
 use pgrx::{pg_sys, prelude::*};
 
 use crate::{
-    counts::{Delta, try_hold},
+    counts::Delta,
     distribution::is_distributed,
     guard::{Fault, sqlstate},
     import_plan::FIRST_ID,
@@ -112,11 +112,6 @@ impl<'a> Element<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Are all elements of one directory?
-    fn is_one_directory(&self) -> bool {
-        self.pid.iter().all(|pid| *pid == self.pid[0])
-    }
-
     fn element(&self, at: usize) -> Option<Element<'a>> {
         let element = Element {
             principal: self.principal[at]?,
@@ -141,8 +136,6 @@ struct Call {
     namespaces: HashSet<i64>,
     /// Citus: directories without a tombstone; the latch keeps them so.
     live: HashSet<i64>,
-    /// Citus: is the one directory of all elements, and was its attribute record locked?
-    held: Option<bool>,
     /// Numbers of the elements made, from 1.
     made: Vec<i32>,
     deltas: BTreeMap<i64, Delta>,
@@ -165,18 +158,9 @@ impl Call {
 
     /// Citus: has the directory no tombstone? Its attribute record, if there is one, also tells that its namespace exists:
     /// removing that leaves tombstones. A reference table costs as much to ask as three probes.
-    fn is_live(&mut self, pid: i64, one_directory: bool) -> bool {
+    fn is_live(&mut self, pid: i64) -> bool {
         if self.live.contains(&pid) {
             return true;
-        }
-        // One statement instead of two. Not for several directories: their records are locked in order, at the end.
-        if one_directory {
-            let ns = try_hold(pid);
-            self.held = Some(ns.is_some());
-            if let Some(ns) = ns {
-                self.namespaces.insert(ns);
-                return self.live.insert(pid);
-            }
         }
         let found = RECORD.with(|s| s.rows(&[argument(pid)], |row| (row.get::<i64>(1), row.get::<bool>(2))));
         if let [(ns, removed)] = found[..] {
@@ -189,8 +173,8 @@ impl Call {
     }
 
     /// Does nothing speak against this new entry? If so its request is recorded.
-    fn claim(&mut self, element: &Element<'_>, verb: &str, one_directory: bool) -> bool {
-        (!is_distributed() || self.is_live(element.pid, one_directory))
+    fn claim(&mut self, element: &Element<'_>, verb: &str) -> bool {
+        (!is_distributed() || self.is_live(element.pid))
             && self.is_sound(element)
             && !is_taken(element.pid, element.stem())
             && CLAIM.with(|s| {

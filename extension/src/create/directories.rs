@@ -47,13 +47,12 @@ fn mkdir_new(
         request: request.iter().collect(),
         hash: hash.iter().collect(),
     };
-    let one_directory = columns.is_one_directory();
     let mut call = Call::default();
     let mut made = Vec::new();
     Spi::connect_mut(|_| {
         for (at, (explicit, user_metadata)) in explicit.iter().zip(user_metadata.iter()).enumerate() {
             let Some((e, explicit)) = columns.element(at).zip(explicit) else { continue };
-            if !e.name.ends_with('/') || !call.claim(&e, "mkdir", one_directory) {
+            if !e.name.ends_with('/') || !call.claim(&e, "mkdir") {
                 continue;
             }
             INSERT_DIRECTORY.with(|s| {
@@ -76,7 +75,7 @@ fn mkdir_new(
             made.push(e);
         }
         if call.made.len() == columns.name.len() {
-            call.deltas.iter().for_each(|(pid, delta)| delta.add_to(*pid, call.held));
+            call.deltas.iter().for_each(|(pid, delta)| delta.add_to(*pid));
             emit_new(made.iter().map(|e| NewDirectory {
                 ns: e.ns,
                 pid: e.pid,

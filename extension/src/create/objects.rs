@@ -39,10 +39,9 @@ struct NewObject<'a> {
 }
 
 fn put_one_by_one(call: &mut Call, objects: Vec<NewObject<'_>>) {
-    let one_directory = objects.iter().all(|object| object.entry.pid == objects[0].entry.pid);
     for object in objects {
         let e = &object.entry;
-        if !call.claim(e, "put_object", one_directory) {
+        if !call.claim(e, "put_object") {
             continue;
         }
         INSERT_OBJECT.with(|s| {
@@ -148,7 +147,7 @@ fn put_new_object(
             false => put_one_by_one(&mut call, objects),
         }
         if call.made.len() == columns.name.len() {
-            call.deltas.iter().for_each(|(pid, delta)| delta.add_to(*pid, call.held));
+            call.deltas.iter().for_each(|(pid, delta)| delta.add_to(*pid));
         }
     });
     call.made
