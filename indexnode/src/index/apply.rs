@@ -48,6 +48,7 @@ impl Index {
         };
         if let Some(tree) = &mut self.serving {
             effects.modified.append(&mut tree.table.take_modified());
+            self.catch_up.retain(|source, lsn| tree.applied_lsn(*source) < *lsn);
         }
         if !is_done {
             return None;
@@ -141,7 +142,6 @@ impl Index {
     fn finish_stream(&mut self) {
         let Some(tree) = &mut self.serving else { return };
         tree.removed.forget(&tree.sources);
-        self.catch_up.retain(|source, lsn| tree.applied_lsn(*source) < *lsn);
     }
 
     fn apply_prepare(&mut self, log_index: u64, prepare: &Prepare) -> Result<PreparedRename, Error> {
