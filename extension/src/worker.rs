@@ -166,14 +166,15 @@ fn try_step(name: &'static str) -> i64 {
 }
 
 /// May the same step succeed when it comes again? On Citus also what a shard that has just moved leaves behind: a table that
-/// is gone, and errors that Citus calls internal or by codes of its own (CIINF), which pgrx takes for internal ones.
+/// is gone, a unique key that its old place still holds, and errors that Citus calls internal or by codes of its own (CIINF),
+/// which pgrx takes for internal ones.
 fn is_passing(code: PgSqlErrorCode) -> bool {
     use PgSqlErrorCode as Code;
     match code {
         Code::ERRCODE_LOCK_NOT_AVAILABLE
         | Code::ERRCODE_T_R_DEADLOCK_DETECTED
         | Code::ERRCODE_T_R_SERIALIZATION_FAILURE => true,
-        Code::ERRCODE_UNDEFINED_TABLE | Code::ERRCODE_INTERNAL_ERROR => was_distributed(),
+        Code::ERRCODE_UNDEFINED_TABLE | Code::ERRCODE_UNIQUE_VIOLATION | Code::ERRCODE_INTERNAL_ERROR => was_distributed(),
         _ => false,
     }
 }

@@ -10,14 +10,13 @@ use tokio::{net::TcpListener, task::JoinSet};
 use crate::{
     config::Config,
     index::command::{Applied, Command},
-    membership::{join, settle},
+    membership::settle,
     node::Node,
     raft::{
         identity::{DataFolder, Identity},
         network::Peers,
-        upkeep,
     },
-    replica::{Replica, serve_grpc},
+    replica::{Replica, look_after, serve_grpc},
 };
 
 /// A running replica; it stops with this.
@@ -47,15 +46,7 @@ impl Detached {
             }
         });
         let background = node.clone();
-        tasks.spawn(async move {
-            let cache = &background.state.cache;
-            tokio::join!(
-                background.enable_elections(),
-                join::until_voter(&background),
-                upkeep::run(&background),
-                cache.keep_purged()
-            );
-        });
+        tasks.spawn(async move { look_after(&background).await });
         Ok(Self { node, _folder: folder, _tasks: tasks })
     }
 

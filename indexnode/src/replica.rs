@@ -131,6 +131,11 @@ async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result<()>
     }
 }
 
+/// What a node does besides leading and answering, for ever.
+pub(crate) async fn look_after(node: &Arc<Node>) {
+    tokio::join!(node.enable_elections(), join::until_voter(node), upkeep::run(node), node.state.cache.keep_purged());
+}
+
 /// Runs what a node does besides answering, each in a task of its own: the stream's events must not poll all the rest.
 async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
     if let Err(e) = settle::initialize(node, identity).await {
@@ -141,13 +146,7 @@ async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeE
     tasks.spawn(settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone()));
     let background = node.clone();
     tasks.spawn(async move {
-        let cache = &background.state.cache;
-        tokio::join!(
-            background.enable_elections(),
-            join::until_voter(&background),
-            upkeep::run(&background),
-            cache.keep_purged()
-        );
+        look_after(&background).await;
         unreachable!("upkeep runs as long as the node")
     });
     let watched = node.clone();

@@ -104,7 +104,7 @@ class Load:
                     connections[port] = psycopg.connect(**{**self.target.parameters, "port": str(port)}, autocommit=True)
                 for _ in range(choose.randrange(12)):
                     connections[port].execute("SELECT 1")
-                connections[port].execute("SELECT pg_terminate_backend(%s)", (backend,))
+                connections[port].execute("SELECT pg_terminate_backend(%s::int)", (backend,))
             except psycopg.OperationalError:
                 return
         for connection in connections.values():

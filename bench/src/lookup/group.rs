@@ -17,10 +17,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use mantle_indexnode::{
     config::Config,
     detached::Detached,
-    index::command::{Command, Lineage, SourceBatch, SourceId, SourceStart, StreamTransaction},
+    index::command::{Command, SourceBatch, SourceId, SourceStart, StreamTransaction},
 };
 use mantle_types::{
-    Epoch, Lsn,
+    Epoch, Lineage, Lsn,
     message::{DirectoryOp, DirectoryRecord},
 };
 use tokio::{

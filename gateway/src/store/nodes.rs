@@ -80,10 +80,10 @@ impl Nodes {
         others.map(|address| self.node(address)).collect()
     }
 
-    /// Where a partition is, as far as is known.
-    pub fn address_of(&self, pid: i64) -> Address {
-        let known = self.known.read().clone();
-        known.and_then(|known| known.shards.node_of(pid).cloned()).unwrap_or_else(|| self.main.address.clone())
+    /// Of where a partition is, as far as is known.
+    pub fn at_address_of<T>(&self, pid: i64, read: impl FnOnce(&Address) -> T) -> T {
+        let known = self.known.read();
+        read(known.as_ref().and_then(|known| known.shards.node_of(pid)).unwrap_or(&self.main.address))
     }
 
     /// The node that has a partition.

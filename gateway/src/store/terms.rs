@@ -90,7 +90,7 @@ impl Store {
 
     /// A partition that was resolved at a moment, for changes.
     pub fn leased(&self, moment: &Moment, pid: i64) -> Leased {
-        Leased { pid, lease: moment.lease(&self.nodes.address_of(pid)) }
+        Leased { pid, lease: self.nodes.at_address_of(pid, |address| moment.lease(address)) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! replica comes to the same state. Clocks stay outside: only the leader looks at one.
 
 use mantle_types::{
-    Caller, DirectoryId, Epoch, Error, Lsn, NamespaceId, PartitionId, RequestKey,
+    Caller, DirectoryId, Epoch, Error, Lineage, Lsn, NamespaceId, PartitionId, RequestKey,
     message::{DirectoryOp, DirectoryRecord},
 };
 use serde::{Deserialize, Serialize};
@@ -12,15 +12,6 @@ use serde::{Deserialize, Serialize};
 /// A PostgreSQL node whose slot feeds the group. Positions of two sources are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
-
-/// Whose history the LSNs of a source are positions in. After a promotion they are comparable up to the switch point only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Lineage {
-    /// `pg_control_system().system_identifier`.
-    pub system_identifier: u64,
-    /// Its timeline.
-    pub timeline: u32,
-}
 
 /// What a source is, and how far the index has come in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

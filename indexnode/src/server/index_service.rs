@@ -17,16 +17,12 @@ use mantle_index_client::{
         index_server::Index as IndexRpc,
     },
 };
-use mantle_types::{Error, ErrorCode, Lsn, RequestKey, Result};
+use mantle_types::{Error, ErrorCode, Lineage, Lsn, RequestKey, Result};
 use openraft::{ServerState, async_runtime::watch::WatchReceiver};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{http::resident_bytes, rename, resolve, wait};
-use crate::{
-    index::command::{Lineage, SourceId},
-    node::Node,
-    replica::Replica,
-};
+use crate::{index::command::SourceId, node::Node, replica::Replica};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);

@@ -8,9 +8,9 @@
 use std::fmt;
 
 use anyhow::{Context, Result};
-use mantle_types::Lsn;
+use mantle_types::{Lineage, Lsn};
 
-use crate::index::command::{Lineage, Source};
+use crate::index::command::Source;
 
 /// What a PostgreSQL server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

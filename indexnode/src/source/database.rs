@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use mantle_types::{DirectoryId, Epoch, Lsn, PartitionId, RequestKey};
+use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, PartitionId, RequestKey};
 use pgwire_replication::{ReplicationClient, ReplicationConfig};
 use tokio::{
     task::JoinHandle,
@@ -18,10 +18,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    index::{
-        Entry,
-        command::{Lineage, SourceId},
-    },
+    index::{Entry, command::SourceId},
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Epoch, Error, ErrorCode};
 
-/// A PostgreSQL node's history: a restore to a point in time and a promotion begin a new timeline.
+/// A PostgreSQL node's history, in which its LSNs are positions: a restore to a point in time and a promotion begin a new
+/// timeline, and positions are comparable up to where it left the older one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lineage {
     /// `pg_control_system().system_identifier`.

@@ -11,7 +11,7 @@ mod rules;
 use std::collections::BTreeMap;
 
 use mantle_types::{
-    Caller, DirectoryId, Epoch, Lsn, NamespaceId, PartitionId, Permission, RequestKey,
+    Caller, DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, Permission, RequestKey,
     message::{Cause, DirectoryOp, DirectoryRecord},
 };
 use proptest::prelude::ProptestConfig;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::{
     Effects, Index, LockInfo, LogEntry,
-    command::{Applied, Command, Lineage, Source, SourceBatch, SourceId, SourceStart, StreamTransaction},
+    command::{Applied, Command, Source, SourceBatch, SourceId, SourceStart, StreamTransaction},
     removed::Removed,
 };
 
