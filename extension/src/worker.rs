@@ -174,7 +174,9 @@ fn is_passing(code: PgSqlErrorCode) -> bool {
         Code::ERRCODE_LOCK_NOT_AVAILABLE
         | Code::ERRCODE_T_R_DEADLOCK_DETECTED
         | Code::ERRCODE_T_R_SERIALIZATION_FAILURE => true,
-        Code::ERRCODE_UNDEFINED_TABLE | Code::ERRCODE_UNIQUE_VIOLATION | Code::ERRCODE_INTERNAL_ERROR => was_distributed(),
+        Code::ERRCODE_UNDEFINED_TABLE | Code::ERRCODE_UNIQUE_VIOLATION | Code::ERRCODE_INTERNAL_ERROR => {
+            was_distributed()
+        }
         _ => false,
     }
 }
