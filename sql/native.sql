@@ -24,6 +24,8 @@ COMMENT ON FUNCTION mantle.lease_fault(bigint, text) IS
 COMMENT ON FUNCTION mantle.id_fault(bigint) IS 'MT040 for an id that no recorded block has';
 COMMENT ON FUNCTION mantle.is_distributed() IS 'Is the MetaTable distributed by Citus?';
 COMMENT ON FUNCTION mantle.is_local(bigint[]) IS 'Are these partitions on this node?';
+COMMENT ON FUNCTION mantle.placements() IS 'Which map of shards this session goes by; compared by mantle.placements_fault';
+COMMENT ON FUNCTION mantle.placements_fault(bigint) IS 'MT043 if shards may have moved since mantle.placements() answered this, asked after all writes';
 COMMENT ON FUNCTION mantle.placement_fault(bigint[]) IS 'MT043 for partitions that are not on this node, asked after they were written';
 COMMENT ON FUNCTION mantle.delta_ts_base() IS 'What this node adds to the numbers of its delta records';
 COMMENT ON FUNCTION mantle.node_partitions() IS 'Citus: one partition on each node';

@@ -3,7 +3,8 @@
 //! The map of shards is read from Citus' catalogs once a session, and again when PostgreSQL says that the MetaTable's
 //! definition changed, as Citus makes it say when a shard moves. Invariant: a map that is out of date is slower, never
 //! wrong: after its writes, which keep the shard from moving until the commit, a mutation asks [`placement_fault`], which
-//! listens for such news first (PROTOCOLS 14).
+//! listens for such news first (PROTOCOLS 14). One made of parts on several nodes asks [`placements_fault`] too: each part
+//! knows only that its shard is where it wrote, not that it was latched there.
 
 use std::{
     cell::{Cell, RefCell},
@@ -35,6 +36,8 @@ thread_local! {
     static MAP: RefCell<Option<Rc<Map>>> = const { RefCell::new(None) };
     /// The MetaTable, while a map of it is kept.
     static META: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::Oid::INVALID) };
+    /// How many maps were dropped because they may be out of date.
+    static DROPPED: Cell<i64> = const { Cell::new(0) };
     /// Was the last map not empty?
     static DISTRIBUTED: Cell<bool> = const { Cell::new(false) };
 }
@@ -68,6 +71,7 @@ pub fn listen() {
         let ours = META.get();
         if ours != pg_sys::Oid::INVALID && (relation == ours || relation == pg_sys::Oid::INVALID) {
             META.set(pg_sys::Oid::INVALID);
+            DROPPED.set(DROPPED.get() + 1);
             // Borrowed only while the map is put in, which reads no catalog.
             MAP.with(|map| map.take());
             crate::create::forget();
@@ -128,6 +132,22 @@ pub fn placement_fault(pids: Array<i64>) -> Fault {
     // SAFETY: listens for other sessions' changes, as every statement does.
     unsafe { pg_sys::AcceptInvalidationMessages() };
     (!is_local(pids)).then(|| sqlstate(ErrorCode::WrongNode))
+}
+
+/// Which map of shards this session goes by: another number whenever any shard may have moved.
+#[pg_extern(volatile)]
+pub fn placements() -> i64 {
+    map();
+    DROPPED.get()
+}
+
+/// After the writes of a change that was latched, read and written in parts: does this session go by the map still, by which
+/// it sent the first of them? Else a part may have been latched on the node that its shard has left.
+#[pg_extern(volatile)]
+pub fn placements_fault(since: i64) -> Fault {
+    // SAFETY: listens for other sessions' changes, as every statement does.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
+    (is_distributed() && DROPPED.get() != since).then(|| sqlstate(ErrorCode::WrongNode))
 }
 
 /// What this node adds to the numbers of its delta records.

@@ -28,8 +28,10 @@ REVOKE ALL ON FUNCTION mantle.compact_some(bigint, int) FROM PUBLIC;
 CREATE FUNCTION mantle.compact_at(p_pid bigint, p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '1s' AS $$
+DECLARE v_folded bigint := mantle.compact_some(p_pid, p_limit);
 BEGIN
-    RETURN mantle.compact_some(p_pid, p_limit);
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    RETURN v_folded;
 END $$;
 COMMENT ON FUNCTION mantle.compact_at(bigint, int) IS 'mantle.compact_some on the node that has the directory';
 REVOKE ALL ON FUNCTION mantle.compact_at(bigint, int) FROM PUBLIC;

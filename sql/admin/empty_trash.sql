@@ -92,6 +92,7 @@ DECLARE
     d mantle.meta;
     s record;
     v_side mantle.side;
+    v_placements bigint := mantle.placements();
     v_limit int := greatest(p_batch / greatest(cardinality(p_targets), 1), 10);
 BEGIN
     objects := 0; bytes := 0; directories := 0;
@@ -112,6 +113,7 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
+    PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.empty_some(bigint, bigint[], int) IS
     'Removes objects of a removed tree, and directories that are empty then';

@@ -19,6 +19,7 @@ DECLARE
     v_seen mantle.meta;
     s mantle.side;
     v_got boolean;
+    v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT * INTO v_seen FROM mantle.meta m WHERE m.id = p_id AND m.explicit IS NOT NULL;
@@ -44,6 +45,7 @@ BEGIN
     SELECT e INTO v_got FROM mantle.is_empty_at(p_id) AS e;
     IF v_got THEN
         PERFORM mantle.remove_directory(s.entry);
+        PERFORM mantle.fault(mantle.placements_fault(v_placements));
     END IF;
     RETURN true;
 END $$;

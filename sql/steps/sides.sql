@@ -5,7 +5,8 @@
 -- `citus.allow_nested_distributed_execution`: a shard that moves away in the middle of a part is then written where it is,
 -- for the check at the end to find (MT043), instead of an error of Citus' own that says nothing about trying again.
 -- Each part latches before the next one reads (PROTOCOLS 7), emits the message of the rows it writes (PROTOCOLS 1), and
--- checks that they are on its node still (PROTOCOLS 14).
+-- checks that they are on its node still. That this is the node where they were latched and read is known to the session
+-- that sends the parts alone: after the last one it asks whether any shard has moved since the first (PROTOCOLS 14).
 
 -- What a change reads of a place, latched: the entry; is there one of the other kind with this name; was the directory
 -- removed; and the epoch of the namespace's index group, on this node, if it is the one given (PROTOCOLS 21).

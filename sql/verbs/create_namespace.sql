@@ -8,6 +8,7 @@ DECLARE
     v_row text;
     v_changes text;
     o mantle.outcome;
+    v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], '{}', NULL);
     SELECT 'MT013', n.ns, n.owner INTO code, ns, owner FROM mantle.namespaces n WHERE n.name = p_name;
@@ -32,6 +33,7 @@ BEGIN
         ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request)::mantle.directory_change];
     v_row := v_root;
     PERFORM FROM mantle.put_in(0, v_row, NULL, v_changes, 0);
+    PERFORM mantle.fault(mantle.placements_fault(v_placements));
     ns := p_id;
     owner := p_owner;
 END $$;

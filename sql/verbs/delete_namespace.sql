@@ -39,6 +39,7 @@ DECLARE
     v_refusal text;
     v_row text;
     v_changes text;
+    v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT n.ns INTO v_ns FROM mantle.namespaces n WHERE n.name = p_name;
@@ -66,6 +67,7 @@ BEGIN
     END LOOP;
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns;
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns;
+    PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) IS
     'Removes a namespace that holds nothing but implicit directories; MT017 otherwise';

@@ -43,6 +43,8 @@ RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
+    -- Else it would be sent on from here, to here.
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
     RETURN QUERY SELECT * FROM mantle.delete_object(
         p_principal, p_ns, p_pid, p_name, p_request, p_hash, p_lease);
 END $$;

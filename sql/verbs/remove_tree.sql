@@ -29,6 +29,7 @@ DECLARE
     v_changes mantle.directory_change[];
     v_half mantle.directory_change[];
     v_told text;
+    v_placements bigint := mantle.placements();
     v_has_halves boolean := NOT mantle.is_local(ARRAY[p_src_pid, 1]);
 BEGIN
     replayed := false;
@@ -68,6 +69,7 @@ BEGIN
         v_told := v_changes;
         PERFORM FROM mantle.put_in(1, v_row, NULL, v_told, p_attempt);
         PERFORM FROM mantle.begin_operation_at(1, p_operation, p_ns, p_principal, v_dir.id);
+        PERFORM mantle.fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text) IS

@@ -81,6 +81,7 @@ DECLARE
     v_is_empty boolean := true;
     v_refusal text;
     v_version bigint;
+    v_placements bigint := mantle.placements();
 BEGIN
     replayed := false;
     -- Looks at the victim without the latch first, and fails fast (PROTOCOLS 11).
@@ -113,6 +114,7 @@ BEGIN
     IF code IS NULL AND NOT replayed THEN
         id := p_src_id; version := v_version;
         PERFORM mantle.rename_directory_move(p_principal, s.entry, p_dst_pid, p_dst_name, d.entry, p_attempt, p_request);
+        PERFORM mantle.fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory(

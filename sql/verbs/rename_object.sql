@@ -12,6 +12,7 @@ DECLARE
     v_new mantle.meta;
     v_row text;
     v_replaced text;
+    v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
     SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, NULL, NULL);
@@ -41,6 +42,7 @@ BEGIN
     v_row := v_new;
     v_replaced := d.entry;
     PERFORM FROM mantle.put_in(p_dst_pid, v_row, v_replaced, NULL, 0);
+    PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) IS
     'Renames an object within its namespace; with overwrite, replaces one and answers its data locator';

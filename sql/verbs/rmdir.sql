@@ -42,6 +42,7 @@ DECLARE
     v_empty boolean[] := '{}';
     v_is boolean;
     v_refusal text;
+    v_placements bigint := mantle.placements();
     v_local boolean := mantle.is_local(p_pid || p_id);
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
@@ -76,6 +77,7 @@ BEGIN
         ord := e.n; code := o.code; id := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
         RETURN NEXT;
     END LOOP;
+    PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) IS
     'Removes empty directories. MT010 not there, MT018 another one by now, MT017 not empty';

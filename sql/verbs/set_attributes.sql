@@ -65,6 +65,8 @@ RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, 
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
+    -- Else it would be sent on from here, to here.
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
     RETURN QUERY SELECT * FROM mantle.set_attributes(
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_user_metadata, p_explicit, p_request, p_hash, p_lease);
 END $$;

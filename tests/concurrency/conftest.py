@@ -4,7 +4,7 @@
 - test_property.py: random concurrent histories against a model; written by load.py, judged by history.py.
 - test_crash.py: kill -9 at each failpoint and under load.
 - test_prepare.py: a directory rename that no index has prepared.
-- test_citus.py: these and more on a Citus cluster (citus.py makes it).
+- test_citus.py, test_citus_sql.py, test_citus_moves.py: these and more on a Citus cluster (distributed.py makes it).
 
 Parts: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, failpoints.py and faults.py
 change the extension in test databases (by wrapping.py), target.py hides which node a session goes to, cluster.py is the server.
@@ -24,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "patroni"), str(Path(__file__).parent)]
 
 from cluster import Cluster  # noqa: E402
+from distributed import CitusCluster  # noqa: E402
 from target import PlainTarget, fresh_target, make_template  # noqa: E402
 
 
@@ -50,3 +51,12 @@ def make_target(server: Cluster) -> Iterator[Callable[[str], PlainTarget]]:
     server.start()
     with ExitStack() as databases:
         yield lambda name: databases.enter_context(fresh_target(server.parameters, f"mantle_{name}"))
+
+
+@pytest.fixture(scope="session")
+def citus_cluster() -> Iterator[CitusCluster]:
+    """A coordinator and two workers, for the modules that ask for them."""
+    cluster = CitusCluster()
+    cluster.start()
+    yield cluster
+    cluster.stop()

@@ -7,15 +7,19 @@ one worker all directories are on one node, whose sessions carry everything out 
 
 import itertools
 import secrets
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 
+import verbs
 from cluster import Cluster
 from stack import citus
 from stack.poll import wait_until
 from target import PlainTarget
+from tree import Op
+from verbs import Key
 
 # The one that has workers: in the others, steps are the tests'.
 WORKED_DATABASE = "mantle_worked"
@@ -98,3 +102,50 @@ def distributed_target(cluster: CitusCluster, database: str, workers: int = citu
     citus.join(cluster.servers, database, workers)
     yield CitusTarget(cluster.parameters, database, workers)
     citus.drop(cluster.servers, database)
+
+
+# Shards of the MetaTable, and the one place of each.
+PLACEMENTS = """
+    SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
+      JOIN pg_dist_node n ON n.groupid = p.groupid WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardid
+"""
+
+
+def move(coordinator: psycopg.Connection, shard: int, source: tuple[str, int], to: tuple[str, int], mode: str) -> None:
+    coordinator.execute(
+        "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, shard_transfer_mode => %s)", (shard, *source, *to, mode)
+    )
+
+
+class Places:
+    """Directories of a namespace by the worker that has them, and a session on each worker."""
+
+    def __init__(self, target: CitusTarget):
+        self.target = target
+        self.sessions = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
+        self.coordinator = target.coordinator()
+        self.ns = verbs.create_namespace(self.coordinator, f"places-{uuid.uuid4().hex[:12]}")
+        self.next_id = verbs.allocate_ids(self.coordinator, 1000)
+        self.by_worker: list[list[int]] = [[], []]
+        while min(len(ids) for ids in self.by_worker) < 3:
+            id = self.new_id()
+            self.call(self.coordinator, Op("mkdir", self.ns, f"d{id}/", id, explicit=True))
+            self.by_worker[self.worker_of(id)].append(id)
+
+    def new_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    def shard_of(self, pid: int) -> int:
+        return self.coordinator.execute("SELECT get_shard_id_for_distribution_column('mantle.meta', %s::bigint)", (pid,)).fetchone()[0]
+
+    def worker_of(self, pid: int) -> int:
+        shard = self.shard_of(pid)
+        port = next(port for id, _, port in self.coordinator.execute(PLACEMENTS).fetchall() if id == shard)
+        return [int(node["port"]) for node in self.target.all[1:]].index(port)
+
+    def call(self, session: psycopg.Connection, op: Op, key: Key | None = None) -> verbs.Answer:
+        return verbs.call(session, self.ns, [op], [key or Key(uuid.uuid4())])[0]
+
+    def name(self, id: int) -> str:
+        return f"d{id}/"

@@ -30,6 +30,8 @@ ANY_CLAIM = Fault("any_claim", ("claim",), "PERFORM mantle.claim_wrapped_1($1, $
 NO_PRUNING_LATCH = Fault("no_pruning_latch", ("try_latch_exclusive", "try_latch_name"), "RETURN true;")
 # A row may be written to another node than the message that tells of it.
 NO_PLACEMENT_CHECK = Fault("no_placement_check", ("placement_fault",), "RETURN NULL;")
+# A change made of parts may be latched on one node and written on another.
+NO_PLACEMENTS_CHECK = Fault("no_placements_check", ("placements_fault",), "RETURN NULL;")
 LOST_COUNTS = Fault("lost_counts", ("add_counts", "apply_deltas"), "IF random() < 0.02 THEN RETURN; END IF;")
 # Without its checks, a session may commit without waiting for the flush: what is acknowledged then can be lost. For one session.
 NO_COMMIT_CHECK = Fault(

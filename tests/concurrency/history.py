@@ -42,8 +42,6 @@ _ROWS_BY_TIME = """
       FROM mantle.requests WHERE ns = %(ns)s ORDER BY created, request_id
 """
 PROBLEMS_MAX = 20
-# How problems begin that only an order of the changes can show, or that are looked for again without one.
-_OF_AN_ORDER = ("order: ", "refusal: ", "tree: ", "dirstat: ", "check: ", "and ")
 
 
 @dataclass(frozen=True)
@@ -75,14 +73,6 @@ def judge(
     if len(problems) > PROBLEMS_MAX:
         problems[PROBLEMS_MAX:] = [f"and {len(problems) - PROBLEMS_MAX} more"]
     return problems
-
-
-def judge_without_order(connection: psycopg.Connection, problems: list[str]) -> list[str]:
-    """What is left of a history's problems where no order of its changes was found: all that needs none. Nothing acknowledged is
-    lost, nothing is done twice, nothing failed that should not, and no table is damaged."""
-    if not any(problem.startswith("order: ") for problem in problems):
-        return problems
-    return [p for p in problems if not p.startswith(_OF_AN_ORDER)] + state.damage(connection)
 
 
 def _judge_answers(rows: list[Row], submissions: list[Submission], by_key: dict) -> list[str]:

@@ -1,24 +1,19 @@
 """The MetaTable distributed by Citus over two workers: the same histories, also while shards move and a worker joins; which
-nodes a verb touches; a call that a shard's move overtakes; what check_cluster finds; a loaded TafDB that is distributed.
+nodes a verb touches; what check_cluster finds; a loaded TafDB that is distributed. Shards that move: test_citus_moves.py.
 """
 
-import os
-import random
 import subprocess
-import threading
 import time
 import uuid
 
 import psycopg
 import pytest
 
-import distributed
 import failpoints
 import faults
 import state
 import verbs
-from distributed import CitusCluster, CitusTarget, distributed_target
-from history import judge_without_order
+from distributed import PLACEMENTS, CitusCluster, CitusTarget, Places, distributed_target
 from pairs import Pairs
 from test_isolation import PAIRS, VERBS, run_pair
 from stack import build, citus, packages
@@ -33,27 +28,16 @@ ELEMENTS = 600
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    cluster = CitusCluster()
-    cluster.start()
-    yield cluster
-    cluster.stop()
-
-
-@pytest.fixture(scope="module")
-def database(cluster):
+def database(citus_cluster):
     """For tests that look at things in namespaces of their own."""
-    with distributed_target(cluster, "mantle_distributed") as target:
+    with distributed_target(citus_cluster, "mantle_distributed") as target:
         yield target
 
 
-def histories(target: CitusTarget, chaos=None, *, has_order: bool = True) -> None:
+def histories(target: CitusTarget, chaos=None) -> None:
     deadline, seed = time.monotonic() + SECONDS, SEED
     while time.monotonic() < deadline:
         load, problems = one_history(target, seed, ELEMENTS, chaos)
-        if not has_order:
-            with target.connect() as connection:
-                problems = judge_without_order(connection, problems)
         assert problems == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(problems)
         assert sum(s.answer is not None and s.answer.code is None for s in load.submissions) > ELEMENTS / 5
         seed += 1
@@ -66,84 +50,16 @@ def test_histories_are_sound(database):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("fault", [faults.NO_TOMBSTONE, faults.NO_LATCH], ids=lambda fault: fault.name)
-def test_a_broken_step_is_noticed(cluster, fault):
-    with distributed_target(cluster, f"mantle_{fault.name}") as target:
+def test_a_broken_step_is_noticed(citus_cluster, fault):
+    with distributed_target(citus_cluster, f"mantle_{fault.name}") as target:
         target.on_all_nodes(lambda connection: faults.break_steps(connection, fault))
         assert any(one_history(target, seed, ELEMENTS)[1] for seed in range(SEED, SEED + 10)), fault.name
 
 
-_PLACEMENTS = """
-    SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
-      JOIN pg_dist_node n ON n.groupid = p.groupid WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardid
-"""
-
-
-def move(coordinator: psycopg.Connection, shard: int, source: tuple[str, int], to: tuple[str, int], mode: str) -> None:
-    coordinator.execute(
-        "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, shard_transfer_mode => %s)", (shard, *source, *to, mode)
-    )
-
-
-class Mover:
-    """Moves shards to and fro while a load runs."""
-
-    def __init__(self, target: CitusTarget):
-        self.target, self.moves = target, 0
-
-    def __call__(self, load) -> None:
-        choose = random.Random(load.seed)
-        with self.target.coordinator() as coordinator:
-            nodes = [(node["host"], int(node["port"])) for node in self.target.all[1:]]
-            for _ in range(3):
-                shard, *source = choose.choice(coordinator.execute(_PLACEMENTS).fetchall())
-                to = next(node for node in nodes if node != tuple(source))
-                # What a move leaves behind stands in the way of the way back; readers may still hold it.
-                coordinator.execute("CALL citus_cleanup_orphaned_resources()")
-                try:
-                    move(coordinator, shard, tuple(source), to, choose.choice(("force_logical", "block_writes")))
-                    self.moves += 1
-                except psycopg.errors.InternalError_ as error:
-                    if "orphaned" not in str(error):
-                        raise
-
-
-# In one to three of ten runs the clock, when a request is recorded, gives no order of the changes; why is not known. Then
-# this history is judged by what needs none.
-@pytest.mark.timeout(240)
-def test_histories_are_sound_while_shards_move(cluster):
-    with distributed_target(cluster, "mantle_moving") as target:
-        target.moved_codes = distributed.MOVED_CODES
-        mover = Mover(target)
-        histories(target, mover, has_order=False)
-        assert mover.moves > 0
-
-
-@pytest.mark.timeout(240)
-def test_a_worker_joins_under_load(cluster):
-    """It gets half of the shards; nobody notices."""
-
-    def join(_load) -> None:
-        with target.coordinator() as coordinator:
-            node = cluster.parameters[2]
-            coordinator.execute("SELECT citus_add_node(%s, %s)", (node["host"], int(node["port"])))
-            coordinator.execute("SELECT rebalance_table_shards(shard_transfer_mode => 'force_logical')")
-
-    with distributed_target(cluster, "mantle_joining", workers=1) as target:
-        target.moved_codes = distributed.MOVED_CODES
-        _, problems = one_history(target, SEED, 3 * ELEMENTS, join)
-        assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}"
-        with target.coordinator() as coordinator:
-            assert len({tuple(place) for _, *place in coordinator.execute(_PLACEMENTS).fetchall()}) == 2
-            assert (
-                coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem NOT IN ('slot', 'worker')").fetchone()[0]
-                == 0
-            )
-
-
 @pytest.fixture(scope="module")
-def pairs(cluster):
+def pairs(citus_cluster):
     """All directories on one worker, whose sessions they are: the isolation matrix as on plain PostgreSQL."""
-    with distributed_target(cluster, "mantle_pairs", workers=1) as target:
+    with distributed_target(citus_cluster, "mantle_pairs", workers=1) as target:
         target.on_all_nodes(failpoints.install_steps)
         with target.coordinator() as coordinator:
             failpoints.install_triggers(coordinator)
@@ -158,35 +74,6 @@ def test_pairs(pairs, scene, a):
     """A verb held at each of its failpoints while each of the others comes."""
     found = {b: run_pair(pairs, scene, a, b) for at, held, b in PAIRS if (at, held) == (scene, a)}
     assert {b: problems for b, problems in found.items() if problems} == {}
-
-
-class Places:
-    """Directories of a namespace by the worker that has them, and a session on each worker."""
-
-    def __init__(self, target: CitusTarget):
-        self.target = target
-        self.sessions = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
-        self.coordinator = target.coordinator()
-        self.ns = verbs.create_namespace(self.coordinator, f"places-{uuid.uuid4().hex[:12]}")
-        self.next_id = verbs.allocate_ids(self.coordinator, 1000)
-        self.by_worker: list[list[int]] = [[], []]
-        while min(len(ids) for ids in self.by_worker) < 3:
-            id = self.new_id()
-            self.call(self.coordinator, Op("mkdir", self.ns, f"d{id}/", id, explicit=True))
-            self.by_worker[self.worker_of(id)].append(id)
-
-    def new_id(self) -> int:
-        self.next_id += 1
-        return self.next_id
-
-    def worker_of(self, pid: int) -> int:
-        return [s.execute("SELECT mantle.is_local(ARRAY[%s::bigint])", (pid,)).fetchone()[0] for s in self.sessions].index(True)
-
-    def call(self, session: psycopg.Connection, op: Op, key: Key | None = None) -> verbs.Answer:
-        return verbs.call(session, self.ns, [op], [key or Key(uuid.uuid4())])[0]
-
-    def name(self, id: int) -> str:
-        return f"d{id}/"
 
 
 @pytest.fixture(scope="module")
@@ -278,9 +165,9 @@ def test_changes_across_nodes_commit_in_two_phases(places):
 
 
 @pytest.mark.timeout(120)
-def test_the_workers_steps_do_their_work_on_every_node(cluster):
+def test_the_workers_steps_do_their_work_on_every_node(citus_cluster):
     """Compaction, pruning, emptying of removed trees, purging: each node does what lies in its shards."""
-    with distributed_target(cluster, "mantle_steps") as target:
+    with distributed_target(citus_cluster, "mantle_steps") as target:
         work_off(Places(target))
 
 
@@ -335,53 +222,14 @@ def test_a_message_is_on_the_node_of_its_row(places):
             session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
-def test_a_call_overtaken_by_its_shard_fails_retryably(cluster, checked):
-    """Held after its latches while the shard moves away, it writes to the other node, and its message is in this one's WAL:
-    so it fails (PROTOCOLS 14). Unchecked, it would not."""
-    with distributed_target(cluster, f"mantle_overtaken_{'' if checked else 'un'}checked") as target:
-        places = Places(target)
-        if not checked:
-            target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_PLACEMENT_CHECK))
-        target.on_all_nodes(failpoints.install_steps)
-        pid, session = places.by_worker[0][0], places.sessions[0]
-        op, key = Op("mkdir", pid, "late/", places.new_id(), explicit=True), Key(uuid.uuid4())
-        gate = failpoints.Gate(psycopg.connect(**target.all[1], autocommit=True))
-        outcome: list[str | None] = []
-
-        def held() -> None:
-            failpoints.arm(session, failpoints.AFTER_LATCHES)
-            try:
-                outcome.append(places.call(session, op, key).code)
-            except psycopg.Error as error:
-                outcome.append(error.sqlstate)
-
-        thread = threading.Thread(target=held)
-        with gate.closed():
-            thread.start()
-            gate.await_held(session.info.backend_pid, lambda: not thread.is_alive(), "mkdir after its latches")
-            shard = places.coordinator.execute(
-                "SELECT get_shard_id_for_distribution_column('mantle.meta', %s::bigint)", (pid,)
-            ).fetchone()[0]
-            ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
-            move(places.coordinator, shard, ends[0], ends[1], "block_writes")
-        thread.join()
-        assert outcome == (["MT043"] if checked else [None])
-        assert places.worker_of(pid) == 1
-        if checked:
-            assert places.call(session, op, key).code is None, "again, from where it is not"
-            assert places.call(places.sessions[1], op, key).replayed, "and from where it is"
-
-
-def run_rust_test(cluster: CitusCluster, target: CitusTarget, name: str) -> None:
+def run_rust_test(citus_cluster: CitusCluster, target: CitusTarget, name: str) -> None:
     """Chosen by name from the whole workspace, as the unit tests are built."""
     environment = {
         **packages.environment(),
         "PGRX_PG_CONFIG_PATH": str(build.pg_config()),
         "MANTLE_TEST_CITUS_PORT": target.all[0]["port"],
         "MANTLE_TEST_CITUS_DATABASE": target.database,
-        "MANTLE_TEST_CITUS_PASSWORD_FILE": str(cluster.servers[0].postgresql.layout.secrets / "superuser"),
+        "MANTLE_TEST_CITUS_PASSWORD_FILE": str(citus_cluster.servers[0].postgresql.layout.secrets / "superuser"),
     }
     command = ["cargo", "test", "--locked", "--workspace", "--", "--ignored", name]
     done = subprocess.run(command, cwd=build.REPOSITORY, env=environment, capture_output=True, text=True, check=False)
@@ -390,21 +238,21 @@ def run_rust_test(cluster: CitusCluster, target: CitusTarget, name: str) -> None
 
 
 @pytest.mark.timeout(600)
-def test_a_gateway_asks_the_node_that_has_the_directory(cluster):
+def test_a_gateway_asks_the_node_that_has_the_directory(citus_cluster):
     """The gateway's store itself (gateway/src/store/nodes/tests.rs)."""
-    with distributed_target(cluster, "mantle_routed") as target:
-        run_rust_test(cluster, target, "citus_calls_go_to_the_node_that_has_the_directory")
+    with distributed_target(citus_cluster, "mantle_routed") as target:
+        run_rust_test(citus_cluster, target, "citus_calls_go_to_the_node_that_has_the_directory")
 
 
 @pytest.mark.timeout(600)
-def test_an_index_reads_every_node(cluster):
+def test_an_index_reads_every_node(citus_cluster):
     """A replica itself, over both workers: renames across nodes, a restart, a lost slot (indexnode/tests/citus.rs)."""
-    with distributed_target(cluster, "mantle_indexed") as target:
-        run_rust_test(cluster, target, "citus_index_holds_what_several_nodes_hold")
+    with distributed_target(citus_cluster, "mantle_indexed") as target:
+        run_rust_test(citus_cluster, target, "citus_index_holds_what_several_nodes_hold")
 
 
-def test_check_cluster_names_what_is_missing_where(cluster):
-    with distributed_target(cluster, "mantle_checked") as target:
+def test_check_cluster_names_what_is_missing_where(citus_cluster):
+    with distributed_target(citus_cluster, "mantle_checked") as target:
         worker = psycopg.connect(**target.all[2], autocommit=True)
         coordinator = target.coordinator()
 
@@ -425,11 +273,11 @@ def test_check_cluster_names_what_is_missing_where(cluster):
         worker.execute("SELECT pg_drop_replication_slot('mantle_index_1')")
 
 
-def test_a_loaded_database_is_distributed(cluster):
+def test_a_loaded_database_is_distributed(citus_cluster):
     """Entries, counts, request ids: all are where they were, and a retry from before gets its first answer."""
     name = "mantle_loaded"
-    target = CitusTarget(cluster.parameters, name, citus.WORKERS)
-    citus.make_databases(cluster.servers, name)
+    target = CitusTarget(citus_cluster.parameters, name, citus.WORKERS)
+    citus.make_databases(citus_cluster.servers, name)
     with target.coordinator() as coordinator:
         ns = verbs.create_namespace(coordinator, "loaded")
         first = verbs.allocate_ids(coordinator, 1000)
@@ -439,11 +287,11 @@ def test_a_loaded_database_is_distributed(cluster):
         for op, key in zip(ops, keys, strict=True):
             assert verbs.call(coordinator, ns, [op], [key])[0].code is None
         before = state.read_tree(coordinator, ns)
-        citus.join(cluster.servers, name)
+        citus.join(citus_cluster.servers, name)
         assert state.differences(coordinator, ns, before) == []
         retried = verbs.call(coordinator, ns, [ops[-1]], [keys[-1]])[0]
         assert (retried.code, retried.replayed) == (None, True)
-        assert {port for _, _, port in coordinator.execute(_PLACEMENTS).fetchall()} == {int(n["port"]) for n in target.all[1:]}
+        assert {port for _, _, port in coordinator.execute(PLACEMENTS).fetchall()} == {int(n["port"]) for n in target.all[1:]}
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
             coordinator.execute("SELECT mantle.distribute()")
-    citus.drop(cluster.servers, name)
+    citus.drop(citus_cluster.servers, name)

@@ -16,7 +16,6 @@ from cluster import Cluster
 from distributed import CitusTarget, distributed_target
 from stack import build, citus, packages
 from stack.poll import wait_until
-from test_citus import cluster  # noqa: F401  (a cluster of this module's own)
 from tree import Op
 from verbs import Key
 
@@ -62,35 +61,35 @@ def run_pgtap(target: CitusTarget, server: Cluster, name: str, *settings: str) -
 
 
 @pytest.fixture(scope="module")
-def pgtap_database(cluster):  # noqa: F811
-    with distributed_target(cluster, "mantle_pgtap") as target:
+def pgtap_database(citus_cluster):
+    with distributed_target(citus_cluster, "mantle_pgtap") as target:
         yield target
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", PGTAP_FROM_THE_COORDINATOR)
-def test_pgtap_from_the_coordinator(cluster, pgtap_database, name):  # noqa: F811
-    run_pgtap(pgtap_database, cluster.servers[0], name)
+def test_pgtap_from_the_coordinator(citus_cluster, pgtap_database, name):
+    run_pgtap(pgtap_database, citus_cluster.servers[0], name)
 
 
 @pytest.fixture(scope="module")
-def pgtap_worker_database(cluster):  # noqa: F811
-    with distributed_target(cluster, "mantle_pgtap_worker", workers=1) as target:
+def pgtap_worker_database(citus_cluster):
+    with distributed_target(citus_cluster, "mantle_pgtap_worker", workers=1) as target:
         target.on_all_nodes(let_group_roles_log_in)
         yield target
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", PGTAP)
-def test_pgtap_on_the_worker(cluster, pgtap_worker_database, name):  # noqa: F811
+def test_pgtap_on_the_worker(citus_cluster, pgtap_worker_database, name):
     """All directories are on the worker that the session is on; what the tests define is defined there alone."""
-    run_pgtap(pgtap_worker_database, cluster.servers[1], name, "citus.enable_ddl_propagation=off")
+    run_pgtap(pgtap_worker_database, citus_cluster.servers[1], name, "citus.enable_ddl_propagation=off")
 
 
 @pytest.mark.timeout(120)
-def test_a_worker_outlives_a_shard_that_moves(cluster):  # noqa: F811
+def test_a_worker_outlives_a_shard_that_moves(citus_cluster):
     """What Citus says of such a shard is the fate of a step, not of the process, which would be away for ten seconds."""
-    with distributed_target(cluster, distributed.WORKED_DATABASE, workers=1) as target:
+    with distributed_target(citus_cluster, distributed.WORKED_DATABASE, workers=1) as target:
         node = psycopg.connect(**target.all[1], autocommit=True)
         worker = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'mantle worker' AND datname = current_database()"
         node.execute("SET citus.enable_ddl_propagation = off")
@@ -139,9 +138,9 @@ def assert_loaded(coordinator: psycopg.Connection, ns: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_an_import_is_resumed(cluster, tmp_path):  # noqa: F811
+def test_an_import_is_resumed(citus_cluster, tmp_path):
     """Killed while its objects wait for a directory that somebody else is in; then again, to the end, and once more."""
-    with distributed_target(cluster, "mantle_imported") as target, target.coordinator() as coordinator:
+    with distributed_target(citus_cluster, "mantle_imported") as target, target.coordinator() as coordinator:
         ns = verbs.create_namespace(coordinator, "imported")
         held, late = verbs.allocate_ids(coordinator, 2), verbs.allocate_ids(coordinator, 1)
         assert verbs.call(coordinator, ns, [Op("mkdir", ns, "held/", held, explicit=True)], [Key(uuid.uuid4())])[0].code is None
@@ -168,9 +167,9 @@ def dead(process: subprocess.Popen) -> str | None:
     return None if process.poll() is None else f"the import ended with status {process.returncode}"
 
 
-def test_a_message_of_an_import_is_on_the_node_of_its_row(cluster):  # noqa: F811
+def test_a_message_of_an_import_is_on_the_node_of_its_row(citus_cluster):
     """One call, directories of both workers: each worker's stream has the rows that are there (PROTOCOLS 1)."""
-    with distributed_target(cluster, "mantle_import_stream") as target, target.coordinator() as coordinator:
+    with distributed_target(citus_cluster, "mantle_import_stream") as target, target.coordinator() as coordinator:
         workers = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
         for number, worker in enumerate(workers):
             worker.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (f"imported_{number}",))

@@ -1,0 +1,159 @@
+"""Shards move while calls are under way: histories under moves and while a worker joins, and calls held between two of their
+steps while what they looked at leaves.
+"""
+
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+import distributed
+import failpoints
+import faults
+import state
+from distributed import PLACEMENTS, CitusTarget, Places, distributed_target, move
+from stack import citus
+from test_citus import ELEMENTS, histories
+from test_property import SEED, one_history
+from tree import Op
+from verbs import Key
+from wrapping import wrap
+
+pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
+
+
+class Mover:
+    """Moves shards to and fro while a load runs."""
+
+    def __init__(self, target: CitusTarget):
+        self.target, self.moves = target, 0
+
+    def __call__(self, load) -> None:
+        choose = random.Random(load.seed)
+        with self.target.coordinator() as coordinator:
+            nodes = [(node["host"], int(node["port"])) for node in self.target.all[1:]]
+            for _ in range(3):
+                shard, *source = choose.choice(coordinator.execute(PLACEMENTS).fetchall())
+                to = next(node for node in nodes if node != tuple(source))
+                # What a move leaves behind stands in the way of the way back; readers may still hold it.
+                coordinator.execute("CALL citus_cleanup_orphaned_resources()")
+                try:
+                    move(coordinator, shard, tuple(source), to, choose.choice(("force_logical", "block_writes")))
+                    self.moves += 1
+                except psycopg.errors.InternalError_ as error:
+                    if "orphaned" not in str(error):
+                        raise
+
+
+@pytest.mark.timeout(240)
+def test_histories_are_sound_while_shards_move(citus_cluster):
+    with distributed_target(citus_cluster, "mantle_moving") as target:
+        target.moved_codes = distributed.MOVED_CODES
+        mover = Mover(target)
+        histories(target, mover)
+        assert mover.moves > 0
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_joins_under_load(citus_cluster):
+    """It gets half of the shards; nobody notices."""
+
+    def join(_load) -> None:
+        with target.coordinator() as coordinator:
+            node = citus_cluster.parameters[2]
+            coordinator.execute("SELECT citus_add_node(%s, %s)", (node["host"], int(node["port"])))
+            coordinator.execute("SELECT rebalance_table_shards(shard_transfer_mode => 'force_logical')")
+
+    with distributed_target(citus_cluster, "mantle_joining", workers=1) as target:
+        target.moved_codes = distributed.MOVED_CODES
+        _, problems = one_history(target, SEED, 3 * ELEMENTS, join)
+        assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}"
+        with target.coordinator() as coordinator:
+            assert len({tuple(place) for _, *place in coordinator.execute(PLACEMENTS).fetchall()}) == 2
+            assert (
+                coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem NOT IN ('slot', 'worker')").fetchone()[0]
+                == 0
+            )
+
+
+# Reached by verbs of several directories in the session that sends their parts: all is latched and read, nothing is written.
+ALL_READ = "all_read"
+
+
+@contextmanager
+def shard_moves_during(target: CitusTarget, places: Places, call: tuple, at: str, moving: int) -> Iterator[list[str | None]]:
+    """Holds a call (session, operation, key) at a failpoint while the shard of `moving` goes to the other worker, and while
+    the body runs; then lets it go on. Answers its outcome, complete after the end: SQLSTATE, or None for done."""
+    session, op, key = call
+    gate = failpoints.Gate(psycopg.connect(**target.all[1], autocommit=True))
+    if session.info.port != gate.connection.info.port:
+        gate = failpoints.Gate(psycopg.connect(**target.all[2], autocommit=True))
+    outcome: list[str | None] = []
+
+    def held() -> None:
+        failpoints.arm(session, at)
+        try:
+            outcome.append(places.call(session, op, key).code)
+        except psycopg.Error as error:
+            outcome.append(error.sqlstate)
+
+    thread = threading.Thread(target=held)
+    with gate.closed():
+        thread.start()
+        gate.await_held(session.info.backend_pid, lambda: not thread.is_alive(), f"{op.verb} at {at}")
+        ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
+        source = places.worker_of(moving)
+        move(places.coordinator, places.shard_of(moving), ends[source], ends[1 - source], "block_writes")
+        assert places.worker_of(moving) == 1 - source
+        yield outcome
+    thread.join()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+def test_a_call_overtaken_by_its_shard_fails_retryably(citus_cluster, checked):
+    """Held after its latches while the shard moves away, it writes to the other node, and its message is in this one's WAL:
+    so it fails (PROTOCOLS 14). Unchecked, it would not."""
+    with distributed_target(citus_cluster, f"mantle_overtaken_{'' if checked else 'un'}checked") as target:
+        places = Places(target)
+        if not checked:
+            target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_PLACEMENT_CHECK))
+        target.on_all_nodes(failpoints.install_steps)
+        pid, session = places.by_worker[0][0], places.sessions[0]
+        op, key = Op("mkdir", pid, "late/", places.new_id(), explicit=True), Key(uuid.uuid4())
+        with shard_moves_during(target, places, (session, op, key), failpoints.AFTER_LATCHES, pid) as outcome:
+            pass
+        assert outcome == (["MT043"] if checked else [None])
+        if checked:
+            assert places.call(session, op, key).code is None, "again, from where it is not"
+            assert places.call(places.sessions[1], op, key).replayed, "and from where it is"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, checked):
+    """Latched and found empty on one node, it moves, and an object comes where nothing is latched. Each part of the removal
+    finds its shard where it writes; that it was not latched there is known to the session that sent it (PROTOCOLS 14)."""
+    with distributed_target(citus_cluster, f"mantle_filled_{'' if checked else 'un'}checked") as target:
+        places = Places(target)
+        if not checked:
+            target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_PLACEMENTS_CHECK))
+        target.on_all_nodes(failpoints.install_steps)
+        target.on_all_nodes(
+            lambda connection: wrap(connection, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');")
+        )
+        here = places.worker_of(places.ns)
+        victim = places.by_worker[1 - here][0]
+        session, op, key = places.sessions[here], Op("rmdir", places.ns, places.name(victim), victim), Key(uuid.uuid4())
+        with shard_moves_during(target, places, (session, op, key), ALL_READ, victim) as outcome:
+            other = psycopg.connect(**target.all[1 + here], autocommit=True)
+            id = places.new_id()
+            assert places.call(other, Op("put_object", victim, "o", id, size=1, mode=420, etag="e")).code is None
+        assert outcome == (["MT043"] if checked else [None])
+        assert (state.damage(places.coordinator) == []) == checked
+        if checked:
+            assert places.call(session, op, key).code == "MT017"
