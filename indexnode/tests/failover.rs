@@ -10,8 +10,8 @@ mod support;
 
 use std::{fs, time::Duration};
 
-use mantle_index_client::Status;
-use mantle_types::ErrorCode;
+use mantle_index_client::{Basis, Query, Status, proto::Lineage};
+use mantle_types::{Caller, Epoch, ErrorCode};
 use support::{
     TestDatabase, TestGroup, connect, eventually, mkdir_in,
     server::{TestServer, TestServers, signal},
@@ -53,6 +53,14 @@ impl Scene {
 
     async fn outcome(&self, name: &str) -> Result<(), ErrorCode> {
         self.group.resolve("failover", &[name]).await.outcome.map_err(|e| e.code())
+    }
+
+    /// What a lookup answers to a gateway that knows PostgreSQL as this.
+    async fn outcome_under(&self, lineage: Lineage) -> Result<(), ErrorCode> {
+        let query = Query::new("failover", ["old"], Caller { uid: 0, gids: vec![] });
+        let basis = Basis { epoch: Epoch(0), lineages: [lineage].into() };
+        let answer = self.group.client.resolve_one(basis, query).await;
+        answer.and_then(|found| found.outcome).map_err(|e| e.code())
     }
 
     async fn status(&self) -> Status {
@@ -134,6 +142,8 @@ async fn replicas_follow_a_standby_that_has_all_they_applied() {
     scene.persist_slot().await;
     let id = scene.mkdir("streamed").await;
     scene.caught_up().await;
+    let old = scene.before.sources[0].lineage.unwrap();
+    assert_eq!(scene.outcome_under(old).await, Ok(()));
     scene.fail_over(standby).await;
     let after = scene.streaming("the new timeline", |status| status.sources[0].lineage.unwrap().timeline == 2).await;
     assert_eq!(after.epoch, scene.before.epoch, "no rebuild was needed");
@@ -142,6 +152,12 @@ async fn replicas_follow_a_standby_that_has_all_they_applied() {
         scene.before.sources[0].lineage.unwrap().system_identifier
     );
     scene.group.assert_everywhere("failover", &["streamed"], id).await;
+    // A gateway that has not heard of it (or has, when the index has not) is not answered.
+    assert_eq!(scene.outcome_under(old).await, Err(ErrorCode::StaleEpoch));
+    assert_eq!(scene.outcome_under(Lineage { timeline: 2, ..old }).await, Ok(()));
+    let other_system = Lineage { timeline: 2, system_identifier: old.system_identifier + 1, ..old };
+    assert_eq!(scene.outcome_under(other_system).await, Err(ErrorCode::StaleEpoch));
+    assert_eq!(scene.outcome_under(Lineage { source: 7, ..old }).await, Ok(()), "a node that it does not read yet");
     scene.mkdir("on the new timeline").await;
     // The timeline is in the log and in snapshots: a restarted replica knows it.
     scene.stop_index().await;

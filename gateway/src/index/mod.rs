@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::try_join_all;
 use mantle_index_client::{IndexClient, Query};
 pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
 use mantle_types::{Error, ErrorCode, RequestKey, Result};
@@ -15,11 +16,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     config::Config,
-    store::{Moment, Store, Terms, Written},
+    store::{Moment, Store, Terms, Written, pause},
 };
 
-/// How often a lookup is asked again under a newer epoch.
-const EPOCH_RETRIES_MAX: u32 = 3;
+/// How often a lookup is asked again after the terms were read anew. A second or so in all: the index may have to hear of a
+/// promotion first.
+const TERMS_RETRIES_MAX: u32 = 8;
 
 /// Handle on the index group.
 pub struct Index {
@@ -97,12 +99,17 @@ impl Index {
 
     /// Resolves paths of directories, one RPC for all, on any replica.
     pub async fn resolve(&self, queries: Vec<Query>) -> Result<(Moment, Vec<Resolution>)> {
-        for _ in 0..EPOCH_RETRIES_MAX {
+        for attempt in 0..TERMS_RETRIES_MAX {
             let moment = self.moment().await?;
-            match timed("resolve", self.client.resolve(moment.epoch(), queries.clone())).await {
-                Err(e) if e.code() == ErrorCode::StaleEpoch => self.renew().await?,
+            match timed("resolve", self.client.resolve(moment.basis().clone(), queries.clone())).await {
+                Err(e) if e.code() == ErrorCode::StaleEpoch => {
+                    if attempt > 0 {
+                        pause(attempt).await;
+                    }
+                    self.renew().await?;
+                }
                 answer => return answer.map(|found| (moment, found)),
-            };
+            }
         }
         Err(Error::new(ErrorCode::IndexUnavailable, "the index group is being rebuilt"))
     }
@@ -135,9 +142,9 @@ impl Index {
     }
 
     async fn await_for(&self, request: RequestKey, written: &Written, limit: Duration) -> Result<()> {
-        let answer = match written.flush_lsn {
-            Some(lsn) if written.replayed => timed("await_lsn", self.client.await_lsn(0, lsn, limit)).await,
-            _ => timed("await_request", self.client.await_request(request, limit)).await,
+        let answer = match written.replayed {
+            true => timed("await_flushed", self.await_flushed(limit)).await,
+            false => timed("await_request", self.client.await_request(request, limit)).await,
         };
         answer.map_err(|e| match e.code() {
             ErrorCode::AwaitTimeout => e,
@@ -147,6 +154,13 @@ impl Index {
                 format!("{} ({})", ErrorCode::AwaitTimeout.row().meaning, e.detail()),
             ),
         })
+    }
+
+    /// Waits for all that is committed by now: the message of a change that was made earlier may never come again.
+    async fn await_flushed(&self, limit: Duration) -> Result<()> {
+        let waits =
+            self.store.flushed().await?.into_iter().map(|(source, lsn)| self.client.await_lsn(source, lsn, limit));
+        try_join_all(waits).await.map(drop)
     }
 
     /// Does a replica answer lookups?

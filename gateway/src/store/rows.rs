@@ -1,11 +1,8 @@
 //! Rows, as the use cases see them.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{ErrorCode, Lsn, Permission, Result};
-use tokio_postgres::{
-    Row,
-    types::{FromSql, PgLsn},
-};
+use mantle_types::{ErrorCode, Permission, Result};
+use tokio_postgres::{Row, types::FromSql};
 
 /// A column that is never NULL.
 pub fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T> {
@@ -44,8 +41,6 @@ pub struct Written {
     pub id: i64,
     /// Is this the recorded answer of an earlier attempt?
     pub replayed: bool,
-    /// Then: the position to await.
-    pub flush_lsn: Option<Lsn>,
     /// Bytes that no row names any more.
     pub old_locator: Option<String>,
     /// Owner of an existing namespace.
@@ -58,7 +53,6 @@ impl Written {
         let written = Self {
             id: get_opt(row, "id")?.unwrap_or_default(),
             replayed: get_opt(row, "replayed")?.unwrap_or_default(),
-            flush_lsn: get_opt::<PgLsn>(row, "flush_lsn")?.map(|lsn| Lsn(lsn.into())),
             old_locator: get_opt(row, "old_locator")?,
             owner: get_opt::<i32>(row, "owner")?.map(|owner| owner as u32),
         };

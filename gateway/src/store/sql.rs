@@ -27,42 +27,44 @@ statements! {
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
     /// Under what paths are resolved now, on one node.
     TERMS "terms" read
-        "SELECT g.epoch, mantle.lineage() AS lineage, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us \
+        "SELECT g.epoch, mantle.lineage() AS lineage, mantle.index_source() AS source, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us \
          FROM mantle.index_group($1) g";
+    /// What is committed on a node by now.
+    FLUSHED "flushed" read "SELECT mantle.index_source() AS source, pg_current_wal_flush_lsn() AS lsn";
     RESOLVE_PATH "resolve_path" read
         "SELECT ns, depth, id, chain_owner, chain_grp, chain_mode \
          FROM mantle.resolve_path($1, $2)";
     /// The recorded answer of a request, by the namespace's name.
     REPLAY "replay" read
-        "SELECT n.ns, r.known AS found, r.code, r.id, r.flush_lsn \
+        "SELECT n.ns, r.known AS found, r.code, r.id \
          FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
     /// The recorded answer of a request that creates or deletes a namespace (its key has namespace 0).
     REPLAY_NAMESPACE "replay_namespace" read
-        "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id, r.flush_lsn FROM mantle.replay($1, 0, $2, $3) r";
+        "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id FROM mantle.replay($1, 0, $2, $3) r";
     CREATE_NAMESPACE "create_namespace" change
-        "SELECT code, ns AS id, owner, replayed, flush_lsn FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8)";
+        "SELECT code, ns AS id, owner, replayed FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8)";
     DELETE_NAMESPACE "delete_namespace" change
-        "SELECT code, ns AS id, replayed, flush_lsn FROM mantle.delete_namespace($1, $2, $3, $4)";
+        "SELECT code, ns AS id, replayed FROM mantle.delete_namespace($1, $2, $3, $4)";
     LIST_NAMESPACES "list_namespaces" read "SELECT ns, name, owner, created FROM mantle.list_namespaces()";
     NAMESPACE "namespace" read "SELECT ns, name, owner, created FROM mantle.namespace($1)";
     MKDIR "mkdir" change
-        "SELECT ord, code, id, replayed, flush_lsn \
+        "SELECT ord, code, id, replayed \
          FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     RMDIR "rmdir" change
-        "SELECT ord, code, id, replayed, flush_lsn FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7, $8)";
+        "SELECT ord, code, id, replayed FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7, $8)";
     RENAME_DIRECTORY "rename_directory" change
-        "SELECT code, id, replayed, flush_lsn \
+        "SELECT code, id, replayed \
          FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     PUT_OBJECT "put_object" change
-        "SELECT ord, code, id, replayed, flush_lsn, old_locator \
+        "SELECT ord, code, id, replayed, old_locator \
          FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
     DELETE_OBJECT "delete_object" change
-        "SELECT ord, code, id, replayed, flush_lsn, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6, $7)";
+        "SELECT ord, code, id, replayed, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6, $7)";
     RENAME_OBJECT "rename_object" change
-        "SELECT code, id, replayed, flush_lsn, old_locator \
+        "SELECT code, id, replayed, old_locator \
          FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     SET_ATTRIBUTES "set_attributes" change
-        "SELECT ord, code, id, replayed, flush_lsn \
+        "SELECT ord, code, id, replayed \
          FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
@@ -82,7 +84,7 @@ statements! {
         "SELECT directory, objects, directories, bytes, owner, grp, mode \
          FROM mantle.usage($1, $2, $3) ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
-        "SELECT code, id, replayed, flush_lsn \
+        "SELECT code, id, replayed \
          FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     OPERATION "operation" read
         "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \

@@ -7,10 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::future::join_all;
-use mantle_types::{Epoch, Lease, Lineage, Result, limits::LEASE_S};
+use futures::future::{join_all, try_join_all};
+use mantle_index_client::{Basis, proto};
+use mantle_types::{Epoch, Error, Lease, Lineage, Lsn, Result, limits::LEASE_S};
 use tokio::time::timeout;
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::{
+    Row,
+    types::{PgLsn, Type},
+};
 
 use super::{Store, nodes::Node, rows, shards::Address, sql};
 
@@ -29,6 +33,8 @@ pub struct Leased {
 #[derive(Clone, Copy, Debug)]
 struct NodeTerms {
     lineage: Lineage,
+    /// Its number, if its change stream feeds the index.
+    source: Option<u32>,
     /// The node's clock, in microseconds since 1970, at or before `read`.
     clock_us: i64,
     read: Instant,
@@ -37,9 +43,20 @@ struct NodeTerms {
 /// What was read.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Of the index group.
-    pub epoch: Epoch,
+    /// What lookups have to be answered under: the index group's epoch, and the histories of the nodes that feed it.
+    pub basis: Basis,
     nodes: HashMap<Address, NodeTerms>,
+}
+
+impl Terms {
+    fn new(epoch: Epoch, nodes: HashMap<Address, NodeTerms>) -> Self {
+        let lineages = nodes.values().filter_map(|node| {
+            let Lineage { system_identifier, timeline } = node.lineage;
+            node.source.map(|source| proto::Lineage { source, system_identifier, timeline })
+        });
+        let basis = Basis { epoch, lineages: lineages.collect() };
+        Self { basis, nodes }
+    }
 }
 
 /// When something was resolved, and under which terms. Taken before the path is asked for.
@@ -55,13 +72,13 @@ impl Moment {
         Self { terms, at: Instant::now() }
     }
 
-    /// The epoch to resolve under.
-    pub fn epoch(&self) -> Epoch {
-        self.terms.epoch
+    /// What to resolve under.
+    pub fn basis(&self) -> &Basis {
+        &self.terms.basis
     }
 
     fn lease(&self, address: &Address) -> Lease {
-        let epoch = self.terms.epoch;
+        let epoch = self.terms.basis.epoch;
         let Some(node) = self.terms.nodes.get(address) else {
             // A node that the terms do not know yet refuses this, and they are read again.
             return Lease { deadline_us: 0, lineage: Lineage { system_identifier: 0, timeline: 0 }, epoch };
@@ -85,7 +102,19 @@ impl Store {
             let terms = answer.ok().and_then(Result::ok).map(|(_, terms)| terms).or_else(known);
             nodes.extend(terms.map(|terms| (node.address.clone(), terms)));
         }
-        Ok(Terms { epoch, nodes })
+        Ok(Terms::new(epoch, nodes))
+    }
+
+    /// What is committed by now on each node that feeds the index: its number there, and its position. Asked for after an
+    /// answer, the positions cover the change that the answer is of, wherever its parts are.
+    pub async fn flushed(&self) -> Result<Vec<(u32, Lsn)>> {
+        let others = self.nodes.others().await?;
+        let all = std::iter::once(self.nodes.main_node()).chain(&others);
+        let positions = try_join_all(all.map(async |node| {
+            let row = super::one(&sql::FLUSHED, node.database.query(&sql::FLUSHED, &[], false).await?)?;
+            Ok::<_, Error>((source_of(&row)?, Lsn(rows::get::<PgLsn>(&row, "lsn")?.into())))
+        }));
+        Ok(positions.await?.into_iter().filter_map(|(source, lsn)| Some((source?, lsn))).collect())
     }
 
     /// A partition that was resolved at a moment, for changes.
@@ -98,8 +127,13 @@ async fn read(node: &Node, group: u32) -> Result<(Epoch, NodeTerms)> {
     let rows = node.database.query(&sql::TERMS, &[(&(group as i32), Type::INT4)], false).await?;
     let row: Row = super::one(&sql::TERMS, rows)?;
     let lineage = rows::get::<&str>(&row, "lineage")?.parse()?;
-    let terms = NodeTerms { lineage, clock_us: rows::get(&row, "clock_us")?, read: Instant::now() };
+    let source = source_of(&row)?;
+    let terms = NodeTerms { lineage, source, clock_us: rows::get(&row, "clock_us")?, read: Instant::now() };
     Ok((Epoch(rows::get::<i64>(&row, "epoch")? as u64), terms))
+}
+
+fn source_of(row: &Row) -> Result<Option<u32>> {
+    Ok(rows::get_opt::<i32>(row, "source")?.map(|source| source as u32))
 }
 
 #[cfg(test)]
@@ -111,8 +145,8 @@ mod tests {
         let address = Address { host: "h".into(), port: 1 };
         let lineage = Lineage { system_identifier: 7, timeline: 2 };
         let read = Instant::now();
-        let nodes = HashMap::from([(address.clone(), NodeTerms { lineage, clock_us: 1_000, read })]);
-        let terms = Arc::new(Terms { epoch: Epoch(3), nodes });
+        let nodes = HashMap::from([(address.clone(), NodeTerms { lineage, source: Some(0), clock_us: 1_000, read })]);
+        let terms = Arc::new(Terms::new(Epoch(3), nodes));
         let moment = Moment { terms, at: read + Duration::from_secs(5) };
         let deadline_us = 1_000 + (5 + LEASE_S as i64) * 1_000_000;
         assert_eq!(moment.lease(&address), Lease { deadline_us, lineage, epoch: Epoch(3) });

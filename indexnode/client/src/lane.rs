@@ -15,7 +15,7 @@ use tonic::{Streaming, transport::Channel};
 use crate::{
     RESOLVE_QUERIES_MAX, batch,
     convert::check_outcome,
-    model::{Query, Resolution},
+    model::{Basis, Query, Resolution},
     proto::{ResolveRequest, ResolveResponse, index_client::IndexClient as Stub},
 };
 
@@ -35,7 +35,7 @@ impl Answer {
 }
 
 struct Job {
-    epoch: Epoch,
+    basis: Basis,
     queries: Arc<[Query]>,
     limit: Duration,
     reply: oneshot::Sender<Answer>,
@@ -53,10 +53,10 @@ impl Lane {
     }
 
     /// Answers when the replica has; the caller limits the wait, a job whose caller left is not sent.
-    pub(crate) async fn submit(&self, epoch: Epoch, queries: Arc<[Query]>, limit: Duration) -> Answer {
+    pub(crate) async fn submit(&self, basis: Basis, queries: Arc<[Query]>, limit: Duration) -> Answer {
         let (reply, answer) = oneshot::channel();
         let gone = || Answer::failure(Error::new(ErrorCode::IndexUnavailable, "the client is shutting down"));
-        if self.jobs.send(Job { epoch, queries, limit, reply }).is_err() {
+        if self.jobs.send(Job { basis, queries, limit, reply }).is_err() {
             return gone();
         }
         answer.await.unwrap_or_else(|_| gone())
@@ -191,7 +191,7 @@ async fn next(answers: &mut Streaming<ResolveResponse>, deadline: Option<Instant
     }
 }
 
-/// Jobs of one epoch, at most [`RESOLVE_QUERIES_MAX`] queries.
+/// Jobs of one basis, at most [`RESOLVE_QUERIES_MAX`] queries.
 struct Batch {
     number: u64,
     request: ResolveRequest,
@@ -202,7 +202,11 @@ struct Batch {
 
 impl Batch {
     fn new(first: Job) -> Self {
-        let mut request = ResolveRequest { epoch: first.epoch.0, ..ResolveRequest::default() };
+        let mut request = ResolveRequest {
+            epoch: first.basis.epoch.0,
+            lineages: first.basis.lineages.to_vec(),
+            ..ResolveRequest::default()
+        };
         first.queries.iter().for_each(|query| batch::push(&mut request, query));
         let mut batch =
             Self { number: 0, request, limit: first.limit, deadline: Instant::now() + first.limit, jobs: vec![first] };
@@ -218,8 +222,7 @@ impl Batch {
 
     /// Gives a job back that does not fit.
     fn add(&mut self, job: Job) -> Option<Job> {
-        if job.epoch.0 != self.request.epoch || self.request.path_bytes.len() + job.queries.len() > RESOLVE_QUERIES_MAX
-        {
+        if job.basis != self.jobs[0].basis || self.request.path_bytes.len() + job.queries.len() > RESOLVE_QUERIES_MAX {
             return Some(job);
         }
         job.queries.iter().for_each(|query| batch::push(&mut self.request, query));

@@ -44,7 +44,7 @@ use std::{
 pub use batch::{QueryRef, queries};
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
 use mantle_types::{Epoch, Error, ErrorCode, Lsn, RequestKey, Result};
-pub use model::{PreparedRename, Query, RenameRequest, Resolution, Status};
+pub use model::{Basis, PreparedRename, Query, RenameRequest, Resolution, Status};
 
 use crate::{leader::LeaderTracker, replica::Replica};
 
@@ -99,27 +99,28 @@ impl IndexClient {
     }
 
     /// Resolves one path; see [`resolve`](Self::resolve).
-    pub async fn resolve_one(&self, epoch: Epoch, query: Query) -> Result<Resolution> {
-        let mut answers = self.resolve(epoch, vec![query]).await?;
+    pub async fn resolve_one(&self, basis: impl Into<Basis>, query: Query) -> Result<Resolution> {
+        let mut answers = self.resolve(basis, vec![query]).await?;
         answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
     }
 
-    /// Resolves paths of directories; the answers are in the order of the queries. `epoch` is the one under which the
-    /// caller works, 0 for none: a replica with a lower one is passed over, a higher one answers `stale_epoch` (then
-    /// [`epoch`](Self::epoch) has it). `index_unavailable` when no replica answers in time; per-path outcomes are in
+    /// Resolves paths of directories; the answers are in the order of the queries. A replica with a lower
+    /// epoch than the caller's is passed over. `stale_epoch`: the index has a higher one (then [`epoch`](Self::epoch) has it),
+    /// or is fed by other nodes than the caller knows. `index_unavailable` when no replica answers in time; per-path outcomes are in
     /// [`Resolution::outcome`].
-    pub async fn resolve(&self, epoch: Epoch, queries: Vec<Query>) -> Result<Vec<Resolution>> {
+    pub async fn resolve(&self, basis: impl Into<Basis>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
+        let basis = basis.into();
         if queries.len() <= RESOLVE_QUERIES_MAX {
-            return self.resolve_part(epoch, queries.into()).await;
+            return self.resolve_part(&basis, queries.into()).await;
         }
         let mut answers = Vec::with_capacity(queries.len());
         for part in queries.chunks(RESOLVE_QUERIES_MAX) {
-            answers.extend(self.resolve_part(epoch, part.into()).await?);
+            answers.extend(self.resolve_part(&basis, part.into()).await?);
         }
         Ok(answers)
     }
 
-    async fn resolve_part(&self, epoch: Epoch, queries: Arc<[Query]>) -> Result<Vec<Resolution>> {
+    async fn resolve_part(&self, basis: &Basis, queries: Arc<[Query]>) -> Result<Vec<Resolution>> {
         let deadline = Instant::now() + self.resolve_timeout;
         let mut last = Error::from(ErrorCode::IndexUnavailable);
         let order = self.replica_order();
@@ -129,13 +130,14 @@ impl IndexClient {
                 break;
             }
             let limit = (remaining / (order.len() - i) as u32).max(ATTEMPT_TIMEOUT_MIN).min(remaining);
-            let answer = replica.resolve(epoch, queries.clone(), limit).await;
+            let answer = replica.resolve(basis.clone(), queries.clone(), limit).await;
             if let Some(seen) = answer.epoch {
                 self.shared.epoch.fetch_max(seen.0, Ordering::AcqRel);
             }
             match answer.result {
                 Ok(resolutions) => return Ok(resolutions),
-                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch > Some(epoch) => return Err(e),
+                // With the same epoch: fed by other nodes, as all replicas are.
+                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(basis.epoch) => return Err(e),
                 Err(e) => last = e,
             }
         }

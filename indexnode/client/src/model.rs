@@ -1,9 +1,27 @@
 //! What calls take and answer, in the project's own types.
 
+use std::sync::Arc;
+
 use mantle_types::{Caller, DirectoryId, Epoch, Error, NamespaceId, PartitionId, Permission, RequestKey};
 
 /// Status of one replica, as on the wire.
 pub type Status = crate::proto::StatusResponse;
+
+/// Under what the caller of a lookup works: what it reads and changes in PostgreSQL is of this. A replica that serves anything
+/// else refuses (PROTOCOLS 5).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Basis {
+    /// The group's epoch; 0 for none.
+    pub epoch: Epoch,
+    /// The histories of the PostgreSQL nodes; those not named are not compared.
+    pub lineages: Arc<[crate::proto::Lineage]>,
+}
+
+impl From<Epoch> for Basis {
+    fn from(epoch: Epoch) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+}
 
 /// One path to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]

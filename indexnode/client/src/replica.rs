@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mantle_types::{Epoch, Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
     lane::{Answer, Lane},
-    model::{Query, Status},
+    model::{Basis, Query, Status},
     proto::{StatusRequest, index_client::IndexClient as Stub},
 };
 
@@ -98,9 +98,9 @@ impl Replica {
     }
 
     /// One batch of lookups; a failure of the replica (not of a path) makes it avoided for a while.
-    pub(crate) async fn resolve(&self, epoch: Epoch, queries: Arc<[Query]>, limit: Duration) -> Answer {
+    pub(crate) async fn resolve(&self, basis: Basis, queries: Arc<[Query]>, limit: Duration) -> Answer {
         let _pending = Pending::count(&self.pending);
-        let answer = match tokio::time::timeout(limit, self.lane.submit(epoch, queries, limit)).await {
+        let answer = match tokio::time::timeout(limit, self.lane.submit(basis, queries, limit)).await {
             Ok(answer) => answer,
             Err(_) => {
                 Answer::failure(Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address)))

@@ -111,11 +111,12 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
     Ok(())
 }
 
-/// Does the gateway work under the very PostgreSQL nodes that feed the index?
+/// Does the gateway work under the very PostgreSQL nodes that feed the index? One that the index does not read yet cannot have
+/// misled it.
 fn check_lineages(index: &Index, lineages: &[proto::Lineage]) -> Result<()> {
     for given in lineages {
         let known = index.source(SourceId(given.source)).map(|source| lineage(SourceId(given.source), &source.lineage));
-        if known != Some(*given) {
+        if known.is_some_and(|known| known != *given) {
             return Err(Error::new(ErrorCode::StaleEpoch, format!("the index was fed by {known:?}, not by {given:?}")));
         }
     }

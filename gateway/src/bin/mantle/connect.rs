@@ -25,7 +25,21 @@ pub struct DatabaseOptions {
 
 /// Connects once. The connection's task ends with the client.
 pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
-    let mut config: tokio_postgres::Config = url.parse()?;
+    connect_with(url.parse()?).await
+}
+
+/// Connects to another node of the same database, by the same role.
+pub async fn connect_to(url: &str, host: &str, port: u16) -> Result<Client, tokio_postgres::Error> {
+    let given: tokio_postgres::Config = url.parse()?;
+    let mut config = tokio_postgres::Config::new();
+    config.host(host).port(port);
+    given.get_user().map(|user| config.user(user));
+    given.get_password().map(|password| config.password(password));
+    given.get_dbname().map(|database| config.dbname(database));
+    connect_with(config).await
+}
+
+async fn connect_with(mut config: tokio_postgres::Config) -> Result<Client, tokio_postgres::Error> {
     if config.get_application_name().is_none() {
         config.application_name("mantle");
     }

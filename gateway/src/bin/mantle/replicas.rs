@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use mantle_index_client::{IndexClient, Status};
 use mantle_types::{ErrorCode, Lsn};
+use tokio_postgres::types::PgLsn;
+
+use crate::{connect, sql};
 
 /// Patience of one `await` at the leader.
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,20 +36,56 @@ impl Stall {
     }
 }
 
-/// Waits until the leader has applied `lsn` and every replica what the leader has. `say` is told what is waited for.
-/// The replicas' status at the end.
-pub async fn wait_applied(index: &IndexClient, lsn: Lsn, say: impl Fn(String)) -> Result<Vec<(String, Status)>> {
-    let mut stall = Stall::new();
-    while let Err(error) = index.await_lsn(0, lsn, AWAIT_TIMEOUT).await {
-        let position = status_of_answering(index).await.iter().map(|(_, status)| status.applied_lsn).max().unwrap_or(0);
-        say(format!("applied {} of {lsn}", Lsn(position)));
-        if stall.is_stalled(position) {
-            bail!("the rows are in PostgreSQL, but the index stands at {} of {lsn}: {error}", Lsn(position));
-        }
-        if error.code() != ErrorCode::AwaitTimeout {
-            tokio::time::sleep(LOOK_PERIOD * 10).await;
+/// What is flushed by now on each node that feeds the index: its number there, and its position.
+pub async fn flushed(url: &str) -> Result<Vec<(u32, Lsn)>> {
+    let main = connect::connect_first(url).await?;
+    let mut nodes = Vec::new();
+    for row in main.query(sql::NODES, &[]).await? {
+        nodes.push(connect::connect_to(url, row.get(0), row.get::<_, i32>(1) as u16).await?);
+    }
+    if nodes.is_empty() {
+        nodes.push(main);
+    }
+    let mut positions = Vec::with_capacity(nodes.len());
+    for node in &nodes {
+        let row = node.query_one(sql::FLUSHED, &[]).await?;
+        let source = row.get::<_, Option<i32>>(0);
+        positions.extend(source.map(|source| (source as u32, Lsn(row.get::<_, PgLsn>(1).into()))));
+    }
+    Ok(positions)
+}
+
+/// Waits until the leader has applied these positions.
+async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &impl Fn(String)) -> Result<()> {
+    for (source, lsn) in positions {
+        let mut stall = Stall::new();
+        while let Err(error) = index.await_lsn(*source, *lsn, AWAIT_TIMEOUT).await {
+            let answering = status_of_answering(index).await;
+            let of_source = answering
+                .iter()
+                .flat_map(|(_, status)| &status.sources)
+                .filter(|s| s.lineage.is_some_and(|l| l.source == *source));
+            let position = of_source.map(|source| source.applied_lsn).max().unwrap_or(0);
+            say(format!("applied {} of {lsn}", Lsn(position)));
+            if stall.is_stalled(position) {
+                bail!("the rows are in PostgreSQL, but the index stands at {} of {lsn}: {error}", Lsn(position));
+            }
+            if error.code() != ErrorCode::AwaitTimeout {
+                tokio::time::sleep(LOOK_PERIOD * 10).await;
+            }
         }
     }
+    Ok(())
+}
+
+/// Waits until the leader has applied these positions, and every replica what the leader has. `say` is told what is waited
+/// for. The replicas' status at the end.
+pub async fn wait_applied(
+    index: &IndexClient,
+    positions: &[(u32, Lsn)],
+    say: impl Fn(String),
+) -> Result<Vec<(String, Status)>> {
+    wait_leader(index, positions, &say).await?;
     let mut target = 0;
     let mut stall = Stall::new();
     loop {
@@ -54,7 +93,7 @@ pub async fn wait_applied(index: &IndexClient, lsn: Lsn, say: impl Fn(String)) -
         let leader =
             answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).find(|status| status.role == "leader");
         if target == 0 {
-            // What the leader has applied now covers `lsn`.
+            // What the leader has applied now covers the positions.
             target = leader.map_or(0, |leader| leader.applied_index);
         }
         let behind: Vec<&str> = answers

@@ -20,5 +20,9 @@ pub const MKDIR: &str = "SELECT ord, code FROM mantle.mkdir($1, $2, $3, $4, $5, 
 pub const IMPORT_OBJECTS: &str = "SELECT inserted, existing, refused_ord, refused_code \
      FROM mantle.import_objects($1, $2, $3, $4, $5, $6, $7, $8)";
 
-/// The position up to which the WAL is flushed: everything that this program had acknowledged is below it.
-pub const FLUSH_LSN: &str = "SELECT pg_current_wal_flush_lsn()";
+/// Nodes that have directories; none without Citus.
+pub const NODES: &str = "SELECT DISTINCT host, port FROM mantle.shard_map()";
+
+/// A node's number among those that feed the index, and the position up to which its WAL is flushed: everything that this
+/// program had acknowledged there is below it.
+pub const FLUSHED: &str = "SELECT mantle.index_source(), pg_current_wal_flush_lsn()";

@@ -146,8 +146,22 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
     assert!(made.iter().sum::<i64>() < DIRECTORIES * OBJECTS_EACH, "nothing went together: {made:?}");
     assert_eq!(calls(&nodes, "put_object_elsewhere").await, [0, 0, 0], "a call came to another node");
 
-    // The shard of one of them goes to the other worker, and the map is out of date.
+    // Lookups are asked under the histories of the workers alone, and replays await what those have flushed.
     let store = new_store();
+    let feeding = nodes[0].query("SELECT source FROM mantle.index_sources() ORDER BY 1", &[]).await.expect("sources");
+    let feeding: Vec<u32> = feeding.iter().map(|row| row.get::<_, i32>(0) as u32).collect();
+    assert_eq!(feeding.len(), 2);
+    let mut flushed = store.flushed().await.expect("positions");
+    flushed.sort_unstable();
+    assert_eq!(flushed.iter().map(|(source, _)| *source).collect::<Vec<_>>(), feeding);
+    assert!(flushed.iter().all(|(_, lsn)| lsn.0 > 0));
+    let terms = store.terms(GROUP, None).await.expect("terms");
+    let mut sources: Vec<_> = terms.basis.lineages.iter().map(|lineage| lineage.source).collect();
+    sources.sort_unstable();
+    assert_eq!(sources, feeding);
+    assert_ne!(terms.basis.lineages[0].system_identifier, terms.basis.lineages[1].system_identifier);
+
+    // The shard of one of them goes to the other worker, and the map is out of date.
     mkdir(&store, ns, ns + DIRECTORIES + 1).await.expect("a directory, for the map");
     let moved =
         "SELECT citus_move_shard_placement(s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')

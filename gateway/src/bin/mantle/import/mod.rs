@@ -27,12 +27,11 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use mantle_index_client::{IndexClient, Status};
 use mantle_types::{
-    Lsn, NamespaceId,
+    NamespaceId,
     limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
     name::check_namespace_name,
 };
 use parking_lot::Mutex;
-use tokio_postgres::types::PgLsn;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -194,9 +193,8 @@ async fn load_all(load: &Load, report: &Mutex<Report>) -> Result<Summary> {
 }
 
 async fn wait_for_index(url: &str, index: &IndexClient, progress: &Progress) -> Result<Vec<(String, Status)>> {
-    let row = Session::new(url, sql::FLUSH_LSN).row(&[]).await.context("asking for the flush position")?;
-    let lsn = Lsn(u64::from(row.get::<_, PgLsn>(0)));
-    replicas::wait_applied(index, lsn, |message| progress.say(message)).await
+    let positions = replicas::flushed(url).await.context("asking for the flush positions")?;
+    replicas::wait_applied(index, &positions, |message| progress.say(message)).await
 }
 
 /// A listing, read and ordered.
