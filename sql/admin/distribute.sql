@@ -67,6 +67,8 @@ BEGIN
         END IF;
         PERFORM truncate_local_data_after_distributing_table(format('mantle.%I', t.name)::regclass);
     END LOOP;
+    -- A view is read as its owner on the node that is asked, as the caller on the others.
+    GRANT SELECT ON mantle.meta TO mantle_index;
     PERFORM mantle.delegate_functions();
 END $$;
 COMMENT ON FUNCTION mantle.distribute() IS

@@ -2,6 +2,7 @@
 nodes a verb touches; what check_cluster finds; a loaded TafDB that is distributed. Shards that move: test_citus_moves.py.
 """
 
+import secrets
 import subprocess
 import time
 import uuid
@@ -242,6 +243,27 @@ def test_a_gateway_asks_the_node_that_has_the_directory(citus_cluster):
     """The gateway's store itself (gateway/src/store/nodes/tests.rs)."""
     with distributed_target(citus_cluster, "mantle_routed") as target:
         run_rust_test(citus_cluster, target, "citus_calls_go_to_the_node_that_has_the_directory")
+
+
+def test_an_index_reads_all_directories_by_its_role(database):
+    """Its initial copy: every directory of every node, and nothing but directories."""
+    places = Places(database)
+    for directories in places.by_worker:
+        id = places.new_id()
+        assert places.call(places.coordinator, Op("put_object", directories[0], "o", id, size=1, mode=420, etag="e")).code is None
+    password = secrets.token_urlsafe(24)
+    places.coordinator.execute(f"CREATE ROLE index_of_citus LOGIN IN ROLE mantle_index PASSWORD '{password}'")
+    try:
+        database.on_all_nodes(
+            lambda node: node.execute(f"INSERT INTO pg_dist_authinfo VALUES (0, 'index_of_citus', 'password={password}')")
+        )
+        with psycopg.connect(**{**database.all[0], "user": "index_of_citus", "password": password}) as reader:
+            found = reader.execute("SELECT count(*) FROM mantle.directories WHERE ns = %s", (places.ns,)).fetchone()[0]
+            assert found == 1 + sum(len(directories) for directories in places.by_worker)
+            assert reader.execute("SELECT count(*) FROM mantle.meta WHERE explicit IS NULL").fetchone()[0] == 0
+    finally:
+        database.on_all_nodes(lambda node: node.execute("DELETE FROM pg_dist_authinfo WHERE rolename = 'index_of_citus'"))
+        places.coordinator.execute("DROP ROLE index_of_citus")
 
 
 @pytest.mark.timeout(600)
