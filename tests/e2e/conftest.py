@@ -64,13 +64,14 @@ def logs(request: pytest.FixtureRequest, stack: Stack) -> Iterator[LogWatch]:
 def oracle(stack: Stack, logs: LogWatch) -> Iterator[None]:
     """`mantle.check()` finds nothing at the end of every test."""
     yield
-    with _connect(stack, "postgres", "superuser") as connection, connection.transaction():
+    with connect_as(stack, "postgres", "superuser") as connection, connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # one snapshot, whatever the worker does
         problems = connection.execute("SELECT problem, ns, pid, name, detail FROM mantle.check()").fetchall()
     assert problems == []
 
 
-def _connect(stack: Stack, user: str, password: str) -> psycopg.Connection:
+def connect_as(stack: Stack, user: str, password: str) -> psycopg.Connection:
+    """A session past the pooler; `password` names the secret."""
     return psycopg.connect(
         host="127.0.0.1",
         port=stack.layout.postgresql_port,
@@ -84,21 +85,21 @@ def _connect(stack: Stack, user: str, password: str) -> psycopg.Connection:
 @pytest.fixture
 def sql(stack: Stack) -> Iterator[psycopg.Connection]:
     """An analyst's session."""
-    with _connect(stack, "analyst", "analyst") as connection:
+    with connect_as(stack, "analyst", "analyst") as connection:
         yield connection
 
 
 @pytest.fixture
 def superuser(stack: Stack) -> Iterator[psycopg.Connection]:
     """A superuser's session, past the pooler."""
-    with _connect(stack, "postgres", "superuser") as connection:
+    with connect_as(stack, "postgres", "superuser") as connection:
         yield connection
 
 
 @pytest.fixture
 def connect(stack: Stack):
     """Sessions of other roles."""
-    return lambda user: _connect(stack, user, user)
+    return lambda user: connect_as(stack, user, user)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from mkdir_load import MkdirLoad
+from moves import READY_BOUND_S, leader
 from rest import Rest
 from stack import secret
 from stack.gateway import Gateway
@@ -20,7 +21,6 @@ from stack.process import Process
 
 pytestmark = pytest.mark.faults
 
-READY_BOUND_S = 60.0
 PRIVATE_GATEWAY_OFFSET = 40
 
 
@@ -68,25 +68,6 @@ def assert_everywhere(stack, ns: str, paths: list[str]) -> None:
             missing = [path for path in paths if not rest.exists(ns, path + "/")]
             assert missing == [], f"replica {replica} lacks {len(missing)} of {len(paths)}"
             assert wanted <= set(rest.list(ns, "load/"))
-
-
-def leader(stack) -> int:
-    """The replica that leads, once there is one."""
-    return wait_until(lambda: leading(stack), "a leader", READY_BOUND_S)
-
-
-def leading(stack) -> int | None:
-    """The replica that says it leads, as `mantle status` tells it."""
-    shown = subprocess.run(
-        [str(stack.layout.binaries / "mantle"), "status"],
-        env={"MANTLE_INDEX": ",".join(stack.layout.index_addresses)},
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    rows = [line.split() for line in shown.splitlines()]
-    addresses = dict(zip(stack.layout.index_addresses, REPLICAS, strict=True))
-    return next((addresses[row[0]] for row in rows if len(row) > 2 and row[0] in addresses and row[2] == "leader"), None)
 
 
 def await_all_ready(stack) -> None:

@@ -16,8 +16,20 @@ pub struct Options {
     index: IndexOptions,
 }
 
-const HEADINGS: [&str; 10] =
-    ["replica", "node", "role", "term", "epoch", "applied", "applied LSN", "directories", "index memory", "resident"];
+const HEADINGS: [&str; 12] = [
+    "replica",
+    "node",
+    "role",
+    "term",
+    "epoch",
+    "applied",
+    "applied LSN",
+    "lag",
+    "locks",
+    "directories",
+    "index memory",
+    "resident",
+];
 
 /// Shows all replicas. Fails when one does not answer or is not ready.
 pub async fn run(options: Options) -> Result<ExitCode> {
@@ -53,10 +65,18 @@ fn row(address: String, status: &Status) -> Vec<String> {
         status.epoch.to_string(),
         status.applied_index.to_string(),
         Lsn(status.applied_lsn).to_string(),
+        lag(status),
+        HumanCount(status.locks).to_string(),
         HumanCount(status.directories).to_string(),
         BinaryBytes(status.index_bytes).to_string(),
         BinaryBytes(status.resident_bytes).to_string(),
     ]
+}
+
+/// WAL that PostgreSQL has sent and the index has not applied; of the source that is furthest behind. Only a leader knows.
+fn lag(status: &Status) -> String {
+    let of_sources = status.sources.iter().filter(|_| status.streaming).map(|source| source.lag_bytes);
+    of_sources.max().map_or_else(|| "-".to_owned(), |bytes| BinaryBytes(bytes).to_string())
 }
 
 /// Columns as wide as their widest cell; the last cell of a short row may be longer than its column.

@@ -1,0 +1,263 @@
+"""Directory renames that cross, and renames whose leader, gateway or PostgreSQL is killed at each step: no cycle, nothing lost
+or twice, no lock left (PROTOCOLS 20, 21, 23, 24)."""
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+
+import psycopg
+import pytest
+
+import conftest
+from moves import READY_BOUND_S, ids, leader, locks, replicas, walk
+from rest import Refused, Rest
+from stack.poll import wait_until
+from stack.process import children
+
+# What a crossing move may be refused with: the other one was there first.
+CROSSED = {"not_found", "already_exists", "rename_loop", "source_changed", "locked", "not_empty"}
+ROUNDS = 120
+CHAINS, DEPTH, CLIENTS, MOVES = 12, 6, 32, 12
+
+
+def crossing(rest: Rest, ns: str, src: str, dst: str) -> bool:
+    """Moves a directory unless another client was there first."""
+    try:
+        rest.rename(ns, src, dst)
+    except Refused as refused:
+        assert refused.code in CROSSED, refused
+        return False
+    return True
+
+
+def await_no_lock(stack) -> None:
+    wait_until(lambda: locks(stack) == 0, "the end of every lock", READY_BOUND_S)
+
+
+def assert_sound(stack, rest: Rest, superuser: psycopg.Connection, ns: str, before: list[int]) -> None:
+    """Every directory is there once, and reached from the root: a cycle is reached from nowhere."""
+    assert ids(superuser, ns) == before
+    assert len(walk(rest, ns)) == len(before)
+    await_no_lock(stack)
+
+
+def test_two_clients_move_two_directories_into_each_other(stack, bucket, rest, superuser):
+    """/a under /b and /b under /a, for ever: one of two that meet is refused."""
+    for name in "ab":
+        rest.mkdir(bucket, name)
+        rest.mkdir(bucket, f"{name}/inside")
+    before = ids(superuser, bucket)
+
+    def move(client: Rest, mine: str, other: str) -> int:
+        done = 0
+        for _ in range(ROUNDS):
+            if crossing(client, bucket, f"{mine}/", f"{other}/{mine}/"):
+                done += 1
+                assert client.exists(bucket, f"{other}/{mine}/inside/")
+                client.rename(bucket, f"{other}/{mine}/", f"{mine}/")
+        return done
+
+    with ThreadPoolExecutor(2) as pool:
+        moved = [pool.submit(move, rest.twin(), *pair) for pair in (("a", "b"), ("b", "a"))]
+        counts = [client.result() for client in moved]
+    assert all(counts), f"one of them never moved: {counts}"
+    assert_sound(stack, rest, superuser, bucket, before)
+    assert walk(rest, bucket) == {"a/", "a/inside/", "b/", "b/inside/"}
+
+
+def test_deep_chains_cross_from_many_clients(stack, bucket, rest, superuser):
+    """Any directory below any other, from 32 clients at once."""
+    for chain in range(CHAINS):
+        for depth in range(DEPTH):  # one by one: parents that nobody asked for go when they are left empty
+            rest.mkdir(bucket, "/".join(f"c{chain}-{level}" for level in range(depth + 1)))
+    before = ids(superuser, bucket)
+
+    def descend(client: Rest, choose: random.Random) -> str:
+        """A directory somewhere, as it was a moment ago."""
+        path = ""
+        for _ in range(choose.randrange(1, 2 * DEPTH)):
+            try:
+                below = [name for name in client.list(bucket, path) if name.endswith("/")]
+            except Refused:
+                break
+            if not below:
+                break
+            path += choose.choice(below)
+        return path
+
+    def move(number: int) -> int:
+        client, choose = rest.twin(), random.Random(number)
+        done = 0
+        for _ in range(MOVES):
+            src, below = descend(client, choose), descend(client, choose)
+            name = src.rstrip("/").rpartition("/")[2]
+            done += bool(src) and crossing(client, bucket, src, f"{below}{name}/")
+        return done
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        counts = list(pool.map(move, range(CLIENTS)))
+    assert sum(counts) > CLIENTS, f"hardly anything moved: {counts}"
+    assert_sound(stack, rest, superuser, bucket, before)
+
+
+# The lock that a test holds while it wants renames to wait in PostgreSQL, and what makes them: triggers on the rows that a
+# rename writes. Deferred: all is written, the message too.
+GATE = 0x4D54_0002
+HELD = """
+    CREATE SCHEMA held;
+    CREATE FUNCTION held.wait() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = 0 AS $$
+    BEGIN
+        IF EXISTS (SELECT FROM held.step s WHERE s.name = TG_ARGV[0]) THEN
+            PERFORM pg_advisory_xact_lock_shared({gate});
+        END IF;
+        RETURN coalesce(NEW, OLD);
+    END $$;
+    CREATE TABLE held.step AS SELECT '' AS name;
+    CREATE TRIGGER held_claimed BEFORE INSERT ON mantle.requests FOR EACH ROW EXECUTE FUNCTION held.wait('claimed');
+    CREATE TRIGGER held_taken AFTER DELETE ON mantle.meta
+        FOR EACH ROW WHEN (OLD.explicit IS NOT NULL) EXECUTE FUNCTION held.wait('taken out');
+    CREATE TRIGGER held_put AFTER INSERT ON mantle.meta
+        FOR EACH ROW WHEN (NEW.explicit IS NOT NULL) EXECUTE FUNCTION held.wait('put in');
+    CREATE CONSTRAINT TRIGGER held_written AFTER INSERT ON mantle.requests DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION held.wait('written');
+"""
+UNHELD = """
+    DROP TRIGGER held_claimed ON mantle.requests; DROP TRIGGER held_written ON mantle.requests;
+    DROP TRIGGER held_taken ON mantle.meta; DROP TRIGGER held_put ON mantle.meta; DROP SCHEMA held CASCADE;
+"""
+IN_POSTGRESQL = ("claimed", "taken out", "put in", "written")
+
+
+class Steps:
+    """Holds a rename at a step of its protocol. `connect` opens a superuser's session; PostgreSQL may be killed meanwhile."""
+
+    def __init__(self, stack, connect: Callable[[], psycopg.Connection]):
+        self.stack, self.connect = stack, connect
+
+    @contextmanager
+    def held_at(self, step: str, begin: Callable[[], Future]) -> Iterator[Future]:
+        """Begins a rename, and holds it at the step until the end."""
+        holds = {"prepared": self._prepared, "committed": self._committed}.get(step, self._in_postgresql)
+        with closing(self.connect()) as session, holds(session, step) as (started, is_held):
+            moved = started(begin)
+            wait_until(is_held, f"the rename at `{step}`", READY_BOUND_S, lambda: str(moved.exception()) if moved.done() else None)
+            yield moved
+
+    @contextmanager
+    def _prepared(self, _session: psycopg.Connection, _step: str):
+        """Locked by the index; PostgreSQL has heard nothing. The gateway first asks it whether the request was answered before:
+        the leader keeps it waiting after that, until nothing comes through to PostgreSQL any more."""
+        def asked() -> float:
+            return self.stack.gateway.metrics().get('mantle_gateway_sql_seconds_count{statement="replay"}', 0)
+
+        pooler = self.stack.pgbouncer.process.pid()
+
+        def started(begin: Callable[[], Future]) -> Future:
+            with stopped(self.stack.indexnodes[leader(self.stack)].process.pid()):
+                before = asked()
+                moved = begin()
+                wait_until(lambda: asked() > before, "the question before", READY_BOUND_S)
+                os.kill(pooler, signal.SIGSTOP)
+            return moved
+
+        try:
+            yield started, lambda: locks(self.stack) == 1
+        finally:
+            os.kill(pooler, signal.SIGCONT)
+
+    @contextmanager
+    def _in_postgresql(self, session: psycopg.Connection, step: str):
+        """At a row that it writes."""
+        session.execute("UPDATE held.step SET name = %s", (step,))
+        session.execute("SELECT pg_advisory_lock(%s)", (GATE,))
+        waiting = "SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objid = %s AND NOT l.granted"
+        yield lambda begin: begin(), lambda: session.execute(waiting, (GATE,)).fetchone() is not None
+
+    @contextmanager
+    def _committed(self, session: psycopg.Connection, _step: str):
+        """Its message is in the WAL, which is sent to nobody."""
+        sender = session.execute("SELECT active_pid FROM pg_replication_slots WHERE slot_name LIKE 'mantle%'").fetchone()[0]
+        done = "SELECT count(*) FROM mantle.requests WHERE verb = 'rename_directory'"
+        before = session.execute(done).fetchone()
+        with stopped(sender):
+            yield lambda begin: begin(), lambda: session.execute(done).fetchone() > before
+
+
+@contextmanager
+def stopped(process: int) -> Iterator[None]:
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        try:
+            os.kill(process, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # killed, as the test may
+
+
+@pytest.fixture(scope="module")
+def steps(stack) -> Iterator[Steps]:
+    connect = partial(conftest.connect_as, stack, "postgres", "superuser")
+    with connect() as session:
+        session.execute(HELD.format(gate=GATE))
+    yield Steps(stack, connect)
+    with connect() as session:
+        session.execute(UNHELD)
+
+
+def kill_leader(stack) -> Callable[[], None]:
+    node = stack.indexnodes[leader(stack)]
+    node.process.kill()
+
+    def restart() -> None:
+        node.start()
+        node.await_ready(READY_BOUND_S)
+
+    return restart
+
+
+def kill_gateway(stack) -> Callable[[], None]:
+    stack.gateway.process.kill()
+
+    def restart() -> None:
+        stack.gateway.start()
+        stack.gateway.await_ready(READY_BOUND_S)
+
+    return restart
+
+
+def kill_postgresql(stack) -> Callable[[], None]:
+    postmaster = stack.postgresql.process.pid()
+    # The postmaster first, which would start anew what is killed. A process that is stopped does not end with it.
+    for process in (postmaster, *children(postmaster)):
+        os.kill(process, signal.SIGKILL)
+    stack.postgresql.process.kill()
+    return stack.postgresql.start
+
+
+KILLS = {"leader": kill_leader, "gateway": kill_gateway, "postgresql": kill_postgresql}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("step", ["prepared", *IN_POSTGRESQL, "committed"])
+@pytest.mark.parametrize("victim", KILLS)
+def test_a_rename_survives_kill_9_at_each_step(stack, bucket, rest, steps, victim, step):
+    """The client insists with one key, and its directory is moved once, whoever dies where."""
+    for path in ("old", "old/inside", "new"):
+        rest.mkdir(bucket, path)
+    await_no_lock(stack)
+    with ThreadPoolExecutor(1) as pool:
+        with steps.held_at(step, lambda: pool.submit(rest.twin().rename, bucket, "old/", "new/place/")) as moved:
+            restart = KILLS[victim](stack)
+        restart()
+        moved.result()
+    assert rest.exists(bucket, "new/place/inside/") and not rest.exists(bucket, "old/")
+    await_no_lock(stack)
+    # Not locked for the next one, and the leader follows PostgreSQL again.
+    rest.rename(bucket, "new/place/", "old/")
+    assert walk(rest, bucket) == {"new/", "old/", "old/inside/"}
+    wait_until(lambda: len(replicas(stack)) == len(stack.indexnodes), "every replica", READY_BOUND_S)
