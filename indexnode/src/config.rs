@@ -24,8 +24,11 @@ pub struct Config {
     pub listen: String,
     /// HTTP: `/livez`, `/readyz`, `/metrics`.
     pub http_listen: String,
-    /// gRPC addresses of all replicas, this one's `listen` among them.
+    /// gRPC addresses of all replicas that vote, this one's `listen` among them unless it is a learner.
     pub peers: Vec<String>,
+    /// Answers lookups, and neither votes nor leads; until an administrator promotes it.
+    #[serde(default)]
+    pub learner: bool,
     /// The group's PostgreSQL node, directly: a replication connection cannot pass through PgBouncer.
     pub postgres: PostgresSettings,
     /// Raft's times.
@@ -155,10 +158,11 @@ impl Config {
         resolve(&self.http_listen).context("http_listen")?;
         ensure!(self.listen != self.http_listen, "listen and http_listen are the same address");
         ensure!(
-            self.peers.contains(&self.listen),
+            self.learner || self.peers.contains(&self.listen),
             "peers does not contain this replica's listen address `{}`",
             self.listen
         );
+        ensure!(!self.peers.is_empty(), "peers names no replica");
         ensure!(self.peers.len() <= 9, "peers has {} replicas, at most 9 make sense", self.peers.len());
         for (i, peer) in self.peers.iter().enumerate() {
             resolve(peer).context("peers")?;

@@ -82,6 +82,8 @@ pub struct Node {
     pub reads: ReadGate,
     /// The change stream's progress.
     pub stream: StreamProgress,
+    /// Held while the membership is changed.
+    pub membership_turn: tokio::sync::Mutex<()>,
     /// Before this a vote could break a lease that was granted before the restart.
     votes_from: Option<Instant>,
     /// When a leader's message was last accepted.
@@ -121,6 +123,7 @@ impl Node {
             peers,
             reads,
             stream: StreamProgress::default(),
+            membership_turn: tokio::sync::Mutex::default(),
             votes_from,
             heard: Mutex::new(None),
         }))

@@ -39,7 +39,7 @@ macro_rules! has_outcome {
         })*
     };
 }
-has_outcome! { PrepareRenameResponse ReleaseRenameResponse AwaitResponse }
+has_outcome! { PrepareRenameResponse ReleaseRenameResponse AwaitResponse MembersResponse ChangeMemberResponse }
 
 impl LeaderTracker {
     pub(crate) fn new(configured: Vec<Arc<Replica>>) -> Self {

@@ -225,6 +225,31 @@ impl IndexClient {
         }
     }
 
+    /// The replicas of the group as its leader knows them, voters first.
+    pub async fn members(&self) -> Result<Vec<proto::Member>> {
+        let deadline = Instant::now() + LEADER_TIMEOUT;
+        let answer = self.shared.leader.call(deadline, |mut client, limit| {
+            let mut request = tonic::Request::new(proto::MembersRequest {});
+            request.set_timeout(limit);
+            async move { client.members(request).await.map(|r| r.into_inner()) }
+        });
+        answer.await.map(|answer| answer.members)
+    }
+
+    /// Changes what a replica (its address, or its id) is in the group; done already is done. `invalid_argument` when it must
+    /// not be; `await_timeout` when it may still come about.
+    pub async fn change_member(&self, member: &str, change: proto::MemberChange, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let answer = self.shared.leader.call(deadline, |mut client, limit| {
+            let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+            let change = proto::ChangeMemberRequest { member: member.to_owned(), change: change.into(), timeout_ms };
+            let mut request = tonic::Request::new(change);
+            request.set_timeout(limit);
+            async move { client.change_member(request).await.map(|r| r.into_inner()) }
+        });
+        answer.await.map(drop)
+    }
+
     /// Role and positions of every configured replica, by address.
     pub async fn status(&self) -> Vec<(String, Result<Status>)> {
         let mut tasks = Vec::new();

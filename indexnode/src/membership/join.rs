@@ -1,4 +1,4 @@
-//! Joining: the leader's side, and the loop of a replica that is not a voter yet.
+//! Joining: the leader's side, and the loop of a replica that is not a member yet.
 
 use std::{
     collections::BTreeSet,
@@ -25,8 +25,9 @@ const LAG_ENTRIES_MAX: u64 = 256;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Serves a join on the leader: learner first, then, once caught up, voter in place of the older replicas of the address.
-pub async fn serve(node: &Node, request: &JoinRequest, turn: &tokio::sync::Mutex<()>) -> JoinResponse {
+/// Serves a join on the leader: learner first, then, once caught up and unless it wants to stay one, voter in
+/// place of the older replicas of the address.
+pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
     let leader_address = node.leader().map(|(_, address)| address).unwrap_or_default();
     let answer = |state: State, detail: String| JoinResponse {
         state: state.into(),
@@ -36,23 +37,26 @@ pub async fn serve(node: &Node, request: &JoinRequest, turn: &tokio::sync::Mutex
     if request.cluster_id != node.cluster_id {
         return answer(State::Refused, format!("this is cluster {}", node.cluster_id));
     }
-    if !node.config.peers.contains(&request.address) {
+    // Whoever only listens changes nothing for the others.
+    if !request.as_learner && !node.config.peers.contains(&request.address) {
         return answer(State::Refused, format!("`{}` is not among the configured peers", request.address));
     }
     if !node.is_leader() {
         return answer(State::NotLeader, String::new());
     }
-    let Ok(_turn) = turn.try_lock() else {
-        return answer(State::Pending, "another replica is joining".into());
+    let Ok(_turn) = node.membership_turn.try_lock() else {
+        return answer(State::Pending, "the membership is being changed".into());
     };
-    match admit(node, request.node_id, &request.address).await {
-        Ok(true) => answer(State::Voter, String::new()),
+    match admit(node, request).await {
+        Ok(true) => answer(State::Member, String::new()),
         Ok(false) => answer(State::Pending, "still catching up".into()),
         Err(e) => answer(State::Pending, format!("{e:#}")),
     }
 }
 
-async fn admit(node: &Node, joiner: NodeId, address: &str) -> Result<bool> {
+/// Makes the caller what it wants to be; false while it is catching up.
+async fn admit(node: &Node, request: &JoinRequest) -> Result<bool> {
+    let (joiner, address) = (request.node_id, &request.address);
     let membership = node.membership();
     if membership.voter_ids().any(|id| id == joiner) {
         return Ok(true);
@@ -65,15 +69,26 @@ async fn admit(node: &Node, joiner: NodeId, address: &str) -> Result<bool> {
     if !caught_up(node, joiner).await? {
         return Ok(false);
     }
+    if request.as_learner {
+        return replace_older(node, joiner, address).await;
+    }
     let membership = node.membership();
     let older: BTreeSet<NodeId> =
-        membership.nodes().filter(|(id, n)| **id != joiner && n.addr == address).map(|(id, _)| *id).collect();
+        membership.nodes().filter(|(id, n)| **id != joiner && n.addr == *address).map(|(id, _)| *id).collect();
     let mut voters: BTreeSet<NodeId> = membership.voter_ids().filter(|id| !older.contains(id)).collect();
     voters.insert(joiner);
     tracing::info!(joiner, address, replaces = ?older, "a replica becomes a voter");
     let changed = node.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await;
     changed.map_err(|e| raft_error(&e)).context("making it a voter")?;
-    let left: BTreeSet<NodeId> = node.membership().nodes().map(|(id, _)| *id).filter(|id| older.contains(id)).collect();
+    replace_older(node, joiner, address).await
+}
+
+/// Removes learners that were at the address before.
+async fn replace_older(node: &Node, joiner: NodeId, address: &str) -> Result<bool> {
+    let membership = node.membership();
+    let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
+    let is_older = |(id, at): &(&NodeId, &BasicNode)| **id != joiner && at.addr == address && !voters.contains(id);
+    let left: BTreeSet<NodeId> = membership.nodes().filter(is_older).map(|(id, _)| *id).collect();
     if !left.is_empty() {
         let removed = node.raft.change_membership(ChangeMembers::RemoveNodes(left), false).await;
         removed.map_err(|e| raft_error(&e)).context("removing the older replica")?;
@@ -81,7 +96,8 @@ async fn admit(node: &Node, joiner: NodeId, address: &str) -> Result<bool> {
     Ok(true)
 }
 
-async fn caught_up(node: &Node, joiner: NodeId) -> Result<bool> {
+/// Is a member near the end of the leader's log, or does it come there soon?
+pub(super) async fn caught_up(node: &Node, joiner: NodeId) -> Result<bool> {
     let deadline = Instant::now() + CATCH_UP;
     loop {
         {
@@ -101,10 +117,10 @@ async fn caught_up(node: &Node, joiner: NodeId) -> Result<bool> {
     }
 }
 
-/// Until this replica is a voter, asks the leader to make it one.
-pub async fn until_voter(node: &Arc<Node>) {
+/// Until this replica is what it is configured to be, a voter or at least a learner, asks the leader to make it that.
+pub async fn until_member(node: &Arc<Node>) {
     let mut last_detail = String::new();
-    while !node.membership().voter_ids().any(|id| id == node.node_id) {
+    while !is_member(node) {
         match ask_leader(node).await {
             Ok(detail) if detail.is_empty() => {}
             Ok(detail) => {
@@ -117,7 +133,13 @@ pub async fn until_voter(node: &Arc<Node>) {
         }
         sleep(RETRY).await;
     }
-    tracing::info!(node_id = node.node_id, "this replica is a voter");
+    tracing::info!(node_id = node.node_id, "this replica is a member");
+}
+
+fn is_member(node: &Node) -> bool {
+    let membership = node.membership();
+    let is_learner = node.config.learner && membership.get_node(&node.node_id).is_some();
+    is_learner || membership.voter_ids().any(|id| id == node.node_id)
 }
 
 async fn ask_leader(node: &Node) -> Result<String> {
@@ -130,12 +152,16 @@ async fn ask_leader(node: &Node) -> Result<String> {
             leader.address.clone()
         }
     };
-    let request =
-        JoinRequest { cluster_id: node.cluster_id.clone(), node_id: node.node_id, address: node.config.listen.clone() };
+    let request = JoinRequest {
+        cluster_id: node.cluster_id.clone(),
+        node_id: node.node_id,
+        address: node.config.listen.clone(),
+        as_learner: node.config.learner,
+    };
     let mut client = node.peers.client(&address)?;
     let answer = timeout(JOIN_TIMEOUT, client.join(request)).await.context("no answer")??.into_inner();
     Ok(match answer.state() {
-        State::Voter => String::new(),
+        State::Member => String::new(),
         State::Pending => answer.detail,
         State::NotLeader => format!("{address} does not lead"),
         State::Refused | State::Unspecified => format!("{address} refuses: {}", answer.detail),

@@ -4,6 +4,7 @@
 //! quorum, and only by the one whose raise of the epoch PostgreSQL accepted (PROTOCOLS 22). A replica joins under a new
 //! id, first as a learner. The decision is a pure function of the replicas' answers.
 
+pub mod admin;
 pub mod join;
 pub mod settle;
 pub mod view;

@@ -47,6 +47,7 @@ pub async fn find_cluster(
                 }
                 Err(e) => format!("{e:#}"),
             },
+            Decision::Found if config.learner => "a learner founds no cluster".to_owned(),
             Decision::Found => match claim(database).await {
                 Ok(cluster_id) => {
                     tracing::info!(%cluster_id, node_id = identity.node_id, "founding a cluster");

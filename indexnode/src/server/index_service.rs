@@ -12,8 +12,9 @@ use futures::stream::BoxStream;
 use mantle_index_client::{
     outcome_of_result,
     proto::{
-        self, AwaitRequest, AwaitResponse, Outcome, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest,
-        ReleaseRenameResponse, ResolveRequest, ResolveResponse, StatusRequest, StatusResponse, await_request::What,
+        self, AwaitRequest, AwaitResponse, ChangeMemberRequest, ChangeMemberResponse, MembersRequest, MembersResponse,
+        Outcome, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest, ReleaseRenameResponse,
+        ResolveRequest, ResolveResponse, StatusRequest, StatusResponse, await_request::What,
         index_server::Index as IndexRpc,
     },
 };
@@ -22,7 +23,7 @@ use openraft::{ServerState, async_runtime::watch::WatchReceiver};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{http::resident_bytes, rename, resolve, wait};
-use crate::{index::command::SourceId, node::Node, replica::Replica};
+use crate::{index::command::SourceId, membership::admin, node::Node, replica::Replica};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
@@ -123,6 +124,24 @@ impl IndexRpc for IndexService {
         let applied_end = node.map_or(0, |node| node.state.positions().borrow().applied_end);
         let applied_index = applied_end.saturating_sub(1);
         Ok(Response::new(AwaitResponse { outcome: self.outcome(&result), applied_index }))
+    }
+
+    async fn members(&self, _: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
+        let result = self.node().and_then(|node| admin::members(&node));
+        let outcome = self.outcome(&result);
+        Ok(Response::new(MembersResponse { outcome, members: result.unwrap_or_default() }))
+    }
+
+    async fn change_member(
+        &self,
+        request: Request<ChangeMemberRequest>,
+    ) -> Result<Response<ChangeMemberResponse>, Status> {
+        let request = request.into_inner();
+        let result = match self.node() {
+            Ok(node) => admin::change(&node, &request.member, request.change(), limit(request.timeout_ms)).await,
+            Err(e) => Err(e),
+        };
+        Ok(Response::new(ChangeMemberResponse { outcome: self.outcome(&result) }))
     }
 
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{io::AsyncWriteExt, sync::Mutex};
+use tokio::io::AsyncWriteExt;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::read_gate::local_read_index;
@@ -26,7 +26,6 @@ use crate::{
 /// The service of one process.
 pub struct PeerService {
     replica: Arc<Replica>,
-    join_turn: Mutex<()>,
 }
 
 type Answer = Result<Response<RaftMessage>, Status>;
@@ -34,7 +33,7 @@ type Answer = Result<Response<RaftMessage>, Status>;
 impl PeerService {
     /// A service for a process.
     pub fn new(replica: Arc<Replica>) -> Self {
-        Self { replica, join_turn: Mutex::new(()) }
+        Self { replica }
     }
 
     /// The node that a message is for, if that is this one.
@@ -75,7 +74,7 @@ impl Peer for PeerService {
             let state = State::NotLeader.into();
             return Ok(Response::new(JoinResponse { state, ..JoinResponse::default() }));
         };
-        Ok(Response::new(join::serve(&node, request.get_ref(), &self.join_turn).await))
+        Ok(Response::new(join::serve(&node, request.get_ref()).await))
     }
 
     async fn read_index(&self, request: Request<ReadIndexRequest>) -> Result<Response<ReadIndexResponse>, Status> {

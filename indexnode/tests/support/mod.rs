@@ -197,9 +197,15 @@ impl TestGroup {
     }
 
     pub fn of(size: usize, database: &TestDatabase) -> Self {
+        Self::with_learners(size, 0, database)
+    }
+
+    /// The last `learners` of the replicas do not vote.
+    pub fn with_learners(voters: usize, learners: usize, database: &TestDatabase) -> Self {
+        let size = voters + learners;
         let folder = tempfile::tempdir().unwrap();
         let addresses = free_addresses(2 * size);
-        let peers = &addresses[..size];
+        let peers = &addresses[..voters];
         let password = folder.path().join("password");
         fs::write(&password, database.config.get_password().expect("a password in the URL")).unwrap();
         let tokio_postgres::config::Host::Tcp(host) = &database.config.get_hosts()[0] else { panic!("a TCP host") };
@@ -207,11 +213,13 @@ impl TestGroup {
             let config = folder.path().join(format!("replica{i}.toml"));
             let data = folder.path().join(format!("replica{i}"));
             let text = format!(
-                "group = 1\ndata_dir = {data:?}\nlisten = {:?}\nhttp_listen = {:?}\npeers = {peers:?}\n[postgres]\n\
+                "group = 1\ndata_dir = {data:?}\nlisten = {:?}\nhttp_listen = {:?}\npeers = {peers:?}\n\
+                 learner = {}\n[postgres]\n\
                  host = {host:?}\nport = {}\ndatabase = {:?}\nuser = {:?}\npassword_file = {password:?}\n\
                  [raft]\nsnapshot_log_entries = 100\n",
                 addresses[i],
                 addresses[i + size],
+                i >= voters,
                 database.config.get_ports()[0],
                 database.config.get_dbname().unwrap(),
                 database.config.get_user().unwrap(),
@@ -222,7 +230,7 @@ impl TestGroup {
             TestReplica { address, config, data, log, child: None }
         });
         let replicas = replicas.collect();
-        let client = IndexClient::connect_lazy(peers.to_vec()).unwrap();
+        let client = IndexClient::connect_lazy(addresses[..size].to_vec()).unwrap();
         Self { replicas, client, _folder: folder }
     }
 

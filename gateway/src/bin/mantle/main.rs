@@ -1,13 +1,15 @@
-//! The `mantle` command line: bulk import of a listing into a namespace, and the state of the index replicas.
+//! The `mantle` command line: bulk import of a listing into a namespace, and the index group: its state, its members.
 //!
 //! Exit codes: 0 done (an import that refused some lines and named them included), 1 failed, 2 wrong usage,
 //! 130 interrupted.
 
 mod connect;
 mod import;
+mod members;
 mod replicas;
 mod sql;
 mod status;
+mod table;
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -27,6 +29,8 @@ enum Command {
     Import(import::Options),
     /// Show role, positions, directories and memory of every index replica
     Status(status::Options),
+    /// Show the members of the index group, or change them: promote, demote, remove, lead
+    Members(members::Options),
 }
 
 /// Where the index is; shared by the subcommands.
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
                     match cli.command {
                         Command::Import(options) => import::run(options).await,
                         Command::Status(options) => status::run(options).await,
+                        Command::Members(options) => members::run(options).await,
                     }
                 });
                 // A listing that comes from a pipe may keep its reader blocked for ever.

@@ -7,7 +7,7 @@ use indicatif::{BinaryBytes, HumanCount};
 use mantle_index_client::{IndexClient, Status};
 use mantle_types::Lsn;
 
-use crate::IndexOptions;
+use crate::{IndexOptions, table};
 
 /// Options of `mantle status`.
 #[derive(clap::Args)]
@@ -51,7 +51,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
             }
         });
     }
-    crate::print(&table(&rows));
+    crate::print(&table::table(&rows));
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -79,23 +79,6 @@ fn lag(status: &Status) -> String {
     of_sources.max().map_or_else(|| "-".to_owned(), |bytes| BinaryBytes(bytes).to_string())
 }
 
-/// Columns as wide as their widest cell; the last cell of a short row may be longer than its column.
-fn table(rows: &[Vec<String>]) -> String {
-    let mut widths = vec![0; HEADINGS.len()];
-    for row in rows.iter().filter(|row| row.len() == HEADINGS.len()) {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.len().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +92,7 @@ mod tests {
             row("127.0.0.1:7411".into(), &status),
             vec!["127.0.0.1:7412".into(), "-".into(), "no answer".into()],
         ];
-        let text = table(&rows);
+        let text = table::table(&rows);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].find("directories"), lines[1].find("154,355"));
         assert!(lines[2].ends_with("no answer"));

@@ -1,0 +1,66 @@
+//! `mantle members`: who belongs to the index group, who votes, who leads; and changes of that.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use indicatif::HumanCount;
+use mantle_index_client::{IndexClient, proto::MemberChange};
+
+use crate::{IndexOptions, table};
+
+/// How long a change may take: a joint membership is committed twice.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Options of `mantle members`.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    index: IndexOptions,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+/// MEMBER is a replica's address, or its node id where several have one address.
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Show them (the default)
+    List,
+    /// Make a learner vote
+    Promote { member: String },
+    /// Make a voter a learner: it goes on answering lookups
+    Demote { member: String },
+    /// Take a replica out of the group, for good: stop it first, or it joins again
+    Remove { member: String },
+    /// Let a voter lead
+    Lead { member: String },
+}
+
+/// Carries a change out if one is asked for, then shows the members.
+pub async fn run(options: Options) -> Result<ExitCode> {
+    if options.index.replicas.is_empty() {
+        bail!("no index replica is named (--index, MANTLE_INDEX)");
+    }
+    let index = IndexClient::connect_lazy(options.index.replicas).context("--index, MANTLE_INDEX")?;
+    let change = match &options.action {
+        None | Some(Action::List) => None,
+        Some(Action::Promote { member }) => Some((member, MemberChange::Promote)),
+        Some(Action::Demote { member }) => Some((member, MemberChange::Demote)),
+        Some(Action::Remove { member }) => Some((member, MemberChange::Remove)),
+        Some(Action::Lead { member }) => Some((member, MemberChange::Lead)),
+    };
+    if let Some((member, change)) = change {
+        index.change_member(member, change, CHANGE_TIMEOUT).await.with_context(|| format!("`{member}`"))?;
+    }
+    let mut rows = vec![["member", "node", "role", "lag"].map(str::to_owned).to_vec()];
+    for member in index.members().await? {
+        let role = match (member.leader, member.voter) {
+            (true, _) => "leader",
+            (false, true) => "voter",
+            (false, false) => "learner",
+        };
+        let lag = HumanCount(member.lag_entries).to_string();
+        rows.push(vec![member.address, member.node_id.to_string(), role.to_owned(), lag]);
+    }
+    crate::print(&table::table(&rows));
+    Ok(ExitCode::SUCCESS)
+}

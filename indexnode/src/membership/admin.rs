@@ -1,0 +1,143 @@
+//! What an administrator asks of a group: who its members are, who of them votes, and who leads.
+//!
+//! Invariant: one change of the membership at a time, joins included, and only by the leader. A leader is neither demoted nor
+//! removed: another replica has to lead first.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use mantle_index_client::proto::{Member, MemberChange};
+use mantle_types::{Error, ErrorCode, Result};
+use openraft::{ChangeMembers, async_runtime::watch::WatchReceiver};
+use tokio::time::timeout;
+
+use super::join::caught_up;
+use crate::{
+    node::{Node, raft_error},
+    raft::NodeId,
+};
+
+/// The group's members, voters first, as the leader knows them. `not_leader` elsewhere.
+pub fn members(node: &Node) -> Result<Vec<Member>> {
+    let metrics = node.raft.metrics().borrow_watched().clone();
+    let Some(replication) = metrics.replication.filter(|_| node.is_leader()) else { return Err(node.not_leader()) };
+    let membership = metrics.membership_config.membership();
+    let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
+    let last = metrics.last_log_index.unwrap_or(0);
+    let member = |(id, at): (&NodeId, &openraft::BasicNode)| {
+        let matched = replication.get(id).copied().flatten().map_or(0, |log_id| log_id.index);
+        Member {
+            node_id: *id,
+            address: at.addr.clone(),
+            voter: voters.contains(id),
+            leader: *id == node.node_id,
+            lag_entries: if *id == node.node_id { 0 } else { last.saturating_sub(matched) },
+        }
+    };
+    let mut members: Vec<Member> = membership.nodes().map(member).collect();
+    members.sort_by_key(|member| (!member.voter, member.node_id));
+    Ok(members)
+}
+
+/// Carries a change out; done already is done. `member` is its address, or its id where several have one address.
+/// `await_timeout`: it may still come about. `invalid_argument`: it must not, or there is no such member.
+pub async fn change(node: &Node, member: &str, change: MemberChange, limit: Duration) -> Result<()> {
+    let late = |_| Error::new(ErrorCode::AwaitTimeout, "the change is not committed yet: look at the members again");
+    timeout(limit, async {
+        let _turn = node.membership_turn.lock().await;
+        if !node.is_leader() {
+            return Err(node.not_leader());
+        }
+        let id = member_id(node, member)?;
+        match change {
+            MemberChange::Promote => promote(node, id).await,
+            MemberChange::Demote => withdraw(node, id, true).await,
+            MemberChange::Remove => withdraw(node, id, false).await,
+            MemberChange::Lead => lead(node, id, limit).await,
+            MemberChange::Unspecified => Err(refused("what is to be changed?")),
+        }
+    })
+    .await
+    .map_err(late)?
+}
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::new(ErrorCode::InvalidArgument, why.into())
+}
+
+fn member_id(node: &Node, member: &str) -> Result<NodeId> {
+    let membership = node.membership();
+    let is_meant = |(id, at): &(&NodeId, &openraft::BasicNode)| at.addr == member || id.to_string() == member;
+    let found: Vec<NodeId> = membership.nodes().filter(is_meant).map(|(id, _)| *id).collect();
+    match found[..] {
+        [id] => Ok(id),
+        [] => Err(refused(format!("`{member}` is no member of the group"))),
+        _ => Err(refused(format!("`{member}` is the address of several members: name one by its id, of {found:?}"))),
+    }
+}
+
+fn is_voter(node: &Node, id: NodeId) -> bool {
+    node.membership().voter_ids().any(|voter| voter == id)
+}
+
+async fn must_be_caught_up(node: &Node, id: NodeId) -> Result<()> {
+    match caught_up(node, id).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(refused("it does not answer, or is too far behind: let it catch up first")),
+        Err(_) => Err(node.not_leader()),
+    }
+}
+
+async fn commit(node: &Node, change: ChangeMembers<NodeId, openraft::BasicNode>, retain: bool) -> Result<()> {
+    match node.raft.change_membership(change, retain).await {
+        Ok(_) => Ok(()),
+        Err(_) if !node.is_leader() => Err(node.not_leader()),
+        Err(e) => Err(Error::new(ErrorCode::Internal, format!("{:#}", raft_error(&e)))),
+    }
+}
+
+async fn promote(node: &Node, id: NodeId) -> Result<()> {
+    if is_voter(node, id) {
+        return Ok(());
+    }
+    must_be_caught_up(node, id).await?;
+    tracing::info!(id, "a replica becomes a voter, by an administrator");
+    commit(node, ChangeMembers::AddVoterIds([id].into()), true).await
+}
+
+/// Takes the vote, and with `stays` false the membership.
+async fn withdraw(node: &Node, id: NodeId, stays: bool) -> Result<()> {
+    if id == node.node_id {
+        return Err(refused("it leads: let another replica lead first"));
+    }
+    if is_voter(node, id) {
+        tracing::info!(id, stays, "a replica loses its vote, by an administrator");
+        commit(node, ChangeMembers::RemoveVoters([id].into()), stays).await?;
+    }
+    if !stays && node.membership().get_node(&id).is_some() {
+        tracing::info!(id, "a replica leaves the group, by an administrator");
+        commit(node, ChangeMembers::RemoveNodes([id].into()), false).await?;
+    }
+    Ok(())
+}
+
+/// Hands the lead over. From then on this replica answers no read by its lease, so none is stale; if the other one fails to
+/// take it, an election follows.
+async fn lead(node: &Node, id: NodeId, limit: Duration) -> Result<()> {
+    if id == node.node_id {
+        return Ok(());
+    }
+    if !is_voter(node, id) {
+        return Err(refused("it does not vote: promote it first"));
+    }
+    must_be_caught_up(node, id).await?;
+    tracing::info!(to = id, "handing the lead over, by an administrator");
+    let failed = |e: String| Error::new(ErrorCode::Internal, e);
+    node.raft.trigger().transfer_leader(id).await.map_err(|e| failed(e.to_string()))?;
+    let wait = node.raft.wait(Some(limit));
+    let taken = wait.metrics(|m| m.current_leader.is_some_and(|now| now != node.node_id), "a new leader");
+    let metrics = taken.await.map_err(|e| Error::new(ErrorCode::AwaitTimeout, e.to_string()))?;
+    match metrics.current_leader {
+        Some(now) if now == id => Ok(()),
+        now => Err(failed(format!("another replica leads now: {now:?}"))),
+    }
+}

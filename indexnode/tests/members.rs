@@ -1,0 +1,175 @@
+//! Members come, go, lose their vote and hand over the lead while directories are made: what is acknowledged is served by every
+//! replica at once, learners included.
+//!
+//! Needs `MANTLE_TEST_DATABASE_URL`, and `-- --ignored`; `tests/run.py` runs it.
+// In a test a failed unwrap is a failed test.
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+mod support;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use mantle_index_client::{IndexClient, Query, proto::MemberChange};
+use mantle_types::{Caller, Epoch, ErrorCode};
+use support::{ROOT, TestDatabase, TestGroup, connect, eventually, mkdir_in};
+use tokio::task::JoinHandle;
+
+const WAIT: Duration = Duration::from_secs(20);
+const NAMESPACE: &str = "members";
+const VOTERS: usize = 3;
+
+/// Directories, made one after the other; each is looked up on one of the living replicas in turn when it is acknowledged.
+struct Load {
+    first_id: i64,
+    made: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    async fn start(database: &TestDatabase, group: &TestGroup, ns: i64, down: Arc<AtomicUsize>) -> Self {
+        let session = connect(&database.config).await;
+        let ids = "SELECT first_id FROM mantle.allocate_ids('load', 100000)";
+        let first_id: i64 = session.query_one(ids, &[]).await.unwrap().get(0);
+        let clients: Vec<IndexClient> =
+            group.replicas.iter().map(|r| IndexClient::connect_lazy(vec![r.address.clone()]).unwrap()).collect();
+        let leader = group.client.clone();
+        let (made, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counted, stopped) = (made.clone(), stop.clone());
+        let task = tokio::spawn(async move {
+            while !stopped.load(Ordering::Acquire) {
+                let n = counted.load(Ordering::Acquire);
+                let (name, id) = (format!("d{n}"), first_id + n as i64);
+                let key = mkdir_in(&session, ns, ns, &name, id).await;
+                leader.await_request(key, WAIT).await.unwrap();
+                let replica = n % clients.len();
+                if replica != down.load(Ordering::Acquire) {
+                    let client = clients[replica].clone().with_resolve_timeout(WAIT);
+                    let query = Query::new(NAMESPACE, [name.as_str()], Caller { uid: ROOT, gids: vec![] });
+                    match client.resolve_one(Epoch(0), query).await {
+                        Ok(found) => assert_eq!(found.id.as_i64(), id, "replica {replica} does not know {name}"),
+                        // Between two leaders a replica may refuse; it may not be wrong.
+                        Err(e) => assert_eq!(e.code(), ErrorCode::IndexUnavailable, "{e}"),
+                    }
+                }
+                counted.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+        Self { first_id, made, stop, task }
+    }
+
+    /// Waits for further acknowledged directories.
+    async fn goes_on(&self) {
+        let wanted = self.made.load(Ordering::Acquire) + 30;
+        eventually("more directories", || async {
+            assert!(!self.task.is_finished(), "the load has failed");
+            (self.made.load(Ordering::Acquire) >= wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// How many were made.
+    async fn end(self) -> usize {
+        self.stop.store(true, Ordering::Release);
+        self.task.await.unwrap();
+        self.made.load(Ordering::Acquire)
+    }
+}
+
+/// Addresses of voters and of learners.
+async fn members(group: &TestGroup) -> (Vec<String>, Vec<String>) {
+    let members = group.client.members().await.unwrap();
+    let of = |votes: bool| members.iter().filter(|m| m.voter == votes).map(|m| m.address.clone()).collect();
+    (of(true), of(false))
+}
+
+async fn all_ready(group: &TestGroup) {
+    eventually("ready replicas", || async {
+        let all = group.client.status().await;
+        all.iter().all(|(_, status)| status.as_ref().is_ok_and(|s| s.ready)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_change_their_members_under_load() {
+    let mut database = TestDatabase::create().await;
+    let mut group = TestGroup::with_learners(VOTERS, 1, &database);
+    group.start_all();
+    all_ready(&group).await;
+    eventually("three voters and a learner", || async {
+        let (voters, learners) = members(&group).await;
+        (voters.len() == VOTERS && learners == [group.replicas[VOTERS].address.clone()]).then_some(())
+    })
+    .await;
+    let ns = database.create_namespace(NAMESPACE).await;
+    let down = Arc::new(AtomicUsize::new(usize::MAX));
+    let load = Load::start(&database, &group, ns, down.clone()).await;
+    load.goes_on().await;
+    let address = |i: usize| group.replicas[i].address.clone();
+    let change = async |member: &str, change: MemberChange| group.client.change_member(member, change, WAIT).await;
+
+    // The lead goes round.
+    for _ in 0..VOTERS {
+        let next = (group.leader().await + 1) % VOTERS;
+        change(&address(next), MemberChange::Lead).await.unwrap();
+        assert_eq!(group.leader().await, next);
+        load.goes_on().await;
+    }
+
+    // What would harm is refused.
+    let leader = group.leader().await;
+    for (member, wanted) in [
+        (address(leader), MemberChange::Demote),
+        (address(leader), MemberChange::Remove),
+        (address(VOTERS), MemberChange::Lead),
+        ("127.0.0.1:1".to_owned(), MemberChange::Promote),
+    ] {
+        assert_eq!(
+            change(&member, wanted).await.unwrap_err().code(),
+            ErrorCode::InvalidArgument,
+            "{wanted:?} {member}"
+        );
+    }
+
+    // A voter becomes a learner and a voter again.
+    let follower = (leader + 1) % VOTERS;
+    change(&address(follower), MemberChange::Demote).await.unwrap();
+    assert_eq!(members(&group).await.0.len(), VOTERS - 1);
+    load.goes_on().await;
+    change(&address(follower), MemberChange::Promote).await.unwrap();
+    change(&address(follower), MemberChange::Promote).await.expect("done already is done");
+    load.goes_on().await;
+
+    // The learner takes the place of a voter that is gone for good, and leads.
+    down.store(follower, Ordering::Release);
+    change(&address(VOTERS), MemberChange::Promote).await.unwrap();
+    let gone = address(follower);
+    group.replicas[follower].kill();
+    group.client.change_member(&gone, MemberChange::Remove, WAIT).await.unwrap();
+    let newcomer = group.replicas[VOTERS].address.clone();
+    group.client.change_member(&newcomer, MemberChange::Lead, WAIT).await.unwrap();
+    load.goes_on().await;
+    let (voters, learners) = members(&group).await;
+    assert_eq!((voters.len(), learners.len()), (VOTERS, 0));
+    assert!(voters.contains(&newcomer) && !voters.contains(&gone));
+
+    let first_id = load.first_id;
+    let made = load.end().await;
+    for i in (0..=VOTERS).filter(|i| *i != follower) {
+        for n in (0..made).step_by(7).chain([made - 1]) {
+            let found = group.resolve_on(i, NAMESPACE, &[&format!("d{n}")]).await;
+            assert_eq!(found.id.as_i64(), first_id + n as i64, "replica {i}, d{n}");
+        }
+    }
+    drop(group);
+    database.drop().await;
+}
