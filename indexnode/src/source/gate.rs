@@ -11,7 +11,7 @@ use std::time::Duration;
 use mantle_types::Lsn;
 use tokio::time::Instant;
 
-use super::database::StandbyFlush;
+use super::upstream::StandbyFlush;
 
 /// Are there standbys now? Much shorter than what it takes to make one a candidate for promotion (Patroni's `loop_wait`).
 const RECHECK: Duration = Duration::from_secs(1);

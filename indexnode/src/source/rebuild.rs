@@ -22,9 +22,8 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    copy,
-    database::{IndexGroup, NewSlot, Session},
     feed::Feed,
+    upstream::{IndexGroup, NewSlot, Session, Statements},
 };
 use crate::{
     index::command::{Applied, Command, SourceStart},
@@ -40,7 +39,7 @@ const PROPOSALS: usize = 3;
 pub async fn rebuild(
     node: &Arc<Node>,
     leadership: &Leadership,
-    control: &Arc<Session>,
+    control: &Session,
     group: &IndexGroup,
     mut feeds: Vec<Feed>,
     is_diverged: bool,
@@ -48,7 +47,7 @@ pub async fn rebuild(
     let started = Instant::now();
     let progress = &node.stream.rebuild;
     progress.begun.fetch_add(1, Ordering::Relaxed);
-    let epoch = epoch_for_rebuild(node, control, group).await?;
+    let epoch = epoch_for_rebuild(node, &**control, group).await?;
     node.propose_as(leadership, &Command::RebuildBegin { epoch, is_diverged }).await?;
 
     let (mut sources, mut snapshot) = (Vec::new(), None);
@@ -68,7 +67,7 @@ pub async fn rebuild(
     // In a task of its own: it is busy with parsing while the log is with its disk.
     let (reading, copying) = (node.clone(), control.clone());
     let reader = tokio::spawn(async move {
-        copy::copy_directories(&copying, snapshot.as_deref(), chunks, &reading.stream.rebuild).await
+        copying.copy_directories(snapshot.as_deref(), chunks, &reading.stream.rebuild).await
     });
     let mut reader = AbortOnDropHandle::new(reader);
     let directories = async { (&mut reader).await.context("the copy panicked")? };
@@ -120,7 +119,7 @@ async fn make_slot(feed: &mut Feed, name: &str) -> Result<NewSlot> {
 /// The epoch for a rebuild: one under which no rename was prepared yet. That is PostgreSQL's when it is ahead of the index
 /// (a founder, or a leader that died after raising it, did) or when the index has been refusing prepares under it since an
 /// unfinished rebuild began; else it is raised.
-async fn epoch_for_rebuild(node: &Node, control: &Session, group: &IndexGroup) -> Result<Epoch> {
+async fn epoch_for_rebuild(node: &Node, control: &dyn Statements, group: &IndexGroup) -> Result<Epoch> {
     let (current, is_rebuilding) = {
         let state = node.state.read();
         (state.index.epoch(), state.index.is_rebuilding())
