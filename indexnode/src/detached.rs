@@ -36,8 +36,7 @@ impl Detached {
         let identity = Identity { cluster_id: Some(cluster_id.to_owned()), is_founder, ..folder.identity()? };
         folder.save_identity(&identity)?;
         let database = Arc::new(Postgres::new(&config)?);
-        let replica =
-            Replica::new(config.clone(), identity.clone(), database, Arc::new(Tcp), Offload::Threads)?;
+        let replica = Replica::new(config.clone(), identity.clone(), database, Arc::new(Tcp), Offload::Threads)?;
         let listener =
             TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let node = Node::start(config, &folder.raft_path(), &identity, replica.peers(), Offload::Threads).await?;

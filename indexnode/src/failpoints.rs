@@ -22,6 +22,14 @@ pub enum Failpoint {
     ApplyTwice,
     /// An expired lock is given back without an abort record.
     UnlockWithoutAbort,
+    /// Changes are applied that the synchronous standby has not flushed.
+    ApplyBeyondStandby,
+    /// A copy is served that shows what the synchronous standby has not flushed.
+    CopyBeyondStandby,
+    /// After a failover the stream goes on, whatever the index has of the timeline that PostgreSQL left.
+    FollowAnyTimeline,
+    /// Cached prefixes outlive the rename or removal of a directory on their way.
+    ForgetModified,
 }
 
 /// Is this protection left out?
@@ -42,7 +50,7 @@ mod switched {
 
     impl Failpoint {
         /// All of them.
-        pub const ALL: [Self; 8] = [
+        pub const ALL: [Self; 12] = [
             Self::ReadBeforeFirstEntry,
             Self::ReadIndexOfOldLeader,
             Self::LookupBeforeApply,
@@ -51,6 +59,10 @@ mod switched {
             Self::AcknowledgeBeforeFlush,
             Self::ApplyTwice,
             Self::UnlockWithoutAbort,
+            Self::ApplyBeyondStandby,
+            Self::CopyBeyondStandby,
+            Self::FollowAnyTimeline,
+            Self::ForgetModified,
         ];
     }
 

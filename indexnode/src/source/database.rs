@@ -22,9 +22,7 @@ use super::{
     copy,
     progress::RebuildProgress,
     sql,
-    upstream::{
-        ChangeStream, Database, IndexGroup, NewSlot, Session, StandbyFlush, Statements, Upstream, Walsender,
-    },
+    upstream::{ChangeStream, Database, IndexGroup, NewSlot, Session, StandbyFlush, Statements, Upstream, Walsender},
 };
 use crate::{
     config::Config,
@@ -86,7 +84,6 @@ impl Postgres {
         (other.host, other.port) = (host.to_owned(), port);
         other
     }
-
 }
 
 #[async_trait]

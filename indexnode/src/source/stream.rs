@@ -170,7 +170,11 @@ async fn propose(node: &Node, leadership: &Leadership, batches: Vec<SourceBatch>
 }
 
 /// Are epoch, cluster, slot and nodes in PostgreSQL what they were?
-async fn check_group(control: &dyn Statements, group: &IndexGroup, sources: impl Iterator<Item = SourceId>) -> Result<()> {
+async fn check_group(
+    control: &dyn Statements,
+    group: &IndexGroup,
+    sources: impl Iterator<Item = SourceId>,
+) -> Result<()> {
     if control.index_group().await? != *group {
         bail!("epoch, cluster or slot of the group changed in PostgreSQL");
     }

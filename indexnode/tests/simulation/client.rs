@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use mantle_index_client::{
-    check_outcome, wire_code,
+    check_outcome,
     proto::{
         AwaitRequest, Lineage, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest, ResolveRequest,
         ResolveResponse, await_request::What, index_client::IndexClient,
     },
+    wire_code,
 };
 use mantle_indexnode::raft::network::PeerChannel;
 use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, NamespaceId, Permission, RequestKey};
@@ -18,7 +19,7 @@ use uuid::Uuid;
 use crate::{
     history::{History, Lookup},
     network::{HostId, Network},
-    postgres::{Answer, NAMESPACE, Position, Postgres, Prepared, ROOT, Refusal, SYSTEM},
+    postgres::{Answer, Committed, NAMESPACE, Position, Postgres, Prepared, ROOT, Refusal, SYSTEM},
     trace::Trace,
     tree::Walk,
     upstream::{SOURCE, Server},
@@ -293,8 +294,8 @@ impl Client {
             let answer = self.execute(&statement).await;
             self.note(format_args!("{what}: {answer:?}"));
             match answer {
-                Ok(position) => {
-                    let is_visible = self.settle(request, position).await;
+                Ok(committed) => {
+                    let is_visible = self.settle(request, committed).await;
                     // Now and then a user does not hear of it, and sends it again.
                     if is_visible && self.rng.random_bool(0.95) {
                         return true;
@@ -311,15 +312,16 @@ impl Client {
     async fn execute(&self, statement: &(impl Fn(&mut Postgres) -> Answer + Sync)) -> Answer {
         let server = &self.world.server;
         let (answer, restarts) = server.with(|postgres| (statement(postgres), postgres.restarts));
-        let is_kept = server.is_kept(answer?).await;
+        let is_kept = server.is_kept(answer?.position).await;
         let is_alive = server.with(|postgres| postgres.restarts == restarts);
         if is_kept && is_alive { answer } else { Err(Refusal::Unknown) }
     }
 
     /// Waits until a committed change is visible, and then knows it.
-    async fn settle(&mut self, request: RequestKey, position: Position) -> bool {
-        let Position { timeline, lsn } = position;
-        let what = if self.rng.random_bool(0.7) { What::Request(request.into()) } else { What::Lsn(lsn.0) };
+    async fn settle(&mut self, request: RequestKey, committed: Committed) -> bool {
+        let Position { timeline, lsn } = committed.position;
+        let by_request = !committed.is_repeat && self.rng.random_bool(0.7);
+        let what = if by_request { What::Request(request.into()) } else { What::Lsn(lsn.0) };
         let began = Instant::now();
         while began.elapsed() < AWAIT_MAX {
             let message = AwaitRequest { what: Some(what.clone()), timeout_ms: AWAIT_MS, source: SOURCE.0 };
@@ -327,9 +329,8 @@ impl Client {
                 && check_outcome(answer.into_inner().outcome.as_ref()).is_ok()
             {
                 // Of what was acknowledged without a standby, a failover may have lost some.
-                let timelines = |postgres: &mut Postgres| {
-                    postgres.timelines.position_on(postgres.timelines.now, timeline, lsn)
-                };
+                let timelines =
+                    |postgres: &mut Postgres| postgres.timelines.position_on(postgres.timelines.now, timeline, lsn);
                 let kept = self.world.server.with(timelines);
                 self.note(format_args!("acknowledged {lsn} of {timeline}, {kept}"));
                 self.world.history.acknowledge(kept);
@@ -357,12 +358,7 @@ fn walk(answer: &ResolveResponse) -> Option<Walk> {
     })
 }
 
-fn granted(
-    answer: &PrepareRenameResponse,
-    timeline: u32,
-    source: &[String],
-    destination: &[String],
-) -> Prepared {
+fn granted(answer: &PrepareRenameResponse, timeline: u32, source: &[String], destination: &[String]) -> Prepared {
     Prepared {
         attempt: answer.attempt,
         epoch: Epoch(answer.epoch),

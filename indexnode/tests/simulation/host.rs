@@ -200,10 +200,10 @@ impl Host {
         Ok(self.disk().restore(&Image::default())?)
     }
 
-    /// Lets the clock go on by a millisecond, and the process run until it stands there.
-    pub fn tick(&mut self, now_ms: u64) {
-        self.remainder += self.drift_ppm;
-        self.clock_ms += 1;
+    /// Lets the clock go on, and the process run until it stands there.
+    pub fn tick(&mut self, now_ms: u64, step_ms: u64) {
+        self.remainder += self.drift_ppm * step_ms as i64;
+        self.clock_ms += step_ms;
         if self.remainder.abs() >= 1_000_000 {
             let step = self.remainder.signum();
             self.remainder -= step * 1_000_000;

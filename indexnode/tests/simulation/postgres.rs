@@ -96,8 +96,17 @@ pub struct Position {
     pub lsn: Lsn,
 }
 
-/// What a statement answers: the position to await.
-pub type Answer = Result<Position, Refusal>;
+/// A change that committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The position to await.
+    pub position: Position,
+    /// It did before this statement: its own message may have come and gone (PROTOCOLS 24).
+    pub is_repeat: bool,
+}
+
+/// What a statement answers.
+pub type Answer = Result<Committed, Refusal>;
 
 /// The model.
 pub struct Postgres {
@@ -214,7 +223,7 @@ impl Postgres {
     /// before a promotion.
     fn answer(&self, request: &RequestKey, timeline: u32) -> Option<Answer> {
         if self.is_committed(request) {
-            return Some(Ok(self.position()));
+            return Some(Ok(Committed { position: self.position(), is_repeat: true }));
         }
         (timeline != self.timelines.now).then_some(Err(Refusal::StaleLease))
     }
@@ -246,7 +255,7 @@ impl Postgres {
         tree.put(record.clone());
         let ops = vec![DirectoryOp::Put { record, cause: Some(Cause { request, attempt: 0 }) }];
         self.commit(request, tree, ops);
-        Ok(self.position())
+        Ok(Committed { position: self.position(), is_repeat: false })
     }
 
     /// Removes an empty directory.
@@ -263,7 +272,7 @@ impl Postgres {
         record.version += 1;
         let ops = vec![DirectoryOp::Remove { record, cause: Some(Cause { request, attempt: 0 }) }];
         self.commit(request, tree, ops);
-        Ok(self.position())
+        Ok(Committed { position: self.position(), is_repeat: false })
     }
 
     /// Another mode.
@@ -278,7 +287,7 @@ impl Postgres {
         tree.put(record.clone());
         let ops = vec![DirectoryOp::Put { record, cause: Some(Cause { request, attempt: 0 }) }];
         self.commit(request, tree, ops);
-        Ok(self.position())
+        Ok(Committed { position: self.position(), is_repeat: false })
     }
 
     /// The transaction of a prepared rename.
@@ -308,7 +317,7 @@ impl Postgres {
         let commit_lsn = self.commit(request, tree, vec![DirectoryOp::Put { record, cause: Some(cause) }]);
         let (attempt, epoch) = (prepared.attempt, prepared.epoch);
         self.attempts.push(CommittedAttempt { request, attempt, epoch, commit_lsn });
-        Ok(self.position())
+        Ok(Committed { position: self.position(), is_repeat: false })
     }
 
     /// The abort record. `false`: the request is committed.

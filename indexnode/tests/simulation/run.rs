@@ -16,7 +16,9 @@ use crate::{faults::Faults, shim, world::World};
 const HOSTS: usize = 3;
 const CLIENTS: usize = 4;
 const BOOT_MS_MAX: u64 = 60_000;
-const CHAOS_MS: std::ops::Range<u64> = 3_000..7_000;
+const CHAOS_MS: std::ops::Range<u64> = 2_500..6_500;
+/// The world goes on faster when nothing happens any more.
+const SETTLE_STEP_MS: u64 = 5;
 /// Part of the histories in which PostgreSQL has a synchronous standby.
 const PROTECTED: f64 = 0.75;
 const SETTLE_MS_MAX: u64 = 60_000;
@@ -91,6 +93,7 @@ pub fn random_history(seed: u64, folder: &Folder, prints: bool) -> Report {
     faults.heal(&mut world);
     let healed = world.now_ms;
     world.stop_clients();
+    world.step_ms = SETTLE_STEP_MS;
     (0..HOSTS).for_each(|host| world.start(host));
     if !world.run_until(SETTLE_MS_MAX, |world| world.now_ms > healed + 3_500 && world.is_quiet())
         && world.violation.is_none()

@@ -1,8 +1,9 @@
-//! Directed histories: the ways in which a read goes back in time that are known from other systems. Each ends with an
-//! answer that is too old when the protection against it is left out.
+//! Directed histories: the ways in which a read goes back in time that are known from other systems, and one in which it
+//! sees what a failover takes back. Each ends badly when the protection against it is left out.
 
 use crate::{
     network::HostId,
+    postgres::SlotAfter,
     run::{Folder, Report, report},
     world::World,
 };
@@ -14,11 +15,12 @@ const PATH: &str = "a";
 pub type Scenario = fn(&mut World);
 
 /// All of them: name, replicas, history.
-pub const SCENARIOS: [(&str, usize, Scenario); 4] = [
+pub const SCENARIOS: [(&str, usize, Scenario); 5] = [
     ("new_leader_before_its_first_commit", 3, new_leader_before_its_first_commit),
     ("follower_asks_an_old_leader", 5, follower_asks_an_old_leader),
     ("snapshot_is_installed_meanwhile", 3, snapshot_is_installed_meanwhile),
     ("vote_after_a_restart", 3, vote_after_a_restart),
+    ("copy_of_what_may_be_lost", 3, copy_of_what_may_be_lost),
 ];
 
 /// Plays one.
@@ -148,4 +150,24 @@ fn vote_after_a_restart(world: &mut World) {
         make(world, candidate);
     }
     run_for(world, 2000);
+}
+
+/// The slot is gone, so the index is rebuilt; the standby is away when the new slot is made, and somebody has just
+/// committed. Then the standby, which does not have that, is promoted.
+fn copy_of_what_may_be_lost(world: &mut World) {
+    world.server.with(|postgres| {
+        postgres.restart();
+        postgres.slot = None;
+    });
+    let epoch = world.server.with(|postgres| postgres.group().0);
+    let begins = |world: &mut World| world.samples().iter().any(|s| s.epoch > epoch);
+    assert!(world.run_until(10_000, begins), "no rebuild begins");
+    world.server.with(|postgres| postgres.standby.leave(3000));
+    make(world, leader(world));
+    run_for(world, 500);
+    world.fail_over(SlotAfter::Gone);
+    ask_always(world, &others(world, &[]));
+    let is_back = |world: &mut World| world.server.with(|postgres| postgres.group().0 > epoch) && world.is_complete();
+    world.run_until(10_000, is_back);
+    run_for(world, 500);
 }

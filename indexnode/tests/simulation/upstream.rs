@@ -206,8 +206,7 @@ impl Statements for Connection {
 
     async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>> {
         let tree = self.run(|postgres| postgres.tree().clone()).await?;
-        let entry =
-            |r: &DirectoryRecord| Entry { id: r.id, pid: r.pid, name: r.name.clone(), version: r.version };
+        let entry = |r: &DirectoryRecord| Entry { id: r.id, pid: r.pid, name: r.name.clone(), version: r.version };
         // As `id = ANY` does: each row once.
         Ok(tree.records().filter(|record| ids.contains(&record.id)).map(entry).collect())
     }

@@ -13,8 +13,8 @@ use crate::{
     history::History,
     host::{ClientHost, Host},
     invariants::{
-        Checked, Sample, acyclic, applied_is_prefix::AppliedIsPrefix, applied_survives, locks_end, monotonic_reads, no_lost_entry,
-        read_your_writes,
+        Checked, Sample, acyclic, applied_is_prefix::AppliedIsPrefix, applied_survives, locks_end, monotonic_reads,
+        no_lost_entry, read_your_writes,
     },
     network::{HostId, Network, Packet},
     postgres::SlotAfter,
@@ -29,6 +29,8 @@ const RESTART_MS: u64 = 200;
 pub struct World {
     /// Milliseconds since its beginning.
     pub now_ms: u64,
+    /// By how many it goes on at a time. What a host sends in between leaves at the end.
+    pub step_ms: u64,
     /// The hosts of replicas.
     pub hosts: Vec<Host>,
     /// Between them.
@@ -65,6 +67,7 @@ impl World {
         };
         Self {
             now_ms: 0,
+            step_ms: 1,
             hosts: (0..hosts).map(host).collect(),
             network,
             server,
@@ -164,17 +167,17 @@ impl World {
         }
     }
 
-    /// One millisecond.
+    /// One step.
     pub fn tick(&mut self) {
-        self.now_ms += 1;
+        self.now_ms += self.step_ms;
         while let Some(packet) = self.network.next_due(self.now_ms) {
             self.deliver(packet);
         }
         for host in 0..self.hosts.len() {
-            self.hosts[host].tick(self.now_ms);
+            self.hosts[host].tick(self.now_ms, self.step_ms);
             self.look_at(host);
         }
-        self.server.tick();
+        (0..self.step_ms).for_each(|_| self.server.tick());
         self.clients.tick(self.now_ms);
         let checked = self.check_source();
         self.expect(checked);
@@ -292,7 +295,8 @@ impl World {
             (last, postgres.timelines.now)
         });
         let has_all = |s: &Sample| {
-            s.source.is_some_and(|source| source.lineage.timeline == timeline) && last.is_none_or(|l| s.applied_lsn() >= l)
+            s.source.is_some_and(|source| source.lineage.timeline == timeline)
+                && last.is_none_or(|l| s.applied_lsn() >= l)
         };
         self.is_complete()
             && samples.iter().all(|s| s.applied == samples[0].applied && s.locks.is_empty() && has_all(s))
