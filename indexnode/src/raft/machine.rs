@@ -176,6 +176,9 @@ impl IndexState {
         };
         let operations = command.as_ref().map_or(0, operations);
         let _entry = self.entry.lock();
+        if matches!(command, Some(Command::RebuildBegin { is_diverged: true, .. })) {
+            self.requests.forget();
+        }
         if let Some(command) = command {
             applied = self.apply_in_parts(&mut LogEntry::new(log_id.index, command), &mut effects);
         }
@@ -280,6 +283,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
             self.publish_too_early(meta).await;
         }
         let index = self.offload.run(move || snapshots.install(snapshot)).await?;
+        // It may come from after such a rebuild.
+        self.state.requests.forget();
         let (positions, old) = {
             let mut replicated = self.state.replicated.write();
             let old = std::mem::replace(&mut replicated.index, index);
@@ -330,5 +335,32 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             Ok(Snapshot { meta, snapshot })
         };
         self.offload.run(work).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mantle_types::{Epoch, NamespaceId, RequestKey};
+    use openraft::vote::RaftLeaderId;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::raft::{Proposal, types::CommittedLeaderId};
+
+    /// Its change may be among those that PostgreSQL lost, and commit again.
+    #[test]
+    fn nothing_is_finished_after_the_index_has_diverged() {
+        let state = IndexState::new(&LookupSettings::default());
+        let request = RequestKey { principal: 1, ns: NamespaceId(1), id: Uuid::from_u128(1) };
+        let rebuild = |index, is_diverged| {
+            let command = Command::RebuildBegin { epoch: Epoch(index), is_diverged };
+            let log_id = LogId::new(CommittedLeaderId::new(1, 1), index);
+            state.apply(log_id, EntryPayload::Normal(Proposal::encode(&command))).unwrap();
+        };
+        state.requests.finish(&[request]);
+        rebuild(1, false);
+        assert!(state.requests.wait(request).unwrap().is_none());
+        rebuild(2, true);
+        assert!(state.requests.wait(request).unwrap().is_some());
     }
 }

@@ -34,6 +34,7 @@ const AWAIT_MS: u32 = 500;
 const AWAIT_MAX: Duration = Duration::from_millis(2500);
 /// A change whose outcome is not known is sent again, so often in all.
 const ATTEMPTS_MAX: usize = 3;
+const RETRY_MS_MAX: u64 = 1000;
 const MODES: [u16; 4] = [0o755, 0o750, 0o700, 0o711];
 
 /// What all clients share.
@@ -104,7 +105,8 @@ impl Client {
     pub async fn make(mut self, name: String, leader: HostId) {
         self.leader = leader;
         let (request, timeline) = (self.request(), self.timeline());
-        self.carry_out("mkdir", request, |postgres| postgres.mkdir(request, timeline, ROOT, &name)).await;
+        self.carry_out("mkdir", request, timeline, |postgres, timeline| postgres.mkdir(request, timeline, ROOT, &name))
+            .await;
     }
 
     fn note(&self, what: std::fmt::Arguments<'_>) {
@@ -201,7 +203,8 @@ impl Client {
         let Some(parent) = self.found(parent).await else { return };
         let (request, name) = (self.request(), self.name());
         let what = format!("mkdir {parent}/{name}");
-        self.carry_out(&what, request, |postgres| postgres.mkdir(request, timeline, parent, &name)).await;
+        self.carry_out(&what, request, timeline, |postgres, timeline| postgres.mkdir(request, timeline, parent, &name))
+            .await;
     }
 
     async fn rmdir(&mut self) {
@@ -210,7 +213,8 @@ impl Client {
         let Some(parent) = self.found(path).await else { return };
         let request = self.request();
         let what = format!("rmdir {parent}/{name}");
-        self.carry_out(&what, request, |postgres| postgres.rmdir(request, timeline, parent, &name)).await;
+        self.carry_out(&what, request, timeline, |postgres, timeline| postgres.rmdir(request, timeline, parent, &name))
+            .await;
     }
 
     async fn setattr(&mut self) {
@@ -218,7 +222,8 @@ impl Client {
         let Some(id) = self.found(path).await else { return };
         let (request, mode) = (self.request(), MODES.choose(&mut self.rng).copied().unwrap_or(0o755));
         let what = format!("setattr {id}");
-        self.carry_out(&what, request, |postgres| postgres.setattr(request, timeline, id, mode)).await;
+        self.carry_out(&what, request, timeline, |postgres, timeline| postgres.setattr(request, timeline, id, mode))
+            .await;
     }
 
     async fn rename(&mut self) {
@@ -238,7 +243,7 @@ impl Client {
             _ => sleep(Duration::from_millis(self.rng.random_range(0..40))).await,
         }
         let what = format!("rename {source:?} to {destination:?}, attempt {}", prepared.attempt);
-        if !self.carry_out(&what, request, |postgres| postgres.rename(request, &prepared)).await {
+        if !self.carry_out(&what, request, timeline, |postgres, _| postgres.rename(request, &prepared)).await {
             self.release(request, prepared.attempt).await;
         }
     }
@@ -288,28 +293,33 @@ impl Client {
         &mut self,
         what: &str,
         request: RequestKey,
-        statement: impl Fn(&mut Postgres) -> Answer + Sync,
+        resolved_on: u32,
+        statement: impl Fn(&mut Postgres, u32) -> Answer + Sync,
     ) -> bool {
+        let mut timeline = resolved_on;
         for _ in 0..ATTEMPTS_MAX {
-            let answer = self.execute(&statement).await;
+            let answer = self.execute(|postgres| statement(postgres, timeline)).await;
             self.note(format_args!("{what}: {answer:?}"));
             match answer {
                 Ok(committed) => {
                     let is_visible = self.settle(request, committed).await;
                     // Now and then a user does not hear of it, and sends it again.
-                    if is_visible && self.rng.random_bool(0.95) {
+                    if is_visible && self.rng.random_bool(0.92) {
                         return true;
                     }
                 }
-                Err(Refusal::Unknown) => sleep(Duration::from_millis(self.rng.random_range(10..300))).await,
+                Err(Refusal::Unknown) => {}
                 Err(_) => return false,
             }
+            sleep(Duration::from_millis(self.rng.random_range(10..RETRY_MS_MAX))).await;
+            // The id that a path led to is permanent: what the path leads to now does not matter here.
+            timeline = self.timeline();
         }
         true
     }
 
     /// A statement, and the wait of its commit for the standby.
-    async fn execute(&self, statement: &(impl Fn(&mut Postgres) -> Answer + Sync)) -> Answer {
+    async fn execute(&self, statement: impl Fn(&mut Postgres) -> Answer + Sync) -> Answer {
         let server = &self.world.server;
         let (answer, restarts) = server.with(|postgres| (statement(postgres), postgres.restarts));
         let is_kept = server.is_kept(answer?.position).await;

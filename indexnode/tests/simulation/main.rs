@@ -36,7 +36,7 @@ use crate::{
 const SEEDS: u64 = 500;
 /// A missing protection is found within so many.
 const SEEDS_TO_FIND: u64 = 200;
-const SCENARIO_SEEDS: u64 = 6;
+const SCENARIO_SEEDS: u64 = 4;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -118,13 +118,12 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 /// Random histories notice each of these, most within a dozen seeds.
-const FOUND_AT_RANDOM: [Failpoint; 7] = [
+const FOUND_AT_RANDOM: [Failpoint; 6] = [
     Failpoint::LookupBeforeApply,
     Failpoint::AcknowledgeBeforeFlush,
     Failpoint::ApplyTwice,
     Failpoint::UnlockWithoutAbort,
     Failpoint::ApplyBeyondStandby,
-    Failpoint::FollowAnyTimeline,
     Failpoint::ForgetModified,
 ];
 
@@ -138,12 +137,13 @@ fn a_missing_protection_is_found() {
 }
 
 /// What the scenarios are about, in their order.
-const TRAPS: [Failpoint; 5] = [
+const TRAPS: [Failpoint; 6] = [
     Failpoint::ReadBeforeFirstEntry,
     Failpoint::ReadIndexOfOldLeader,
     Failpoint::PublishBeforeInstall,
     Failpoint::VoteWithinLease,
     Failpoint::CopyBeyondStandby,
+    Failpoint::FollowAnyTimeline,
 ];
 
 #[test]
@@ -162,7 +162,7 @@ fn known_traps_catch_without_the_protection() {
         let mut results = (0..SCENARIO_SEEDS).map(|seed| history(seed, Some(name), Some(failpoint)));
         let found = results.find(|result| !is_sound(result));
         println!("{name} without its protection: {found:?}");
-        let words = ["is older than", "no state between", "the standby does not have"];
+        let words = ["is older than", "no state between", "the standby does not have", "is not PostgreSQL's"];
         let says = |result: &String| words.iter().any(|word| result.contains(word));
         assert!(found.as_ref().is_some_and(says), "{name} with {failpoint:?}: {found:?}");
     }

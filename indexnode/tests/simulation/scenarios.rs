@@ -1,5 +1,5 @@
-//! Directed histories: the ways in which a read goes back in time that are known from other systems, and one in which it
-//! sees what a failover takes back. Each ends badly when the protection against it is left out.
+//! Directed histories: the ways in which a read goes back in time that are known from other systems, and two in which
+//! PostgreSQL fails over to a standby that lacks something. Each ends badly when the protection against it is left out.
 
 use crate::{
     network::HostId,
@@ -15,12 +15,13 @@ const PATH: &str = "a";
 pub type Scenario = fn(&mut World);
 
 /// All of them: name, replicas, history.
-pub const SCENARIOS: [(&str, usize, Scenario); 5] = [
+pub const SCENARIOS: [(&str, usize, Scenario); 6] = [
     ("new_leader_before_its_first_commit", 3, new_leader_before_its_first_commit),
     ("follower_asks_an_old_leader", 5, follower_asks_an_old_leader),
     ("snapshot_is_installed_meanwhile", 3, snapshot_is_installed_meanwhile),
     ("vote_after_a_restart", 3, vote_after_a_restart),
     ("copy_of_what_may_be_lost", 3, copy_of_what_may_be_lost),
+    ("timeline_without_what_is_applied", 3, timeline_without_what_is_applied),
 ];
 
 /// Plays one.
@@ -170,4 +171,18 @@ fn copy_of_what_may_be_lost(world: &mut World) {
     let is_back = |world: &mut World| world.server.with(|postgres| postgres.group().0 > epoch) && world.is_complete();
     world.run_until(10_000, is_back);
     run_for(world, 500);
+}
+
+/// Commits wait for nobody; a change is applied and acknowledged that the standby, promoted then, does not have.
+fn timeline_without_what_is_applied(world: &mut World) {
+    world.server.with(|postgres| postgres.standby.is_required = false);
+    // The leader asks again after a while.
+    run_for(world, 1500);
+    world.server.with(|postgres| postgres.standby.leave(10_000));
+    make(world, leader(world));
+    assert!(world.run_until(3000, |world| acknowledged(world)), "the change is not acknowledged");
+    world.fail_over(SlotAfter::Kept);
+    ask_always(world, &others(world, &[]));
+    run_for(world, 1500);
+    assert!(world.violation.is_some() || world.run_until(5000, |world| world.is_quiet()), "the index is not rebuilt");
 }
