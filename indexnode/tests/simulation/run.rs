@@ -16,7 +16,7 @@ use crate::{faults::Faults, shim, world::World};
 const HOSTS: usize = 3;
 const CLIENTS: usize = 4;
 const BOOT_MS_MAX: u64 = 60_000;
-const CHAOS_MS: std::ops::Range<u64> = 2_500..6_500;
+const CHAOS_MS: std::ops::Range<u64> = 2_000..6_000;
 /// The world goes on faster when nothing happens any more.
 const SETTLE_STEP_MS: u64 = 5;
 /// Part of the histories in which PostgreSQL has a synchronous standby.
