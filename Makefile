@@ -6,10 +6,12 @@ PORT_BASE ?=
 FULL      ?=
 ONLY      ?=
 SECONDS   ?= 600
+SEED      ?= 0
+SEEDS     ?= 10000
 STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test property lint bench soak python
+.PHONY: help run stop status clean install build test property simulate lint bench soak python
 
 help: ## What can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,11 +47,15 @@ test: python ## Install, build, run every test against a stack of its own under 
 property: python ## Random concurrent histories against the model, for SECONDS=600
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --property $(SECONDS)
 
+simulate: python ## One seed of the IndexNode simulation, SEED=0, with its trace
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --simulate $(SEED)
+
 lint: python ## Format and clippy, warnings are errors
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint
 
 bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=citus: Citus against plain PostgreSQL)
 	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
-soak: python ## Hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own; writes docs/soak.md
+soak: python ## Run SEEDS=10000 seeds of the simulation; hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own, writes docs/soak.md
+	@MANTLE_SIMULATION_SEEDS=$(SEEDS) PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only simulation
 	@$(STACK) soak --seconds $(SECONDS) $(if $(PORT_BASE),--port-base $(PORT_BASE))

@@ -1,6 +1,7 @@
 """Runs every test and prints the counts: `make test`.
 
-Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), concurrency (pairs of verbs, random histories,
+Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), simulation (seeded histories of an IndexNode
+group on simulated hosts), concurrency (pairs of verbs, random histories,
 crashes, in a PostgreSQL of its own), distributed (the same and more on a Citus cluster, where Citus is installed), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh and in an upgraded database),
 upgrade (from the oldest version to this one), e2e (everything together).
 Invariant: the last line is `N passed, N failed, N skipped` over all phases; a phase that breaks before it counts is one
@@ -34,6 +35,7 @@ PORT_BASE = 7600
 DATA_GB = 3.0
 OLDEST_VERSION = "0.1.0"  # of those in sql/versions
 VENV = TESTS / ".venv"
+SIMULATION = ("-p", "mantle-indexnode", "--features", "simulation", "--test", "simulation")
 DISTRIBUTED = sorted((TESTS / "concurrency").glob("test_citus*.py"))
 
 
@@ -84,6 +86,7 @@ def lint(_stack: Stack) -> Counts:
     commands = (
         ["cargo", "fmt", "--all", "--check"],
         ["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+        ["cargo", "clippy", *SIMULATION, "--locked", "--", "-D", "warnings"],
     )
     for command in commands:
         status, _ = stream(command, env=cargo_environment())
@@ -106,6 +109,19 @@ def cargo_test(*arguments: str, **environment: str) -> Counts:
 def unit(_stack: Stack) -> Counts:
     """Rust's tests that need no service."""
     return cargo_test("--workspace")
+
+
+def simulation(_stack: Stack) -> Counts:
+    """Seeded histories of an IndexNode group; MANTLE_SIMULATION_SEEDS says how many."""
+    return cargo_test(*SIMULATION, "--profile", "simulation", "--", "--nocapture")
+
+
+def simulate(seed: int) -> int:
+    """One seed with its trace."""
+    command = ["cargo", "test", "--locked", *SIMULATION, "--profile", "simulation", "--"]
+    environment = {**cargo_environment(), "MANTLE_SIMULATION_SEED": str(seed), "MANTLE_SIMULATION_TRACE": "1"}
+    _, lines = stream([*command, "one_history", "--exact", "--ignored", "--nocapture"], env=environment)
+    return 0 if any(line.rstrip().endswith("violation=none") for line in lines) else 1
 
 
 def replicas(stack: Stack) -> Counts:
@@ -205,6 +221,7 @@ def whether_citus() -> str:
 PHASES: dict[str, Callable[[Stack], Counts]] = {
     "lint": lint,
     "unit": unit,
+    "simulation": simulation,
     "concurrency": concurrency,
     "distributed": distributed,
     "replicas": replicas,
@@ -252,8 +269,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
     parser.add_argument("--property", type=int, metavar="SECONDS", help="only random histories, for so long")
+    parser.add_argument("--simulate", type=int, metavar="SEED", help="only this seed of the simulation, with its trace")
     parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
     given = parser.parse_args()
+    if given.simulate is not None:
+        return simulate(given.simulate)
     began = time.monotonic()
     stack = Stack(FOLDER, PORT_BASE)
     try:

@@ -14,9 +14,11 @@ use crate::{
     node::Node,
     raft::{
         identity::{DataFolder, Identity},
-        network::Peers,
+        network::Tcp,
+        offload::Offload,
     },
     replica::{Replica, look_after, serve_grpc},
+    source::database::Postgres,
 };
 
 /// A running replica; it stops with this.
@@ -33,10 +35,11 @@ impl Detached {
         let folder = DataFolder::open(&config.data_dir)?;
         let identity = Identity { cluster_id: Some(cluster_id.to_owned()), is_founder, ..folder.identity()? };
         folder.save_identity(&identity)?;
-        let replica = Arc::new(Replica::new(config.clone(), identity.clone())?);
+        let database = Arc::new(Postgres::new(&config)?);
+        let replica = Replica::new(config.clone(), identity.clone(), database, Arc::new(Tcp), Offload::Threads)?;
         let listener =
             TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
-        let node = Node::start(config, &folder.raft_path(), &identity, Peers::default()).await?;
+        let node = Node::start(config, &folder.raft_path(), &identity, replica.peers(), Offload::Threads).await?;
         replica.set(&identity, Some(node.clone()));
         settle::initialize(&node, &identity).await?;
         let mut tasks = JoinSet::new();

@@ -7,6 +7,7 @@
 
 pub mod config;
 pub mod detached;
+pub mod failpoints;
 pub mod index;
 pub mod lookup;
 pub mod membership;

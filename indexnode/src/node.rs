@@ -1,10 +1,6 @@
 //! One incarnation of a replica: a Raft node over a data folder, until it stops or the folder is reset.
 
-use std::{
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use mantle_types::{Error, ErrorCode, Result as MantleResult};
@@ -18,10 +14,11 @@ use openraft::{
     vote::RaftLeaderId,
 };
 use parking_lot::Mutex;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     config::Config,
+    failpoints::{self, Failpoint},
     index::command::{Applied, Command},
     raft::{
         NodeId, Proposal, Raft, TypeConfig, durable,
@@ -29,6 +26,7 @@ use crate::{
         log::LogStore,
         machine::{IndexState, Machine},
         network::{Network, Peers},
+        offload::Offload,
         openraft_config,
         snapshot::SnapshotStore,
         types::{CommittedLeaderId, StoredMembership},
@@ -76,6 +74,8 @@ pub struct Node {
     pub log: LogStore,
     /// Where received snapshots go.
     pub snapshots: SnapshotStore,
+    /// Where work that waits for the disk is done.
+    pub offload: Offload,
     /// Connections to the other replicas.
     pub peers: Peers,
     /// Read indexes for linearizable lookups.
@@ -92,23 +92,30 @@ pub struct Node {
 
 impl Node {
     /// Opens log and snapshots and starts Raft. The state machine is brought to the last known commit.
-    pub async fn start(config: Arc<Config>, folder: &Path, identity: &Identity, peers: Peers) -> Result<Arc<Self>> {
+    pub async fn start(
+        config: Arc<Config>,
+        folder: &Path,
+        identity: &Identity,
+        peers: Peers,
+        offload: Offload,
+    ) -> Result<Arc<Self>> {
         let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
         // The log's promises are worth nothing if a loss of power takes the folder that holds it.
         durable::create_folder(folder).context("Raft folder")?;
-        let mut log = LogStore::open(&folder.join("log")).context("Raft log")?;
+        let mut log = LogStore::open_with(&folder.join("log"), &offload).context("Raft log")?;
         let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
         let state = Arc::new(IndexState::new(&config.lookup));
         let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();
-        let machine = Machine::new(state.clone(), snapshots.clone());
+        let machine = Machine::new(state.clone(), snapshots.clone(), offload.clone());
         let raft_config = openraft_config(config.group, &config.raft)?;
-        let network = Network::new(cluster_id.clone());
+        let network = Network::new(cluster_id.clone(), peers.clone(), offload.clone());
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
         let reads = ReadGate::spawn(raft.clone(), peers.clone(), cluster_id.clone());
         // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
         // nor campaigns. Alone there is nobody to betray.
         let is_alone = is_only_voter(&raft, identity.node_id).await?;
-        let votes_from = (has_promised && !is_alone).then(|| Instant::now() + config.raft.lease());
+        let is_bound = !is_alone && !failpoints::is_hit(Failpoint::VoteWithinLease);
+        let votes_from = (has_promised && is_bound).then(|| Instant::now() + config.raft.lease());
         if votes_from.is_some() {
             raft.runtime_config().elect(false);
         }
@@ -120,6 +127,7 @@ impl Node {
             state,
             log,
             snapshots,
+            offload,
             peers,
             reads,
             stream: StreamProgress::default(),
@@ -127,6 +135,14 @@ impl Node {
             votes_from,
             heard: Mutex::new(None),
         }))
+    }
+
+    /// See [`Failpoint::ReadIndexOfOldLeader`]: the commit index of a replica that believes, or once believed, that it leads.
+    pub fn unconfirmed_read_index(&self) -> Option<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let leads = metrics.state == ServerState::Leader;
+        leads.then(|| metrics.local_committed.map_or(0, |id| id.index))
     }
 
     /// May this replica vote?
@@ -137,7 +153,7 @@ impl Node {
     /// Lets the replica campaign once every lease it may have granted before the restart is over.
     pub async fn enable_elections(&self) {
         if let Some(from) = self.votes_from {
-            tokio::time::sleep_until(from.into()).await;
+            sleep_until(from).await;
             self.raft.runtime_config().elect(true);
         }
     }

@@ -18,11 +18,12 @@ use crate::{
     proto::peer::peer_server::PeerServer,
     raft::{
         identity::{DataFolder, Identity},
-        network::{MESSAGE_BYTES_MAX, Peers},
+        network::{Dial, MESSAGE_BYTES_MAX, Peers, Tcp},
+        offload::Offload,
         upkeep,
     },
     server::{http, index_service::IndexService, metrics::Metrics, peer_service::PeerService},
-    source::{database::Database, lead},
+    source::{database::Postgres, lead, upstream::Database},
 };
 
 const WINDOW_BYTES: u32 = 16 << 20;
@@ -34,6 +35,8 @@ pub struct Replica {
     pub config: Arc<Config>,
     /// PostgreSQL.
     pub database: Database,
+    dial: Arc<dyn Dial>,
+    offload: Offload,
     /// Measurements.
     pub metrics: Metrics,
     current: RwLock<(Identity, Option<Arc<Node>>)>,
@@ -41,13 +44,15 @@ pub struct Replica {
 
 impl Replica {
     /// A process whose replica does not run yet.
-    pub(crate) fn new(config: Arc<Config>, identity: Identity) -> Result<Self> {
-        Ok(Self {
-            database: Database::new(&config)?,
-            config,
-            metrics: Metrics::install()?,
-            current: RwLock::new((identity, None)),
-        })
+    pub fn new(
+        config: Arc<Config>,
+        identity: Identity,
+        database: Database,
+        dial: Arc<dyn Dial>,
+        offload: Offload,
+    ) -> Result<Arc<Self>> {
+        let metrics = Metrics::install()?;
+        Ok(Arc::new(Self { config, database, dial, offload, metrics, current: RwLock::new((identity, None)) }))
     }
 
     /// The identity of the folder, and the node while one runs.
@@ -58,6 +63,11 @@ impl Replica {
     /// The node, while one runs.
     pub fn node(&self) -> Option<Arc<Node>> {
         self.current.read().1.clone()
+    }
+
+    /// Ways to other replicas, none of them used yet.
+    pub(crate) fn peers(&self) -> Peers {
+        Peers::new(self.dial.clone())
     }
 
     pub(crate) fn set(&self, identity: &Identity, node: Option<Arc<Node>>) {
@@ -71,7 +81,8 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     let folder =
         DataFolder::open(&config.data_dir).with_context(|| format!("data folder {}", config.data_dir.display()))?;
     let identity = folder.identity().with_context(|| format!("data folder {}", config.data_dir.display()))?;
-    let replica = Arc::new(Replica::new(config.clone(), identity)?);
+    let database = Arc::new(Postgres::new(&config)?);
+    let replica = Replica::new(config.clone(), identity, database, Arc::new(Tcp), Offload::Threads)?;
     let mut services = JoinSet::new();
     let grpc =
         TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -109,17 +120,18 @@ pub(crate) async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> 
 }
 
 /// One incarnation after the other: an empty folder finds its cluster; a node runs until its cluster is gone.
-async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result<()> {
+pub async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result<()> {
     loop {
         let mut identity = folder.identity().context("identity")?;
         folder.finish_reset(&identity).context("cleaning the data folder")?;
         replica.set(&identity, None);
-        let peers = Peers::default();
+        let peers = replica.peers();
         if identity.cluster_id.is_none() {
             identity = settle::find_cluster(&replica.config, folder, identity, &peers, &replica.database).await?;
             replica.set(&identity, None);
         }
-        let node = Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers).await?;
+        let node =
+            Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers, replica.offload.clone()).await?;
         replica.set(&identity, Some(node.clone()));
         let end = live(replica, &node, &identity).await;
         replica.set(&identity, None);

@@ -1,7 +1,8 @@
 //! Which requests' changes are applied, and who waits for one.
 //!
 //! Invariant: a waiter that registers before or after its request is applied is answered, as long as the request is among
-//! the last [`FINISHED_MAX`]; older ones are asked for by position instead. Waiters are bounded and carry deadlines
+//! the last [`FINISHED_MAX`], and was applied since the last snapshot came and what is applied was last found to have diverged
+//! from PostgreSQL; older ones are asked for by position instead. Waiters are bounded and carry deadlines
 //! (PROTOCOLS 24).
 
 use std::collections::{HashMap, VecDeque};
@@ -51,6 +52,13 @@ impl FinishedRequests {
                 let _ = waiting.done.send(());
             }
         }
+    }
+
+    /// PostgreSQL lost some of what was applied: a request that is sent again may commit anew, so none counts as finished.
+    pub fn forget(&self) {
+        let mut inner = self.inner.lock();
+        inner.order.clear();
+        inner.finished.clear();
     }
 
     /// A wait for a request; `None` when it is applied already.

@@ -5,6 +5,8 @@ use mantle_types::{
     message::{Cause, DirectoryOp},
 };
 
+use crate::failpoints::{self, Failpoint};
+
 use super::{
     Effects, Index,
     command::{Applied, Command, Prepare, PreparedRename, SourceBatch, SourceStart},
@@ -115,7 +117,7 @@ impl Index {
                 continue;
             };
             // A new leader reads the slot again from its confirmed position: what was applied comes twice (rule 4).
-            if transaction.commit_lsn <= tree.applied_lsn(batch.source) {
+            if transaction.commit_lsn <= tree.applied_lsn(batch.source) && !failpoints::is_hit(Failpoint::ApplyTwice) {
                 at.pass_transaction();
                 continue;
             }

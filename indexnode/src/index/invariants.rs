@@ -2,9 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use mantle_types::{NamespaceId, message::DirectoryRecord};
+
 use super::{Index, locks::Locks, table::IndexTable, table::directory_of, tree::Tree};
 
 impl Index {
+    /// Every directory that is served and found by its path, in the order of the ids; the namespace is not part of it.
+    pub fn listed(&self) -> Vec<DirectoryRecord> {
+        let records = self.serving.iter().flat_map(|tree| tree.table.records());
+        let found = records.filter(|(_, is_displaced)| !is_displaced).map(|(r, _)| DirectoryRecord {
+            ns: NamespaceId(0),
+            pid: r.pid,
+            name: r.name.to_owned(),
+            id: r.id,
+            version: r.version,
+            permission: r.permission,
+        });
+        let mut listed: Vec<_> = found.collect();
+        listed.sort_by_key(|record| record.id);
+        listed
+    }
+
     /// Asserts that all parts of the index agree with each other.
     ///
     /// # Panics

@@ -39,6 +39,7 @@ use tokio::sync::Notify;
 
 use crate::{
     config::LookupSettings,
+    failpoints::{self, Failpoint},
     index::{Descent, Index, Prefix, Resolution},
 };
 use entries::{Entries, Entry, Key};
@@ -146,6 +147,9 @@ impl PathCache {
     /// Directories left their place or changed their permission. Called under the index's write guard, by whoever changed
     /// it. [`DirectoryId::SUPER_ROOT`] stands for all of them.
     pub fn modify(&self, directories: &[DirectoryId]) {
+        if failpoints::is_hit(Failpoint::ForgetModified) {
+            return;
+        }
         if self.settings.cache_levels > 0 && self.invalidator.modify(directories) {
             self.purge_wanted.notify_one();
         }

@@ -1,14 +1,10 @@
 //! Joining: the leader's side, and the loop of a replica that is not a member yet.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use openraft::{BasicNode, ChangeMembers, async_runtime::watch::WatchReceiver};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{leader_of, view};
 use crate::{

@@ -18,7 +18,7 @@ use crate::{
         identity::{DataFolder, Identity},
         network::Peers,
     },
-    source::database::{Database, new_cluster_id},
+    source::{database::new_cluster_id, upstream::Database},
 };
 
 const POLL: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures::{Stream, StreamExt};
@@ -24,11 +24,13 @@ use tokio::sync::watch;
 
 use super::{
     TypeConfig,
+    offload::Offload,
     snapshot::{SnapshotFile, SnapshotStore},
     types::{LogId, Snapshot, SnapshotMeta, StoredMembership},
 };
 use crate::{
     config::LookupSettings,
+    failpoints::{self, Failpoint},
     index::{
         Effects, Index, LogEntry,
         command::{Applied, Command, SourceId},
@@ -49,6 +51,11 @@ pub struct Replicated {
 }
 
 impl Replicated {
+    /// The last entry applied.
+    pub fn applied(&self) -> Option<LogId> {
+        self.applied
+    }
+
     fn positions(&self) -> (Positions, SourceEnds) {
         let applied_end = self.applied.map_or(0, |id| id.index + 1);
         let ends = self.index.sources().map(|(id, source)| (id, Lsn(source.applied.0.saturating_add(1)))).collect();
@@ -169,6 +176,9 @@ impl IndexState {
         };
         let operations = command.as_ref().map_or(0, operations);
         let _entry = self.entry.lock();
+        if matches!(command, Some(Command::RebuildBegin { is_diverged: true, .. })) {
+            self.requests.forget();
+        }
         if let Some(command) = command {
             applied = self.apply_in_parts(&mut LogEntry::new(log_id.index, command), &mut effects);
         }
@@ -221,12 +231,22 @@ fn operations(command: &Command) -> usize {
 pub struct Machine {
     state: Arc<IndexState>,
     snapshots: SnapshotStore,
+    offload: Offload,
 }
 
 impl Machine {
     /// A state machine over a shared state.
-    pub fn new(state: Arc<IndexState>, snapshots: SnapshotStore) -> Self {
-        Self { state, snapshots }
+    pub fn new(state: Arc<IndexState>, snapshots: SnapshotStore, offload: Offload) -> Self {
+        Self { state, snapshots, offload }
+    }
+}
+
+impl Machine {
+    /// See [`Failpoint::PublishBeforeInstall`].
+    async fn publish_too_early(&self, meta: &SnapshotMeta) {
+        let applied_end = meta.last_log_id.map_or(0, |id| id.index + 1);
+        self.state.positions.send_modify(|positions| positions.applied_end = applied_end);
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -254,12 +274,17 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder { state: self.state.clone(), snapshots: self.snapshots.clone() }
+        SnapshotBuilder { state: self.state.clone(), snapshots: self.snapshots.clone(), offload: self.offload.clone() }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
         let snapshots = self.snapshots.clone();
-        let index = blocking(move || snapshots.install(snapshot)).await?;
+        if failpoints::is_hit(Failpoint::PublishBeforeInstall) {
+            self.publish_too_early(meta).await;
+        }
+        let index = self.offload.run(move || snapshots.install(snapshot)).await?;
+        // It may come from after such a rebuild.
+        self.state.requests.forget();
         let (positions, old) = {
             let mut replicated = self.state.replicated.write();
             let old = std::mem::replace(&mut replicated.index, index);
@@ -283,6 +308,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
 pub struct SnapshotBuilder {
     state: Arc<IndexState>,
     snapshots: SnapshotStore,
+    offload: Offload,
 }
 
 impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
@@ -290,7 +316,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
-        blocking(move || {
+        let work = move || {
             let started = Instant::now();
             // Lookups go on; apply waits for the copy into the page cache, not for the disk.
             let unfinished = {
@@ -307,11 +333,34 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             let elapsed_ms = started.elapsed().as_millis() as u64;
             tracing::info!(last = ?meta.last_log_id, bytes = snapshot.bytes, elapsed_ms, "snapshot built");
             Ok(Snapshot { meta, snapshot })
-        })
-        .await
+        };
+        self.offload.run(work).await
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+#[cfg(test)]
+mod tests {
+    use mantle_types::{Epoch, NamespaceId, RequestKey};
+    use openraft::vote::RaftLeaderId;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::raft::{Proposal, types::CommittedLeaderId};
+
+    /// Its change may be among those that PostgreSQL lost, and commit again.
+    #[test]
+    fn nothing_is_finished_after_the_index_has_diverged() {
+        let state = IndexState::new(&LookupSettings::default());
+        let request = RequestKey { principal: 1, ns: NamespaceId(1), id: Uuid::from_u128(1) };
+        let rebuild = |index, is_diverged| {
+            let command = Command::RebuildBegin { epoch: Epoch(index), is_diverged };
+            let log_id = LogId::new(CommittedLeaderId::new(1, 1), index);
+            state.apply(log_id, EntryPayload::Normal(Proposal::encode(&command))).unwrap();
+        };
+        state.requests.finish(&[request]);
+        rebuild(1, false);
+        assert!(state.requests.wait(request).unwrap().is_none());
+        rebuild(2, true);
+        assert!(state.requests.wait(request).unwrap().is_some());
+    }
 }

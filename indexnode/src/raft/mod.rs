@@ -8,6 +8,7 @@ pub mod identity;
 pub mod log;
 pub mod machine;
 pub mod network;
+pub mod offload;
 pub mod snapshot;
 #[cfg(test)]
 mod suite;

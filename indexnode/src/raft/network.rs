@@ -4,7 +4,14 @@
 //! address is never taken for it. A peer's connections are shared; losses are repaired by the channel. Times are
 //! [`Duration`]s.
 
-use std::{collections::HashMap, future::Future, io, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fs::File,
+    future::Future,
+    io::{self, Read},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use mantle_types::{Error, ErrorCode};
@@ -19,12 +26,14 @@ use openraft::{
 };
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{io::AsyncReadExt, sync::mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::{body::Body, transport::Endpoint};
+use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use super::{
     NodeId, TypeConfig,
+    offload::Offload,
     snapshot::SnapshotFile,
     types::{Snapshot, Vote},
 };
@@ -40,49 +49,77 @@ const VOTE_TIMEOUT: Duration = Duration::from_secs(2);
 const SNAPSHOT_PART_BYTES: usize = 1 << 20;
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Connections to other replicas, by address.
-#[derive(Clone, Default)]
-pub struct Peers {
-    channels: Arc<Mutex<HashMap<String, PeerClient<Channel>>>>,
+/// A way to another replica: HTTP requests of gRPC go in, their answers come out.
+pub type PeerChannel = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, io::Error>;
+
+/// Makes the ways to other replicas.
+pub trait Dial: Send + Sync {
+    /// A way to an address; it connects when used, and again after a loss.
+    fn channel(&self, address: &str) -> Result<PeerChannel, Error>;
 }
 
-impl Peers {
-    /// The client of an address; it connects when used.
-    pub fn client(&self, address: &str) -> Result<PeerClient<Channel>, Error> {
-        if let Some(client) = self.channels.lock().get(address) {
-            return Ok(client.clone());
-        }
-        let client = connect_lazy(address)?;
-        self.channels.lock().insert(address.to_owned(), client.clone());
-        Ok(client)
+/// The network itself.
+pub struct Tcp;
+
+impl Dial for Tcp {
+    fn channel(&self, address: &str) -> Result<PeerChannel, Error> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
+            Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not a replica's address: {e}"))
+        })?;
+        let channel = endpoint
+            .tcp_nodelay(true)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .connect_lazy();
+        Ok(BoxCloneSyncService::new(channel.map_err(io::Error::other)))
     }
 }
 
-fn connect_lazy(address: &str) -> Result<PeerClient<Channel>, Error> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|e| Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not a replica's address: {e}")))?;
-    let channel = endpoint
-        .tcp_nodelay(true)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .connect_lazy();
-    let client = PeerClient::new(channel);
-    Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))
+/// Connections to other replicas, by address.
+#[derive(Clone)]
+pub struct Peers {
+    dial: Arc<dyn Dial>,
+    clients: Arc<Mutex<HashMap<String, PeerClient<PeerChannel>>>>,
+}
+
+impl Peers {
+    /// No connections yet.
+    pub fn new(dial: Arc<dyn Dial>) -> Self {
+        Self { dial, clients: Arc::default() }
+    }
+
+    /// The client of an address; it connects when used.
+    pub fn client(&self, address: &str) -> Result<PeerClient<PeerChannel>, Error> {
+        if let Some(client) = self.clients.lock().get(address) {
+            return Ok(client.clone());
+        }
+        let client = self.new_client(address)?;
+        self.clients.lock().insert(address.to_owned(), client.clone());
+        Ok(client)
+    }
+
+    /// A client with a connection that it shares with nobody.
+    fn new_client(&self, address: &str) -> Result<PeerClient<PeerChannel>, Error> {
+        let client = PeerClient::new(self.dial.channel(address)?);
+        Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))
+    }
 }
 
 /// Makes the networks to single peers. Appends, heartbeats and snapshots get connections of their own, so that a heartbeat
 /// never waits behind megabytes.
 pub struct Network {
     cluster_id: String,
+    peers: Peers,
+    offload: Offload,
 }
 
 impl Network {
     /// The network of a member of this cluster.
-    pub fn new(cluster_id: String) -> Self {
-        Self { cluster_id }
+    pub fn new(cluster_id: String, peers: Peers, offload: Offload) -> Self {
+        Self { cluster_id, peers, offload }
     }
 }
 
@@ -91,22 +128,24 @@ impl RaftNetworkFactory<TypeConfig> for Network {
 
     async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> PeerNetwork {
         PeerNetwork {
-            client: connect_lazy(&node.addr).map_err(|e| e.to_string()),
+            client: self.peers.new_client(&node.addr).map_err(|e| e.to_string()),
             to: Destination { cluster_id: self.cluster_id.clone(), node_id: target },
+            offload: self.offload.clone(),
         }
     }
 }
 
 /// The way to one peer.
 pub struct PeerNetwork {
-    client: Result<PeerClient<Channel>, String>,
+    client: Result<PeerClient<PeerChannel>, String>,
     to: Destination,
+    offload: Offload,
 }
 
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
 impl PeerNetwork {
-    fn client(&self) -> RpcResult<PeerClient<Channel>> {
+    fn client(&self) -> RpcResult<PeerClient<PeerChannel>> {
         self.client.clone().map_err(|e| RPCError::Unreachable(Unreachable::from_string(e)))
     }
 
@@ -115,7 +154,7 @@ impl PeerNetwork {
         &self,
         request: &Q,
         limit: Duration,
-        send: impl FnOnce(PeerClient<Channel>, RaftMessage) -> Fut,
+        send: impl FnOnce(PeerClient<PeerChannel>, RaftMessage) -> Fut,
     ) -> RpcResult<R>
     where
         Q: Serialize,
@@ -192,7 +231,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
             SnapshotPart { to: Some(self.to.clone()), vote: encode(&vote).map_err(network_error)?, data: Bytes::new() };
         let file = snapshot.snapshot.file.try_clone().map_err(network_error)?;
         let (parts, stream) = mpsc::channel(4);
-        let reader = tokio::spawn(send_parts(head, tokio::fs::File::from_std(file), parts));
+        let reader = tokio::spawn(send_parts(head, file, parts, self.offload.clone()));
         let mut client = self.client()?;
         tokio::select! {
             closed = cancel => {
@@ -207,22 +246,27 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
     }
 }
 
-async fn send_parts(head: SnapshotPart, mut file: tokio::fs::File, parts: mpsc::Sender<SnapshotPart>) {
+async fn send_parts(head: SnapshotPart, mut file: File, parts: mpsc::Sender<SnapshotPart>, offload: Offload) {
     if parts.send(head).await.is_err() {
         return;
     }
     loop {
-        let mut data = vec![0; SNAPSHOT_PART_BYTES];
-        let read = match file.read(&mut data).await {
-            Ok(0) => return,
-            Ok(read) => read,
+        let part = offload.run(move || {
+            let mut data = vec![0; SNAPSHOT_PART_BYTES];
+            let read = file.read(&mut data)?;
+            data.truncate(read);
+            Ok((file, data))
+        });
+        let data;
+        (file, data) = match part.await {
+            Ok((_, data)) if data.is_empty() => return,
+            Ok(part) => part,
             Err(e) => {
                 // The receiver finds the file too short by its checksum, and the leader tries again.
                 tracing::warn!(error = %e, "cannot read the snapshot to send");
                 return;
             }
         };
-        data.truncate(read);
         if parts.send(SnapshotPart { to: None, vote: Bytes::new(), data: data.into() }).await.is_err() {
             return;
         }

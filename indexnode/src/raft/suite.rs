@@ -10,6 +10,7 @@ use super::{
     TypeConfig,
     log::LogStore,
     machine::{IndexState, Machine},
+    offload::Offload,
     snapshot::SnapshotStore,
 };
 
@@ -20,7 +21,8 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for Builder {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let log = LogStore::open(&folder.path().join("log")).expect("a new log");
         let snapshots = SnapshotStore::open(&folder.path().join("snapshots")).expect("a folder of snapshots");
-        let machine = Machine::new(std::sync::Arc::new(IndexState::new(&Default::default())), snapshots);
+        let state = std::sync::Arc::new(IndexState::new(&Default::default()));
+        let machine = Machine::new(state, snapshots, Offload::Threads);
         Ok((folder, log, machine))
     }
 }

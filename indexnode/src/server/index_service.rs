@@ -3,10 +3,7 @@
 //! Invariant: an answered lookup reflects every change that was acknowledged before it arrived, on whichever replica
 //! (read index first, then the index as of at least that entry).
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::stream::BoxStream;
 use mantle_index_client::{
@@ -20,6 +17,7 @@ use mantle_index_client::{
 };
 use mantle_types::{Error, ErrorCode, Lineage, Lsn, RequestKey, Result};
 use openraft::{ServerState, async_runtime::watch::WatchReceiver};
+use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{http::resident_bytes, rename, resolve, wait};

@@ -1,15 +1,15 @@
 //! The service between replicas.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io::Write, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::io::AsyncWriteExt;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::read_gate::local_read_index;
 use crate::{
+    failpoints::{self, Failpoint},
     membership::{join, view},
     node::Node,
     proto::peer::{
@@ -81,6 +81,11 @@ impl Peer for PeerService {
         let node = self.replica.node().filter(|node| node.cluster_id == request.get_ref().cluster_id);
         let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
         let mut response = ReadIndexResponse::default();
+        if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)
+            && let Some(log_index) = node.unconfirmed_read_index()
+        {
+            return Ok(Response::new(ReadIndexResponse { is_leader: true, log_index, ..response }));
+        }
         if node.is_leader()
             && let Ok(log_index) = local_read_index(&node.raft).await
         {
@@ -137,14 +142,14 @@ impl Peer for PeerService {
 
 /// Writes the parts to a file. One that is cut short is removed when the replica starts again.
 async fn receive(node: &Node, mut parts: Streaming<SnapshotPart>) -> Result<PathBuf, Status> {
-    let (file, path) = node.snapshots.receive().map_err(failed)?;
-    let mut file = tokio::fs::File::from_std(file);
+    let (mut file, path) = node.snapshots.receive().map_err(failed)?;
     let copied = async {
         while let Some(part) = parts.message().await? {
             let data: Bytes = part.data;
-            file.write_all(&data).await.map_err(failed)?;
+            let written = node.offload.run(move || file.write_all(&data).map(|()| file));
+            file = written.await.map_err(failed)?;
         }
-        file.flush().await.map_err(failed)
+        Ok(())
     };
     match copied.await {
         Ok(()) => Ok(path),

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::{
+    failpoints::{self, Failpoint},
     proto::peer::ReadIndexRequest,
     raft::{Raft, network::Peers},
 };
@@ -52,6 +53,9 @@ impl ReadGate {
 
 /// The read index by this replica's own leadership: by lease if that holds, else confirmed by a quorum.
 pub async fn local_read_index(raft: &Raft) -> Result<u64> {
+    if failpoints::is_hit(Failpoint::ReadBeforeFirstEntry) {
+        return Ok(raft.metrics().borrow_watched().local_committed.map_or(0, |id| id.index));
+    }
     if let Ok(linearizer) = raft.get_read_linearizer(ReadPolicy::LeaseRead).await {
         return Ok(linearizer.read_log_id().index());
     }

@@ -6,7 +6,7 @@ use mantle_types::{Caller, Error, ErrorCode, NamespaceId, RequestKey, Result, na
 use crate::{
     index::command::{Applied, Command, Prepare, PreparedRename},
     node::{Leadership, Node},
-    source::{database::Database, lead::abort_rename},
+    source::{lead::abort_rename, upstream::Database},
 };
 
 /// Locks the source of a rename. An older attempt of the same request is aborted first.

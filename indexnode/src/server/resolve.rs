@@ -1,9 +1,6 @@
 //! Lookups: a stream of batches, each answered under one read index.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use mantle_index_client::{
@@ -12,11 +9,12 @@ use mantle_index_client::{
     queries, wire_code,
 };
 use mantle_types::{Caller, Error, ErrorCode, Result};
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Status, Streaming};
 
 use super::index_service::{limit, lineage};
 use crate::{
+    failpoints::{self, Failpoint},
     index::{Index, Resolution, command::SourceId},
     lookup::PathQuery,
     node::Node,
@@ -66,13 +64,14 @@ async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
     let caught_up = async {
         loop {
             match node.reads.read_index().await {
+                Ok(_) if failpoints::is_hit(Failpoint::LookupBeforeApply) => return,
                 Ok(log_index) => return node.state.wait_applied(log_index).await,
                 Err(e) => tracing::debug!(error = %e, "no read index"),
             }
             sleep(LEADER_RETRY).await;
         }
     };
-    timeout_at(deadline.into(), caught_up).await.map_err(|_| late())
+    timeout_at(deadline, caught_up).await.map_err(|_| late())
 }
 
 async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveResponse) -> Result<()> {

@@ -14,8 +14,9 @@ use bytes::{Buf, Bytes};
 use futures::TryStreamExt;
 use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 use tokio::sync::mpsc;
+use tokio_postgres::Client;
 
-use super::{database::Session, progress::RebuildProgress, sql};
+use super::{progress::RebuildProgress, sql};
 
 /// A chunk ends when it has this many records: applying one holds up lookups …
 const CHUNK_RECORDS: usize = 4096;
@@ -30,12 +31,11 @@ const COLUMNS: u16 = 7;
 
 /// Reads all directories, as an exported snapshot shows them if there is one, and hands chunks on. How many there are.
 pub async fn copy_directories(
-    session: &Session,
+    client: &Client,
     snapshot: Option<&str>,
     chunks: mpsc::Sender<Vec<DirectoryRecord>>,
     progress: &RebuildProgress,
 ) -> Result<u64> {
-    let client = session.client();
     let begin = snapshot.map_or_else(|| sql::BEGIN_COPY.to_owned(), sql::begin_with_snapshot);
     client.batch_execute(&begin).await.context("the slot's snapshot")?;
     let expected: i64 = client.query_one(sql::DIRECTORIES_EXPECTED, &[]).await.context("statistics")?.get(0);

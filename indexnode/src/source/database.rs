@@ -1,20 +1,28 @@
 //! Sessions with the group's PostgreSQL node.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, PartitionId, RequestKey};
-use pgwire_replication::{ReplicationClient, ReplicationConfig};
+use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, PartitionId, RequestKey, message::DirectoryRecord};
+use pgwire_replication::{ReplicationClient, ReplicationConfig, ReplicationEvent};
 use tokio::{
+    sync::mpsc,
     task::JoinHandle,
     time::{sleep, timeout},
 };
 use tokio_postgres::{Client, NoTls, types::PgLsn};
+use tonic::async_trait;
 use uuid::Uuid;
 
 use super::{
     continuity::{Server, Slot, parse_history},
+    copy,
+    progress::RebuildProgress,
     sql,
+    upstream::{ChangeStream, Database, IndexGroup, NewSlot, Session, StandbyFlush, Statements, Upstream, Walsender},
 };
 use crate::{
     config::Config,
@@ -33,9 +41,9 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const EVENT_BUFFER: usize = 4096;
 const APPLICATION: &str = "mantle-indexnode";
 
-/// Where PostgreSQL is, and as whom.
+/// PostgreSQL itself: where it is, and as whom.
 #[derive(Clone)]
-pub struct Database {
+pub struct Postgres {
     config: tokio_postgres::Config,
     host: String,
     port: u16,
@@ -45,27 +53,7 @@ pub struct Database {
     group: i32,
 }
 
-/// The group's row in PostgreSQL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexGroup {
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// The Raft cluster that raised it last.
-    pub cluster_id: Option<String>,
-    /// Its replication slot.
-    pub slot_name: String,
-}
-
-/// What PostgreSQL says of its synchronous standbys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StandbyFlush {
-    /// There are to be some.
-    pub is_required: bool,
-    /// All of them that are connected have flushed the WAL up to here; `None`: none is.
-    pub flushed: Option<Lsn>,
-}
-
-impl Database {
+impl Postgres {
     /// Reads the password file.
     pub fn new(config: &Config) -> Result<Self> {
         let settings = &config.postgres;
@@ -78,11 +66,10 @@ impl Database {
             password: config.password()?,
             group: i32::try_from(config.group).context("group")?,
         };
-        Ok(named.at(&settings.host, settings.port))
+        Ok(named.moved(&settings.host, settings.port))
     }
 
-    /// The same database on another node.
-    pub fn at(&self, host: &str, port: u16) -> Self {
+    fn moved(&self, host: &str, port: u16) -> Self {
         let mut other = self.clone();
         other.config = tokio_postgres::Config::new();
         other
@@ -97,9 +84,15 @@ impl Database {
         (other.host, other.port) = (host.to_owned(), port);
         other
     }
+}
 
-    /// A new session for statements.
-    pub async fn connect(&self) -> Result<Session> {
+#[async_trait]
+impl Upstream for Postgres {
+    fn at(&self, host: &str, port: u16) -> Database {
+        Arc::new(self.moved(host, port))
+    }
+
+    async fn connect(&self) -> Result<Session> {
         let connected = timeout(CONNECT_TIMEOUT, self.config.connect(NoTls)).await;
         let (client, connection) = connected
             .map_err(|_| anyhow!("no answer"))?
@@ -109,11 +102,10 @@ impl Database {
                 tracing::debug!(error = %e, "a PostgreSQL session ended");
             }
         });
-        Ok(Session { client, driver, group: self.group })
+        Ok(Arc::new(PostgresSession { client, driver, group: self.group }))
     }
 
-    /// A connection to the walsender, which has authenticated and waits. Its stream would begin at `start`.
-    pub async fn walsender(&self, slot: &str, start: Lsn) -> Result<Walsender> {
+    async fn walsender(&self, slot: &str, start: Lsn) -> Result<Box<dyn Walsender>> {
         let config =
             ReplicationConfig::new(&self.host, &self.user, &self.password, &self.database, slot, sql::PUBLICATION)
                 .with_port(self.port)
@@ -124,27 +116,18 @@ impl Database {
                 .with_application_name(APPLICATION);
         let connected = timeout(CONNECT_TIMEOUT, ReplicationClient::connect_gated(config)).await;
         let client = connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")?;
-        Ok(Walsender { client, slot: slot.to_owned() })
+        Ok(Box::new(PostgresWalsender { client, slot: slot.to_owned() }))
     }
 }
 
-/// A replication connection whose stream has not begun. What it says is of the server that will stream.
-pub struct Walsender {
+struct PostgresWalsender {
     client: ReplicationClient,
     slot: String,
 }
 
-/// A slot that was just made.
-pub struct NewSlot {
-    /// It sends what commits at or after this position.
-    pub consistent_point: Lsn,
-    /// A snapshot of exactly what committed before, as long as the connection lives and does nothing else.
-    pub snapshot: String,
-}
-
-impl Walsender {
-    /// Identity, position and history of the server.
-    pub async fn server(&mut self) -> Result<Server> {
+#[async_trait]
+impl Walsender for PostgresWalsender {
+    async fn server(&mut self) -> Result<Server> {
         let asked = async {
             let system = self.client.identify_system().await?;
             let history = match system.timeline {
@@ -166,8 +149,7 @@ impl Walsender {
         })
     }
 
-    /// Creates the slot.
-    pub async fn create_slot(&mut self) -> Result<NewSlot> {
+    async fn create_slot(&mut self) -> Result<NewSlot> {
         let rows = self.client.simple_query(&sql::create_slot(&self.slot)).await.context("creating the slot")?;
         let text = |column: usize| -> Result<String> {
             let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
@@ -177,41 +159,44 @@ impl Walsender {
         Ok(NewSlot { consistent_point: text(1)?.parse()?, snapshot: text(2)? })
     }
 
-    /// Begins the stream; the slot is ours when this returns.
-    pub async fn start(mut self) -> Result<ReplicationClient> {
+    async fn start(mut self: Box<Self>) -> Result<Box<dyn ChangeStream>> {
         self.client.start().await.context("START_REPLICATION")?;
         self.client.wait_started().await.context("START_REPLICATION")?;
-        Ok(self.client)
+        Ok(Box::new(self.client))
     }
 }
 
-/// One session; it ends when dropped.
-pub struct Session {
+#[async_trait]
+impl ChangeStream for ReplicationClient {
+    async fn recv(&mut self) -> Result<Option<ReplicationEvent>> {
+        ReplicationClient::recv(self).await.context("change stream")
+    }
+
+    fn confirm(&self, position: Lsn) {
+        self.update_applied_lsn(pgwire_replication::Lsn(position.0));
+    }
+}
+
+struct PostgresSession {
     client: Client,
     driver: JoinHandle<()>,
     group: i32,
 }
 
-impl Drop for Session {
+impl Drop for PostgresSession {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-impl Session {
-    /// The session itself, for COPY.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// System identifier and timeline.
-    pub async fn lineage(&self) -> Result<Lineage> {
+#[async_trait]
+impl Statements for PostgresSession {
+    async fn lineage(&self) -> Result<Lineage> {
         let row = bounded(self.client.query_one(sql::SYSTEM, &[])).await.context("identity of PostgreSQL")?;
         Ok(Lineage { system_identifier: row.get::<_, i64>(0) as u64, timeline: row.get::<_, i32>(1) as u32 })
     }
 
-    /// The nodes that feed the group, and where they are; nowhere: the node of this session.
-    pub async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
+    async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
         let rows = bounded(self.client.query(sql::INDEX_SOURCES, &[])).await.context("mantle.index_sources")?;
         let source = |row: &tokio_postgres::Row| {
             let address = row.get::<_, Option<String>>(1).zip(row.get::<_, Option<i32>>(2));
@@ -221,14 +206,12 @@ impl Session {
         rows.iter().map(|row| source(row).context("mantle.index_sources")).collect()
     }
 
-    /// The next ids of directories.
-    pub async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<DirectoryId>> {
+    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<DirectoryId>> {
         let rows = bounded(self.client.query(sql::DIRECTORIES_AFTER, &[&id.as_i64(), &(count as i64)])).await;
         Ok(rows.context("ids of directories")?.iter().map(|row| DirectoryId::from(row.get::<_, i64>(0))).collect())
     }
 
-    /// What PostgreSQL knows of directories.
-    pub async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>> {
+    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>> {
         let ids: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
         let rows = bounded(self.client.query(sql::DIRECTORIES, &[&ids])).await.context("directories")?;
         let entry = |row: &tokio_postgres::Row| Entry {
@@ -240,21 +223,18 @@ impl Session {
         Ok(rows.iter().map(entry).collect())
     }
 
-    /// Up to where the server has flushed its WAL.
-    pub async fn flushed(&self) -> Result<Lsn> {
+    async fn flushed(&self) -> Result<Lsn> {
         let row = bounded(self.client.query_one(sql::FLUSHED, &[])).await.context("flush position")?;
         Ok(Lsn(row.get::<_, PgLsn>(0).into()))
     }
 
-    /// How far the synchronous standbys are.
-    pub async fn standby_flush(&self) -> Result<StandbyFlush> {
+    async fn standby_flush(&self) -> Result<StandbyFlush> {
         let row = bounded(self.client.query_one(sql::STANDBY_FLUSH, &[])).await.context("mantle.standby_flush")?;
         let flushed = row.get::<_, Option<PgLsn>>(1).map(|lsn| Lsn(lsn.into()));
         Ok(StandbyFlush { is_required: row.get(0), flushed })
     }
 
-    /// A position below which every commit is visible to whatever is read from now on. Waits for transactions under way.
-    pub async fn cut(&self) -> Result<Lsn> {
+    async fn cut(&self) -> Result<Lsn> {
         let row = bounded(self.client.query_one(sql::CUT, &[])).await.context("position of the copy")?;
         let (position, above): (PgLsn, i64) = (row.get(0), row.get(1));
         let deadline = Instant::now() + CUT_TIMEOUT;
@@ -265,8 +245,7 @@ impl Session {
         Ok(Lsn(position.into()))
     }
 
-    /// The group's row.
-    pub async fn index_group(&self) -> Result<IndexGroup> {
+    async fn index_group(&self) -> Result<IndexGroup> {
         let row =
             bounded(self.client.query_opt(sql::INDEX_GROUP, &[&self.group])).await.context("mantle.index_group")?;
         let row = row.with_context(|| format!("group {} is not in mantle.index_groups", self.group))?;
@@ -277,16 +256,14 @@ impl Session {
         })
     }
 
-    /// Raises the epoch from `expected` for a cluster; `None` when somebody else was first.
-    pub async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>> {
+    async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>> {
         let expected = expected.0 as i64;
         let row = bounded(self.client.query_one(sql::RAISE_EPOCH, &[&self.group, &expected, &cluster_id])).await;
         let raised: Option<i64> = row.context("mantle.raise_epoch")?.get(0);
         Ok(raised.map(|epoch| Epoch(epoch as u64)))
     }
 
-    /// Writes the abort record of an attempt: afterwards it cannot commit. `false`: it is committed already.
-    pub async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {
+    async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {
         let (principal, ns, id) = (request.principal as i32, request.ns.as_i64(), request.id);
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&principal, &ns, &id as &(dyn tokio_postgres::types::ToSql + Sync), &(attempt as i64)];
@@ -299,8 +276,7 @@ impl Session {
         }
     }
 
-    /// The slot, if it exists.
-    pub async fn slot(&self, name: &str) -> Result<Option<Slot>> {
+    async fn slot(&self, name: &str) -> Result<Option<Slot>> {
         let row = bounded(self.client.query_opt(sql::SLOT, &[&name])).await.context("state of the slot")?;
         Ok(row.map(|row| Slot {
             active_pid: row.get(0),
@@ -309,16 +285,23 @@ impl Session {
         }))
     }
 
-    /// Ends the session that reads the slot.
-    pub async fn terminate(&self, pid: i32) -> Result<()> {
+    async fn terminate(&self, pid: i32) -> Result<()> {
         bounded(self.client.query(sql::TERMINATE, &[&pid])).await.context("ending the slot's reader")?;
         Ok(())
     }
 
-    /// Drops the slot, if it is there.
-    pub async fn drop_slot(&self, name: &str) -> Result<()> {
+    async fn drop_slot(&self, name: &str) -> Result<()> {
         bounded(self.client.query(sql::DROP_SLOT, &[&name])).await.context("dropping the slot")?;
         Ok(())
+    }
+
+    async fn copy_directories(
+        &self,
+        snapshot: Option<&str>,
+        chunks: mpsc::Sender<Vec<DirectoryRecord>>,
+        progress: &RebuildProgress,
+    ) -> Result<u64> {
+        copy::copy_directories(&self.client, snapshot, chunks, progress).await
     }
 }
 

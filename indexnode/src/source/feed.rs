@@ -1,14 +1,12 @@
 //! The PostgreSQL nodes that feed the group, each with a session and a connection to its walsender.
 
-use std::sync::Arc;
-
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 use mantle_types::Lsn;
 
 use super::{
     continuity::{Reason, Server, Slot, check_history, check_slot, end_of},
-    database::{Database, Session, Walsender},
+    upstream::{Database, Session, Statements, Walsender},
 };
 use crate::{
     index::command::{Source, SourceId},
@@ -22,9 +20,9 @@ pub struct Feed {
     /// The node has no other number in the group: there is one, which exports the copy's snapshot.
     pub is_only: bool,
     /// For statements.
-    pub session: Arc<Session>,
+    pub session: Session,
     /// For the slot.
-    pub walsender: Walsender,
+    pub walsender: Box<dyn Walsender>,
     /// What the walsender says of its server.
     pub server: Server,
     /// The group's slot there.
@@ -34,7 +32,7 @@ pub struct Feed {
 }
 
 /// Connects to every node of the group.
-pub async fn connect(node: &Node, database: &Database, control: &Session, slot_name: &str) -> Result<Vec<Feed>> {
+pub async fn connect(node: &Node, database: &Database, control: &dyn Statements, slot_name: &str) -> Result<Vec<Feed>> {
     let sources = control.sources().await?;
     ensure!(!sources.is_empty(), "mantle.index_sources names no node");
     let is_only = matches!(sources[..], [(_, None)]);
@@ -42,7 +40,7 @@ pub async fn connect(node: &Node, database: &Database, control: &Session, slot_n
         let database = address.map_or_else(|| database.clone(), |(host, port)| database.at(&host, port));
         let known = node.state.read().index.source(id);
         let start = known.as_ref().map_or(Lsn::INVALID, end_of);
-        let session = Arc::new(database.connect().await?);
+        let session = database.connect().await?;
         let mut walsender = database.walsender(slot_name, start).await?;
         let server = walsender.server().await?;
         // A name or address that a failover moves may lead to two servers.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use mantle_types::Lsn;
 use tokio::time::Instant;
 
-use super::database::StandbyFlush;
+use super::upstream::StandbyFlush;
+use crate::failpoints::{self, Failpoint};
 
 /// Are there standbys now? Much shorter than what it takes to make one a candidate for promotion (Patroni's `loop_wait`).
 const RECHECK: Duration = Duration::from_secs(1);
@@ -39,7 +40,8 @@ impl Gate {
 
     /// What has arrived up to `received` may be applied up to here.
     pub fn passes(&self, received: Lsn) -> Lsn {
-        if self.answer.is_required { self.answer.flushed.unwrap_or(Lsn::INVALID) } else { received }
+        let is_gated = self.answer.is_required && !failpoints::is_hit(Failpoint::ApplyBeyondStandby);
+        if is_gated { self.answer.flushed.unwrap_or(Lsn::INVALID) } else { received }
     }
 
     /// When to ask again. `is_held`: somebody waits for what does not pass.

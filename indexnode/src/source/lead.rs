@@ -8,11 +8,11 @@ use tokio::time::sleep;
 
 use super::{
     continuity::Reason,
-    database::{Database, IndexGroup},
     feed::{self, Feed},
     locks,
     rebuild::rebuild,
     stream::Stream,
+    upstream::{Database, IndexGroup},
 };
 use crate::{
     index::command::Command,
@@ -71,12 +71,12 @@ async fn session(
     let read_index = node.reads.read_index().await.map_err(|e| anyhow::anyhow!("{e}"))?;
     node.state.wait_applied(read_index).await;
 
-    let control = Arc::new(database.connect().await?);
+    let control = database.connect().await?;
     let group = control.index_group().await?;
     if let Some(end) = check_abandoned(node, &group).await? {
         return Ok(Some(end));
     }
-    let feeds = feed::connect(node, database, &control, &group.slot_name).await?;
+    let feeds = feed::connect(node, database, &*control, &group.slot_name).await?;
     if let Some(reason) = reason_to_rebuild(node, &group, &feeds, must_rebuild.take()) {
         if node.state.read().index.is_built() {
             tracing::warn!(%reason, "rebuilding the index");

@@ -4,20 +4,17 @@
 //! move what is no longer locked (PROTOCOLS 20). Time is the leader's own monotonic clock, counted from when this leader
 //! learned of the lock: a new leader counts anew, which only prolongs.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use mantle_types::RequestKey;
 use tokio::{
     task::JoinSet,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
 
-use super::{database::Database, lead::abort_rename};
+use super::{lead::abort_rename, upstream::Database};
 use crate::{
+    failpoints::{self, Failpoint},
     index::command::Command,
     node::{Leadership, Node},
 };
@@ -56,7 +53,9 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
             aborts.spawn(async move {
                 tracing::warn!(request = %lock.request, attempt = lock.attempt, "a rename lock expired");
                 // A committed attempt is unlocked by its own message; a failure is logged there and tried again.
-                if let Ok(true) = abort_rename(&database, &lock.request, lock.attempt).await {
+                let is_aborted = failpoints::is_hit(Failpoint::UnlockWithoutAbort)
+                    || abort_rename(&database, &lock.request, lock.attempt).await.is_ok_and(|is_aborted| is_aborted);
+                if is_aborted {
                     let release = Command::Release { request: lock.request, attempt: lock.attempt };
                     if let Err(e) = node.propose_as(&leadership, &release).await {
                         tracing::warn!(request = %lock.request, error = %e, "cannot release an expired lock");

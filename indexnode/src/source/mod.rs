@@ -17,4 +17,5 @@ pub mod reader;
 pub mod rebuild;
 pub mod sql;
 pub mod stream;
+pub mod upstream;
 pub mod verify;

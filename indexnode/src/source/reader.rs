@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use futures::FutureExt;
 use mantle_types::Lsn;
 use parking_lot::Mutex;
-use pgwire_replication::{ReplicationClient, ReplicationEvent};
+use pgwire_replication::ReplicationEvent;
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, MissedTickBehavior, interval, sleep_until},
@@ -19,9 +19,9 @@ use tokio::{
 use super::{
     backlog::Backlog,
     continuity::{Reason, check_slot},
-    database::Session,
     gate::Gate,
     progress::Received,
+    upstream::{ChangeStream, Session},
 };
 use crate::{index::command::SourceId, node::Node};
 
@@ -67,14 +67,14 @@ pub struct Reader {
     /// Tells the proposer that something is in it.
     pub arrived: Arc<Notify>,
     /// For questions about standbys and slot.
-    pub session: Arc<Session>,
+    pub session: Session,
     /// The group's slot.
     pub slot_name: String,
 }
 
 impl Reader {
     /// Reads until an error, or until the index must be rebuilt.
-    pub async fn run(self, mut client: ReplicationClient) -> Result<Reason> {
+    pub async fn run(self, mut client: Box<dyn ChangeStream>) -> Result<Reason> {
         let mut gate = Gate::new(self.session.standby_flush().await?);
         self.say_protection(&gate);
         let mut confirmed = self.inbox.confirmed.subscribe();
@@ -91,10 +91,10 @@ impl Reader {
                 biased;
                 // The sender lives in `self`.
                 _ = confirmed.changed() => {
-                    client.update_applied_lsn(pgwire_replication::Lsn(confirmed.borrow_and_update().0));
+                    client.confirm(*confirmed.borrow_and_update());
                 }
                 event = client.recv(), if !is_full => {
-                    if let Err(reason) = self.take_in(&mut client, event)? {
+                    if let Err(reason) = self.take_in(&mut *client, event)? {
                         return Ok(reason);
                     }
                     if !is_held {
@@ -152,13 +152,13 @@ impl Reader {
     /// Takes an event in, and whatever else is there already.
     fn take_in(
         &self,
-        client: &mut ReplicationClient,
-        first: pgwire_replication::Result<Option<ReplicationEvent>>,
+        client: &mut dyn ChangeStream,
+        first: Result<Option<ReplicationEvent>>,
     ) -> Result<Result<(), Reason>> {
         let mut backlog = self.inbox.backlog.lock();
         let mut next = Some(first);
         while let Some(event) = next.take() {
-            let event = event.context("change stream")?.context("PostgreSQL ended the change stream")?;
+            let event = event?.context("PostgreSQL ended the change stream")?;
             if let Err(e) = backlog.take_in(event) {
                 return Ok(Err(Reason::behind(format!("a message of the change stream is not understood: {e}"))));
             }

@@ -7,10 +7,13 @@
 //! Several sources: no snapshot is of all of them. So all slots are created, then a position is taken in each below which
 //! everything is visible, then everything is copied, by way of the node that knows them all. What a stream sends of before its
 //! position is in the copy, and only its removals count (PROTOCOLS 1).
+//!
+//! A snapshot shows commits that still wait for the standby, when the slot became consistent while they did, or when the
+//! server restarted meanwhile. So the copy is swapped in only when the standbys have flushed what it may show (PROTOCOLS 5).
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -18,15 +21,17 @@ use mantle_types::{Epoch, message::DirectoryRecord};
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
+    time::sleep,
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    copy,
-    database::{IndexGroup, NewSlot, Session},
     feed::Feed,
+    gate::Gate,
+    upstream::{IndexGroup, NewSlot, Session, Statements},
 };
 use crate::{
+    failpoints::{self, Failpoint},
     index::command::{Applied, Command, SourceStart},
     node::{Leadership, Node},
 };
@@ -35,12 +40,14 @@ use crate::{
 const CHUNKS_AHEAD: usize = 4;
 /// Chunks proposed at a time: one is applied while the next is written. Their order does not matter.
 const PROPOSALS: usize = 3;
+/// The standbys are asked this often whether they have what a copy shows.
+const STANDBY_POLL: Duration = Duration::from_millis(20);
 
 /// Rebuilds the index. `is_diverged`: what it serves may be what PostgreSQL does not have.
 pub async fn rebuild(
     node: &Arc<Node>,
     leadership: &Leadership,
-    control: &Arc<Session>,
+    control: &Session,
     group: &IndexGroup,
     mut feeds: Vec<Feed>,
     is_diverged: bool,
@@ -48,7 +55,7 @@ pub async fn rebuild(
     let started = Instant::now();
     let progress = &node.stream.rebuild;
     progress.begun.fetch_add(1, Ordering::Relaxed);
-    let epoch = epoch_for_rebuild(node, control, group).await?;
+    let epoch = epoch_for_rebuild(node, &**control, group).await?;
     node.propose_as(leadership, &Command::RebuildBegin { epoch, is_diverged }).await?;
 
     let (mut sources, mut snapshot) = (Vec::new(), None);
@@ -67,17 +74,33 @@ pub async fn rebuild(
     let (chunks, queue) = mpsc::channel(CHUNKS_AHEAD);
     // In a task of its own: it is busy with parsing while the log is with its disk.
     let (reading, copying) = (node.clone(), control.clone());
-    let reader = tokio::spawn(async move {
-        copy::copy_directories(&copying, snapshot.as_deref(), chunks, &reading.stream.rebuild).await
-    });
+    let reader =
+        tokio::spawn(
+            async move { copying.copy_directories(snapshot.as_deref(), chunks, &reading.stream.rebuild).await },
+        );
     let mut reader = AbortOnDropHandle::new(reader);
     let directories = async { (&mut reader).await.context("the copy panicked")? };
     let (directories, ()) = tokio::try_join!(directories, propose_chunks(node, leadership, queue))?;
+    wait_for_standbys(&feeds, &sources).await?;
     node.propose_as(leadership, &Command::RebuildEnd { sources }).await?;
     progress.completed.fetch_add(1, Ordering::Relaxed);
     let elapsed_ms = started.elapsed().as_millis() as u64;
     progress.elapsed_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     tracing::info!(directories, epoch = epoch.0, elapsed_ms, "index rebuilt from PostgreSQL");
+    Ok(())
+}
+
+/// Waits until every standby that may be promoted has what the copy shows of each source.
+async fn wait_for_standbys(feeds: &[Feed], sources: &[SourceStart]) -> Result<()> {
+    for (feed, source) in feeds.iter().zip(sources) {
+        // A copy without the slot's snapshot shows what was visible when it was read, which had been flushed here.
+        let shown = if feed.is_only { source.consistent_point } else { feed.session.flushed().await? };
+        while !failpoints::is_hit(Failpoint::CopyBeyondStandby)
+            && Gate::new(feed.session.standby_flush().await?).passes(shown) < shown
+        {
+            sleep(STANDBY_POLL).await;
+        }
+    }
     Ok(())
 }
 
@@ -120,7 +143,7 @@ async fn make_slot(feed: &mut Feed, name: &str) -> Result<NewSlot> {
 /// The epoch for a rebuild: one under which no rename was prepared yet. That is PostgreSQL's when it is ahead of the index
 /// (a founder, or a leader that died after raising it, did) or when the index has been refusing prepares under it since an
 /// unfinished rebuild began; else it is raised.
-async fn epoch_for_rebuild(node: &Node, control: &Session, group: &IndexGroup) -> Result<Epoch> {
+async fn epoch_for_rebuild(node: &Node, control: &dyn Statements, group: &IndexGroup) -> Result<Epoch> {
     let (current, is_rebuilding) = {
         let state = node.state.read();
         (state.index.epoch(), state.index.is_rebuilding())

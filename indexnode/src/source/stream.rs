@@ -16,9 +16,9 @@ use tokio::{
 
 use super::{
     continuity::{Reason, end_of},
-    database::{IndexGroup, Session},
     feed::Feed,
     reader::{Inbox, Reader},
+    upstream::{IndexGroup, Session, Statements},
     verify::Verifier,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub struct Stream<'a> {
     control: &'a Session,
     group: &'a IndexGroup,
     inboxes: Vec<Arc<Inbox>>,
-    sessions: Vec<(SourceId, Arc<Session>)>,
+    sessions: Vec<(SourceId, Session)>,
     arrived: Arc<Notify>,
     readers: JoinSet<Result<Reason>>,
 }
@@ -52,7 +52,7 @@ impl<'a> Stream<'a> {
     pub async fn start(
         node: &'a Arc<Node>,
         leadership: &'a Leadership,
-        control: &'a Arc<Session>,
+        control: &'a Session,
         group: &'a IndexGroup,
         feeds: Vec<Feed>,
     ) -> Result<Self> {
@@ -119,7 +119,7 @@ impl<'a> Stream<'a> {
                     let (node, leadership) = (self.node, self.leadership);
                     let (control, group, sessions) = (self.control, self.group, self.sessions.clone());
                     checking = Some(Box::pin(async move {
-                        check_group(control, group, sessions.iter().map(|(id, _)| *id)).await?;
+                        check_group(&**control, group, sessions.iter().map(|(id, _)| *id)).await?;
                         move_horizon(node, leadership, &sessions).await
                     }));
                 }
@@ -170,7 +170,11 @@ async fn propose(node: &Node, leadership: &Leadership, batches: Vec<SourceBatch>
 }
 
 /// Are epoch, cluster, slot and nodes in PostgreSQL what they were?
-async fn check_group(control: &Session, group: &IndexGroup, sources: impl Iterator<Item = SourceId>) -> Result<()> {
+async fn check_group(
+    control: &dyn Statements,
+    group: &IndexGroup,
+    sources: impl Iterator<Item = SourceId>,
+) -> Result<()> {
     if control.index_group().await? != *group {
         bail!("epoch, cluster or slot of the group changed in PostgreSQL");
     }
@@ -182,7 +186,7 @@ async fn check_group(control: &Session, group: &IndexGroup, sources: impl Iterat
 
 /// Lets the index forget directories that were removed long ago: what another source knew of them then has been flushed
 /// there, and is forgotten once it is applied (PROTOCOLS 1).
-async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceId, Arc<Session>)]) -> Result<()> {
+async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceId, Session)]) -> Result<()> {
     if !node.state.read().index.wants_horizon() {
         return Ok(());
     }

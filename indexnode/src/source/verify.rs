@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use mantle_types::DirectoryId;
 use tokio::time::sleep;
 
-use super::{continuity::Reason, database::Session};
+use super::{continuity::Reason, upstream::Session};
 use crate::{
     index::{Entry, SLICES, command::SourceId},
     node::Node,
@@ -42,9 +42,9 @@ pub struct Verifier {
     /// This replica, which leads.
     pub node: Arc<Node>,
     /// The node that knows all directories.
-    pub control: Arc<Session>,
+    pub control: Session,
     /// The nodes that feed the group.
-    pub sessions: Vec<(SourceId, Arc<Session>)>,
+    pub sessions: Vec<(SourceId, Session)>,
 }
 
 impl Verifier {

@@ -18,7 +18,7 @@ use std::{
     io,
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::Arc,
 };
 
 use futures::{Stream, stream};
@@ -31,10 +31,11 @@ use tokio::sync::oneshot;
 
 use self::{
     segment::{Location, Segment, read_entry},
-    writer::{Job, Writer},
+    writer::{Job, Queue, Writer, stopped},
 };
 use super::{
     TypeConfig, durable,
+    offload::Offload,
     types::{Entry, LogId, Vote},
 };
 
@@ -110,14 +111,19 @@ fn entry_bytes(entry: &Entry) -> usize {
 #[derive(Clone)]
 pub struct LogStore {
     shared: Arc<Mutex<State>>,
-    jobs: mpsc::Sender<Job>,
+    jobs: Arc<Queue>,
     committed: Arc<File>,
     folder: PathBuf,
 }
 
 impl LogStore {
-    /// Opens the log in a folder, which is created when missing.
+    /// Opens the log in a folder, which is created when missing; a thread of its own writes it.
     pub fn open(folder: &Path) -> io::Result<Self> {
+        Self::open_with(folder, &Offload::Threads)
+    }
+
+    /// The same; the writer works where `offload` says.
+    pub fn open_with(folder: &Path, offload: &Offload) -> io::Result<Self> {
         durable::create_folder(folder)?;
         let vote = durable::read(&folder.join(VOTE_FILE))?;
         let purged: Option<LogId> = durable::read(&folder.join(PURGED_FILE))?;
@@ -148,9 +154,7 @@ impl LogStore {
             vote,
         };
         let shared = Arc::new(Mutex::new(state));
-        let (jobs, queue) = mpsc::channel();
-        let writer = Writer::new(folder.to_owned(), shared.clone());
-        std::thread::Builder::new().name("raft-log".into()).spawn(move || writer.run(&queue))?;
+        let jobs = Writer::new(folder.to_owned(), shared.clone()).start(offload)?;
         Ok(Self { shared, jobs, committed: Arc::new(committed), folder: folder.to_owned() })
     }
 
@@ -165,7 +169,7 @@ impl LogStore {
     }
 
     fn submit(&self, job: Job) -> io::Result<()> {
-        self.jobs.send(job).map_err(|_| stopped())
+        self.jobs.submit(job)
     }
 
     /// Submits a job that reports by channel, and waits for the report.
@@ -209,10 +213,6 @@ impl LogStore {
         });
         entries.collect()
     }
-}
-
-fn stopped() -> io::Error {
-    io::Error::other("the Raft log's writer has stopped after a failure")
 }
 
 /// A range as `[start, end)`.

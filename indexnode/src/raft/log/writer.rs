@@ -7,20 +7,30 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::PathBuf,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        mpsc::{self, TryRecvError},
+    },
 };
 
 use openraft::{LogIdOptionExt, storage::IOFlushed};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::sleep,
+};
 
 use super::{
     State, remove_purged,
     segment::{Location, Segment},
 };
-use crate::raft::{
-    TypeConfig, durable,
-    types::{LogId, Vote},
+use crate::{
+    failpoints::{self, Failpoint},
+    raft::{
+        TypeConfig, durable,
+        offload::{FlushTime, Offload},
+        types::{LogId, Vote},
+    },
 };
 
 /// A segment over this size is followed by a new one. Purging frees whole segments.
@@ -40,9 +50,37 @@ pub(super) enum Job {
     Purge { log_id: LogId, path: PathBuf, reply: Reply },
 }
 
+/// The way to the writer, which ends when this is dropped.
+pub(super) struct Queue {
+    jobs: mpsc::Sender<Job>,
+    /// Wakes a writer that is a task.
+    wake: Arc<Notify>,
+}
+
+impl Queue {
+    pub(super) fn submit(&self, job: Job) -> io::Result<()> {
+        self.jobs.send(job).map_err(|_| stopped())?;
+        self.wake.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // The sender goes right after this; a writer that is a task runs only then.
+        self.wake.notify_one();
+    }
+}
+
+pub(super) fn stopped() -> io::Error {
+    io::Error::other("the Raft log's writer has stopped after a failure")
+}
+
 pub(super) struct Writer {
     folder: PathBuf,
     shared: Arc<Mutex<State>>,
+    /// A job that was taken from the queue and does not belong to the group before it.
+    held: Option<Job>,
 }
 
 /// Appends that are flushed together.
@@ -55,40 +93,75 @@ struct Group {
 
 impl Writer {
     pub(super) fn new(folder: PathBuf, shared: Arc<Mutex<State>>) -> Self {
-        Self { folder, shared }
+        Self { folder, shared, held: None }
     }
 
-    pub(super) fn run(self, queue: &mpsc::Receiver<Job>) {
-        let mut held = None;
-        while let Some(job) = held.take().or_else(|| queue.recv().ok()) {
-            let result = match job {
-                Job::Append { first, bytes, lengths, callback } => {
-                    let mut group = Group { bytes, lengths, callbacks: vec![callback] };
-                    while held.is_none() {
-                        match queue.try_recv() {
-                            Ok(Job::Append { bytes, lengths, callback, .. }) => {
-                                group.bytes.extend_from_slice(&bytes);
-                                group.lengths.extend_from_slice(&lengths);
-                                group.callbacks.push(callback);
-                            }
-                            Ok(other) => held = Some(other),
-                            Err(_) => break,
-                        }
-                    }
-                    self.append(first, group)
-                }
-                Job::Vote { vote, path, reply } => report(reply, durable::write(&path, &vote)),
-                Job::Truncate { end, reply } => report(reply, self.truncate(end)),
-                Job::Purge { log_id, path, reply } => {
-                    report(reply, durable::write(&path, &log_id).and_then(|()| self.purge(log_id)))
-                }
-            };
-            if let Err(e) = result {
-                // Dropping the queue fails every later request.
-                tracing::error!(error = %e, "the Raft log cannot be written");
+    /// Begins to serve a queue. Dropping the queue's other end after a failure fails every later request.
+    pub(super) fn start(self, offload: &Offload) -> io::Result<Arc<Queue>> {
+        let (jobs, queue) = mpsc::channel();
+        let wake = Arc::new(Notify::new());
+        match offload {
+            Offload::Threads => {
+                std::thread::Builder::new().name("raft-log".into()).spawn(move || self.run(&queue))?;
+            }
+            Offload::Inline(flush_time) => {
+                tokio::spawn(self.run_as_task(queue, wake.clone(), flush_time.clone()));
+            }
+        }
+        Ok(Arc::new(Queue { jobs, wake }))
+    }
+
+    fn run(mut self, queue: &mpsc::Receiver<Job>) {
+        while let Some(job) = self.held.take().or_else(|| queue.recv().ok()) {
+            if self.serve(job, queue).is_err() {
                 return;
             }
         }
+    }
+
+    async fn run_as_task(mut self, queue: mpsc::Receiver<Job>, wake: Arc<Notify>, flush_time: FlushTime) {
+        loop {
+            let next = self.held.take().map_or_else(|| queue.try_recv(), Ok);
+            match next {
+                Ok(job) => {
+                    sleep(flush_time()).await;
+                    if self.serve(job, &queue).is_err() {
+                        return;
+                    }
+                }
+                Err(TryRecvError::Empty) => wake.notified().await,
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn serve(&mut self, job: Job, queue: &mpsc::Receiver<Job>) -> io::Result<()> {
+        let result = match job {
+            Job::Append { first, bytes, lengths, callback } => {
+                let mut group = Group { bytes, lengths, callbacks: vec![callback] };
+                while self.held.is_none() {
+                    match queue.try_recv() {
+                        Ok(Job::Append { bytes, lengths, callback, .. }) => {
+                            group.bytes.extend_from_slice(&bytes);
+                            group.lengths.extend_from_slice(&lengths);
+                            group.callbacks.push(callback);
+                        }
+                        Ok(other) => self.held = Some(other),
+                        Err(_) => break,
+                    }
+                }
+                self.append(first, group)
+            }
+            Job::Vote { vote, path, reply } => report(reply, durable::write(&path, &vote)),
+            Job::Truncate { end, reply } => report(reply, self.truncate(end)),
+            Job::Purge { log_id, path, reply } => {
+                report(reply, durable::write(&path, &log_id).and_then(|()| self.purge(log_id)))
+            }
+        };
+        if let Err(e) = &result {
+            tracing::error!(error = %e, "the Raft log cannot be written");
+        }
+        result
     }
 
     fn append(&self, first: u64, group: Group) -> io::Result<()> {
@@ -111,7 +184,9 @@ impl Writer {
             (segment.file.clone(), segment.bytes())
         };
         file.write_all_at(&group.bytes, offset)?;
-        file.sync_data()?;
+        if !failpoints::is_hit(Failpoint::AcknowledgeBeforeFlush) {
+            file.sync_data()?;
+        }
         let mut state = self.shared.lock();
         if let Some(segment) = state.segments.last_mut() {
             for length in &group.lengths {

@@ -1,0 +1,138 @@
+//! What the leader asks of PostgreSQL: the seam at which the simulation puts a model in its place.
+//!
+//! Invariant: everything that feeds the index or decides about it comes through these four traits; [`super::database`]
+//! implements them for PostgreSQL itself. Errors are told to people, never told apart.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, RequestKey, message::DirectoryRecord};
+use pgwire_replication::ReplicationEvent;
+use tokio::sync::mpsc;
+use tonic::async_trait;
+
+use super::{
+    continuity::{Server, Slot},
+    progress::RebuildProgress,
+};
+use crate::index::{Entry, command::SourceId};
+
+/// A handle on PostgreSQL; clones share it.
+pub type Database = Arc<dyn Upstream>;
+/// One session for statements; it ends when the last clone is dropped.
+pub type Session = Arc<dyn Statements>;
+
+/// The group's row in PostgreSQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexGroup {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The Raft cluster that raised it last.
+    pub cluster_id: Option<String>,
+    /// Its replication slot.
+    pub slot_name: String,
+}
+
+/// What PostgreSQL says of its synchronous standbys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StandbyFlush {
+    /// There are to be some.
+    pub is_required: bool,
+    /// All of them that are connected have flushed the WAL up to here; `None`: none is.
+    pub flushed: Option<Lsn>,
+}
+
+/// A slot that was just made.
+pub struct NewSlot {
+    /// It sends what commits at or after this position.
+    pub consistent_point: Lsn,
+    /// A snapshot of exactly what committed before, as long as the connection lives and does nothing else.
+    pub snapshot: String,
+}
+
+/// Where PostgreSQL is, and as whom.
+#[async_trait]
+pub trait Upstream: Send + Sync {
+    /// The same database on another node.
+    fn at(&self, host: &str, port: u16) -> Database;
+
+    /// A new session for statements.
+    async fn connect(&self) -> Result<Session>;
+
+    /// A connection to the walsender, which has authenticated and waits. Its stream would begin at `start`.
+    async fn walsender(&self, slot: &str, start: Lsn) -> Result<Box<dyn Walsender>>;
+}
+
+/// The statements.
+#[async_trait]
+pub trait Statements: Send + Sync {
+    /// System identifier and timeline.
+    async fn lineage(&self) -> Result<Lineage>;
+
+    /// The nodes that feed the group, and where they are; nowhere: the node of this session.
+    async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>>;
+
+    /// The next ids of directories.
+    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<DirectoryId>>;
+
+    /// What PostgreSQL knows of directories.
+    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>>;
+
+    /// Up to where the server has flushed its WAL.
+    async fn flushed(&self) -> Result<Lsn>;
+
+    /// How far the synchronous standbys are.
+    async fn standby_flush(&self) -> Result<StandbyFlush>;
+
+    /// A position below which every commit is visible to whatever is read from now on. Waits for transactions under way.
+    async fn cut(&self) -> Result<Lsn>;
+
+    /// The group's row.
+    async fn index_group(&self) -> Result<IndexGroup>;
+
+    /// Raises the epoch from `expected` for a cluster; `None` when somebody else was first.
+    async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>>;
+
+    /// Writes the abort record of an attempt: afterwards it cannot commit. `false`: it is committed already.
+    async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool>;
+
+    /// The slot, if it exists.
+    async fn slot(&self, name: &str) -> Result<Option<Slot>>;
+
+    /// Ends the session that reads the slot.
+    async fn terminate(&self, pid: i32) -> Result<()>;
+
+    /// Drops the slot, if it is there.
+    async fn drop_slot(&self, name: &str) -> Result<()>;
+
+    /// Reads all directories, as an exported snapshot shows them if there is one, and hands chunks on. How many there are.
+    async fn copy_directories(
+        &self,
+        snapshot: Option<&str>,
+        chunks: mpsc::Sender<Vec<DirectoryRecord>>,
+        progress: &RebuildProgress,
+    ) -> Result<u64>;
+}
+
+/// A replication connection whose stream has not begun. What it says is of the server that will stream.
+#[async_trait]
+pub trait Walsender: Send + Sync {
+    /// Identity, position and history of the server.
+    async fn server(&mut self) -> Result<Server>;
+
+    /// Creates the slot.
+    async fn create_slot(&mut self) -> Result<NewSlot>;
+
+    /// Begins the stream; the slot is ours when this returns.
+    async fn start(self: Box<Self>) -> Result<Box<dyn ChangeStream>>;
+}
+
+/// A stream of changes.
+#[async_trait]
+pub trait ChangeStream: Send {
+    /// The next event, `None` at the end. Dropping the future loses none.
+    async fn recv(&mut self) -> Result<Option<ReplicationEvent>>;
+
+    /// Tells the slot to forget what was committed below.
+    fn confirm(&self, position: Lsn);
+}

@@ -1,0 +1,382 @@
+//! Clients: what gateways and their users do, each one thing after the other, all at once.
+
+use std::time::Duration;
+
+use mantle_index_client::{
+    check_outcome,
+    proto::{
+        AwaitRequest, Lineage, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest, ResolveRequest,
+        ResolveResponse, await_request::What, index_client::IndexClient,
+    },
+    wire_code,
+};
+use mantle_indexnode::raft::network::PeerChannel;
+use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, NamespaceId, Permission, RequestKey};
+use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+
+use crate::{
+    history::{History, Lookup},
+    network::{HostId, Network},
+    postgres::{Answer, Committed, NAMESPACE, Position, Postgres, Prepared, ROOT, Refusal, SYSTEM},
+    trace::Trace,
+    tree::Walk,
+    upstream::{SOURCE, Server},
+};
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+const DEPTH_MAX: usize = 5;
+const LOOKUP_TIMEOUT_MS: u32 = 500;
+const CALL_TIMEOUT: Duration = Duration::from_millis(700);
+const AWAIT_MS: u32 = 500;
+/// An acknowledgement is waited for this long, over all leaders.
+const AWAIT_MAX: Duration = Duration::from_millis(2500);
+/// A change whose outcome is not known is sent again, so often in all.
+const ATTEMPTS_MAX: usize = 3;
+const RETRY_MS_MAX: u64 = 1000;
+const MODES: [u16; 4] = [0o755, 0o750, 0o700, 0o711];
+
+/// What all clients share.
+#[derive(Clone)]
+pub struct World {
+    /// The ways to the replicas.
+    pub network: Network,
+    /// PostgreSQL.
+    pub server: Server,
+    /// What they hear.
+    pub history: History,
+    /// What they do.
+    pub trace: Trace,
+    /// Hosts of replicas.
+    pub replicas: usize,
+}
+
+/// One client.
+pub struct Client {
+    /// Its number.
+    pub id: usize,
+    /// Its choices.
+    pub rng: StdRng,
+    /// Where it lives.
+    pub world: World,
+    /// Who led last, as far as it knows.
+    leader: HostId,
+    stops: tokio::sync::watch::Receiver<bool>,
+}
+
+fn root_caller() -> Caller {
+    Caller { uid: 0, gids: Vec::new() }
+}
+
+impl Client {
+    /// A client that acts until it is told to stop.
+    pub fn new(id: usize, rng: StdRng, world: World, stops: tokio::sync::watch::Receiver<bool>) -> Self {
+        Self { id, rng, world, leader: 0, stops }
+    }
+
+    /// Acts.
+    pub async fn run(mut self) {
+        while !*self.stops.borrow() {
+            sleep(Duration::from_millis(self.rng.random_range(0..30))).await;
+            match self.rng.random_range(0..100) {
+                0..50 => {
+                    let path = self.path();
+                    let replica = self.rng.random_range(0..self.world.replicas);
+                    self.lookup(replica, path).await;
+                }
+                50..68 => self.mkdir().await,
+                68..84 => self.rename().await,
+                84..94 => self.rmdir().await,
+                _ => self.setattr().await,
+            }
+        }
+    }
+
+    /// Asks one replica for one path, again and again.
+    pub async fn keep_asking(mut self, replica: HostId, path: Vec<String>) {
+        while !*self.stops.borrow() {
+            self.lookup(replica, path.clone()).await;
+            sleep(Duration::from_millis(3)).await;
+        }
+    }
+
+    /// Makes one directory in the root and waits until it is visible, asking this replica first.
+    pub async fn make(mut self, name: String, leader: HostId) {
+        self.leader = leader;
+        let (request, timeline) = (self.request(), self.timeline());
+        self.carry_out("mkdir", request, timeline, |postgres, timeline| postgres.mkdir(request, timeline, ROOT, &name))
+            .await;
+    }
+
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.world.trace.note(format_args!("client {} {what}", self.id));
+    }
+
+    fn index(&self, replica: HostId) -> IndexClient<PeerChannel> {
+        IndexClient::new(self.world.network.channel(self.world.replicas, replica))
+    }
+
+    fn request(&mut self) -> RequestKey {
+        let id = Uuid::from_u128(self.rng.random());
+        RequestKey { principal: self.id as u32 + 1, ns: NamespaceId(ROOT.0), id }
+    }
+
+    /// A path that exists, most of the time, or did a moment ago.
+    fn path(&mut self) -> Vec<String> {
+        if self.rng.random_bool(0.2) {
+            let depth = self.rng.random_range(1..=3);
+            return (0..depth).map(|_| self.name()).collect();
+        }
+        let tree = self.world.server.with(|postgres| postgres.tree().clone());
+        let at = self.rng.random_range(0..tree.records().len());
+        tree.records().nth(at).and_then(|record| tree.path(record.id)).unwrap_or_default()
+    }
+
+    fn name(&mut self) -> String {
+        NAMES.choose(&mut self.rng).map(|name| (*name).to_owned()).unwrap_or_default()
+    }
+
+    /// The timeline that PostgreSQL is on, as a gateway learns it before it resolves a path.
+    fn timeline(&self) -> u32 {
+        self.world.server.with(|postgres| postgres.timelines.now)
+    }
+
+    /// Looks a path up on a replica; notes the answer.
+    async fn lookup(&mut self, replica: HostId, path: Vec<String>) -> Option<Walk> {
+        let timeline = self.timeline();
+        // A gateway that does not know may be shown what a failover without a synchronous standby has lost.
+        let knows_timeline =
+            self.rng.random_bool(0.7) || !self.world.server.with(|postgres| postgres.standby.is_required);
+        let lineage = Lineage { source: SOURCE.0, system_identifier: SYSTEM, timeline };
+        let request = ResolveRequest {
+            timeout_ms: LOOKUP_TIMEOUT_MS,
+            path_bytes: vec![path.join("/").len() as u32],
+            paths: path.join("/"),
+            namespaces: vec![NAMESPACE.to_owned()],
+            namespace_queries: vec![1],
+            callers: vec![(&root_caller()).into()],
+            caller_queries: vec![1],
+            lineages: knows_timeline.then_some(lineage).into_iter().collect(),
+            ..ResolveRequest::default()
+        };
+        let history = self.world.history.clone();
+        let asked = history.now();
+        let below = Lsn(history.acknowledged().0.saturating_sub(1));
+        let acknowledged = self.world.server.with(|postgres| postgres.timelines.committed_through(timeline, below));
+        let answer = timeout(CALL_TIMEOUT, self.resolve(replica, request)).await;
+        let Some(walk) = answer.ok().flatten() else {
+            history.failed();
+            return None;
+        };
+        let (timeline, acknowledged, committed) = self.world.server.with(|postgres| {
+            let judged = if knows_timeline { timeline } else { postgres.timelines.now };
+            let acknowledged = postgres.timelines.count_on(judged, timeline, acknowledged);
+            (judged, acknowledged, postgres.visible_on(judged))
+        });
+        self.note(format_args!("lookup {path:?} on {replica}: {walk:?}, {timeline}: {acknowledged}..={committed}"));
+        let (answered, client) = (history.now(), self.id);
+        let lookup =
+            Lookup { client, replica, asked, answered, timeline, acknowledged, committed, path, walk: walk.clone() };
+        history.answered(lookup);
+        Some(walk)
+    }
+
+    async fn resolve(&self, replica: HostId, request: ResolveRequest) -> Option<Walk> {
+        let batches = tokio_stream::once(request);
+        let mut answers = self.index(replica).resolve(batches).await.ok()?.into_inner();
+        let answer = answers.message().await.ok()??;
+        check_outcome(answer.outcome.as_ref()).ok()?;
+        walk(&answer)
+    }
+
+    async fn found(&mut self, path: Vec<String>) -> Option<DirectoryId> {
+        let replica = self.rng.random_range(0..self.world.replicas);
+        self.lookup(replica, path).await.filter(|walk| walk.is_found).map(|walk| walk.id)
+    }
+
+    async fn mkdir(&mut self) {
+        let (parent, timeline) = (self.path(), self.timeline());
+        if parent.len() >= DEPTH_MAX {
+            return;
+        }
+        let Some(parent) = self.found(parent).await else { return };
+        let (request, name) = (self.request(), self.name());
+        let what = format!("mkdir {parent}/{name}");
+        self.carry_out(&what, request, timeline, |postgres, timeline| postgres.mkdir(request, timeline, parent, &name))
+            .await;
+    }
+
+    async fn rmdir(&mut self) {
+        let (mut path, timeline) = (self.path(), self.timeline());
+        let Some(name) = path.pop() else { return };
+        let Some(parent) = self.found(path).await else { return };
+        let request = self.request();
+        let what = format!("rmdir {parent}/{name}");
+        self.carry_out(&what, request, timeline, |postgres, timeline| postgres.rmdir(request, timeline, parent, &name))
+            .await;
+    }
+
+    async fn setattr(&mut self) {
+        let (path, timeline) = (self.path(), self.timeline());
+        let Some(id) = self.found(path).await else { return };
+        let (request, mode) = (self.request(), MODES.choose(&mut self.rng).copied().unwrap_or(0o755));
+        let what = format!("setattr {id}");
+        self.carry_out(&what, request, timeline, |postgres, timeline| postgres.setattr(request, timeline, id, mode))
+            .await;
+    }
+
+    async fn rename(&mut self) {
+        let (source, mut destination) = (self.path(), self.path());
+        destination.push(self.name());
+        if source.is_empty() || source == destination || destination.len() > DEPTH_MAX {
+            return;
+        }
+        let (request, timeline) = (self.request(), self.timeline());
+        let lock_ms = self.rng.random_range(200..1500);
+        let Some(prepared) = self.prepare(request, timeline, &source, &destination, lock_ms).await else { return };
+        match self.rng.random_range(0..10) {
+            // The gateway dies.
+            0 => return,
+            // It is slow: the lock may have expired.
+            1 => sleep(Duration::from_millis(u64::from(lock_ms) + self.rng.random_range(0..800))).await,
+            _ => sleep(Duration::from_millis(self.rng.random_range(0..40))).await,
+        }
+        let what = format!("rename {source:?} to {destination:?}, attempt {}", prepared.attempt);
+        if !self.carry_out(&what, request, timeline, |postgres, _| postgres.rename(request, &prepared)).await {
+            self.release(request, prepared.attempt).await;
+        }
+    }
+
+    async fn prepare(
+        &mut self,
+        request: RequestKey,
+        timeline: u32,
+        source: &[String],
+        destination: &[String],
+        lock_ms: u32,
+    ) -> Option<Prepared> {
+        let message = PrepareRenameRequest {
+            request: Some(request.into()),
+            namespace: NAMESPACE.to_owned(),
+            source: source.to_vec(),
+            destination: destination.to_vec(),
+            caller: Some((&root_caller()).into()),
+            lock_ms,
+            overwrite: false,
+            remove: false,
+        };
+        for _ in 0..self.world.replicas {
+            let mut index = self.index(self.leader);
+            if let Ok(Ok(answer)) = timeout(CALL_TIMEOUT, index.prepare_rename(message.clone())).await {
+                let answer = answer.into_inner();
+                match check_outcome(answer.outcome.as_ref()) {
+                    Ok(()) => return Some(granted(&answer, timeline, source, destination)),
+                    Err(e) if e.code() == ErrorCode::NotLeader => {}
+                    Err(_) => return None,
+                }
+            }
+            self.leader = (self.leader + 1) % self.world.replicas;
+        }
+        None
+    }
+
+    async fn release(&mut self, request: RequestKey, attempt: u64) {
+        let message = ReleaseRenameRequest { request: Some(request.into()), attempt };
+        // Who does not hear of it lets the lock expire.
+        let _ = timeout(CALL_TIMEOUT, self.index(self.leader).release_rename(message)).await;
+    }
+
+    /// Carries a change out and waits until it is visible; `false` when it is refused. Whether one committed whose session
+    /// ended is asked with the same request id.
+    async fn carry_out(
+        &mut self,
+        what: &str,
+        request: RequestKey,
+        resolved_on: u32,
+        statement: impl Fn(&mut Postgres, u32) -> Answer + Sync,
+    ) -> bool {
+        let mut timeline = resolved_on;
+        for _ in 0..ATTEMPTS_MAX {
+            let answer = self.execute(|postgres| statement(postgres, timeline)).await;
+            self.note(format_args!("{what}: {answer:?}"));
+            match answer {
+                Ok(committed) => {
+                    let is_visible = self.settle(request, committed).await;
+                    // Now and then a user does not hear of it, and sends it again.
+                    if is_visible && self.rng.random_bool(0.92) {
+                        return true;
+                    }
+                }
+                Err(Refusal::Unknown) => {}
+                Err(_) => return false,
+            }
+            sleep(Duration::from_millis(self.rng.random_range(10..RETRY_MS_MAX))).await;
+            // The id that a path led to is permanent: what the path leads to now does not matter here.
+            timeline = self.timeline();
+        }
+        true
+    }
+
+    /// A statement, and the wait of its commit for the standby.
+    async fn execute(&self, statement: impl Fn(&mut Postgres) -> Answer + Sync) -> Answer {
+        let server = &self.world.server;
+        let (answer, restarts) = server.with(|postgres| (statement(postgres), postgres.restarts));
+        let is_kept = server.is_kept(answer?.position).await;
+        let is_alive = server.with(|postgres| postgres.restarts == restarts);
+        if is_kept && is_alive { answer } else { Err(Refusal::Unknown) }
+    }
+
+    /// Waits until a committed change is visible, and then knows it.
+    async fn settle(&mut self, request: RequestKey, committed: Committed) -> bool {
+        let Position { timeline, lsn } = committed.position;
+        let by_request = !committed.is_repeat && self.rng.random_bool(0.7);
+        let what = if by_request { What::Request(request.into()) } else { What::Lsn(lsn.0) };
+        let began = Instant::now();
+        while began.elapsed() < AWAIT_MAX {
+            let message = AwaitRequest { what: Some(what.clone()), timeout_ms: AWAIT_MS, source: SOURCE.0 };
+            if let Ok(Ok(answer)) = timeout(CALL_TIMEOUT, self.index(self.leader).r#await(message)).await
+                && check_outcome(answer.into_inner().outcome.as_ref()).is_ok()
+            {
+                // Of what was acknowledged without a standby, a failover may have lost some.
+                let timelines =
+                    |postgres: &mut Postgres| postgres.timelines.position_on(postgres.timelines.now, timeline, lsn);
+                let kept = self.world.server.with(timelines);
+                self.note(format_args!("acknowledged {lsn} of {timeline}, {kept}"));
+                self.world.history.acknowledge(kept);
+                return true;
+            }
+            self.leader = (self.leader + 1) % self.world.replicas;
+            sleep(Duration::from_millis(20)).await;
+        }
+        false
+    }
+}
+
+/// Where a lookup led.
+fn walk(answer: &ResolveResponse) -> Option<Walk> {
+    let code = *answer.codes.first()?;
+    let not_found = wire_code(ErrorCode::NotFound);
+    assert!(code == 0 || code == not_found, "a lookup of root answered {code}");
+    let (owner, group) = (*answer.owners.first()?, *answer.groups.first()?);
+    Some(Walk {
+        is_found: code == 0,
+        id: DirectoryId(*answer.ids.first()?),
+        depth: *answer.depths.first()? as usize,
+        version: *answer.versions.first()?,
+        permission: Permission { owner, group, mode: *answer.modes.first()? as u16 },
+    })
+}
+
+fn granted(answer: &PrepareRenameResponse, timeline: u32, source: &[String], destination: &[String]) -> Prepared {
+    Prepared {
+        attempt: answer.attempt,
+        epoch: Epoch(answer.epoch),
+        timeline,
+        source: DirectoryId(answer.source_id),
+        source_parent: DirectoryId(answer.source_pid),
+        source_name: source.last().cloned().unwrap_or_default(),
+        destination_parent: DirectoryId(answer.destination_pid),
+        destination_name: destination.last().cloned().unwrap_or_default(),
+    }
+}

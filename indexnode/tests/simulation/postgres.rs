@@ -1,0 +1,452 @@
+//! A model of the group's PostgreSQL node: directories, request ids, abort records, the epoch, WAL, and a slot; with a
+//! standby that may take its place.
+//!
+//! Invariant: it knows what the SQL functions know and checks what they check, no more: a transaction that would close a
+//! cycle is not refused here, because PostgreSQL does not see it either. Everything happens in the order of the WAL, and
+//! whatever stands in it above what the standby has flushed is gone after a failover.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use mantle_types::{
+    DirectoryId, Epoch, Lineage, Lsn, NamespaceId, Permission, RequestKey,
+    message::{Cause, DirectoryOp, DirectoryRecord},
+};
+use rand::{Rng, rngs::StdRng};
+use tokio::sync::Notify;
+
+use crate::{
+    standby::Standby,
+    timelines::{Timelines, Transaction},
+    tree::Tree,
+};
+
+/// The namespace's root, and so its id.
+pub const ROOT: DirectoryId = DirectoryId(16);
+/// The namespace's name.
+pub const NAMESPACE: &str = "ns";
+/// The slot's name.
+pub const SLOT: &str = "mantle_1";
+/// The system that the model is.
+pub const SYSTEM: u64 = 7_000_000_000;
+/// After a promotion ids go on so far above the last: blocks that were given out may not be known here.
+const IDS_SKIPPED: u64 = 1000;
+const FIRST_LSN: u64 = 0x100_0000;
+const ATTRIBUTES: Permission = Permission { owner: 0, group: 0, mode: 0o755 };
+
+/// A rename that committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommittedAttempt {
+    /// Whose.
+    pub request: RequestKey,
+    /// The log index of its prepare.
+    pub attempt: u64,
+    /// The epoch it was prepared and committed under.
+    pub epoch: Epoch,
+    /// Where its commit record begins.
+    pub commit_lsn: Lsn,
+}
+
+/// A logical slot.
+pub struct SlotState {
+    /// Transactions below are not sent again.
+    pub confirmed: Lsn,
+    /// What a crash goes back to.
+    pub persisted: Lsn,
+    /// Who reads it.
+    pub active_pid: Option<i32>,
+}
+
+/// What a standby that is promoted has of the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotAfter {
+    /// As it was persisted, as far as it goes.
+    Kept,
+    /// One that begins there.
+    MadeAnew,
+    /// None.
+    Gone,
+}
+
+/// Why a statement was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Something named does not exist, or is not where it was.
+    NotFound,
+    /// The place is taken, or the directory not empty.
+    InTheWay,
+    /// The index has forgotten the lock.
+    StaleEpoch,
+    /// What it names was resolved on another timeline.
+    StaleLease,
+    /// The attempt has an abort record.
+    Aborted,
+    /// The session ended before the answer came.
+    Unknown,
+}
+
+/// A position in the WAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// On which timeline.
+    pub timeline: u32,
+    /// Everything that committed below.
+    pub lsn: Lsn,
+}
+
+/// A change that committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The position to await.
+    pub position: Position,
+    /// It did before this statement: its own message may have come and gone (PROTOCOLS 24).
+    pub is_repeat: bool,
+}
+
+/// What a statement answers.
+pub type Answer = Result<Committed, Refusal>;
+
+/// The model.
+pub struct Postgres {
+    /// What it and its predecessors committed.
+    pub timelines: Timelines,
+    /// Who takes its place.
+    pub standby: Standby,
+    insert: u64,
+    /// The group's row: epoch, the cluster that raised it last, and since when.
+    raises: Vec<(Lsn, Epoch, Option<String>)>,
+    /// The slot.
+    pub slot: Option<SlotState>,
+    /// Exported snapshots, by name.
+    pub snapshots: BTreeMap<String, Arc<Tree>>,
+    /// Ends of all sessions so far.
+    pub restarts: u64,
+    /// Tells the walsenders of new WAL.
+    pub wake: Arc<Notify>,
+    /// Renames that committed.
+    pub attempts: Vec<CommittedAttempt>,
+    /// Of committed requests: where their transactions end.
+    answers: BTreeMap<RequestKey, Lsn>,
+    /// Attempts that may not commit, and where that is written.
+    aborted: BTreeMap<(RequestKey, u64), Lsn>,
+    terminated: BTreeSet<i32>,
+    next_id: u64,
+    next_pid: i32,
+}
+
+impl Postgres {
+    /// One namespace, empty; some WAL. `is_protected`: a commit waits for the standby.
+    pub fn new(is_protected: bool) -> Self {
+        let root = DirectoryRecord {
+            ns: NamespaceId(ROOT.0),
+            pid: DirectoryId::SUPER_ROOT.sole_partition(),
+            name: NAMESPACE.to_owned(),
+            id: ROOT,
+            version: 1,
+            permission: ATTRIBUTES,
+        };
+        let mut tree = Tree::default();
+        tree.put(root);
+        Self {
+            timelines: Timelines::new(tree),
+            standby: Standby::new(is_protected, Lsn(FIRST_LSN)),
+            insert: FIRST_LSN,
+            raises: vec![(Lsn::INVALID, Epoch(0), None)],
+            slot: None,
+            snapshots: BTreeMap::new(),
+            restarts: 0,
+            wake: Arc::default(),
+            attempts: Vec::new(),
+            answers: BTreeMap::new(),
+            aborted: BTreeMap::new(),
+            terminated: BTreeSet::new(),
+            next_id: ROOT.0 + 1,
+            next_pid: 100,
+        }
+    }
+
+    /// Whose WAL it writes.
+    pub fn lineage(&self) -> Lineage {
+        Lineage { system_identifier: SYSTEM, timeline: self.timelines.now }
+    }
+
+    /// The group's epoch, and the cluster that raised it last.
+    pub fn group(&self) -> (Epoch, Option<String>) {
+        let (_, epoch, cluster_id) = self.raises.last().expect("the first is never lost");
+        (*epoch, cluster_id.clone())
+    }
+
+    /// All directories now.
+    pub fn tree(&self) -> &Arc<Tree> {
+        self.timelines.tree_after(self.timelines.now, self.timelines.wal().len())
+    }
+
+    /// How many transactions of a timeline an index may show now: where a commit waits for the standby, those that it has.
+    pub fn visible_on(&self, timeline: u32) -> usize {
+        let wal = self.timelines.of(timeline);
+        if !self.standby.is_required {
+            return wal.len();
+        }
+        let flushed = self.timelines.switch_of(timeline).unwrap_or(self.standby.flushed());
+        wal.partition_point(|transaction| transaction.end_lsn <= flushed)
+    }
+
+    /// Where the next record will be written.
+    pub fn insert_lsn(&self) -> Lsn {
+        Lsn(self.insert)
+    }
+
+    /// The same, with its timeline.
+    pub fn position(&self) -> Position {
+        Position { timeline: self.timelines.now, lsn: self.insert_lsn() }
+    }
+
+    /// WAL that has nothing to do with directories.
+    pub fn write_other(&mut self, bytes: u64) {
+        self.insert += bytes;
+        self.wake.notify_waiters();
+    }
+
+    fn commit(&mut self, request: RequestKey, after: Tree, ops: Vec<DirectoryOp>) -> Lsn {
+        let commit_lsn = Lsn(self.insert + 64);
+        let end_lsn = Lsn(self.insert + 96);
+        self.insert = end_lsn.0;
+        self.timelines.push(Transaction { commit_lsn, end_lsn, ops, after: Arc::new(after) });
+        self.answers.insert(request, end_lsn);
+        self.wake.notify_waiters();
+        commit_lsn
+    }
+
+    /// The answer to a request that is committed already (everything up to now is to be awaited), or that was resolved
+    /// before a promotion.
+    fn answer(&self, request: &RequestKey, timeline: u32) -> Option<Answer> {
+        if self.is_committed(request) {
+            return Some(Ok(Committed { position: self.position(), is_repeat: true }));
+        }
+        (timeline != self.timelines.now).then_some(Err(Refusal::StaleLease))
+    }
+
+    /// Has the request's change committed?
+    pub fn is_committed(&self, request: &RequestKey) -> bool {
+        self.answers.contains_key(request)
+    }
+
+    /// A new directory.
+    pub fn mkdir(&mut self, request: RequestKey, timeline: u32, parent: DirectoryId, name: &str) -> Answer {
+        if let Some(answer) = self.answer(&request, timeline) {
+            return answer;
+        }
+        let mut tree = Tree::clone(self.tree());
+        tree.get(parent).ok_or(Refusal::NotFound)?;
+        if tree.lookup(parent.sole_partition(), name).is_some() {
+            return Err(Refusal::InTheWay);
+        }
+        let record = DirectoryRecord {
+            ns: request.ns,
+            pid: parent.sole_partition(),
+            name: name.to_owned(),
+            id: DirectoryId(self.next_id),
+            version: 1,
+            permission: ATTRIBUTES,
+        };
+        self.next_id += 1;
+        tree.put(record.clone());
+        let ops = vec![DirectoryOp::Put { record, cause: Some(Cause { request, attempt: 0 }) }];
+        self.commit(request, tree, ops);
+        Ok(Committed { position: self.position(), is_repeat: false })
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, request: RequestKey, timeline: u32, parent: DirectoryId, name: &str) -> Answer {
+        if let Some(answer) = self.answer(&request, timeline) {
+            return answer;
+        }
+        let mut tree = Tree::clone(self.tree());
+        let mut record = tree.lookup(parent.sole_partition(), name).ok_or(Refusal::NotFound)?.clone();
+        if tree.has_children(record.id) {
+            return Err(Refusal::InTheWay);
+        }
+        tree.remove(record.id);
+        record.version += 1;
+        let ops = vec![DirectoryOp::Remove { record, cause: Some(Cause { request, attempt: 0 }) }];
+        self.commit(request, tree, ops);
+        Ok(Committed { position: self.position(), is_repeat: false })
+    }
+
+    /// Another mode.
+    pub fn setattr(&mut self, request: RequestKey, timeline: u32, id: DirectoryId, mode: u16) -> Answer {
+        if let Some(answer) = self.answer(&request, timeline) {
+            return answer;
+        }
+        let mut tree = Tree::clone(self.tree());
+        let mut record = tree.get(id).ok_or(Refusal::NotFound)?.clone();
+        record.version += 1;
+        record.permission.mode = mode;
+        tree.put(record.clone());
+        let ops = vec![DirectoryOp::Put { record, cause: Some(Cause { request, attempt: 0 }) }];
+        self.commit(request, tree, ops);
+        Ok(Committed { position: self.position(), is_repeat: false })
+    }
+
+    /// The transaction of a prepared rename.
+    pub fn rename(&mut self, request: RequestKey, prepared: &Prepared) -> Answer {
+        let timeline = prepared.timeline;
+        if let Some(answer) = self.answer(&request, timeline) {
+            return answer;
+        }
+        if self.group().0 != prepared.epoch {
+            return Err(Refusal::StaleEpoch);
+        }
+        if self.aborted.contains_key(&(request, prepared.attempt)) {
+            return Err(Refusal::Aborted);
+        }
+        let mut tree = Tree::clone(self.tree());
+        let from = tree.lookup(prepared.source_parent.sole_partition(), &prepared.source_name);
+        let mut record = from.filter(|found| found.id == prepared.source).ok_or(Refusal::NotFound)?.clone();
+        tree.get(prepared.destination_parent).ok_or(Refusal::NotFound)?;
+        let pid = prepared.destination_parent.sole_partition();
+        if tree.lookup(pid, &prepared.destination_name).is_some() {
+            return Err(Refusal::InTheWay);
+        }
+        (record.pid, record.name) = (pid, prepared.destination_name.clone());
+        record.version += 1;
+        tree.put(record.clone());
+        let cause = Cause { request, attempt: prepared.attempt };
+        let commit_lsn = self.commit(request, tree, vec![DirectoryOp::Put { record, cause: Some(cause) }]);
+        let (attempt, epoch) = (prepared.attempt, prepared.epoch);
+        self.attempts.push(CommittedAttempt { request, attempt, epoch, commit_lsn });
+        Ok(Committed { position: self.position(), is_repeat: false })
+    }
+
+    /// The abort record. `false`: the request is committed.
+    pub fn abort_rename(&mut self, request: &RequestKey, attempt: u64) -> bool {
+        let may_abort = !self.is_committed(request);
+        if may_abort {
+            self.insert += 48;
+            self.aborted.entry((*request, attempt)).or_insert(Lsn(self.insert));
+            self.wake.notify_waiters();
+        }
+        may_abort
+    }
+
+    /// Compare and set of the epoch.
+    pub fn raise_epoch(&mut self, expected: Epoch, cluster_id: &str) -> Option<Epoch> {
+        if self.group().0 != expected {
+            return None;
+        }
+        let raised = Epoch(expected.0 + 1);
+        self.insert += 48;
+        self.raises.push((self.insert_lsn(), raised, Some(cluster_id.to_owned())));
+        self.wake.notify_waiters();
+        Some(raised)
+    }
+
+    /// A new session's process id.
+    pub fn new_pid(&mut self) -> i32 {
+        self.next_pid += 1;
+        self.next_pid
+    }
+
+    /// Ends a session.
+    pub fn terminate(&mut self, pid: i32) {
+        self.terminated.insert(pid);
+        if let Some(slot) = &mut self.slot
+            && slot.active_pid == Some(pid)
+        {
+            slot.active_pid = None;
+        }
+        self.wake.notify_waiters();
+    }
+
+    /// Was this session ended?
+    pub fn is_terminated(&self, pid: i32) -> bool {
+        self.terminated.contains(&pid)
+    }
+
+    /// Creates the slot; its consistent point and the snapshot's name.
+    pub fn create_slot(&mut self) -> Option<(Lsn, String)> {
+        if self.slot.is_some() {
+            return None;
+        }
+        let point = self.insert_lsn();
+        self.insert += 32;
+        self.slot = Some(SlotState { confirmed: point, persisted: point, active_pid: None });
+        let name = format!("snapshot-{point}");
+        self.snapshots.insert(name.clone(), self.tree().clone());
+        Some((point, name))
+    }
+
+    /// A crash and a restart: sessions end, and the slot goes back to what was on disk.
+    pub fn restart(&mut self) {
+        self.restarts += 1;
+        self.snapshots.clear();
+        if let Some(slot) = &mut self.slot {
+            slot.active_pid = None;
+            slot.confirmed = slot.persisted;
+        }
+        self.wake.notify_waiters();
+    }
+
+    /// The standby is promoted; where it left the timeline. `slot`: what it knows of the slot.
+    pub fn fail_over(&mut self, slot: SlotAfter, rng: &mut StdRng) -> Lsn {
+        let switch = self.standby.flushed();
+        self.restart();
+        self.timelines.fork(switch);
+        self.answers.retain(|_, end| *end <= switch);
+        self.attempts.retain(|attempt| self.answers.contains_key(&attempt.request));
+        self.aborted.retain(|_, end| *end <= switch);
+        self.raises.retain(|(end, ..)| *end <= switch);
+        self.next_id += IDS_SKIPPED;
+        // The end of recovery writes some.
+        self.insert = switch.0 + rng.random_range(64..1000);
+        self.slot = match (slot, self.slot.take()) {
+            (SlotAfter::Kept, Some(kept)) => {
+                let confirmed = kept.persisted.min(switch);
+                Some(SlotState { confirmed, persisted: confirmed, active_pid: None })
+            }
+            (SlotAfter::MadeAnew, _) => {
+                let confirmed = self.insert_lsn();
+                Some(SlotState { confirmed, persisted: confirmed, active_pid: None })
+            }
+            _ => None,
+        };
+        self.standby.be_replaced(self.insert_lsn(), rng);
+        switch
+    }
+
+    /// The standby goes on; once a millisecond.
+    pub fn tick(&mut self, rng: &mut StdRng) {
+        self.standby.tick(Lsn(self.insert), rng);
+    }
+
+    /// Does a commit that was written up to a position answer now? `None`: not yet; `false`: it is lost.
+    pub fn is_durable(&self, position: Position) -> Option<bool> {
+        match self.timelines.switch_of(position.timeline) {
+            Some(switch) => Some(position.lsn <= switch),
+            None => (!self.standby.is_required || position.lsn <= self.standby.reported()?).then_some(true),
+        }
+    }
+}
+
+/// What a prepare granted.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Log index of the prepare.
+    pub attempt: u64,
+    /// The group's epoch.
+    pub epoch: Epoch,
+    /// The timeline when the gateway began.
+    pub timeline: u32,
+    /// The locked directory.
+    pub source: DirectoryId,
+    /// Where it is.
+    pub source_parent: DirectoryId,
+    /// Under which name.
+    pub source_name: String,
+    /// Where it goes.
+    pub destination_parent: DirectoryId,
+    /// Under which name.
+    pub destination_name: String,
+}

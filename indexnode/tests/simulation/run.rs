@@ -1,0 +1,138 @@
+//! One seed, one history, in a process of its own; and the processes.
+//!
+//! A process a seed, because crates count things for the whole process (what a hash table is seeded with, whose turn it
+//! is in a `select!`), and a second history in it would begin with other numbers.
+
+use std::{
+    fmt,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use crate::{faults::Faults, shim, world::World};
+
+const HOSTS: usize = 3;
+const CLIENTS: usize = 4;
+const BOOT_MS_MAX: u64 = 60_000;
+const CHAOS_MS: std::ops::Range<u64> = 2_000..6_000;
+/// The world goes on faster when nothing happens any more.
+const SETTLE_STEP_MS: u64 = 5;
+/// Part of the histories in which PostgreSQL has a synchronous standby.
+const PROTECTED: f64 = 0.75;
+const SETTLE_MS_MAX: u64 = 60_000;
+
+/// What came of a history.
+pub struct Report {
+    /// Hash of its trace.
+    pub hash: u64,
+    /// Why it failed, if it did.
+    pub violation: Option<String>,
+    /// What happened in it.
+    pub summary: String,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let violation = self.violation.as_deref().unwrap_or("none").replace('\n', " ");
+        write!(f, "RESULT hash={:016x} {} violation={violation}", self.hash, self.summary)
+    }
+}
+
+/// The folder of a process's disks; removed when dropped.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// A new one, in memory where that is possible.
+    pub fn new() -> Self {
+        let memory = PathBuf::from("/dev/shm");
+        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
+        let path = parent.join(format!("mantle-simulation-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder for the simulated disks");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Whatever remains is found by its name.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `work` as a simulation: on a thread of its own, with randomness from the seed.
+pub fn simulate<T: Send + 'static>(seed: u64, work: impl FnOnce(&Folder) -> T + Send + 'static) -> T {
+    let folder = Folder::new();
+    shim::seed_randomness(seed);
+    let thread = std::thread::Builder::new().stack_size(16 << 20).spawn(move || {
+        let result = work(&folder);
+        drop(folder);
+        result
+    });
+    thread.expect("a thread").join().expect("the simulation panicked")
+}
+
+/// The history of a seed.
+pub fn random_history(seed: u64, folder: &Folder, prints: bool) -> Report {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x6869_7374_6f72_7900);
+    let is_protected = rng.random_bool(PROTECTED);
+    let mut world = World::new(seed, HOSTS, is_protected, &folder.0, prints);
+    (0..HOSTS).for_each(|host| world.start(host));
+    if !world.run_until(BOOT_MS_MAX, |world| world.is_complete()) && world.violation.is_none() {
+        world.violation = Some("the group does not come up".to_owned());
+    }
+    let booted = world.now_ms;
+    world.start_clients(CLIENTS, &mut rng);
+    let mut faults = Faults::new(StdRng::from_rng(&mut rng), booted);
+    let chaos = rng.random_range(CHAOS_MS);
+    world.run_until(chaos, |world| {
+        faults.tick(world);
+        false
+    });
+    faults.heal(&mut world);
+    let healed = world.now_ms;
+    world.stop_clients();
+    world.step_ms = SETTLE_STEP_MS;
+    (0..HOSTS).for_each(|host| world.start(host));
+    if !world.run_until(SETTLE_MS_MAX, |world| world.now_ms > healed + 3_500 && world.is_quiet())
+        && world.violation.is_none()
+    {
+        world.violation = Some("the group does not come to rest".to_owned());
+    }
+    if world.violation.is_none() {
+        world.check_end();
+    }
+    report(&world, booted, faults.count)
+}
+
+/// What there is to say of a world.
+pub fn report(world: &World, booted: u64, faults: u64) -> Report {
+    let (hash, events) = world.trace.sum();
+    let (lookups, unanswered, acknowledged) = world.history.counts();
+    let (transactions, renames, epoch) =
+        world.server.with(|postgres| (postgres.timelines.wal().len(), postgres.attempts.len(), postgres.group().0));
+    let timeline = world.server.with(|postgres| postgres.timelines.now);
+    let summary = format!(
+        "events={events} ms={} boot={booted} faults={faults} transactions={transactions} renames={renames} acknowledged={acknowledged} lookups={lookups} unanswered={unanswered} states={} epoch={epoch} timeline={timeline}",
+        world.now_ms,
+        world.states_seen()
+    );
+    Report { hash, violation: world.violation.clone(), summary }
+}
+
+/// Starts this program again for one simulation; its last words.
+pub fn in_a_process(test: &str, variables: &[(&str, String)]) -> String {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .envs(variables.iter().map(|(name, value)| (*name, value.as_str())))
+        .stderr(Stdio::piped())
+        .output()
+        .expect("this program runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    match text.lines().find(|line| line.contains("RESULT ")) {
+        Some(line) => line[line.find("RESULT ").unwrap_or(0)..].to_owned(),
+        None => format!("RESULT violation=it ended without one: {}", String::from_utf8_lossy(&output.stderr)),
+    }
+}

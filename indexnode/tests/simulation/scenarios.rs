@@ -1,0 +1,188 @@
+//! Directed histories: the ways in which a read goes back in time that are known from other systems, and two in which
+//! PostgreSQL fails over to a standby that lacks something. Each ends badly when the protection against it is left out.
+
+use crate::{
+    network::HostId,
+    postgres::SlotAfter,
+    run::{Folder, Report, report},
+    world::World,
+};
+
+const UP_MS_MAX: u64 = 60_000;
+const PATH: &str = "a";
+
+/// A history by its name.
+pub type Scenario = fn(&mut World);
+
+/// All of them: name, replicas, history.
+pub const SCENARIOS: [(&str, usize, Scenario); 6] = [
+    ("new_leader_before_its_first_commit", 3, new_leader_before_its_first_commit),
+    ("follower_asks_an_old_leader", 5, follower_asks_an_old_leader),
+    ("snapshot_is_installed_meanwhile", 3, snapshot_is_installed_meanwhile),
+    ("vote_after_a_restart", 3, vote_after_a_restart),
+    ("copy_of_what_may_be_lost", 3, copy_of_what_may_be_lost),
+    ("timeline_without_what_is_applied", 3, timeline_without_what_is_applied),
+];
+
+/// Plays one.
+pub fn play(name: &str, seed: u64, folder: &Folder, prints: bool) -> Report {
+    let found = SCENARIOS.iter().find(|(n, ..)| *n == name).expect("a scenario's name");
+    let mut world = World::new(seed, found.1, true, &folder.0, prints);
+    (0..found.1).for_each(|host| world.start(host));
+    let is_up = world.run_until(UP_MS_MAX, |world| world.is_complete() && world.leader().is_some());
+    assert!(is_up, "the group does not come up: {:?}", world.violation);
+    let booted = world.now_ms;
+    found.2(&mut world);
+    if world.violation.is_none() {
+        world.check_answers();
+    }
+    report(&world, booted, 0)
+}
+
+fn run_for(world: &mut World, ms: u64) {
+    world.run_until(ms, |_| false);
+}
+
+fn leader(world: &World) -> HostId {
+    world.leader().expect("the group has a leader")
+}
+
+fn others(world: &World, than: &[HostId]) -> Vec<HostId> {
+    (0..world.hosts.len()).filter(|host| !than.contains(host)).collect()
+}
+
+fn ask_always(world: &World, hosts: &[HostId]) {
+    for host in hosts {
+        let host = *host;
+        world.start_client(host, |client| client.keep_asking(host, vec![PATH.to_owned()]));
+    }
+}
+
+fn make(world: &World, leader: HostId) {
+    world.start_client(99, |client| client.make(PATH.to_owned(), leader));
+}
+
+fn acknowledged(world: &World) -> bool {
+    world.history.counts().2 > 0
+}
+
+/// The leader applies and acknowledges an entry, and is cut off before the others hear that it is committed. Of these one
+/// leads next; until its own term's first entry is committed it does not know what is.
+fn new_leader_before_its_first_commit(world: &mut World) {
+    let old = leader(world);
+    let rest = others(world, &[old]);
+    ask_always(world, &rest);
+    run_for(world, 50);
+    make(world, old);
+    let has_applied = |world: &mut World| {
+        let samples = world.samples();
+        samples.iter().any(|s| s.host == old && s.records.len() > 1)
+    };
+    world.run_until(2000, has_applied);
+    world.set_split(&[old], &rest, true);
+    rest.iter().for_each(|host| *world.hosts[*host].flush_ms_max.lock() = 300);
+    world.run_until(2000, |world| acknowledged(world));
+    run_for(world, 5000);
+}
+
+/// A leader and one follower are on the smaller side of a partition; on the other side there is a new leader, and a
+/// change is acknowledged. The follower asks the leader it knows.
+fn follower_asks_an_old_leader(world: &mut World) {
+    let old = leader(world);
+    let follower = others(world, &[old])[0];
+    let majority = others(world, &[old, follower]);
+    ask_always(world, &[follower]);
+    run_for(world, 50);
+    world.set_split(&[old, follower], &majority, true);
+    world.run_until(10_000, |world| world.leader().is_some_and(|host| majority.contains(&host)));
+    make(world, leader(world));
+    world.run_until(3000, |world| acknowledged(world));
+    run_for(world, 1000);
+}
+
+/// A follower is cut off for so long that it needs a snapshot, one that holds everything, and is asked while it installs
+/// it.
+fn snapshot_is_installed_meanwhile(world: &mut World) {
+    let behind = others(world, &[leader(world)])[0];
+    let rest = others(world, &[behind]);
+    world.set_split(&[behind], &rest, true);
+    let mut rng = rand::SeedableRng::seed_from_u64(7);
+    world.start_clients(6, &mut rng);
+    let entries = |world: &World| world.samples().iter().map(|s| s.applied.index).max().unwrap_or(0);
+    let wanted = entries(world) + 100;
+    assert!(world.run_until(30_000, |world| entries(world) >= wanted), "too little happens");
+    world.stop_clients();
+    assert!(world.run_until(10_000, |world| world.now_ms % 3000 == 0 && is_at_rest(world, &rest)), "no rest");
+    rest.iter().for_each(|host| world.hosts[*host].make_snapshot());
+    run_for(world, 50);
+    let deepest = world.server.with(|postgres| {
+        let tree = postgres.tree();
+        tree.records().filter_map(|record| tree.path(record.id)).max_by_key(Vec::len)
+    });
+    world.start_client(behind, |client| client.keep_asking(behind, deepest.unwrap_or_default()));
+    world.set_split(&[behind], &rest, false);
+    let last = entries(world);
+    let is_behind = |world: &World| world.samples().iter().any(|s| s.host == behind && s.applied.index < last);
+    assert!(is_behind(world), "the follower was not cut off");
+    assert!(world.run_until(20_000, |world| !is_behind(world)) || world.violation.is_some(), "it stays behind");
+    run_for(world, 300);
+}
+
+fn is_at_rest(world: &World, hosts: &[HostId]) -> bool {
+    let samples = world.samples();
+    let mut applied = samples.iter().filter(|s| hosts.contains(&s.host)).map(|s| s.applied);
+    let first = applied.next();
+    applied.all(|other| Some(other) == first)
+}
+
+/// A follower grants the leader its lease, dies, and is back at once; a third replica that cannot reach the leader asks
+/// for its vote. The leader, cut off from both, goes by its lease.
+fn vote_after_a_restart(world: &mut World) {
+    let old = leader(world);
+    let rest = others(world, &[old]);
+    let (voter, candidate) = (rest[0], rest[1]);
+    ask_always(world, &[old]);
+    world.set_split(&[old], &[candidate], true);
+    run_for(world, 1500);
+    world.kill(voter, false);
+    world.set_split(&[old], &[voter], true);
+    world.start(voter);
+    if world.run_until(1200, |world| leader(world) != old) {
+        make(world, candidate);
+    }
+    run_for(world, 2000);
+}
+
+/// The slot is gone, so the index is rebuilt; the standby is away when the new slot is made, and somebody has just
+/// committed. Then the standby, which does not have that, is promoted.
+fn copy_of_what_may_be_lost(world: &mut World) {
+    world.server.with(|postgres| {
+        postgres.restart();
+        postgres.slot = None;
+    });
+    let epoch = world.server.with(|postgres| postgres.group().0);
+    let begins = |world: &mut World| world.samples().iter().any(|s| s.epoch > epoch);
+    assert!(world.run_until(10_000, begins), "no rebuild begins");
+    world.server.with(|postgres| postgres.standby.leave(3000));
+    make(world, leader(world));
+    run_for(world, 500);
+    world.fail_over(SlotAfter::Gone);
+    ask_always(world, &others(world, &[]));
+    let is_back = |world: &mut World| world.server.with(|postgres| postgres.group().0 > epoch) && world.is_complete();
+    world.run_until(10_000, is_back);
+    run_for(world, 500);
+}
+
+/// Commits wait for nobody; a change is applied and acknowledged that the standby, promoted then, does not have.
+fn timeline_without_what_is_applied(world: &mut World) {
+    world.server.with(|postgres| postgres.standby.is_required = false);
+    // The leader asks again after a while.
+    run_for(world, 1500);
+    world.server.with(|postgres| postgres.standby.leave(10_000));
+    make(world, leader(world));
+    assert!(world.run_until(3000, |world| acknowledged(world)), "the change is not acknowledged");
+    world.fail_over(SlotAfter::Kept);
+    ask_always(world, &others(world, &[]));
+    run_for(world, 1500);
+    assert!(world.violation.is_some() || world.run_until(5000, |world| world.is_quiet()), "the index is not rebuilt");
+}
