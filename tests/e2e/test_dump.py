@@ -5,7 +5,7 @@ import subprocess
 import psycopg
 import pytest
 
-from conftest import _connect
+from conftest import connect_as
 from mkdir_load import MkdirLoad
 
 RESTORED = "mantle_restored"
@@ -28,7 +28,7 @@ def digests(connection: psycopg.Connection) -> dict[str, tuple]:
 @pytest.fixture
 def restored(stack):
     """The name of an empty database, removed afterwards."""
-    with _connect(stack, "postgres", "superuser") as admin:
+    with connect_as(stack, "postgres", "superuser") as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {RESTORED} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {RESTORED}")
         yield RESTORED
@@ -43,7 +43,7 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
     environment = {**stack.postgresql.client_environment(), "PATH": "/usr/bin:/bin"}
     programs = stack.layout.postgresql_bin
     dump = tmp_path / "dump"
-    with MkdirLoad(rest, bucket) as load, _connect(stack, "postgres", "superuser") as original, original.transaction():
+    with MkdirLoad(rest, bucket) as load, connect_as(stack, "postgres", "superuser") as original, original.transaction():
         original.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         snapshot = original.execute("SELECT pg_export_snapshot()").fetchone()[0]
         subprocess.run(
