@@ -69,6 +69,9 @@ pub struct RaftSettings {
     pub heartbeat_ms: u64,
     /// A snapshot is made after this many entries.
     pub snapshot_log_entries: u64,
+    /// What arrives while an entry is written goes as one entry, and entries that wait are flushed together. `false` is for
+    /// measurements: each transaction its own entry, each append its own flush.
+    pub log_batching: bool,
 }
 
 /// Rename locks.
@@ -107,7 +110,7 @@ fn default_port() -> u16 {
 
 impl Default for RaftSettings {
     fn default() -> Self {
-        Self { election_timeout_ms: 500, heartbeat_ms: 100, snapshot_log_entries: 20_000 }
+        Self { election_timeout_ms: 500, heartbeat_ms: 100, snapshot_log_entries: 20_000, log_batching: true }
     }
 }
 

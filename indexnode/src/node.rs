@@ -102,7 +102,8 @@ impl Node {
         let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
         // The log's promises are worth nothing if a loss of power takes the folder that holds it.
         durable::create_folder(folder).context("Raft folder")?;
-        let mut log = LogStore::open_with(&folder.join("log"), &offload).context("Raft log")?;
+        let mut log =
+            LogStore::open_with(&folder.join("log"), &offload, config.raft.log_batching).context("Raft log")?;
         let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
         let state = Arc::new(IndexState::new(&config.lookup));
         let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();

@@ -130,7 +130,7 @@ impl<'a> Stream<'a> {
     /// What goes into the next entry; `None`: there is nothing to say.
     fn next_entry(&self, last_proposal: Instant) -> Option<Vec<SourceBatch>> {
         let is_idle = last_proposal.elapsed() >= IDLE_POSITION;
-        let mut bytes_left = ENTRY_BYTES_MAX;
+        let mut bytes_left = if self.node.config.raft.log_batching { ENTRY_BYTES_MAX } else { 1 };
         let mut batches = Vec::new();
         for inbox in &self.inboxes {
             let mut backlog = inbox.backlog.lock();

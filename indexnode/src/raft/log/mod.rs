@@ -119,11 +119,11 @@ pub struct LogStore {
 impl LogStore {
     /// Opens the log in a folder, which is created when missing; a thread of its own writes it.
     pub fn open(folder: &Path) -> io::Result<Self> {
-        Self::open_with(folder, &Offload::Threads)
+        Self::open_with(folder, &Offload::Threads, true)
     }
 
-    /// The same; the writer works where `offload` says.
-    pub fn open_with(folder: &Path, offload: &Offload) -> io::Result<Self> {
+    /// The same; the writer works where `offload` says. `is_batching`: appends that wait are flushed together.
+    pub fn open_with(folder: &Path, offload: &Offload, is_batching: bool) -> io::Result<Self> {
         durable::create_folder(folder)?;
         let vote = durable::read(&folder.join(VOTE_FILE))?;
         let purged: Option<LogId> = durable::read(&folder.join(PURGED_FILE))?;
@@ -154,7 +154,7 @@ impl LogStore {
             vote,
         };
         let shared = Arc::new(Mutex::new(state));
-        let jobs = Writer::new(folder.to_owned(), shared.clone()).start(offload)?;
+        let jobs = Writer::new(folder.to_owned(), shared.clone(), is_batching).start(offload)?;
         Ok(Self { shared, jobs, committed: Arc::new(committed), folder: folder.to_owned() })
     }
 

@@ -13,6 +13,7 @@ use crate::{
     index::command::{Command, SourceBatch, SourceId},
     raft::{
         Proposal,
+        offload::Offload,
         types::{CommittedLeaderId, Entry, LogId, Vote},
     },
 };
@@ -69,6 +70,18 @@ async fn entries_and_vote_survive_a_restart() {
     assert_eq!(log.read_vote().await.unwrap(), Some(vote));
     assert_eq!(log.read_committed().await.unwrap(), Some(log_id(1, 7)));
     assert_eq!(log.get_log_state().await.unwrap().last_log_id, Some(log_id(1, 9)));
+}
+
+#[tokio::test]
+async fn what_is_flushed_one_by_one_is_kept_too() {
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let mut log = LogStore::open_with(folder.path(), &Offload::Threads, false).unwrap();
+        for i in 0..10 {
+            append(&mut log, [entry(1, i)]).await;
+        }
+    }
+    assert_eq!(indexes(&mut LogStore::open(folder.path()).unwrap()).await, (0..10).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -79,6 +79,8 @@ pub(super) fn stopped() -> io::Error {
 pub(super) struct Writer {
     folder: PathBuf,
     shared: Arc<Mutex<State>>,
+    /// Are appends that wait flushed together?
+    is_batching: bool,
     /// A job that was taken from the queue and does not belong to the group before it.
     held: Option<Job>,
 }
@@ -92,8 +94,8 @@ struct Group {
 }
 
 impl Writer {
-    pub(super) fn new(folder: PathBuf, shared: Arc<Mutex<State>>) -> Self {
-        Self { folder, shared, held: None }
+    pub(super) fn new(folder: PathBuf, shared: Arc<Mutex<State>>, is_batching: bool) -> Self {
+        Self { folder, shared, is_batching, held: None }
     }
 
     /// Begins to serve a queue. Dropping the queue's other end after a failure fails every later request.
@@ -139,7 +141,7 @@ impl Writer {
         let result = match job {
             Job::Append { first, bytes, lengths, callback } => {
                 let mut group = Group { bytes, lengths, callbacks: vec![callback] };
-                while self.held.is_none() {
+                while self.is_batching && self.held.is_none() {
                     match queue.try_recv() {
                         Ok(Job::Append { bytes, lengths, callback, .. }) => {
                             group.bytes.extend_from_slice(&bytes);
