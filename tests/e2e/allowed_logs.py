@@ -17,5 +17,6 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     ("gateway", r"store::fault: the (connection broke|database is unavailable)", "PostgreSQL or PgBouncer was killed; the client is told 503"),
     ("indexnode", r"replication worker terminated with error: io error", "PostgreSQL was killed"),
     ("indexnode", r"ProgressResponder.complete_tx.send: is_ok: false", "the caller of a proposal was gone by its end"),
+    ("indexnode", r"raft::raft_inner: .*(raft stopped|failed to receive from RaftCore)", "a question that arrives while its replica stops"),
     ("pgbouncer", r"pooler error|login failed|got packet 'E' from server|server conn crashed|connect failed", "PostgreSQL was killed"),
 ]
