@@ -1,5 +1,5 @@
-"""The MetaTable distributed by Citus over two workers: the same histories, also while shards move and a worker joins; which
-nodes a verb touches; what check_cluster finds; a loaded TafDB that is distributed. Shards that move: test_citus_moves.py.
+"""The MetaTable distributed by Citus over two workers: the same histories and pairs; which nodes a verb touches; what an index
+and a gateway read there; what check_cluster finds; a loaded TafDB that is distributed. Shards that move: test_citus_moves.py.
 """
 
 import secrets

@@ -89,9 +89,8 @@ def shard_moves_during(target: CitusTarget, places: Places, call: tuple, at: str
     """Holds a call (session, operation, key) at a failpoint while the shard of `moving` goes to the other worker, and while
     the body runs; then lets it go on. Answers its outcome, complete after the end: SQLSTATE, or None for done."""
     session, op, key = call
-    gate = failpoints.Gate(psycopg.connect(**target.all[1], autocommit=True))
-    if session.info.port != gate.connection.info.port:
-        gate = failpoints.Gate(psycopg.connect(**target.all[2], autocommit=True))
+    node = next(node for node in target.all if int(node["port"]) == session.info.port)
+    gate = failpoints.Gate(psycopg.connect(**node, autocommit=True))
     outcome: list[str | None] = []
 
     def held() -> None:

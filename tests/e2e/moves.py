@@ -1,6 +1,11 @@
-"""What the tests of directory renames share: where every directory is by PostgreSQL and by the index, and who holds locks."""
+"""What tests of renames, members and faults share: the command line, who leads and holds locks, where every directory is by
+PostgreSQL and by the index, and processes that stand still."""
 
+import os
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rest import Rest
 from stack.layout import REPLICAS
@@ -9,16 +14,34 @@ from stack.poll import wait_until
 READY_BOUND_S = 60.0
 
 
-def replicas(stack) -> dict[int, dict[str, str]]:
-    """What `mantle status` shows of each replica that answers, by heading."""
-    shown = subprocess.run(
-        [str(stack.layout.binaries / "mantle"), "status"],
+@contextmanager
+def frozen(process: int) -> Iterator[None]:
+    """A process stands still, and goes on at the end unless the test has killed it."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        try:
+            os.kill(process, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def command_line(stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs `mantle` with the stack's replicas."""
+    return subprocess.run(
+        [str(stack.layout.binaries / "mantle"), *arguments],
         env={"MANTLE_INDEX": ",".join(stack.layout.index_addresses)},
         capture_output=True,
         text=True,
         check=False,
-    ).stdout.splitlines()
-    columns = [(heading, shown[0].index(heading)) for heading in ("replica", "role", "term", "locks", "directories")]
+    )
+
+
+def replicas(stack) -> dict[int, dict[str, str]]:
+    """What `mantle status` shows of each replica that answers, by heading."""
+    shown = command_line(stack, "status").stdout.splitlines()
+    columns = [(heading, shown[0].index(heading)) for heading in ("replica", "role", "locks")]
     numbers = dict(zip(stack.layout.index_addresses, REPLICAS, strict=True))
     found = {}
     for line in shown[1:]:

@@ -1,8 +1,6 @@
 """Nothing acknowledged is lost, whatever is killed or wiped: replicas, all of them, PostgreSQL, everything."""
 
-import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +9,12 @@ from contextlib import contextmanager
 import pytest
 
 from mkdir_load import MkdirLoad
-from moves import READY_BOUND_S, leader
+from moves import READY_BOUND_S, frozen, leader
 from rest import Rest
 from stack import secret
 from stack.gateway import Gateway
 from stack.layout import REPLICAS, Layout
 from stack.poll import wait_until
-from stack.process import Process
 
 pytestmark = pytest.mark.faults
 
@@ -212,15 +209,6 @@ def test_a_rename_survives_the_loss_of_its_leader(stack, bucket, rest):
         await_all_ready(stack)
 
 
-@contextmanager
-def frozen(process: Process) -> Iterator[None]:
-    os.kill(process.pid(), signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process.pid(), signal.SIGCONT)
-
-
 def unread_bytes(port: int) -> int:
     """What has arrived on a port's connections, and nobody has read."""
     found = subprocess.run(["ss", "-Htn", f"sport = :{port}"], capture_output=True, text=True, check=True)
@@ -235,7 +223,7 @@ def test_a_change_that_was_held_back_for_longer_than_a_tombstone_is_kept(stack, 
         "SELECT m.ns, m.id FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.name = 'parent/'", (bucket,)
     ).fetchone()
     with ThreadPoolExecutor(1) as pool:
-        with frozen(stack.pgbouncer.process):
+        with frozen(stack.pgbouncer.process.pid()):
             late = pool.submit(rest.twin().call, "PUT", f"/v1/ns/{bucket}/dirs/parent/late")
             wait_until(lambda: unread_bytes(stack.layout.pgbouncer_port) > 0, "the change on its way", READY_BOUND_S)
             lease = superuser.execute("SELECT mantle.lease(%s)", (ns,)).fetchone()[0]

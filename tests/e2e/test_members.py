@@ -1,11 +1,9 @@
 """The command line's `mantle members`, under load: the lead is handed over, a replica loses its vote and gets it back."""
 
-import subprocess
-
 import pytest
 
 from mkdir_load import MkdirLoad
-from moves import leader
+from moves import command_line, leader
 from stack.layout import REPLICAS
 
 pytestmark = pytest.mark.faults
@@ -13,13 +11,7 @@ pytestmark = pytest.mark.faults
 
 def members(stack, *arguments: str) -> tuple[int, dict[str, str], str]:
     """Exit code; each member's role by its address; and what went wrong."""
-    done = subprocess.run(
-        [str(stack.layout.binaries / "mantle"), "members", *arguments],
-        env={"MANTLE_INDEX": ",".join(stack.layout.index_addresses)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = command_line(stack, "members", *arguments)
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
     return done.returncode, {row[0]: row[2] for row in rows}, done.stderr
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import conftest
-from moves import READY_BOUND_S, ids, leader, locks, replicas, walk
+from moves import READY_BOUND_S, frozen, ids, leader, locks, replicas, walk
 from rest import Refused, Rest
 from stack.poll import wait_until
 from stack.process import children
@@ -157,7 +157,7 @@ class Steps:
         pooler = self.stack.pgbouncer.process.pid()
 
         def started(begin: Callable[[], Future]) -> Future:
-            with stopped(self.stack.indexnodes[leader(self.stack)].process.pid()):
+            with frozen(self.stack.indexnodes[leader(self.stack)].process.pid()):
                 before = asked()
                 moved = begin()
                 wait_until(lambda: asked() > before, "the question before", READY_BOUND_S)
@@ -183,20 +183,8 @@ class Steps:
         sender = session.execute("SELECT active_pid FROM pg_replication_slots WHERE slot_name LIKE 'mantle%'").fetchone()[0]
         done = "SELECT count(*) FROM mantle.requests WHERE verb = 'rename_directory'"
         before = session.execute(done).fetchone()
-        with stopped(sender):
+        with frozen(sender):
             yield lambda begin: begin(), lambda: session.execute(done).fetchone() > before
-
-
-@contextmanager
-def stopped(process: int) -> Iterator[None]:
-    os.kill(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        try:
-            os.kill(process, signal.SIGCONT)
-        except ProcessLookupError:
-            pass  # killed, as the test may
 
 
 @pytest.fixture(scope="module")

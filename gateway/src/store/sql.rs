@@ -27,7 +27,8 @@ statements! {
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
     /// Under what paths are resolved now, on one node.
     TERMS "terms" read
-        "SELECT g.epoch, mantle.lineage() AS lineage, mantle.index_source() AS source, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us \
+        "SELECT g.epoch, mantle.lineage() AS lineage, mantle.index_source() AS source, \
+                (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us \
          FROM mantle.index_group($1) g";
     /// What is committed on a node by now.
     FLUSHED "flushed" read "SELECT mantle.index_source() AS source, pg_current_wal_flush_lsn() AS lsn";

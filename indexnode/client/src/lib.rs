@@ -104,9 +104,9 @@ impl IndexClient {
         answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
     }
 
-    /// Resolves paths of directories; the answers are in the order of the queries. A replica with a lower
-    /// epoch than the caller's is passed over. `stale_epoch`: the index has a higher one (then [`epoch`](Self::epoch) has it),
-    /// or is fed by other nodes than the caller knows. `index_unavailable` when no replica answers in time; per-path outcomes are in
+    /// Resolves paths of directories; the answers are in the order of the queries. A replica with a lower epoch than the
+    /// caller's is passed over. `stale_epoch`: the index has a higher one (then [`epoch`](Self::epoch) has it), or is fed by
+    /// other nodes than the caller knows. `index_unavailable` when no replica answers in time; per-path outcomes are in
     /// [`Resolution::outcome`].
     pub async fn resolve(&self, basis: impl Into<Basis>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
         let basis = basis.into();

@@ -33,9 +33,15 @@ pub async fn connect_to(url: &str, host: &str, port: u16) -> Result<Client, toki
     let given: tokio_postgres::Config = url.parse()?;
     let mut config = tokio_postgres::Config::new();
     config.host(host).port(port);
-    given.get_user().map(|user| config.user(user));
-    given.get_password().map(|password| config.password(password));
-    given.get_dbname().map(|database| config.dbname(database));
+    if let Some(user) = given.get_user() {
+        config.user(user);
+    }
+    if let Some(password) = given.get_password() {
+        config.password(password);
+    }
+    if let Some(database) = given.get_dbname() {
+        config.dbname(database);
+    }
     connect_with(config).await
 }
 
