@@ -32,18 +32,20 @@ def step(what: str) -> Iterator[None]:
 
 
 def run(command: list[str], what: str, *, show: bool = False, **arguments) -> str:
-    """Runs a command to its end and gives its output. `show` lets it write to the terminal instead."""
+    """Runs a command to its end and gives its standard output. `show` lets it write to the terminal instead.
+
+    What it says on standard error is in the message of a failure only: a psql whose server ends after the answer still succeeds, and
+    complains there.
+    """
     try:
         if show:
             done = subprocess.run(command, check=False, **arguments)
         else:
-            done = subprocess.run(
-                command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **arguments
-            )
+            done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", **arguments)
     except OSError as error:
         raise Failure(f"{what}: cannot run {command[0]}: {error}") from error
     if done.returncode != 0:
-        lines = [] if show else done.stdout.strip().splitlines()[-OUTPUT_TAIL_LINES:]
+        lines = [] if show else (done.stdout + done.stderr).strip().splitlines()[-OUTPUT_TAIL_LINES:]
         tail = "\n".join(f"    {line}" for line in lines)
         raise Failure(f"{what} failed (status {done.returncode}): {shlex.join(map(str, command))}\n{tail}".rstrip())
     return "" if show else done.stdout
