@@ -32,7 +32,7 @@ COMMENT ON FUNCTION mantle.node_partitions() IS 'Citus: one partition on each no
 COMMENT ON FUNCTION mantle.mutation_fault_code() IS 'Checks isolation and commit level';
 COMMENT ON FUNCTION mantle.error_meaning(text) IS 'Name and meaning of one of our SQLSTATEs';
 COMMENT ON FUNCTION mantle.latch_entries(bigint[], text[], bigint[]) IS 'Latches pids shared (some exclusively) and names exclusively';
-COMMENT ON FUNCTION mantle.latch_batch(bigint[], text[]) IS 'As latch_entries; more than one element waits 2 s at most, then 55P03';
+COMMENT ON FUNCTION mantle.latch_batch(bigint[], text[]) IS 'As latch_entries; more than one element waits 2 s at most, then 55P03. MT043, and no latch, if one is on another node';
 COMMENT ON FUNCTION mantle.latch_pids(bigint[], bigint[]) IS 'Latches pids, shared and exclusively';
 COMMENT ON FUNCTION mantle.try_latch_exclusive(bigint) IS 'Tries for the exclusive latch of a pid without waiting';
 COMMENT ON FUNCTION mantle.try_latch_name(bigint, text) IS 'Tries for the latch of a name without waiting';

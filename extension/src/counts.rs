@@ -7,7 +7,9 @@ use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude:
 use crate::{
     distribution::{delta_ts_base, is_distributed},
     kept::{Kept, argument},
+    probe::{Table, entry_key},
     settings::{DELTA_RECORDS, DeltaRecords},
+    writer::{Copy, Writer},
 };
 
 const INT8: pg_sys::Oid = pg_sys::INT8OID;
@@ -15,16 +17,7 @@ const INT8: pg_sys::Oid = pg_sys::INT8OID;
 const DELTA_RECORDS_MAX: i64 = 8192;
 
 thread_local! {
-    // What was locked may be newer than the statement's snapshot, which then does not see it: no row is changed, and a
-    // delta record is appended, as if it had been held.
-    static LOCK_AND_ADD: Kept = const { Kept::new(
-        c"UPDATE mantle.meta m
-             SET entries = m.entries + $2, subdirectories = m.subdirectories + $3, bytes = m.bytes + $4,
-                 modified = greatest(m.modified, now())
-           WHERE m.ctid = (SELECT h.ctid FROM mantle.meta h
-                            WHERE h.pid = $1 AND h.name = '/_ATTR' AND h.ts = 0 AND h.removed IS NOT TRUE
-                              FOR UPDATE SKIP LOCKED)", &[INT8, INT8, INT8, INT8]) };
-    // On Citus, in two: a row's address means nothing to it.
+    // Citus.
     static LOCK: Kept = const { Kept::new(
         c"SELECT FROM mantle.meta h WHERE h.pid = $1 AND h.name = '/_ATTR' AND h.ts = 0 AND h.removed IS NOT TRUE
              FOR UPDATE SKIP LOCKED", &[INT8]) };
@@ -66,26 +59,50 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Adds to `pid`'s counts. Within `Spi::connect` only.
-    pub fn add_to(&self, pid: i64) {
+    /// Adds to `pid`'s counts. `meta`: the MetaTable, but on Citus. Within `Spi::connect` only.
+    pub fn add_to(&self, pid: i64, meta: Option<&mut Writer>) {
         let counts = [argument(pid), argument(self.entries), argument(self.subdirectories), argument(self.bytes)];
-        let [pid, entries, subdirectories, bytes] = counts;
+        let [key, entries, subdirectories, bytes] = counts;
         let ns = argument(self.ns);
-        let done = match DELTA_RECORDS.get() {
-            DeltaRecords::Never => {
-                WAIT_AND_ADD.with(|s| s.run(&[pid, entries, subdirectories, bytes, ns]));
+        let done = match (DELTA_RECORDS.get(), meta) {
+            (DeltaRecords::Never, _) => {
+                WAIT_AND_ADD.with(|s| s.run(&[key, entries, subdirectories, bytes, ns]));
                 true
             }
-            DeltaRecords::Always => false,
-            DeltaRecords::Auto if is_distributed() => {
-                let held = LOCK.with(|s| s.run(&[pid])) > 0;
+            (DeltaRecords::Always, _) => false,
+            (DeltaRecords::Auto, Some(meta)) => self.add_in_place(pid, meta),
+            (DeltaRecords::Auto, None) => {
+                let held = LOCK.with(|s| s.run(&[key])) > 0;
                 held && ADD.with(|s| s.run(&counts)) > 0
             }
-            DeltaRecords::Auto => LOCK_AND_ADD.with(|s| s.run(&counts)) > 0,
         };
         if !done {
-            APPEND.with(|s| s.run(&[pid, entries, subdirectories, bytes, ns, argument(next_ts())]));
+            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, argument(next_ts())]));
         }
+    }
+
+    /// Adds to the primary attribute record if it is free. A record that was changed since it was read is taken for held.
+    fn add_in_place(&self, pid: i64, meta: &mut Writer) -> bool {
+        let read = Table::open(c"meta").find(&entry_key(pid, "/_ATTR"), |row| {
+            let count = |name, more| argument(row.named::<i64>(name).map(|count| count + more));
+            let counts = [
+                count(c"entries", self.entries),
+                count(c"subdirectories", self.subdirectories),
+                count(c"bytes", self.bytes),
+            ];
+            let is_live = row.named::<bool>(c"removed") != Some(true);
+            is_live.then(|| (Copy::of(row), counts, row.named::<i64>(c"modified")))
+        });
+        let Some((row, [entries, subdirectories, bytes], modified)) = read.flatten() else { return false };
+        if !meta.lock(&row) {
+            return false;
+        }
+        // SAFETY: reads the transaction's state.
+        let now = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
+        let modified = argument(modified.map_or(now, |modified| modified.max(now)));
+        let columns = meta.columns([c"entries", c"subdirectories", c"bytes", c"modified"]);
+        meta.update(&row, &columns, [entries, subdirectories, bytes, modified]);
+        true
     }
 }
 
@@ -103,5 +120,5 @@ fn next_ts() -> i64 {
 #[pg_extern(volatile)]
 fn add_counts(p_ns: i64, p_pid: i64, p_entries: i64, p_subdirectories: i64, p_bytes: i64) {
     let delta = Delta { ns: p_ns, entries: p_entries, subdirectories: p_subdirectories, bytes: p_bytes };
-    Spi::connect_mut(|_| delta.add_to(p_pid));
+    Spi::connect_mut(|_| delta.add_to(p_pid, (!is_distributed()).then(|| Writer::open(c"meta")).as_mut()));
 }

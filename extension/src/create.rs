@@ -8,6 +8,8 @@ mod objects;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    ffi::CStr,
+    thread::LocalKey,
 };
 
 use mantle_types::{ErrorCode, name::check_name};
@@ -16,10 +18,12 @@ use pgrx::{pg_sys, prelude::*};
 use crate::{
     counts::Delta,
     distribution::is_distributed,
-    guard::{Fault, sqlstate},
+    guard::{self, Fault, sqlstate},
     import_plan::FIRST_ID,
     kept::{Argument, Kept, argument},
     lease::{self, recent_epoch_of},
+    probe::{Table, entry_key},
+    writer::Writer,
 };
 
 const INT4: pg_sys::Oid = pg_sys::INT4OID;
@@ -30,23 +34,14 @@ const BOOL: pg_sys::Oid = pg_sys::BOOLOID;
 const JSONB: pg_sys::Oid = pg_sys::JSONBOID;
 const INT4S: pg_sys::Oid = pg_sys::INT4ARRAYOID;
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
-const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
 const UUIDS: pg_sys::Oid = pg_sys::UUIDARRAYOID;
-const JSONBS: pg_sys::Oid = pg_sys::JSONBARRAYOID;
+const TIME: pg_sys::Oid = pg_sys::TIMESTAMPTZOID;
 
 thread_local! {
     // The block that an id is of, if any; not one of this transaction, which may yet be rolled back.
     static BLOCK: Kept = const { Kept::new(
         c"SELECT b.first_id, b.last_id, b.allocated < now() FROM mantle.id_blocks b
            WHERE b.first_id <= $1 ORDER BY b.first_id DESC LIMIT 1", &[INT8]) };
-    // A tombstone of the directory (PROTOCOLS 7), or an entry of the name, be it a directory's or an object's (PROTOCOLS 29).
-    // One probe of the whole key each: before the table's first ANALYZE `name IN (…)` is planned as a filter on all entries of
-    // the directory, and creates in a hot one ran at a third of their rate. coalesce: not by the index of tombstones.
-    static TAKEN: Kept = const { Kept::new(
-        c"SELECT WHERE EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = '/_ATTR' AND m.ts = 0 AND coalesce(m.removed, false))
-             OR EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $2 AND m.ts = 0)
-             OR EXISTS (SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $3 AND m.ts = 0)",
-        &[INT8, TEXT, TEXT]) };
     // On Citus one of them after the other: it keeps the local plans of statements on one row alone, and of no volatile
     // function (CLAIM has the time as a parameter). Any other is put into words, parsed and planned each time.
     static RECORD: Kept = const { Kept::new(
@@ -56,18 +51,14 @@ thread_local! {
     static CLAIM: Kept = const { Kept::new(
         c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version, created)
           VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8) ON CONFLICT DO NOTHING",
-        &[INT8, INT4, UUID, INT8, TEXT, INT8, INT8, pg_sys::TIMESTAMPTZOID]) };
-    // As TAKEN and CLAIM, for many at once. Names without a slash. OFFSET 0: a probe of the whole key each, no join.
+        &[INT8, INT4, UUID, INT8, TEXT, INT8, INT8, TIME]) };
+    // As CLAIM, for many at once.
     static CLAIM_MANY: Kept = const { Kept::new(
         c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
           SELECT u.ns, u.principal, u.request, u.hash, $1, u.pid, u.id, 1
-            FROM unnest($2, $3, $4, $5, $6, $7, $8) AS u(ns, principal, request, hash, pid, name, id)
-           WHERE NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = '/_ATTR' AND m.ts = 0
-                                AND coalesce(m.removed, false) OFFSET 0)
-             AND NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0)
-             AND NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0 OFFSET 0)
+            FROM unnest($2, $3, $4, $5, $6, $7) AS u(ns, principal, request, hash, pid, id)
               ON CONFLICT DO NOTHING RETURNING id",
-        &[TEXT, INT8S, INT4S, UUIDS, INT8S, INT8S, TEXTS, INT8S]) };
+        &[TEXT, INT8S, INT4S, UUIDS, INT8S, INT8S, INT8S]) };
     /// Blocks that were found recorded. Rows of id_blocks are never changed or removed.
     static BLOCKS: RefCell<Vec<(i64, i64)>> = const { RefCell::new(Vec::new()) };
 }
@@ -115,6 +106,23 @@ impl<'a> Element<'a> {
 }
 
 impl<'a> Columns<'a> {
+    /// Are all arrays, the verb's `others` too, as long as the names, and not too long? Leases may be none.
+    fn are_even<const N: usize>(&self, others: [usize; N]) -> bool {
+        let lengths = [
+            self.principal.len(),
+            self.ns.len(),
+            self.pid.len(),
+            self.id.len(),
+            self.owner.len(),
+            self.grp.len(),
+            self.mode.len(),
+            self.request.len(),
+            self.hash.len(),
+        ];
+        let leases = Some(self.lease.len()).filter(|leases| *leases > 0);
+        guard::shape_error(self.name.len(), lengths.into_iter().chain(others).chain(leases)).is_none()
+    }
+
     fn element(&self, at: usize) -> Option<Element<'a>> {
         let element = Element {
             principal: self.principal[at]?,
@@ -139,7 +147,7 @@ impl<'a> Columns<'a> {
 struct Call {
     /// Those that exist, and the epochs of their index groups.
     namespaces: HashMap<i64, u64>,
-    /// Citus: directories without a tombstone; the latch keeps them so.
+    /// Directories without a tombstone; the latch keeps them so.
     live: HashSet<i64>,
     /// Numbers of the elements made, from 1.
     made: Vec<i32>,
@@ -162,20 +170,29 @@ impl Call {
         lease::check(element.lease, epoch).is_ok()
     }
 
-    /// Citus: has the directory no tombstone?
-    fn is_live(&mut self, pid: i64) -> bool {
-        if self.live.contains(&pid) {
-            return true;
-        }
-        let removed = RECORD.with(|s| s.rows(&[argument(pid)], |row| row.get::<bool>(1)));
-        removed[..] != [Some(true)] && self.live.insert(pid)
+    /// Has the directory no tombstone (PROTOCOLS 7), and no entry of this name, be it a directory's or an object's
+    /// (PROTOCOLS 29)? `meta`: the MetaTable, but on Citus.
+    fn is_free(&mut self, meta: Option<&Table>, element: &Element<'_>) -> bool {
+        let (pid, object) = (element.pid, element.stem());
+        let names = [object, &format!("{object}/")];
+        let is_live = self.live.contains(&pid) || {
+            let removed = match meta {
+                Some(meta) => meta.find(&entry_key(pid, "/_ATTR"), |row| row.named::<bool>(c"removed")).flatten(),
+                None => RECORD.with(|s| s.rows(&[argument(pid)], |row| row.get::<bool>(1))).pop().flatten(),
+            };
+            removed != Some(true) && self.live.insert(pid)
+        };
+        is_live
+            && !names.into_iter().any(|name| match meta {
+                Some(meta) => meta.has(&entry_key(pid, name)),
+                None => ENTRY.with(|s| s.run(&[argument(pid), argument(name)])) > 0,
+            })
     }
 
     /// Does nothing speak against this new entry? If so its request is recorded.
-    fn claim(&mut self, element: &Element<'_>, verb: &str) -> bool {
-        (!is_distributed() || self.is_live(element.pid))
-            && self.is_sound(element)
-            && !is_taken(element.pid, element.stem())
+    fn claim(&mut self, meta: Option<&Table>, element: &Element<'_>, verb: &str) -> bool {
+        self.is_sound(element)
+            && self.is_free(meta, element)
             && CLAIM.with(|s| {
                 s.run(&[
                     argument(element.ns),
@@ -199,7 +216,7 @@ impl Call {
     }
 }
 
-/// Claims many at once; answers the ids of those that were. No entry, id or request stands twice among them.
+/// Claims many at once; answers the ids of those that were. No id or request stands twice among them.
 fn claim_many(elements: &[&Element<'_>], verb: &str) -> HashSet<i64> {
     let claimed = CLAIM_MANY.with(|s| {
         s.rows(
@@ -210,7 +227,6 @@ fn claim_many(elements: &[&Element<'_>], verb: &str) -> HashSet<i64> {
                 column(elements, |e| e.request),
                 column(elements, |e| e.hash),
                 column(elements, |e| e.pid),
-                column(elements, |e| e.stem()),
                 column(elements, |e| e.id),
             ],
             |row| row.get::<i64>(1),
@@ -253,14 +269,50 @@ fn now() -> Argument {
     Some(unsafe { pg_sys::GetCurrentTimestamp() }.into())
 }
 
-/// Has the directory a tombstone (not asked on Citus, where that is known), or an entry of this name, with a slash or
-/// without? Within `Spi::connect` only.
-fn is_taken(pid: i64, name: &str) -> bool {
-    let (pid, object, directory) = (argument(pid), argument(name), argument(format!("{name}/")));
-    if !is_distributed() {
-        return TAKEN.with(|s| s.run(&[pid, object, directory])) > 0;
+/// As now().
+fn transaction_start() -> Argument {
+    // SAFETY: reads the transaction's state.
+    Some(unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }.into())
+}
+
+/// The MetaTable, for [`Call::is_free`]. Opened when the latches are held. Within `Spi::connect` only.
+fn meta() -> Option<Table> {
+    (!is_distributed()).then(|| Table::open(c"meta"))
+}
+
+/// Rows of new entries on their way into the MetaTable. Within `Spi::connect` only.
+struct Rows<const N: usize> {
+    /// Columns of the table, and the statement that has them as parameters, in this order.
+    columns: [&'static CStr; N],
+    statement: &'static LocalKey<Kept>,
+    /// Opened by the first row; `None` on Citus.
+    meta: Option<(Writer, [i32; N])>,
+}
+
+impl<const N: usize> Rows<N> {
+    fn new(columns: [&'static CStr; N], statement: &'static LocalKey<Kept>) -> Self {
+        Self { columns, statement, meta: None }
     }
-    [object, directory].into_iter().any(|name| ENTRY.with(|s| s.run(&[pid, name])) > 0)
+
+    fn insert(&mut self, values: [Argument; N]) {
+        if is_distributed() {
+            self.statement.with(|s| s.run(&values));
+            return;
+        }
+        let (meta, numbers) = self.meta.get_or_insert_with(|| {
+            let meta = Writer::open(c"meta");
+            let numbers = meta.columns(self.columns);
+            (meta, numbers)
+        });
+        meta.insert(numbers, values);
+    }
+
+    /// Adds to the counts of directories that got new entries.
+    fn count(mut self, deltas: &BTreeMap<i64, Delta>) {
+        for (pid, delta) in deltas {
+            delta.add_to(*pid, self.meta.as_mut().map(|(meta, _)| meta));
+        }
+    }
 }
 
 /// Is an id of a recorded block (PROTOCOLS 9)? Within `Spi::connect` only.

@@ -121,17 +121,22 @@ pub fn was_distributed() -> bool {
 
 /// Are the rows of these partitions on this node? NULL elements are.
 #[pg_extern(volatile)]
-pub fn is_local(pids: Array<i64>) -> bool {
+fn is_local(pids: Array<i64>) -> bool {
+    are_local(&pids)
+}
+
+/// The same, for Rust.
+pub fn are_local(pids: &Array<i64>) -> bool {
     let map = map();
     map.shards.is_empty() || pids.iter().flatten().all(|pid| map.is_local(pid))
 }
 
 /// After the writes: are these partitions' shards on this node still? Else row and message may be in two nodes' WAL.
 #[pg_extern(volatile)]
-pub fn placement_fault(pids: Array<i64>) -> Fault {
+fn placement_fault(pids: Array<i64>) -> Fault {
     // SAFETY: listens for other sessions' changes, as every statement does.
     unsafe { pg_sys::AcceptInvalidationMessages() };
-    (!is_local(pids)).then(|| sqlstate(ErrorCode::WrongNode))
+    (!are_local(&pids)).then(|| sqlstate(ErrorCode::WrongNode))
 }
 
 /// Which map of shards this session goes by: another number whenever any shard may have moved.

@@ -1,7 +1,8 @@
 //! What must hold before a mutation may begin, and how a fault leaves Rust.
 //!
-//! Rust cannot raise a SQLSTATE of our own class (pgrx knows PostgreSQL's only), so functions answer a code, and
-//! `mantle.fault` (plpgsql, STRICT: not even called for NULL) raises it: `PERFORM mantle.fault(mantle.latch_…(…))`.
+//! Rust cannot raise a SQLSTATE of our own class (pgrx knows PostgreSQL's only, also of an error that comes through it), so
+//! functions answer a code, and `mantle.fault` (plpgsql, STRICT: not even called for NULL) raises it:
+//! `PERFORM mantle.fault(mantle.latch_…(…))`.
 
 use mantle_types::ErrorCode;
 use mantle_types::limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX};
@@ -34,17 +35,23 @@ pub fn mutation_fault() -> Option<ErrorCode> {
     (commit < weakest).then_some(ErrorCode::WeakCommit)
 }
 
-/// Checks a batch before anything else: isolation, commit level, number of elements, equal lengths.
+/// What speaks against a batch's arrays: too many elements, unequal lengths.
+pub fn shape_error(elements: usize, mut lengths: impl Iterator<Item = usize>) -> Option<ErrorCode> {
+    if elements > BATCH_ELEMENTS_MAX {
+        return Some(ErrorCode::BatchTooLarge);
+    }
+    (!lengths.all(|length| length == elements)).then_some(ErrorCode::InvalidArgument)
+}
+
+/// Checks a batch before anything else: isolation, commit level, shape. An array that is NULL has no length.
 #[pg_extern(volatile)]
 fn batch_fault(elements: Option<i32>, lengths: Vec<Option<i32>>) -> Fault {
     if let Some(code) = mutation_fault() {
         return Some(sqlstate(code));
     }
     let Some(elements) = elements else { return Some(sqlstate(ErrorCode::InvalidArgument)) };
-    if elements as usize > BATCH_ELEMENTS_MAX {
-        return Some(sqlstate(ErrorCode::BatchTooLarge));
-    }
-    (!lengths.iter().all(|l| *l == Some(elements))).then(|| sqlstate(ErrorCode::InvalidArgument))
+    let lengths = lengths.into_iter().map(|length| length.map_or(usize::MAX, |length| length as usize));
+    shape_error(elements as usize, lengths).map(sqlstate)
 }
 
 /// Is this number of latches too many for one batch? Checked before the first is taken.

@@ -43,8 +43,7 @@ impl Kept {
         // SAFETY: the table of the statement just run; freed below, after everything in it was read.
         unsafe {
             let table = pg_sys::SPI_tuptable;
-            let rows =
-                (0..found).map(|at| read(&Row { tuple: *(*table).vals.add(at), of: (*table).tupdesc })).collect();
+            let rows = (0..found).map(|at| read(&Row::new(*(*table).vals.add(at), (*table).tupdesc))).collect();
             pg_sys::SPI_freetuptable(table);
             rows
         }
@@ -94,6 +93,23 @@ pub struct Row {
 }
 
 impl Row {
+    /// # Safety
+    /// Both are alive while this is, and the tuple is as the description says.
+    pub unsafe fn new(tuple: pg_sys::HeapTuple, of: pg_sys::TupleDesc) -> Self {
+        Self { tuple, of }
+    }
+
+    /// As PostgreSQL has it.
+    pub fn tuple(&self) -> pg_sys::HeapTuple {
+        self.tuple
+    }
+
+    /// The column of this name; NULL is none.
+    pub fn named<T: FromDatum>(&self, name: &CStr) -> Option<T> {
+        // SAFETY: the description is alive, the name NUL-terminated.
+        self.get(unsafe { pg_sys::SPI_fnumber(self.of, name.as_ptr()) })
+    }
+
     /// Column `number`, from 1; NULL is none.
     pub fn get<T: FromDatum>(&self, number: i32) -> Option<T> {
         let mut null = false;

@@ -8,7 +8,10 @@
 use mantle_types::ErrorCode;
 use pgrx::prelude::*;
 
-use crate::guard::{Fault, latches_fault, mutation_fault, sqlstate};
+use crate::{
+    distribution::are_local,
+    guard::{Fault, latches_fault, mutation_fault, sqlstate},
+};
 
 unsafe extern "C" {
     // Not bound by pgrx. Stable across versions 12 to 18.
@@ -114,9 +117,12 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
 
 /// As `latch_entries`, for a batch: more than one element waits no longer than [`BATCH_WAIT_MS`] for each latch. One behind
 /// a latch that is held for long must not keep its neighbours waiting: the caller sends them singly then (PROTOCOLS 12), and
-/// a single one waits as long as it takes.
+/// a single one waits as long as it takes. Nothing is latched if a directory is on another node.
 #[pg_extern(volatile)]
 fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
+    if !are_local(&pids) {
+        return Some(sqlstate(ErrorCode::WrongNode));
+    }
     let _limit = (names.len() > 1).then(LockTimeoutLimit::set);
     latch_entries(pids, names, None)
 }

@@ -9,6 +9,7 @@ use crate::{
     distribution::is_distributed,
     guard::{Fault, sqlstate},
     kept::{Kept, argument},
+    probe::{Key, Table},
 };
 
 const LEASE_US: i64 = LEASE_S as i64 * 1_000_000;
@@ -24,7 +25,7 @@ const EPOCHS_KEPT_MAX: usize = 1_024;
 thread_local! {
     /// Epochs by namespace, and when they were read.
     static EPOCHS: RefCell<HashMap<i64, (u64, i64)>> = RefCell::default();
-    // No row: no such namespace. NULL: its group is not there.
+    // Citus. No row: no such namespace. NULL: its group is not there.
     static EPOCH: Kept = const { Kept::new(
         c"SELECT g.epoch FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
            WHERE n.ns = $1", &[pg_sys::INT8OID]) };
@@ -32,6 +33,12 @@ thread_local! {
 
 /// The epoch of a namespace's index group; `None`: there is no such namespace. Within `Spi::connect` only.
 pub fn epoch_of(ns: i64) -> Option<u64> {
+    if !is_distributed() {
+        let group = Table::open(c"namespaces").find(&[Key::int8(1, ns)], |row| row.named::<i32>(c"index_group"))?;
+        let group = [Key::int4(1, group.unwrap_or_default())];
+        let epoch = Table::open(c"index_groups").find(&group, |row| row.named::<i64>(c"epoch")).flatten();
+        return Some(epoch.unwrap_or(0) as u64);
+    }
     EPOCH.with(|s| s.rows(&[argument(ns)], |row| row.get::<i64>(1).unwrap_or(0) as u64)).pop()
 }
 

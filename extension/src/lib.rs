@@ -13,6 +13,7 @@ pub mod kept;
 pub mod latch;
 pub mod lease;
 pub mod name;
+pub mod probe;
 pub mod retired;
 pub mod row_security;
 pub mod settings;
@@ -21,6 +22,7 @@ pub mod stream;
 pub mod tree;
 pub mod walk;
 pub mod worker;
+pub mod writer;
 
 pgrx::pg_module_magic!(name, version);
 

@@ -25,7 +25,7 @@ pub static DELTA_RECORDS: GucSetting<DeltaRecords> = GucSetting::<DeltaRecords>:
 /// Databases that get a worker, comma separated. A database that does not exist, or has no extension yet, is passed over
 /// and looked at again later.
 pub static COMPACTION_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"mantle"));
-/// How long the worker rests at most when there is nothing to do.
+/// Longest time between two rounds of the worker over all directories with delta records, and between looks for other work.
 pub static COMPACTION_NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 /// Most delta records folded, directories pruned or rows purged in one of the worker's transactions.
 pub static COMPACTION_BATCH: GucSetting<i32> = GucSetting::<i32>::new(1_000);
@@ -35,6 +35,9 @@ pub static PRUNE_GRACE_MS: GucSetting<i32> = GucSetting::<i32>::new(5_000);
 pub static REQUEST_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
 /// How long tombstones and rename attempts are kept; longer than any request's deadline.
 pub static TOMBSTONE_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
+/// How long gateways may look up and acknowledge under what they read of an index group. Read with it, through SQL, and by
+/// who has to wait it out: a group founded beside one that may live on, and each step of a namespace's move.
+pub static EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 
 /// Defines the settings. Called once, when the library is loaded.
 pub fn define() {
@@ -59,12 +62,19 @@ pub fn define() {
     };
     int(
         c"mantle.compaction_naptime_ms",
-        c"How long the worker rests at most when there is nothing to do.",
+        c"Longest time between two rounds of the worker over all directories with delta records, and between looks for other work.",
         &COMPACTION_NAPTIME_MS,
         10,
         3_600_000,
     );
     int(c"mantle.compaction_batch", c"Most rows one transaction of the worker changes.", &COMPACTION_BATCH, 1, 100_000);
+    int(
+        c"mantle.epoch_lease_ms",
+        c"How long gateways may look up under what they read of an index group; longer than a failover.",
+        &EPOCH_LEASE_MS,
+        2_000,
+        600_000,
+    );
     int(
         c"mantle.prune_grace_ms",
         c"How long an implicit directory stays after its last entry went.",

@@ -63,6 +63,7 @@ chain! {
     "reads_usage" "../../sql/reads/usage.sql",
     "reads_shard_map" "../../sql/reads/shard_map.sql",
     "reads_index_sources" "../../sql/reads/index_sources.sql",
+    "reads_index_namespaces" "../../sql/reads/index_namespaces.sql",
     "reads_operation" "../../sql/reads/operation.sql",
     "reads_unused_locators" "../../sql/reads/unused_locators.sql",
     "reads_directories" "../../sql/reads/directories.sql",
@@ -96,6 +97,8 @@ chain! {
     "admin_run_maintenance" "../../sql/admin/run_maintenance.sql",
     "admin_distribute" "../../sql/admin/distribute.sql",
     "admin_check_cluster" "../../sql/admin/check_cluster.sql",
+    "admin_index_groups" "../../sql/admin/index_groups.sql",
+    "admin_move_namespace" "../../sql/admin/move_namespace.sql",
     "admin_grant_namespace" "../../sql/admin/grant_namespace.sql",
     "native" "../../sql/native.sql",
 }

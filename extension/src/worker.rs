@@ -27,16 +27,49 @@ use crate::{
     settings::{COMPACTION_DATABASES, COMPACTION_NAPTIME_MS},
 };
 
+const SIGTERM: i32 = 15;
 /// How often the launcher looks whether its databases exist and their workers run.
 const LAUNCH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a database whose worker ended is left alone.
 const RELAUNCH_PAUSE: Duration = Duration::from_secs(10);
-/// The first rest when there is nothing left to do; each that follows is twice as long, up to `compaction_naptime_ms`. Where
-/// there was work there will be more: a directory that takes 4,000 delta records a second has 4,000 after a second's rest,
-/// and `dirstat` reads them all.
+/// A step's first rest when it finds nothing left to do; each that follows is twice as long, up to `compaction_naptime_ms`.
+/// Where there was work there will be more: a directory that takes 4,000 delta records a second has 4,000 after a second's
+/// rest, and `dirstat` reads them all.
 const FIRST_REST: Duration = Duration::from_millis(50);
-const STEPS: [&str; 7] =
-    ["compact", "prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts"];
+
+unsafe extern "C-unwind" {
+    /// PostgreSQL's handler of SIGTERM; bound by pgrx, but not as what a signal may call.
+    fn die(signal: std::ffi::c_int);
+}
+
+/// PostgreSQL's own handling of SIGTERM, which also ends the wait of a commit for a standby: a worker that went on waiting
+/// would keep its server from ever stopping, and a primary that was cut off from coming back as a standby. SIGHUP is noted.
+fn attach_signal_handlers() {
+    // SAFETY: called once, before signals are unblocked; the handler is PostgreSQL's.
+    unsafe { pg_sys::pqsignal(SIGTERM, Some(die)) };
+    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
+}
+
+/// Has the worker been told to end?
+fn is_ended() -> bool {
+    // SAFETY: a plain read.
+    unsafe { pg_sys::ProcDiePending != 0 }
+}
+
+/// Rests until it is time, or a signal comes. False: the worker is to end, without a word.
+fn rest(time: Duration) -> bool {
+    let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+    // SAFETY: the latch is this process's.
+    unsafe {
+        pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, time.as_millis() as i64, pg_sys::PG_WAIT_EXTENSION);
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    if is_ended() {
+        return false;
+    }
+    pgrx::check_for_interrupts!();
+    true
+}
 
 /// Registers the launcher; only while the postmaster loads `shared_preload_libraries`.
 pub fn register() {
@@ -115,10 +148,10 @@ struct Launched {
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
-    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    attach_signal_handlers();
     BackgroundWorker::connect_worker_to_spi(None, None);
     let mut launched: HashMap<String, Launched> = HashMap::new();
-    while BackgroundWorker::wait_latch(Some(LAUNCH_INTERVAL)) {
+    while rest(LAUNCH_INTERVAL) {
         reload_settings();
         let databases = configured_databases();
         launched.retain(|name, worker| {
@@ -196,27 +229,75 @@ fn step(name: &'static str) -> i64 {
     })
 }
 
+/// When a step is due again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// At once while there is work, then rarely: the fewer rounds, the more delta records each row that is written takes in.
+    Rounds,
+    /// Soon while there are directories that rounds found many in, and after a round.
+    Often,
+    /// At once while there is work, then soon, then ever more rarely.
+    Doubling,
+}
+
+struct Step {
+    name: &'static str,
+    pace: Pace,
+    rest: Duration,
+    due: Instant,
+}
+
+impl Step {
+    fn all(now: Instant) -> Vec<Self> {
+        let step = |(name, pace)| Self { name, pace, rest: FIRST_REST, due: now };
+        let doubling =
+            ["prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts"];
+        let compaction = [("compact", Pace::Rounds), ("compact_busy", Pace::Often)];
+        compaction.into_iter().chain(doubling.map(|name| (name, Pace::Doubling))).map(step).collect()
+    }
+
+    /// After a call that did so much.
+    fn plan(&mut self, changed: i64, now: Instant, longest: Duration) {
+        let rest = match self.pace {
+            Pace::Often if changed > 0 => FIRST_REST.min(longest),
+            _ if changed > 0 => Duration::ZERO,
+            Pace::Doubling => self.rest.min(longest),
+            Pace::Rounds | Pace::Often => longest,
+        };
+        self.due = now + rest;
+        self.rest = if changed > 0 { FIRST_REST } else { (self.rest * 2).min(longest) };
+    }
+}
+
 /// A database's worker.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
-    BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
+    attach_signal_handlers();
     BackgroundWorker::connect_worker_to_spi_by_oid(Some(pg_sys::Oid::from(argument.value() as u32)), None);
-    let longest = || Duration::from_millis(COMPACTION_NAPTIME_MS.get() as u64);
-    let mut rest = FIRST_REST.min(longest());
+    let mut steps = Step::all(Instant::now());
     loop {
         reload_settings();
-        let mut changed = 0;
-        for name in STEPS {
-            changed += try_step(name);
-            if BackgroundWorker::sigterm_received() {
+        let longest = Duration::from_millis(COMPACTION_NAPTIME_MS.get() as u64);
+        let mut folded = false;
+        for step in steps.iter_mut().filter(|step| step.due <= Instant::now()) {
+            let changed = try_step(step.name);
+            step.plan(changed, Instant::now(), longest);
+            folded |= step.pace == Pace::Rounds && changed > 0;
+            if is_ended() {
                 return;
             }
         }
+        if folded && let Some(often) = steps.iter_mut().find(|step| step.pace == Pace::Often) {
+            often.due = often.due.min(Instant::now() + FIRST_REST);
+        }
+        let next = steps
+            .iter()
+            .map(|step| step.due)
+            .min()
+            .map_or(longest, |due| due.saturating_duration_since(Instant::now()));
         // Work left: only look whether to stop.
-        let pause = if changed > 0 { Duration::from_millis(1) } else { rest };
-        rest = if changed > 0 { FIRST_REST } else { rest * 2 }.min(longest());
-        if !BackgroundWorker::wait_latch(Some(pause)) {
+        if !rest(next.max(Duration::from_millis(1))) {
             return;
         }
     }

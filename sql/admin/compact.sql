@@ -24,6 +24,28 @@ END $$;
 COMMENT ON FUNCTION mantle.compact_some(bigint, int) IS 'Folds up to so many delta records of a directory';
 REVOKE ALL ON FUNCTION mantle.compact_some(bigint, int) FROM PUBLIC;
 
+-- As compact_some, for many directories in one statement, each latched by the caller. In order, as whoever else waits for
+-- several attribute records takes them. Answers how many were folded of each. Not on Citus: its rows are of many shards.
+CREATE FUNCTION mantle.compact_many(p_pids bigint[], p_limit int) RETURNS TABLE (pid bigint, folded bigint)
+LANGUAGE sql VOLATILE AS $$
+    WITH chosen AS MATERIALIZED (
+        SELECT m.pid, m.ts FROM mantle.meta m WHERE m.pid = ANY (p_pids) AND m.name = '/_ATTR' AND m.ts > 0
+         ORDER BY m.pid, m.ts LIMIT p_limit FOR UPDATE SKIP LOCKED),
+    gone AS (
+        DELETE FROM mantle.meta m USING chosen c WHERE m.pid = c.pid AND m.name = '/_ATTR' AND m.ts = c.ts AND m.ts > 0
+        RETURNING m.pid, m.ns, m.entries, m.subdirectories, m.bytes, m.modified),
+    folded AS (
+        INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
+        SELECT g.pid, '/_ATTR', 0, g.ns, sum(g.entries), sum(g.subdirectories), sum(g.bytes), max(g.modified), false
+          FROM gone g GROUP BY g.pid, g.ns ORDER BY g.pid
+        ON CONFLICT (pid, name, ts) DO UPDATE
+           SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
+               bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified))
+    SELECT g.pid, count(*) FROM gone g GROUP BY g.pid;
+$$;
+COMMENT ON FUNCTION mantle.compact_many(bigint[], int) IS 'Folds up to so many delta records of several directories';
+REVOKE ALL ON FUNCTION mantle.compact_many(bigint[], int) FROM PUBLIC;
+
 -- On the node that has the directory: its latch is there.
 CREATE FUNCTION mantle.compact_at(p_pid bigint, p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp

@@ -25,31 +25,93 @@ COMMENT ON FUNCTION mantle.local_partitions(text, text, text, int) IS
     'Citus: partitions that have rows of a kind in this node''s shards';
 REVOKE ALL ON FUNCTION mantle.local_partitions(text, text, text, int) FROM PUBLIC;
 
--- One directory a call, in order of pids, from the one this session was at: a hot directory cannot keep the others
--- waiting, and a full batch is followed by another of the same. 0 ends a round.
+-- Folds what it may latch of these directories, in order of pids, up to a batch; answers the directory that it stopped at if
+-- there was more than a batch. Those that had many are kept in mind, in the session: they are looked at between the rounds
+-- too, for as long as they have some.
+CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_folded bigint := 0;
+    v_stopped_at bigint;
+    v_latched bigint[] := '{}';
+    v_pid bigint;
+    v_last bigint;
+    v_one bigint;
+    v_busy bigint[] := coalesce(nullif(current_setting('mantle.compact_busy', true), '')::bigint[], '{}');
+    v_found bigint[] := '{}';
+BEGIN
+    -- Held exclusively (an import, an rmdir): another time. A shard that has just moved is another node's.
+    FOREACH v_pid IN ARRAY ARRAY(SELECT p FROM unnest(p_pids) AS p ORDER BY p) LOOP
+        IF mantle.is_local(ARRAY[v_pid]) AND mantle.try_latch_shared(v_pid) THEN
+            v_latched := v_latched || v_pid;
+        END IF;
+    END LOOP;
+    IF NOT mantle.is_distributed() THEN
+        SELECT coalesce(sum(c.folded), 0), coalesce(array_agg(c.pid) FILTER (WHERE c.folded >= p_busy_min), '{}'), max(c.pid)
+          INTO v_folded, v_found, v_last FROM mantle.compact_many(v_latched, p_batch) AS c;
+    ELSE
+        FOREACH v_last IN ARRAY v_latched LOOP
+            v_one := mantle.compact_some(v_last, p_batch);
+            v_folded := v_folded + v_one;
+            v_found := CASE WHEN v_one >= p_busy_min THEN v_found || v_last ELSE v_found END;
+            EXIT WHEN v_folded >= p_batch;
+        END LOOP;
+    END IF;
+    IF v_folded >= p_batch THEN
+        v_stopped_at := v_last;
+    END IF;
+    -- First those that this batch did not come to.
+    v_busy := ARRAY(SELECT b.pid FROM unnest(v_busy) WITH ORDINALITY AS b (pid, n)
+                     WHERE b.pid <> ALL (p_pids) OR b.pid > v_stopped_at ORDER BY b.pid > v_stopped_at DESC NULLS LAST, b.n);
+    PERFORM set_config('mantle.compact_busy', (v_busy || v_found)::text, false);
+    RETURN v_stopped_at;
+END $$;
+COMMENT ON FUNCTION mantle.maintain_directories(bigint[], int, int) IS 'Folds delta records of directories, and remembers which had many';
+REVOKE ALL ON FUNCTION mantle.maintain_directories(bigint[], int, int) FROM PUBLIC;
+
+-- Some directories a call, in order of pids, from where this session was. 0 ends a round. (One transaction for each
+-- directory, without a rest, took more of a processor than the changes themselves.)
 CREATE FUNCTION mantle.maintain_compaction(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_from bigint := coalesce(nullif(current_setting('mantle.compact_from', true), '')::bigint, 0);
-    v_pid bigint;
-    v_folded bigint;
+    v_pids bigint[];
+    v_stopped_at bigint;
 BEGIN
     IF mantle.is_distributed() THEN
-        v_pid := (mantle.local_partitions('meta', 'pid', format('ts > 0 AND pid >= %s', v_from), 1))[1];
+        v_pids := mantle.local_partitions('meta', 'pid', format('ts > 0 AND pid >= %s', v_from), 64);
     ELSE
-        SELECT m.pid INTO v_pid FROM mantle.meta m WHERE m.ts > 0 AND m.pid >= v_from ORDER BY m.pid LIMIT 1;
+        -- From one directory to the next, past their delta records.
+        WITH RECURSIVE next (pid) AS (
+            (SELECT m.pid FROM mantle.meta m WHERE m.ts > 0 AND m.pid >= v_from ORDER BY m.pid LIMIT 1)
+            UNION ALL
+            SELECT (SELECT m.pid FROM mantle.meta m WHERE m.ts > 0 AND m.pid > n.pid ORDER BY m.pid LIMIT 1)
+              FROM next n WHERE n.pid IS NOT NULL)
+        SELECT array_agg(n.pid) INTO v_pids FROM (SELECT pid FROM next WHERE pid IS NOT NULL LIMIT 64) AS n;
     END IF;
-    IF v_pid IS NULL THEN
+    IF coalesce(cardinality(v_pids), 0) = 0 THEN
         PERFORM set_config('mantle.compact_from', '0', false);
         RETURN 0;
     END IF;
-    -- Held exclusively (an import, an rmdir): another time. A shard that has just moved is another node's.
-    v_folded := CASE WHEN mantle.is_local(ARRAY[v_pid]) AND mantle.try_latch_shared(v_pid)
-                     THEN mantle.compact_some(v_pid, p_batch) ELSE 0 END;
-    PERFORM set_config('mantle.compact_from', (v_pid + (v_folded < p_batch)::int)::text, false);
-    RETURN 1;
+    v_stopped_at := mantle.maintain_directories(v_pids, p_batch, 50);
+    PERFORM set_config('mantle.compact_from', coalesce(v_stopped_at, v_pids[cardinality(v_pids)] + 1)::text, false);
+    RETURN cardinality(v_pids);
 END $$;
 COMMENT ON FUNCTION mantle.maintain_compaction(int) IS 'The worker''s compaction step';
 REVOKE ALL ON FUNCTION mantle.maintain_compaction(int) FROM PUBLIC;
+
+-- Between two rounds: directories that had many delta records when they were last looked at. Answers how many of them there
+-- still are.
+CREATE FUNCTION mantle.maintain_busy_directories(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    v_busy bigint[] := nullif(current_setting('mantle.compact_busy', true), '')::bigint[];
+BEGIN
+    IF cardinality(v_busy) > 0 THEN
+        PERFORM mantle.maintain_directories(v_busy[:64], p_batch, 5);
+    END IF;
+    RETURN coalesce(cardinality(nullif(current_setting('mantle.compact_busy', true), '')::bigint[]), 0);
+END $$;
+COMMENT ON FUNCTION mantle.maintain_busy_directories(int) IS 'The worker''s compaction of directories that many change';
+REVOKE ALL ON FUNCTION mantle.maintain_busy_directories(int) FROM PUBLIC;
 
 -- One directory a transaction: its latches go with it. All due requests for it are taken out before it is looked at, so
 -- whatever they saw deleted is seen deleted.
@@ -110,6 +172,7 @@ DECLARE
 BEGIN
     RETURN CASE p_step
         WHEN 'compact' THEN mantle.maintain_compaction(v_batch)
+        WHEN 'compact_busy' THEN mantle.maintain_busy_directories(v_batch)
         WHEN 'prune' THEN mantle.maintain_pruning()
         WHEN 'empty_trash' THEN mantle.maintain_trash(v_batch)
         WHEN 'purge_operations' THEN mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L', v_requests), v_batch)

@@ -3,8 +3,16 @@ CREATE TABLE mantle.namespaces (
     name        text COLLATE "C" NOT NULL UNIQUE,
     index_group int NOT NULL DEFAULT 1,
     owner       int NOT NULL,
-    created     timestamptz NOT NULL DEFAULT now()
+    created     timestamptz NOT NULL DEFAULT now(),
+    other_group int,
+    move_phase  text CHECK (move_phase IN ('copy', 'both', 'switched')),
+    moves       int NOT NULL DEFAULT 0,
+    CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL))
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespaces', '');
 GRANT SELECT ON mantle.namespaces TO mantle_analyst;
 COMMENT ON TABLE mantle.namespaces IS 'Namespaces (buckets), and the index group that serves each';
+COMMENT ON COLUMN mantle.namespaces.index_group IS 'The index group that answers lookups and prepares renames';
+COMMENT ON COLUMN mantle.namespaces.other_group IS 'While it is moved: the group it moves to; once switched, the one it came from';
+COMMENT ON COLUMN mantle.namespaces.move_phase IS 'copy: the other group copies it; both: changes are acknowledged when both groups have them; switched: so they are still';
+COMMENT ON COLUMN mantle.namespaces.moves IS 'Raised when a move begins, and when the new group serves it: orders the attempts of renames that different groups prepare; an index that meets one that never moved has not missed anything of it';

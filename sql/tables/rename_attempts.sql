@@ -1,4 +1,5 @@
--- Attempts of directory renames, by the Raft index of their prepare. The unique key decides between a commit and the
+-- Attempts of directory renames, by the Raft index of their prepare, and above that (2^40) the moves of the namespace from group
+-- to group, whose logs have other indexes. The unique key decides between a commit and the
 -- leader's abort: whoever inserts first.
 CREATE TABLE mantle.rename_attempts (
     ns         bigint NOT NULL,

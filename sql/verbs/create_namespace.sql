@@ -1,5 +1,6 @@
 CREATE FUNCTION mantle.create_namespace(
     p_principal int, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_request uuid, p_hash bigint,
+    p_index_group int DEFAULT NULL,
     OUT code text, OUT ns bigint, OUT owner int, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -8,14 +9,17 @@ DECLARE
     v_row text;
     v_changes text;
     o mantle.outcome;
+    v_index_group int := coalesce(p_index_group, 1);
     v_placements bigint := mantle.placements();
 BEGIN
-    PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], '{}', NULL);
+    -- With the group's epoch, so that the group stays (mantle.drop_index_group).
+    PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], '{}', v_index_group);
     SELECT 'MT013', n.ns, n.owner INTO code, ns, owner FROM mantle.namespaces n WHERE n.name = p_name;
     code := CASE
         WHEN mantle.namespace_name_fault(p_name) IS NOT NULL THEN mantle.namespace_name_fault(p_name)
         WHEN code IS NOT NULL THEN code
         WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_request IS NOT NULL) IS NOT TRUE THEN 'MT006'
+        WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN 'MT006'
         ELSE mantle.id_fault(p_id) END;
     SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
     code := o.code; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
@@ -26,7 +30,7 @@ BEGIN
     IF code IS NOT NULL OR replayed THEN
         RETURN;
     END IF;
-    INSERT INTO mantle.namespaces (ns, name, owner) VALUES (p_id, p_name, p_owner);
+    INSERT INTO mantle.namespaces (ns, name, index_group, owner) VALUES (p_id, p_name, v_index_group, p_owner);
     v_root.name := p_name || '/'; v_root.ns := p_id; v_root.id := p_id; v_root.version := 1; v_root.explicit := true;
     v_root.owner := p_owner; v_root.grp := p_grp; v_root.mode := p_mode; v_root.created := now();
     v_changes := ARRAY[
@@ -37,7 +41,7 @@ BEGIN
     ns := p_id;
     owner := p_owner;
 END $$;
-COMMENT ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint) IS
-    'Makes a namespace and its root directory; MT013 with number and owner when the name is taken';
-REVOKE ALL ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint) TO mantle_gateway;
+COMMENT ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) IS
+    'Makes a namespace, in index group 1 or the one given, and its root directory; MT013 with number and owner when the name is taken';
+REVOKE ALL ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) TO mantle_gateway;

@@ -35,6 +35,7 @@ DECLARE
     o mantle.outcome;
     d mantle.meta;
     v_ns bigint;
+    v_index_group int;
     v_all bigint[];
     v_refusal text;
     v_row text;
@@ -65,7 +66,9 @@ BEGIN
         PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
         PERFORM FROM mantle.bury_at(d.id, v_ns);
     END LOOP;
-    DELETE FROM mantle.namespaces n WHERE n.ns = v_ns;
+    -- The namespace before its group, as its moves do.
+    DELETE FROM mantle.namespaces n WHERE n.ns = v_ns RETURNING n.index_group INTO v_index_group;
+    UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = v_index_group;
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns;
     PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;

@@ -9,12 +9,8 @@ REVOKE ALL ON FUNCTION mantle.latch_epoch_at(bigint, int) FROM PUBLIC;
 
 -- Waits for every rename under way (they hold the latch shared, each on its own node), and lets none begin until it commits
 -- (PROTOCOLS 21).
-CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text)
-RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    v_epoch bigint;
-    v_pid bigint;
-    v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
+CREATE FUNCTION mantle.latch_epoch_everywhere(p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE v_pid bigint;
 BEGIN
     FOR v_pid IN SELECT p.pid FROM mantle.node_partitions() AS p(pid) LOOP
         PERFORM FROM mantle.latch_epoch_at(v_pid, p_index_group);
@@ -22,6 +18,17 @@ BEGIN
     IF NOT mantle.is_distributed() THEN
         PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));
     END IF;
+END $$;
+COMMENT ON FUNCTION mantle.latch_epoch_everywhere(int) IS 'Latches an index group''s epoch exclusively, on every node';
+REVOKE ALL ON FUNCTION mantle.latch_epoch_everywhere(int) FROM PUBLIC;
+
+CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text)
+RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_epoch bigint;
+    v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
+BEGIN
+    PERFORM mantle.latch_epoch_everywhere(p_index_group);
     UPDATE mantle.index_groups g
        SET epoch = g.epoch + 1, cluster_id = p_cluster_id, timeline = v_timeline,
            system_identifier = (SELECT s.system_identifier FROM pg_control_system() AS s)

@@ -5,7 +5,7 @@
 
 -- Gone, or with other arguments or another result. CREATE OR REPLACE would leave the old one beside the new, or fail.
 DROP FUNCTION mantle.append_deltas, mantle.batch_context, mantle.bury_some, mantle.check_counts, mantle.check_cycles,
-    mantle.check_way_up_breaks, mantle.delete_object, mantle.delete_object_one, mantle.delete_object_refusal,
+    mantle.check_way_up_breaks, mantle.create_namespace, mantle.delete_object, mantle.delete_object_one, mantle.delete_object_refusal,
     mantle.delete_objects_at_once, mantle.du_below, mantle.du_sums, mantle.empty_some, mantle.is_free, mantle.is_set,
     mantle.latch_targets, mantle.mkdir, mantle.mkdir_new, mantle.mkdir_one, mantle.mkdir_refusal, mantle.mkdirs_at_once,
     mantle.put_new_object, mantle.put_object, mantle.put_object_one, mantle.put_object_refusal, mantle.put_objects_at_once,
@@ -66,6 +66,12 @@ REVOKE EXECUTE ON FUNCTION mantle.dirstat, mantle.list, mantle.list_namespaces, 
     mantle.stat FROM mantle_analyst;
 REVOKE SELECT ON mantle.directories FROM mantle_analyst;
 REVOKE EXECUTE ON FUNCTION mantle.du(text, text), mantle.du(text, text, int), mantle.ls, mantle.path_of, mantle.resolve FROM mantle_gateway;
+
+ALTER TABLE mantle.namespaces ADD COLUMN other_group int,
+    ADD COLUMN move_phase text CHECK (move_phase IN ('copy', 'both', 'switched')),
+    ADD COLUMN moves int NOT NULL DEFAULT 0,
+    ADD CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL));
+ALTER TABLE mantle.index_groups ADD COLUMN changes bigint NOT NULL DEFAULT 0;
 
 -- Empty: from now on analysts see what is granted to them.
 --@ CREATE TABLE mantle.namespace_grants

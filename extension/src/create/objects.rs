@@ -1,30 +1,46 @@
-//! put_object: several at once, by two statements for all.
+//! put_object.
+
+use std::ffi::CStr;
 
 use pgrx::{JsonB, prelude::*};
 
-use super::{Call, Columns, Element, INT4, INT4S, INT8, INT8S, JSONB, JSONBS, Seen, TEXT, TEXTS, claim_many, column};
+use super::{
+    BOOL, Call, Columns, Element, INT4, INT8, JSONB, Rows, Seen, TEXT, TIME, claim_many, meta, transaction_start,
+};
 use crate::{
     distribution::is_distributed,
     kept::{Kept, argument},
 };
 
-/// From so many on, elements of a batch are made at once rather than one after the other.
+/// From so many on, elements of a batch are claimed at once rather than one after the other.
 const AT_ONCE_MIN: usize = 4;
 
+const COLUMNS: [&CStr; 17] = [
+    c"pid",
+    c"name",
+    c"ts",
+    c"ns",
+    c"id",
+    c"owner",
+    c"grp",
+    c"mode",
+    c"version",
+    c"size",
+    c"synthetic",
+    c"etag",
+    c"content_type",
+    c"user_metadata",
+    c"locator",
+    c"created",
+    c"modified",
+];
+
 thread_local! {
-    static INSERT_OBJECT: Kept = const { Kept::new(
-        c"INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
+    static INSERT: Kept = const { Kept::new(
+        c"INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
                                    user_metadata, locator, created, modified)
-          VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, false, $9, $10, $11, $12, now(), now())",
-        &[INT8, TEXT, INT8, INT8, INT4, INT4, INT4, INT8, TEXT, TEXT, JSONB, TEXT]) };
-    static INSERT_OBJECTS: Kept = const { Kept::new(
-        c"INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
-                                   user_metadata, locator, created, modified)
-          SELECT u.pid, u.name, u.ns, u.id, u.owner, u.grp, u.mode, 1, u.size, false, u.etag, u.content_type,
-                 u.user_metadata, u.locator, now(), now()
-            FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
-                 AS u(pid, name, ns, id, owner, grp, mode, size, etag, content_type, user_metadata, locator)",
-        &[INT8S, TEXTS, INT8S, INT8S, INT4S, INT4S, INT4S, INT8S, TEXTS, TEXTS, JSONBS, TEXTS]) };
+          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+        &[INT8, TEXT, INT8, INT8, INT8, INT4, INT4, INT4, INT8, INT8, BOOL, TEXT, TEXT, JSONB, TEXT, TIME, TIME]) };
 }
 
 /// An object that may be new.
@@ -38,64 +54,48 @@ struct NewObject<'a> {
     locator: Option<&'a str>,
 }
 
-fn put_one_by_one(call: &mut Call, objects: Vec<NewObject<'_>>) {
-    for object in objects {
-        let e = &object.entry;
-        if !call.claim(e, "put_object") {
-            continue;
-        }
-        INSERT_OBJECT.with(|s| {
-            s.run(&[
-                argument(e.pid),
-                argument(e.name),
-                argument(e.ns),
-                argument(e.id),
-                argument(e.owner),
-                argument(e.grp),
-                argument(e.mode),
-                argument(object.size),
-                argument(object.etag),
-                argument(object.content_type),
-                argument(object.user_metadata),
-                argument(object.locator),
-            ])
-        });
-        call.count(object.at, e, 0, object.size);
+impl NewObject<'_> {
+    fn insert_into(self, rows: &mut Rows<{ COLUMNS.len() }>) {
+        let e = &self.entry;
+        rows.insert([
+            argument(e.pid),
+            argument(e.name),
+            argument(0_i64),
+            argument(e.ns),
+            argument(e.id),
+            argument(e.owner),
+            argument(e.grp),
+            argument(e.mode),
+            argument(1_i64),
+            argument(self.size),
+            argument(false),
+            argument(self.etag),
+            argument(self.content_type),
+            argument(self.user_metadata),
+            argument(self.locator),
+            transaction_start(),
+            transaction_start(),
+        ]);
     }
 }
 
-/// Two statements for all.
-fn put_at_once(call: &mut Call, mut objects: Vec<NewObject<'_>>) {
-    let mut seen = Seen::default();
-    objects.retain(|object| seen.is_first(&object.entry) && call.is_sound(&object.entry));
-    if objects.is_empty() {
-        return;
-    }
-    let claimed = claim_many(&objects.iter().map(|object| &object.entry).collect::<Vec<_>>(), "put_object");
-    objects.retain(|object| claimed.contains(&object.entry.id));
-    INSERT_OBJECTS.with(|s| {
-        s.run(&[
-            column(&objects, |object| object.entry.pid),
-            column(&objects, |object| object.entry.name),
-            column(&objects, |object| object.entry.ns),
-            column(&objects, |object| object.entry.id),
-            column(&objects, |object| object.entry.owner),
-            column(&objects, |object| object.entry.grp),
-            column(&objects, |object| object.entry.mode),
-            column(&objects, |object| object.size),
-            column(&objects, |object| object.etag),
-            column(&objects, |object| object.content_type),
-            column(&objects, |object| object.user_metadata.as_ref().map(|json| JsonB(json.0.clone()))),
-            column(&objects, |object| object.locator),
-        ])
+/// Claims all with one statement; keeps those that are made.
+fn claim_at_once(call: &mut Call, objects: &mut Vec<NewObject<'_>>) {
+    let (meta, mut seen) = (meta(), Seen::default());
+    objects.retain(|object| {
+        let e = &object.entry;
+        seen.is_first(e) && call.is_sound(e) && call.is_free(meta.as_ref(), e)
     });
-    for object in &objects {
-        call.count(object.at, &object.entry, 0, object.size);
+    if !objects.is_empty() {
+        let claimed = claim_many(&objects.iter().map(|object| &object.entry).collect::<Vec<_>>(), "put_object");
+        objects.retain(|object| claimed.contains(&object.entry.id));
     }
 }
 
 /// Makes the new objects of a batch; answers the numbers of those made, from 1. If that is all, it has also added to the
 /// counts; else that is left to the caller, who adds what the others need.
+/// Leases: none, or each's. `None`, and nothing was done: the arrays are not equally long, or, as PostgreSQL has it of such
+/// functions, one is NULL.
 #[pg_extern(volatile)]
 #[allow(clippy::too_many_arguments)]
 fn put_new_object(
@@ -115,8 +115,8 @@ fn put_new_object(
     condition: Array<&str>,
     request: Array<pgrx::Uuid>,
     hash: Array<i64>,
-    lease: Option<Array<&str>>,
-) -> Vec<i32> {
+    lease: Array<&str>,
+) -> Option<Vec<i32>> {
     let columns = Columns {
         principal: principal.iter().collect(),
         ns: ns.iter().collect(),
@@ -128,8 +128,18 @@ fn put_new_object(
         mode: mode.iter().collect(),
         request: request.iter().collect(),
         hash: hash.iter().collect(),
-        lease: lease.iter().flat_map(|of| of.iter()).collect(),
+        lease: lease.iter().collect(),
     };
+    if !columns.are_even([
+        size.len(),
+        etag.len(),
+        content_type.len(),
+        user_metadata.len(),
+        locator.len(),
+        condition.len(),
+    ]) {
+        return None;
+    }
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
     let (mut user_metadata, mut condition) = (user_metadata.iter(), condition.iter());
     let mut objects = Vec::with_capacity(columns.name.len());
@@ -144,13 +154,20 @@ fn put_new_object(
     }
     let mut call = Call::default();
     Spi::connect_mut(|_| {
-        match objects.len() >= AT_ONCE_MIN && !is_distributed() {
-            true => put_at_once(&mut call, objects),
-            false => put_one_by_one(&mut call, objects),
+        let mut rows = Rows::new(COLUMNS, &INSERT);
+        let is_claimed = objects.len() >= AT_ONCE_MIN && !is_distributed();
+        if is_claimed {
+            claim_at_once(&mut call, &mut objects);
         }
-        if call.made.len() == columns.name.len() {
-            call.deltas.iter().for_each(|(pid, delta)| delta.add_to(*pid));
+        for object in objects {
+            if is_claimed || call.claim(meta().as_ref(), &object.entry, "put_object") {
+                call.count(object.at, &object.entry, 0, object.size);
+                object.insert_into(&mut rows);
+            }
+        }
+        if call.made.len() == name.len() {
+            rows.count(&call.deltas);
         }
     });
-    call.made
+    Some(call.made)
 }

@@ -1,0 +1,179 @@
+//! Rows of a table of ours, written as INSERT and UPDATE would, but without the executor, whose start and end cost several
+//! times what a row does. Constraints are checked, every PostgreSQL index is kept and a user's triggers are run by the
+//! functions that logical replication writes with.
+//!
+//! Not for tables that Citus distributes.
+
+use std::ffi::CStr;
+
+use pgrx::pg_sys;
+
+use crate::{
+    kept::{Argument, Row},
+    probe,
+};
+
+/// A table of schema `mantle`, open for writing.
+pub struct Writer {
+    relation: pg_sys::Relation,
+    state: *mut pg_sys::EState,
+    target: *mut pg_sys::ResultRelInfo,
+    /// The row being written.
+    new: *mut pg_sys::TupleTableSlot,
+    /// Where the row is that it replaces.
+    old: *mut pg_sys::TupleTableSlot,
+}
+
+/// A copy of a row, and where it was read.
+pub struct Copy(pg_sys::HeapTuple);
+
+impl Copy {
+    /// Of a row just read. Lives as long as the memory of the function that is running.
+    pub fn of(row: &Row) -> Self {
+        // SAFETY: the row is alive.
+        Self(unsafe { pg_sys::heap_copytuple(row.tuple()) })
+    }
+}
+
+impl Writer {
+    /// Opens it. Within `Spi::connect` only: what it allocates is of that call.
+    pub fn open(name: &CStr) -> Self {
+        let relation = probe::open(name, pg_sys::RowExclusiveLock);
+        // SAFETY: as PostgreSQL's logical replication opens what it writes: no range table, since nothing is checked against
+        // one. Closed by `drop`, or by the end of a transaction that fails.
+        unsafe {
+            let state = pg_sys::CreateExecutorState();
+            let mut context = pgrx::memcxt::PgMemoryContexts::For((*state).es_query_cxt);
+            let target = context.palloc0_struct::<pg_sys::ResultRelInfo>();
+            (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
+            pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
+            pg_sys::ExecOpenIndices(target, false);
+            // Where triggers look for it.
+            (*state).es_opened_result_relations = pg_sys::lappend((*state).es_opened_result_relations, target.cast());
+            let slot = || pg_sys::MakeSingleTupleTableSlot((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
+            Self { relation, state, target, new: slot(), old: slot() }
+        }
+    }
+
+    /// The numbers of columns, from 1.
+    pub fn columns<const N: usize>(&self, names: [&CStr; N]) -> [i32; N] {
+        // SAFETY: the description is open as long as this lives, names are NUL-terminated.
+        let numbers = names.map(|name| unsafe { pg_sys::SPI_fnumber((*self.relation).rd_att, name.as_ptr()) });
+        assert!(numbers.iter().all(|number| *number > 0), "columns {names:?}");
+        numbers
+    }
+
+    /// Inserts a row; columns that are not given are NULL. A key that is there already is an error, as of INSERT.
+    pub fn insert<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) {
+        // SAFETY: the slot is as wide as the table; values are of the columns' types, as callers say.
+        unsafe {
+            pg_sys::ExecClearTuple(self.new);
+            std::slice::from_raw_parts_mut((*self.new).tts_isnull, self.width()).fill(true);
+            self.set(columns, values);
+            self.begin_row();
+            pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
+        }
+        self.end_row();
+    }
+
+    /// Locks a row for [`update`](Self::update), unless it is held, or is not what it was when it was read.
+    pub fn lock(&mut self, row: &Copy) -> bool {
+        // SAFETY: the table is open; the tuple names a row that was there when it was read, which is all that is asked of it.
+        unsafe {
+            let mut tuple = pg_sys::HeapTupleData {
+                t_len: 0,
+                t_self: (*row.0).t_self,
+                t_tableOid: (*self.relation).rd_id,
+                t_data: std::ptr::null_mut(),
+            };
+            let (mut buffer, mut seen) = (0, std::mem::zeroed::<pg_sys::TM_FailureData>());
+            let result = pg_sys::heap_lock_tuple(
+                self.relation,
+                &mut tuple,
+                pg_sys::GetCurrentCommandId(true),
+                pg_sys::LockTupleMode::LockTupleNoKeyExclusive,
+                pg_sys::LockWaitPolicy::LockWaitSkip,
+                false,
+                &mut buffer,
+                &mut seen,
+            );
+            pg_sys::ReleaseBuffer(buffer);
+            result == pg_sys::TM_Result::TM_Ok
+        }
+    }
+
+    /// Replaces columns of a row that [`lock`](Self::lock) has locked.
+    pub fn update<const N: usize>(&mut self, row: &Copy, columns: &[i32; N], values: [Argument; N]) {
+        // SAFETY: as for `insert`. A recheck is not made: the row is locked.
+        unsafe {
+            pg_sys::ExecClearTuple(self.new);
+            pg_sys::heap_deform_tuple(row.0, (*self.relation).rd_att, (*self.new).tts_values, (*self.new).tts_isnull);
+            self.set(columns, values);
+            (*self.old).tts_tid = (*row.0).t_self;
+            let mut recheck = std::mem::zeroed::<pg_sys::EPQState>();
+            self.begin_row();
+            pg_sys::ExecSimpleRelationUpdate(self.target, self.state, &mut recheck, self.old, self.new);
+        }
+        self.end_row();
+    }
+
+    /// # Safety
+    /// Values are of the columns' types; the slot's other columns are set.
+    unsafe fn set<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) {
+        // SAFETY: numbers are of columns of this table, as many as the slot has places.
+        unsafe {
+            for (column, value) in columns.iter().zip(values) {
+                let at = *column as usize - 1;
+                *(*self.new).tts_values.add(at) = value.unwrap_or(pg_sys::Datum::from(0_usize));
+                *(*self.new).tts_isnull.add(at) = value.is_none();
+            }
+            pg_sys::ExecStoreVirtualTuple(self.new);
+        }
+    }
+
+    fn width(&self) -> usize {
+        // SAFETY: the description is open as long as this lives.
+        unsafe { (*(*self.relation).rd_att).natts as usize }
+    }
+
+    /// As a statement of its own.
+    fn begin_row(&mut self) {
+        // SAFETY: the state is this one's; `end_row` ends what begins here, or the end of a transaction that fails.
+        unsafe {
+            (*self.state).es_output_cid = pg_sys::GetCurrentCommandId(true);
+            pg_sys::AfterTriggerBeginQuery();
+        }
+    }
+
+    /// Triggers that a user has added are run, what was written is seen by what comes next, and what it took to evaluate
+    /// indexes' predicates is freed.
+    fn end_row(&mut self) {
+        // SAFETY: the context, if there is one, is the state's, and nothing of it is used after a row.
+        unsafe {
+            pg_sys::CommandCounterIncrement();
+            pg_sys::AfterTriggerEndQuery(self.state);
+            let context = (*self.state).es_per_tuple_exprcontext;
+            if !context.is_null() {
+                pg_sys::MemoryContextReset((*context).ecxt_per_tuple_memory);
+            }
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // An error that unwinds ends the transaction, which closes all.
+        if !std::thread::panicking() {
+            // SAFETY: opened by `open`, closed once. The locks stay until the transaction ends, as a statement's do.
+            unsafe {
+                pg_sys::ExecDropSingleTupleTableSlot(self.new);
+                pg_sys::ExecDropSingleTupleTableSlot(self.old);
+                pg_sys::ExecCloseIndices(self.target);
+                // What triggers' rows were in.
+                pg_sys::ExecResetTupleTable((*self.state).es_tupleTable, false);
+                pg_sys::FreeExecutorState(self.state);
+                pg_sys::table_close(self.relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+            }
+        }
+    }
+}

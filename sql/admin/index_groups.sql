@@ -1,0 +1,56 @@
+-- Index groups come before the processes that host them (`groups` in their settings), and go after those no longer do.
+
+CREATE FUNCTION mantle.create_index_group(p_index_group int) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (p_index_group >= 1) IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'an index group is a number of at least 1';
+    END IF;
+    INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (p_index_group, 'mantle_index_' || p_index_group)
+    ON CONFLICT DO NOTHING;
+    RETURN (SELECT g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group);
+END $$;
+COMMENT ON FUNCTION mantle.create_index_group(int) IS
+    'Makes an index group, to be hosted by processes and chosen for namespaces; answers the name of its slot. Done already is done';
+REVOKE ALL ON FUNCTION mantle.create_index_group(int) FROM PUBLIC;
+
+CREATE FUNCTION mantle.drop_index_slot(p_slot_name text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pg_drop_replication_slot(s.slot_name) FROM pg_replication_slots s
+      WHERE s.slot_name = p_slot_name AND s.database = current_database();
+END $$;
+COMMENT ON FUNCTION mantle.drop_index_slot(text) IS 'Drops an index group''s slot on this node, if it is there; an error if it is read';
+REVOKE ALL ON FUNCTION mantle.drop_index_slot(text) FROM PUBLIC;
+
+CREATE FUNCTION mantle.drop_index_group(p_index_group int) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_slot text;
+    v_bad text;
+BEGIN
+    IF p_index_group = 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = 'index group 1 stays: namespaces are in it by default';
+    END IF;
+    -- Waits for namespaces that are being made in it; the next ones find it gone.
+    PERFORM mantle.latch_epoch_everywhere(p_index_group);
+    IF EXISTS (SELECT FROM mantle.namespaces n WHERE p_index_group IN (n.index_group, n.other_group)) THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespaces are in index group %s', p_index_group);
+    END IF;
+    DELETE FROM mantle.index_groups g WHERE g.index_group = p_index_group RETURNING g.slot_name INTO v_slot;
+    IF v_slot IS NULL THEN
+        RETURN;
+    END IF;
+    IF mantle.is_distributed() THEN
+        SELECT string_agg(r.result, '; ') INTO v_bad
+          FROM run_command_on_all_nodes(format('SELECT mantle.drop_index_slot(%L)', v_slot)) AS r WHERE NOT r.success;
+        IF v_bad IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = v_bad;
+        END IF;
+    ELSE
+        PERFORM mantle.drop_index_slot(v_slot);
+    END IF;
+END $$;
+COMMENT ON FUNCTION mantle.drop_index_group(int) IS
+    'Removes an index group that no namespace is in and no process hosts any more, with its slot';
+REVOKE ALL ON FUNCTION mantle.drop_index_group(int) FROM PUBLIC;

@@ -1,0 +1,92 @@
+-- Moving a namespace to another index group, while it is used (ARCHITECTURE.md). An administrator begins it, or takes it back;
+-- the leader of the new group takes each further step when it may, so it goes on whoever restarts. Each step changes what
+-- gateways go by, and they have to hear of it: `changes` of the group that they know.
+
+CREATE FUNCTION mantle.move_namespace(p_name text, p_index_group int) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE n mantle.namespaces;
+BEGIN
+    -- Shared: the group stays (mantle.drop_index_group).
+    PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
+    SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
+    IF n.ns IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no namespace %s', p_name);
+    ELSIF NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = p_index_group) THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no index group %s', p_index_group);
+    ELSIF n.move_phase IS NOT NULL THEN
+        IF p_index_group <> (CASE n.move_phase WHEN 'switched' THEN n.index_group ELSE n.other_group END) THEN
+            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespace %s is being moved already', p_name);
+        END IF;
+        RETURN n.move_phase;
+    ELSIF n.index_group = p_index_group THEN
+        RETURN 'done';
+    END IF;
+    UPDATE mantle.namespaces s SET other_group = p_index_group, move_phase = 'copy', moves = s.moves + 1 WHERE s.ns = n.ns;
+    UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
+    RETURN 'copy';
+END $$;
+COMMENT ON FUNCTION mantle.move_namespace(text, int) IS
+    'Begins to move a namespace to an index group, whose leader does the rest; answers how far it is: copy, both, switched, done';
+REVOKE ALL ON FUNCTION mantle.move_namespace(text, int) FROM PUBLIC;
+
+CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE n mantle.namespaces;
+BEGIN
+    SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
+    IF n.ns IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no namespace %s', p_name);
+    ELSIF n.move_phase IN ('copy', 'both') THEN
+        UPDATE mantle.namespaces s SET other_group = NULL, move_phase = NULL WHERE s.ns = n.ns;
+        UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
+        RETURN 'aborted';
+    END IF;
+    RETURN coalesce(n.move_phase, 'done');
+END $$;
+COMMENT ON FUNCTION mantle.abort_move(text) IS
+    'Takes the move of a namespace back, unless the new group serves it already: then it answers switched; done when it does not move';
+REVOKE ALL ON FUNCTION mantle.abort_move(text) FROM PUBLIC;
+
+-- By the leader of the group that the namespace moves to; false: it is not as that leader thought. `both` to `switched` waits
+-- for every rename that the old group has prepared, and lets none of them begin after: they carry the old group's epoch,
+-- under its latch, and mantle.side_at finds no epoch for a group that does not serve the namespace.
+CREATE FUNCTION mantle.advance_move(p_ns bigint, p_index_group int, p_phase text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n mantle.namespaces;
+    v_old int;
+BEGIN
+    IF p_phase = 'both' THEN
+        v_old := (SELECT s.index_group FROM mantle.namespaces s WHERE s.ns = p_ns);
+        PERFORM mantle.latch_epoch_everywhere(v_old);
+    END IF;
+    SELECT * INTO n FROM mantle.namespaces s WHERE s.ns = p_ns FOR UPDATE;
+    IF (n.move_phase = p_phase) IS NOT TRUE
+       OR p_index_group <> (CASE p_phase WHEN 'switched' THEN n.index_group ELSE n.other_group END)
+       OR n.index_group <> v_old THEN
+        RETURN false;
+    END IF;
+    UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
+    IF p_phase = 'copy' THEN
+        UPDATE mantle.namespaces s SET move_phase = 'both' WHERE s.ns = p_ns;
+    ELSIF p_phase = 'both' THEN
+        UPDATE mantle.namespaces s SET index_group = n.other_group, other_group = n.index_group, move_phase = 'switched',
+                                       moves = s.moves + 1
+         WHERE s.ns = p_ns;
+    ELSE
+        UPDATE mantle.namespaces s SET other_group = NULL, move_phase = NULL WHERE s.ns = p_ns;
+    END IF;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION mantle.advance_move(bigint, int, text) IS
+    'The next step of a namespace''s move to an index group, from the phase given; false if it is in another';
+REVOKE ALL ON FUNCTION mantle.advance_move(bigint, int, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.advance_move(bigint, int, text) TO mantle_index;
+
+CREATE FUNCTION mantle.namespace_groups() RETURNS TABLE (name text, index_group int, other_group int, move_phase text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT n.name, n.index_group, n.other_group, n.move_phase FROM mantle.namespaces n ORDER BY n.name
+$$;
+COMMENT ON FUNCTION mantle.namespace_groups() IS 'The index group of every namespace; of one that moves, the other group and how far it is';
+REVOKE ALL ON FUNCTION mantle.namespace_groups() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.namespace_groups() TO mantle_monitor;
