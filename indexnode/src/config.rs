@@ -10,15 +10,20 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use mantle_types::limits::PATH_DEPTH_MAX;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+
+/// PostgreSQL keeps a group's number in four bytes.
+const GROUP_MAX: u64 = i32::MAX as u64;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Id of the Raft group, as in `mantle.index_groups`.
-    pub group: u64,
-    /// Folder of log, snapshots and identity; this replica's alone.
+    /// Ids of the Raft groups that this process has a replica of, as in `mantle.index_groups`: `groups = [1, 2]`, or
+    /// `group = 1`.
+    #[serde(alias = "group", deserialize_with = "one_or_several")]
+    pub groups: Vec<u64>,
+    /// Folder of each group's log, snapshots and identity; this process's alone.
     pub data_dir: PathBuf,
     /// gRPC: the index service for gateways, and the service between replicas.
     pub listen: String,
@@ -104,6 +109,19 @@ pub enum Invalidation {
     All,
 }
 
+fn one_or_several<'de, D: Deserializer<'de>>(groups: D) -> Result<Vec<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Groups {
+        One(u64),
+        Several(Vec<u64>),
+    }
+    Ok(match Groups::deserialize(groups)? {
+        Groups::One(group) => vec![group],
+        Groups::Several(groups) => groups,
+    })
+}
+
 fn default_port() -> u16 {
     5432
 }
@@ -155,7 +173,11 @@ impl Config {
     }
 
     fn check(&self) -> Result<()> {
-        ensure!(self.group > 0, "group must be at least 1");
+        ensure!(!self.groups.is_empty(), "groups names no group");
+        for (i, group) in self.groups.iter().enumerate() {
+            ensure!((1..=GROUP_MAX).contains(group), "groups: a group is a number from 1 to {GROUP_MAX}");
+            ensure!(!self.groups[..i].contains(group), "groups names {group} twice");
+        }
         ensure!(!self.data_dir.as_os_str().is_empty(), "data_dir is empty");
         resolve(&self.listen).context("listen")?;
         resolve(&self.http_listen).context("http_listen")?;
@@ -239,8 +261,14 @@ mod tests {
     #[test]
     fn a_good_file_gets_defaults() {
         let config = Config::parse(GOOD).unwrap();
-        assert_eq!(config.raft.lease_ms(), 1000);
+        assert_eq!((config.raft.lease_ms(), &config.groups[..]), (1000, &[1][..]));
         assert_eq!(config.others().collect::<Vec<_>>(), ["127.0.0.1:7412"]);
+    }
+
+    #[test]
+    fn a_process_may_host_several_groups() {
+        let config = Config::parse(&GOOD.replace("group = 1", "groups = [3, 1]")).unwrap();
+        assert_eq!(config.groups, [3, 1]);
     }
 
     #[test]
@@ -253,6 +281,8 @@ mod tests {
     fn broken_relations_are_refused() {
         for (from, to, why) in [
             ("group = 1", "group = 0", "group"),
+            ("group = 1", "groups = []", "no group"),
+            ("group = 1", "groups = [1, 2, 1]", "twice"),
             ("http_listen = \"127.0.0.1:7421\"", "http_listen = \"127.0.0.1:7411\"", "same address"),
             ("\"127.0.0.1:7411\", \"127.0.0.1:7412\"", "\"127.0.0.1:7412\"", "does not contain"),
             ("\"127.0.0.1:7412\"", "\"127.0.0.1:7411\"", "twice"),

@@ -9,6 +9,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     config::Config,
+    groups::Groups,
     index::command::{Applied, Command},
     membership::settle,
     node::Node,
@@ -31,20 +32,22 @@ pub struct Detached {
 impl Detached {
     /// Starts a replica of a cluster in a new folder. One of them founds it, the others join.
     pub async fn start(config: Config, cluster_id: &str, is_founder: bool) -> Result<Self> {
-        let config = Arc::new(config);
+        let (config, group) = (Arc::new(config.clone()), config.groups[0]);
         let folder = DataFolder::open(&config.data_dir)?;
         let identity = Identity { cluster_id: Some(cluster_id.to_owned()), is_founder, ..folder.identity()? };
         folder.save_identity(&identity)?;
-        let database = Arc::new(Postgres::new(&config)?);
-        let replica = Replica::new(config.clone(), identity.clone(), database, Arc::new(Tcp), Offload::Threads)?;
+        let database = Arc::new(Postgres::new(&config, group)?);
+        let replica = Replica::new(config.clone(), group, identity.clone(), database, Arc::new(Tcp), Offload::Threads);
+        let groups = Groups::new([replica.clone()])?;
         let listener =
             TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
-        let node = Node::start(config, &folder.raft_path(), &identity, replica.peers(), Offload::Threads).await?;
+        let node =
+            Node::start(config, group, &folder.raft_path(), &identity, replica.peers(), Offload::Threads).await?;
         replica.set(&identity, Some(node.clone()));
         settle::initialize(&node, &identity).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async {
-            if let Err(e) = serve_grpc(replica, listener).await {
+            if let Err(e) = serve_grpc(groups, listener).await {
                 tracing::error!(error = format!("{e:#}"), "the gRPC service ended");
             }
         });

@@ -2,12 +2,12 @@
 //!
 //! `index` is the pure core; `lookup` caches prefixes over it; `raft` makes a replicated log of its commands; `source` feeds it from PostgreSQL while this
 //! replica leads; `server` answers gateways, peers and probes; `membership` decides how a replica finds its place in the
-//! group; `node` is one incarnation of it, `replica` the process that runs
-//! them, `detached` a group without a source, for measurements.
+//! group; `node` is one incarnation of it, `replica` runs them one after the other; `groups` are the groups that a process has replicas of; `detached` a group without a source, for measurements.
 
 pub mod config;
 pub mod detached;
 pub mod failpoints;
+pub mod groups;
 pub mod index;
 pub mod lookup;
 pub mod membership;

@@ -62,6 +62,8 @@ pub struct Leadership {
 pub struct Node {
     /// The process's configuration.
     pub config: Arc<Config>,
+    /// The group.
+    pub group: u64,
     /// This replica's Raft id.
     pub node_id: NodeId,
     /// Its cluster.
@@ -94,6 +96,7 @@ impl Node {
     /// Opens log and snapshots and starts Raft. The state machine is brought to the last known commit.
     pub async fn start(
         config: Arc<Config>,
+        group: u64,
         folder: &Path,
         identity: &Identity,
         peers: Peers,
@@ -108,10 +111,10 @@ impl Node {
         let state = Arc::new(IndexState::new(&config.lookup));
         let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();
         let machine = Machine::new(state.clone(), snapshots.clone(), offload.clone());
-        let raft_config = openraft_config(config.group, &config.raft)?;
-        let network = Network::new(cluster_id.clone(), peers.clone(), offload.clone());
+        let raft_config = openraft_config(group, &config.raft)?;
+        let network = Network::new(group, cluster_id.clone(), peers.clone(), offload.clone());
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
-        let reads = ReadGate::spawn(raft.clone(), peers.clone(), cluster_id.clone());
+        let reads = ReadGate::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
         // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
         // nor campaigns. Alone there is nobody to betray.
         let is_alone = is_only_voter(&raft, identity.node_id).await?;
@@ -122,6 +125,7 @@ impl Node {
         }
         Ok(Arc::new(Self {
             config,
+            group,
             node_id: identity.node_id,
             cluster_id,
             raft,

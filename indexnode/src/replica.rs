@@ -1,18 +1,20 @@
-//! The process: one replica, through all its incarnations.
+//! The process: its replicas, one of each group, and each through all its incarnations.
 //!
 //! Invariant: the services are up from the start, also while the replica is empty or waits for its cluster: a replica that
 //! decides for all has to hear from all.
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mantle_index_client::proto::index_server::IndexServer;
 use parking_lot::RwLock;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tonic::transport::server::TcpIncoming;
+use tracing::Instrument;
 
 use crate::{
     config::Config,
+    groups::Groups,
     membership::{join, settle},
     node::{Node, NodeEnd},
     proto::peer::peer_server::PeerServer,
@@ -22,37 +24,37 @@ use crate::{
         offload::Offload,
         upkeep,
     },
-    server::{http, index_service::IndexService, metrics::Metrics, peer_service::PeerService},
+    server::{http, index_service::IndexService, peer_service::PeerService},
     source::{database::Postgres, lead, upstream::Database},
 };
 
 const WINDOW_BYTES: u32 = 16 << 20;
 const STREAMS_MAX: u32 = 65_536;
 
-/// What the services of this process share.
+/// One group's replica: what the services of this process share of it.
 pub struct Replica {
+    /// The group.
+    pub group: u64,
     /// The configuration.
     pub config: Arc<Config>,
     /// PostgreSQL.
     pub database: Database,
     dial: Arc<dyn Dial>,
     offload: Offload,
-    /// Measurements.
-    pub metrics: Metrics,
     current: RwLock<(Identity, Option<Arc<Node>>)>,
 }
 
 impl Replica {
-    /// A process whose replica does not run yet.
+    /// One that does not run yet.
     pub fn new(
         config: Arc<Config>,
+        group: u64,
         identity: Identity,
         database: Database,
         dial: Arc<dyn Dial>,
         offload: Offload,
-    ) -> Result<Arc<Self>> {
-        let metrics = Metrics::install()?;
-        Ok(Arc::new(Self { config, database, dial, offload, metrics, current: RwLock::new((identity, None)) }))
+    ) -> Arc<Self> {
+        Arc::new(Self { group, config, database, dial, offload, current: RwLock::new((identity, None)) })
     }
 
     /// The identity of the folder, and the node while one runs.
@@ -75,35 +77,46 @@ impl Replica {
     }
 }
 
-/// Runs a replica until `stop` is told.
+/// Runs all replicas of the process until `stop` is told.
 pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> {
     let config = Arc::new(config);
-    let folder =
-        DataFolder::open(&config.data_dir).with_context(|| format!("data folder {}", config.data_dir.display()))?;
-    let identity = folder.identity().with_context(|| format!("data folder {}", config.data_dir.display()))?;
-    let database = Arc::new(Postgres::new(&config)?);
-    let replica = Replica::new(config.clone(), identity, database, Arc::new(Tcp), Offload::Threads)?;
+    let at = || format!("data folder {}", config.data_dir.display());
+    let process = DataFolder::open(&config.data_dir).with_context(at)?;
+    let mut replicas = Vec::new();
+    for group in &config.groups {
+        let folder = process.of_group(*group, config.groups[0]).with_context(at)?;
+        let identity = folder.identity().with_context(at)?;
+        let database = Arc::new(Postgres::new(&config, *group)?);
+        let replica = Replica::new(config.clone(), *group, identity, database, Arc::new(Tcp), Offload::Threads);
+        replicas.push((replica, folder));
+    }
+    let groups = Groups::new(replicas.iter().map(|(replica, _)| replica.clone()))?;
     let mut services = JoinSet::new();
     let grpc =
         TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
     let probes = TcpListener::bind(&config.http_listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.http_listen))?;
-    services.spawn(serve_grpc(replica.clone(), grpc));
-    services.spawn(http::serve(replica.clone(), probes));
+    services.spawn(serve_grpc(groups.clone(), grpc));
+    services.spawn(http::serve(groups.clone(), probes));
+    for (replica, folder) in replicas {
+        let span = tracing::info_span!("group", id = replica.group);
+        services.spawn(async move { incarnations(&replica, &folder).await }.instrument(span));
+    }
     let result = tokio::select! {
-        result = incarnations(&replica, &folder) => result,
         _ = stop.wait_for(|stop| *stop) => Ok(()),
-        Some(ended) = services.join_next() => ended.context("a service panicked")?.context("a service ended"),
+        Some(ended) = services.join_next() => ended.context("a service or replica panicked")?,
     };
-    if let (_, Some(node)) = replica.current() {
-        node.shutdown().await;
+    for replica in groups.all() {
+        if let Some(node) = replica.node() {
+            node.shutdown().await;
+        }
     }
     result
 }
 
-pub(crate) async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> Result<()> {
-    let peer = PeerServer::new(PeerService::new(replica.clone()))
+pub(crate) async fn serve_grpc(groups: Arc<Groups>, listener: TcpListener) -> Result<()> {
+    let peer = PeerServer::new(PeerService::new(groups.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -112,11 +125,12 @@ pub(crate) async fn serve_grpc(replica: Arc<Replica>, listener: TcpListener) -> 
         .initial_connection_window_size(WINDOW_BYTES)
         // A gateway's waits share one connection; the default of 200 would queue them.
         .max_concurrent_streams(STREAMS_MAX)
-        .add_service(IndexServer::new(IndexService::new(replica)))
+        .add_service(IndexServer::new(IndexService::new(groups)))
         .add_service(peer)
         .serve_with_incoming(incoming)
         .await
-        .context("gRPC service")
+        .context("gRPC service")?;
+    bail!("the gRPC service ended")
 }
 
 /// One incarnation after the other: an empty folder finds its cluster; a node runs until its cluster is gone.
@@ -127,11 +141,20 @@ pub async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result
         replica.set(&identity, None);
         let peers = replica.peers();
         if identity.cluster_id.is_none() {
-            identity = settle::find_cluster(&replica.config, folder, identity, &peers, &replica.database).await?;
+            identity =
+                settle::find_cluster((&replica.config, replica.group), folder, identity, &peers, &replica.database)
+                    .await?;
             replica.set(&identity, None);
         }
-        let node =
-            Node::start(replica.config.clone(), &folder.raft_path(), &identity, peers, replica.offload.clone()).await?;
+        let node = Node::start(
+            replica.config.clone(),
+            replica.group,
+            &folder.raft_path(),
+            &identity,
+            peers,
+            replica.offload.clone(),
+        )
+        .await?;
         replica.set(&identity, Some(node.clone()));
         let end = live(replica, &node, &identity).await;
         replica.set(&identity, None);
@@ -154,13 +177,15 @@ async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeE
         return NodeEnd::Failed(e);
     }
     let mut tasks = JoinSet::new();
-    tasks.spawn(lead::run(node.clone(), replica.database.clone()));
-    tasks.spawn(settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone()));
+    tasks.spawn(lead::run(node.clone(), replica.database.clone()).in_current_span());
+    let watching = settle::watch_abandonment(node.clone(), identity.clone(), replica.database.clone());
+    tasks.spawn(watching.in_current_span());
     let background = node.clone();
-    tasks.spawn(async move {
+    let looking_after = async move {
         look_after(&background).await;
         unreachable!("upkeep runs as long as the node")
-    });
+    };
+    tasks.spawn(looking_after.in_current_span());
     let watched = node.clone();
     tasks.spawn(async move { NodeEnd::Failed(watched.wait_failed().await) });
     let end = match tasks.join_next().await {

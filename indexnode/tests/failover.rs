@@ -11,6 +11,7 @@ mod support;
 use std::{fs, time::Duration};
 
 use mantle_index_client::{Basis, Query, Status, proto::Lineage};
+use mantle_indexnode::source::sql;
 use mantle_types::{Caller, Epoch, ErrorCode};
 use support::{
     TestDatabase, TestGroup, connect, eventually, mkdir_in,
@@ -305,6 +306,12 @@ async fn replicas_apply_nothing_that_a_synchronous_standby_lacks() {
         assert_eq!(scene.outcome("flushed").await, Ok(()), "lookups go on");
     }
     assert!(!commit.is_finished(), "PostgreSQL waits for the standby too");
+    // It has its commit record and has not ended, and no other transaction has a higher id: whoever reads after a position
+    // would miss it, and has to wait.
+    let asker = scene.primary_session().await;
+    let above: i64 = asker.query_one(sql::CUT, &[]).await.unwrap().get(1);
+    let have_ended: bool = asker.query_one(sql::HAVE_ENDED, &[&above]).await.unwrap().get(0);
+    assert!(!have_ended, "a transaction with a commit record was taken for ended");
     signal(receiver, "CONT");
     let key = commit.await.unwrap();
     scene.group.client.await_request(key, WAIT).await.unwrap();

@@ -7,7 +7,7 @@
 #[allow(dead_code)]
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mantle_index_client::RenameRequest;
 use mantle_types::{Caller, ErrorCode, Lsn, NamespaceId, RequestKey};
@@ -16,6 +16,8 @@ use tokio_postgres::types::PgLsn;
 use uuid::Uuid;
 
 const WAIT: Duration = Duration::from_secs(20);
+/// As in the servers' settings.
+const EPOCH_LEASE: Duration = Duration::from_secs(2);
 
 async fn acknowledged_mkdir(database: &mut TestDatabase, group: &TestGroup, ns: i64, pid: i64, name: &str) -> i64 {
     let (id, key) = database.mkdir(ns, pid, name).await;
@@ -162,5 +164,30 @@ async fn replicas_lock_renames_and_await_positions() {
     group.client.await_request(key, WAIT).await.unwrap();
     group.assert_everywhere("renames", &["from", "below"], id).await;
     drop(group);
+    database.drop().await;
+}
+
+/// PROTOCOLS 5: who has been founded beside a group that lives on serves only when no gateway asks that one any more.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_of_a_second_founding_wait_for_the_leases_under_the_first() {
+    let database = TestDatabase::create().await;
+    let mut abandoned = TestGroup::new(&database);
+    abandoned.start_all();
+    abandoned.settled().await;
+    let mut founded = TestGroup::new(&database);
+    founded.start_all();
+    let epoch = || async {
+        let row = database.client.query_one("SELECT epoch FROM mantle.index_groups WHERE index_group = 1", &[]).await;
+        (row.unwrap().get::<_, i64>(0) > 1).then_some(())
+    };
+    eventually("another epoch", epoch).await;
+    let raised = Instant::now();
+    // It is known to have been raised later than it was, so the time that is seen is at most the time that passed.
+    eventually("the new group to serve", || async { founded.status(0).await.filter(|s| s.ready).map(|_| ()) }).await;
+    let waited = raised.elapsed();
+    assert!(waited >= EPOCH_LEASE, "served {waited:?} after the epoch was raised");
+    abandoned.kill_all();
+    founded.kill_all();
     database.drop().await;
 }

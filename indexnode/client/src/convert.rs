@@ -1,7 +1,8 @@
 //! Between the wire's types and the project's.
 
 use mantle_types::{
-    Caller, DirectoryId, Epoch, Error, ErrorCode, NamespaceId, PartitionId, RequestKey, Result, error::ERROR_TABLE,
+    Caller, DirectoryId, Epoch, Error, ErrorCode, NamespaceId, PartitionId, Permission, RequestKey, Result,
+    error::ERROR_TABLE, message::DirectoryRecord,
 };
 use uuid::Uuid;
 
@@ -71,6 +72,21 @@ impl TryFrom<proto::RequestKey> for RequestKey {
     }
 }
 
+impl From<DirectoryRecord> for proto::Directory {
+    fn from(r: DirectoryRecord) -> Self {
+        let Permission { owner, group, mode } = r.permission;
+        Self { id: r.id.0, pid: r.pid.0, name: r.name, version: r.version, owner, group, mode: u32::from(mode) }
+    }
+}
+
+impl From<proto::Directory> for DirectoryRecord {
+    fn from(d: proto::Directory) -> Self {
+        let permission = Permission { owner: d.owner, group: d.group, mode: (d.mode & 0o777) as u16 };
+        let (pid, id) = (PartitionId(d.pid), DirectoryId(d.id));
+        Self { ns: NamespaceId(0), pid, name: d.name, id, version: d.version, permission }
+    }
+}
+
 impl From<RenameRequest> for proto::PrepareRenameRequest {
     fn from(r: RenameRequest) -> Self {
         Self {
@@ -82,6 +98,7 @@ impl From<RenameRequest> for proto::PrepareRenameRequest {
             lock_ms: r.lock_ms,
             overwrite: r.overwrite,
             remove: r.remove,
+            group: 0,
         }
     }
 }
@@ -89,6 +106,7 @@ impl From<RenameRequest> for proto::PrepareRenameRequest {
 impl From<proto::PrepareRenameResponse> for PreparedRename {
     fn from(r: proto::PrepareRenameResponse) -> Self {
         Self {
+            group: 0,
             attempt: r.attempt,
             epoch: Epoch(r.epoch),
             ns: NamespaceId(r.ns),

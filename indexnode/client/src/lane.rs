@@ -46,9 +46,10 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(stub: Stub<Channel>) -> Self {
+    /// Of a group's lookups.
+    pub(crate) fn new(stub: Stub<Channel>, group: u32) -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
-        tokio::spawn(run(stub, queue));
+        tokio::spawn(run(stub, group, queue));
         Self { jobs }
     }
 
@@ -64,10 +65,10 @@ impl Lane {
 }
 
 /// The lookups of one replica. A stream that fails takes the batches under way with it; the next lookup opens another.
-async fn run(mut stub: Stub<Channel>, mut queue: mpsc::UnboundedReceiver<Job>) {
+async fn run(mut stub: Stub<Channel>, group: u32, mut queue: mpsc::UnboundedReceiver<Job>) {
     let mut number = 0;
     while let Some(first) = queue.recv().await {
-        let mut lane = Stream { queue: &mut queue, held: Some(first), under_way: VecDeque::new(), number };
+        let mut lane = Stream { group, queue: &mut queue, held: Some(first), under_way: VecDeque::new(), number };
         let why = lane.serve(&mut stub).await;
         number = lane.number;
         lane.fail(&why);
@@ -76,6 +77,7 @@ async fn run(mut stub: Stub<Channel>, mut queue: mpsc::UnboundedReceiver<Job>) {
 
 /// One stream to the replica.
 struct Stream<'a> {
+    group: u32,
     queue: &'a mut mpsc::UnboundedReceiver<Job>,
     /// The job that did not fit into the last batch, or that the stream was opened for.
     held: Option<Job>,
@@ -145,7 +147,7 @@ impl Stream<'_> {
                 continue;
             }
             match &mut batch {
-                None => batch = Some(Batch::new(job)),
+                None => batch = Some(Batch::new(self.group, job)),
                 Some(batch) => {
                     if let Some(refused) = batch.add(job) {
                         self.held = Some(refused);
@@ -201,8 +203,9 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(first: Job) -> Self {
+    fn new(group: u32, first: Job) -> Self {
         let mut request = ResolveRequest {
+            group,
             epoch: first.basis.epoch.0,
             lineages: first.basis.lineages.to_vec(),
             ..ResolveRequest::default()

@@ -60,7 +60,7 @@ impl LeaderTracker {
         Fut: Future<Output = Result<R, tonic::Status>>,
     {
         let mut last = Error::from(ErrorCode::IndexUnavailable);
-        let mut tried = 0;
+        let (mut tried, mut without_group) = (0, 0);
         loop {
             let replica = self.current.lock().clone();
             let remaining = deadline.saturating_duration_since(Instant::now());
@@ -75,7 +75,8 @@ impl LeaderTracker {
                         self.follow(&replica, &hint);
                         last = e;
                     }
-                    Err(e) if e.code() == ErrorCode::IndexUnavailable => {
+                    Err(e) if matches!(e.code(), ErrorCode::IndexUnavailable | ErrorCode::UnknownGroup) => {
+                        without_group += usize::from(e.code() == ErrorCode::UnknownGroup);
                         self.follow(&replica, "");
                         last = e;
                     }
@@ -94,6 +95,10 @@ impl LeaderTracker {
                 }
             }
             tried += 1;
+            // Nobody hosts it, as far as anybody says.
+            if without_group == tried && tried >= self.configured.len() {
+                return Err(last);
+            }
             if tried % (self.configured.len() + 1) == 0 {
                 tokio::time::sleep(ROUND_PAUSE.min(remaining)).await;
             }
@@ -113,7 +118,7 @@ impl LeaderTracker {
                     return;
                 }
                 None => {
-                    if let Ok(replica) = Replica::connect_lazy(hint) {
+                    if let Ok(replica) = Replica::connect_lazy(hint, failed.group()) {
                         *current = Arc::new(replica);
                         return;
                     }

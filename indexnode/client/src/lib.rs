@@ -43,10 +43,10 @@ use std::{
 
 pub use batch::{QueryRef, queries};
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
-use mantle_types::{Epoch, Error, ErrorCode, Lsn, RequestKey, Result};
+use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, Lsn, RequestKey, Result, message::DirectoryRecord};
 pub use model::{Basis, PreparedRename, Query, RenameRequest, Resolution, Status};
 
-use crate::{leader::LeaderTracker, replica::Replica};
+use crate::{leader::LeaderTracker, proto::directories_request::What, replica::Replica};
 
 /// Most queries in one RPC; larger batches are cut.
 pub const RESOLVE_QUERIES_MAX: usize = 1024;
@@ -56,6 +56,8 @@ pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 /// How long a call to the leader may take when it has no time limit of its own.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a replica may take to tell directories.
+const DIRECTORIES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A handle on one group; clones share connections.
 #[derive(Clone)]
@@ -71,20 +73,34 @@ struct Shared {
     epoch: AtomicU64,
 }
 
+impl Shared {
+    fn new(replicas: Vec<Arc<Replica>>) -> Self {
+        let next = AtomicUsize::new(rand::random_range(0..replicas.len()));
+        let leader = LeaderTracker::new(replicas.clone());
+        Self { replicas, next, leader, epoch: AtomicU64::new(0) }
+    }
+}
+
 impl IndexClient {
-    /// A client of the replicas at `host:port`. Connects when first used, and again after every loss. Must be called
+    /// A client of the replicas at `host:port`, of the only group that they are of; see [`of_group`](Self::of_group). Connects when first used, and again after every loss. Must be called
     /// within a tokio runtime. Fails only when the list is empty or an address is not one.
     pub fn connect_lazy(replicas: Vec<String>) -> Result<Self> {
         if replicas.is_empty() {
             return Err(Error::new(ErrorCode::InvalidArgument, "the list of index replicas is empty"));
         }
-        let replicas = replicas.iter().map(|a| Replica::connect_lazy(a).map(Arc::new)).collect::<Result<Vec<_>>>()?;
-        let next = AtomicUsize::new(rand::random_range(0..replicas.len()));
-        let leader = LeaderTracker::new(replicas.clone());
-        Ok(Self {
-            shared: Arc::new(Shared { replicas, next, leader, epoch: AtomicU64::new(0) }),
-            resolve_timeout: RESOLVE_TIMEOUT,
-        })
+        let replicas =
+            replicas.iter().map(|a| Replica::connect_lazy(a, 0).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        Ok(Self { shared: Arc::new(Shared::new(replicas)), resolve_timeout: RESOLVE_TIMEOUT })
+    }
+
+    /// A client of another group of the same processes, over the same connections. Must be called within a tokio runtime.
+    pub fn of_group(&self, group: u32) -> Self {
+        let replicas = self.shared.replicas.iter().map(|replica| Arc::new(replica.of_group(group))).collect();
+        Self { shared: Arc::new(Shared::new(replicas)), resolve_timeout: self.resolve_timeout }
+    }
+
+    fn group(&self) -> u32 {
+        self.shared.replicas[0].group()
     }
 
     /// The same connections with another time limit for lookups.
@@ -141,6 +157,9 @@ impl IndexClient {
                 Err(e) => last = e,
             }
         }
+        if last.code() == ErrorCode::UnknownGroup {
+            return Err(last);
+        }
         Err(Error::new(ErrorCode::IndexUnavailable, format!("no index replica answers ({})", last.detail())))
     }
 
@@ -158,7 +177,7 @@ impl IndexClient {
     /// prepare supersedes the older attempt. `attempt_superseded` means that an earlier attempt of this key is
     /// committed: ask PostgreSQL for the recorded answer (`mantle.replay`).
     pub async fn prepare_rename(&self, request: RenameRequest) -> Result<PreparedRename> {
-        let message = proto::PrepareRenameRequest::from(request);
+        let message = proto::PrepareRenameRequest { group: self.group(), ..request.into() };
         let deadline = Instant::now() + LEADER_TIMEOUT;
         let answer = self
             .shared
@@ -170,13 +189,13 @@ impl IndexClient {
             })
             .await?;
         self.shared.epoch.fetch_max(answer.epoch, Ordering::AcqRel);
-        Ok(PreparedRename::from(answer))
+        Ok(PreparedRename { group: self.group(), ..answer.into() })
     }
 
     /// Gives the lock of a rename back that will not be committed. The leader writes the abort record first, so a commit
     /// under this attempt can no longer happen. `attempt_superseded` means that it is committed already.
     pub async fn release_rename(&self, request: RequestKey, attempt: u64) -> Result<()> {
-        let message = proto::ReleaseRenameRequest { request: Some(request.into()), attempt };
+        let message = proto::ReleaseRenameRequest { request: Some(request.into()), attempt, group: self.group() };
         let deadline = Instant::now() + LEADER_TIMEOUT;
         self.shared
             .leader
@@ -203,14 +222,14 @@ impl IndexClient {
     }
 
     async fn await_what(&self, what: proto::await_request::What, source: u32, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now() + timeout;
+        let (deadline, group) = (Instant::now() + timeout, self.group());
         let answer = self
             .shared
             .leader
             .call(deadline, |mut client, limit| {
                 let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
                 let mut request =
-                    tonic::Request::new(proto::AwaitRequest { what: Some(what.clone()), timeout_ms, source });
+                    tonic::Request::new(proto::AwaitRequest { what: Some(what.clone()), timeout_ms, source, group });
                 request.set_timeout(limit);
                 // The method's name is a keyword, so the generator renamed it.
                 async move { client.r#await(request).await.map(|r| r.into_inner()) }
@@ -227,9 +246,9 @@ impl IndexClient {
 
     /// The replicas of the group as its leader knows them, voters first.
     pub async fn members(&self) -> Result<Vec<proto::Member>> {
-        let deadline = Instant::now() + LEADER_TIMEOUT;
+        let (deadline, group) = (Instant::now() + LEADER_TIMEOUT, self.group());
         let answer = self.shared.leader.call(deadline, |mut client, limit| {
-            let mut request = tonic::Request::new(proto::MembersRequest {});
+            let mut request = tonic::Request::new(proto::MembersRequest { group });
             request.set_timeout(limit);
             async move { client.members(request).await.map(|r| r.into_inner()) }
         });
@@ -239,15 +258,38 @@ impl IndexClient {
     /// Changes what a replica (its address, or its id) is in the group; done already is done. `invalid_argument` when it must
     /// not be; `await_timeout` when it may still come about.
     pub async fn change_member(&self, member: &str, change: proto::MemberChange, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now() + timeout;
+        let (deadline, group) = (Instant::now() + timeout, self.group());
         let answer = self.shared.leader.call(deadline, |mut client, limit| {
             let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-            let change = proto::ChangeMemberRequest { member: member.to_owned(), change: change.into(), timeout_ms };
-            let mut request = tonic::Request::new(change);
+            let (member, change) = (member.to_owned(), change.into());
+            let mut request = tonic::Request::new(proto::ChangeMemberRequest { member, change, timeout_ms, group });
             request.set_timeout(limit);
             async move { client.change_member(request).await.map(|r| r.into_inner()) }
         });
         answer.await.map(drop)
+    }
+
+    /// The addresses of the configured replicas.
+    pub fn replicas(&self) -> impl Iterator<Item = &str> {
+        self.shared.replicas.iter().map(|replica| replica.address())
+    }
+
+    /// Directories as the replica at an address knows them, as of all that was committed before: those of some ids. Their
+    /// namespace is not told.
+    pub async fn directories(&self, replica: &str, ids: &[DirectoryId]) -> Result<Vec<DirectoryRecord>> {
+        let ids = proto::DirectoryIds { ids: ids.iter().map(|id| id.0).collect() };
+        Ok(self.replica(replica)?.directories(What::Ids(ids), DIRECTORIES_TIMEOUT).await?.0)
+    }
+
+    /// All directories in one part of a replica's index, from 0, and how many parts there are.
+    pub async fn directories_in_part(&self, replica: &str, part: u32) -> Result<(Vec<DirectoryRecord>, u32)> {
+        self.replica(replica)?.directories(What::Part(part), DIRECTORIES_TIMEOUT).await
+    }
+
+    fn replica(&self, address: &str) -> Result<&Replica> {
+        let found = self.shared.replicas.iter().find(|replica| replica.address() == address);
+        let unknown = || Error::new(ErrorCode::InvalidArgument, format!("`{address}` is no replica of this client"));
+        found.map(Arc::as_ref).ok_or_else(unknown)
     }
 
     /// Role and positions of every configured replica, by address.

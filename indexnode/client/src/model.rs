@@ -101,6 +101,8 @@ pub struct RenameRequest {
 /// What `mantle.rename_directory` needs to know of a locked source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedRename {
+    /// The group that prepared it, as the client names it.
+    pub group: u32,
     /// The attempt: log index of the prepare.
     pub attempt: u64,
     /// The epoch that the rename's transaction checks.

@@ -8,14 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, Result, message::DirectoryRecord};
 use parking_lot::Mutex;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::{
+    convert::check_outcome,
     lane::{Answer, Lane},
     model::{Basis, Query, Status},
-    proto::{StatusRequest, index_client::IndexClient as Stub},
+    proto::{DirectoriesRequest, StatusRequest, directories_request::What, index_client::IndexClient as Stub},
 };
 
 /// How long a replica that failed is asked last.
@@ -30,6 +31,7 @@ const WINDOW_BYTES: u32 = 4 << 20;
 
 pub(crate) struct Replica {
     address: String,
+    group: u32,
     stub: Stub<Channel>,
     lane: Lane,
     /// Lookups that were submitted and are not answered.
@@ -54,7 +56,7 @@ impl Drop for Pending<'_> {
 }
 
 impl Replica {
-    pub(crate) fn connect_lazy(address: &str) -> Result<Self> {
+    pub(crate) fn connect_lazy(address: &str, group: u32) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
             Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not the address of an index replica: {e}"))
         })?;
@@ -66,18 +68,25 @@ impl Replica {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .connect_lazy();
-        let stub = Stub::new(channel);
-        Ok(Self {
-            address: address.to_owned(),
-            lane: Lane::new(stub.clone()),
-            stub,
-            pending: AtomicUsize::new(0),
-            avoid_until: Mutex::new(None),
-        })
+        Ok(Self::new(address.to_owned(), Stub::new(channel), group))
+    }
+
+    fn new(address: String, stub: Stub<Channel>, group: u32) -> Self {
+        let lane = Lane::new(stub.clone(), group);
+        Self { address, group, stub, lane, pending: AtomicUsize::new(0), avoid_until: Mutex::new(None) }
+    }
+
+    /// The replica of another group at the same address, over the same connection.
+    pub(crate) fn of_group(&self, group: u32) -> Self {
+        Self::new(self.address.clone(), self.stub.clone(), group)
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    pub(crate) fn group(&self) -> u32 {
+        self.group
     }
 
     pub(crate) fn stub(&self) -> Stub<Channel> {
@@ -117,13 +126,25 @@ impl Replica {
     }
 
     pub(crate) async fn status(&self) -> Result<Status> {
-        let mut request = tonic::Request::new(StatusRequest {});
+        let mut request = tonic::Request::new(StatusRequest { group: self.group });
         request.set_timeout(STATUS_TIMEOUT);
         match tokio::time::timeout(STATUS_TIMEOUT, self.stub().status(request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(transport_error(&self.address, &status)),
             Err(_) => Err(Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address))),
         }
+    }
+
+    /// Directories as this replica knows them, and in how many parts it can be gone through.
+    pub(crate) async fn directories(&self, what: What, limit: Duration) -> Result<(Vec<DirectoryRecord>, u32)> {
+        let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        let mut request = tonic::Request::new(DirectoriesRequest { group: self.group, what: Some(what), timeout_ms });
+        request.set_timeout(limit);
+        let late = || Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address));
+        let answer = tokio::time::timeout(limit, self.stub().directories(request)).await.map_err(|_| late())?;
+        let answer = answer.map_err(|status| transport_error(&self.address, &status))?.into_inner();
+        check_outcome(answer.outcome.as_ref())?;
+        Ok((answer.directories.into_iter().map(DirectoryRecord::from).collect(), answer.parts))
     }
 }
 

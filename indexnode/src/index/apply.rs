@@ -1,7 +1,7 @@
 //! The one function that changes the index.
 
 use mantle_types::{
-    DirectoryId, Epoch, Error, ErrorCode,
+    DirectoryId, Epoch, Error, ErrorCode, Lsn,
     message::{Cause, DirectoryOp},
 };
 
@@ -9,8 +9,9 @@ use crate::failpoints::{self, Failpoint};
 
 use super::{
     Effects, Index,
-    command::{Applied, Command, Prepare, PreparedRename, SourceBatch, SourceStart},
+    command::{Applied, Command, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, Standing},
     locks::Locks,
+    namespaces::Namespaces,
     prepare,
     tree::{Tree, just_below},
 };
@@ -39,12 +40,15 @@ impl Index {
         let is_done = match command {
             Command::Stream(batches) => self.apply_operations(*log_index, batches, at, operations_max.max(1), effects),
             Command::RebuildChunk { records } => {
-                let end = records.len().min(at.operation.saturating_add(operations_max.max(1)));
-                if let Some(tree) = &mut self.rebuild {
-                    records[at.operation..end].iter().for_each(|record| tree.put(record));
-                }
-                at.operation = end;
-                end == records.len()
+                at.next_part(records, operations_max, self.rebuild.as_mut(), |tree, record| tree.put(record))
+            }
+            Command::CopyChunk { ns, records } => {
+                let tree = self.serving.as_mut().filter(|tree| tree.standing(*ns) == Some(Standing::Copying));
+                at.next_part(records, operations_max, tree, |tree, record| tree.put(record))
+            }
+            Command::Forget { ns, ids } => {
+                let tree = self.serving.as_mut().filter(|tree| tree.standing(*ns) == Some(Standing::Leaving));
+                at.next_part(ids, operations_max, tree, |tree, id| tree.table.remove(*id))
             }
             _ => true,
         };
@@ -84,9 +88,16 @@ impl Index {
             Command::Horizon { after, positions } => {
                 if let Some(tree) = &mut self.serving {
                     tree.set_horizon(after, positions);
-                    tree.removed.forget(&tree.sources);
+                    tree.forget_removals();
                 }
             }
+            Command::RebuildNamespaces { .. }
+            | Command::Restrict { .. }
+            | Command::Admit { .. }
+            | Command::Track { .. }
+            | Command::Stand { .. }
+            | Command::CopyChunk { .. }
+            | Command::Forget { .. } => self.assign(command),
         }
         Applied::Done
     }
@@ -127,8 +138,9 @@ impl Index {
             }
             let part = &rest[..rest.len().min(left)];
             let is_copied = transaction.commit_lsn < copied;
+            let commit = Commit { log_index, source: batch.source, commit_lsn: transaction.commit_lsn, is_copied };
             for op in part {
-                apply_operation(tree, &mut self.locks, log_index, op, is_copied, effects);
+                apply_operation(tree, &mut self.locks, &commit, op, effects);
             }
             if part.len() < rest.len() {
                 at.operation += part.len();
@@ -143,7 +155,38 @@ impl Index {
 
     fn finish_stream(&mut self) {
         let Some(tree) = &mut self.serving else { return };
-        tree.removed.forget(&tree.sources);
+        tree.forget_removals();
+    }
+
+    /// Which namespaces the group has.
+    fn assign(&mut self, command: Command) {
+        if let Command::RebuildNamespaces { namespaces } = command {
+            let of = self.rebuild.as_mut().map(|tree| tree.namespaces.insert(Namespaces::default()));
+            if let Some(all) = of {
+                namespaces.into_iter().for_each(|(ns, standing, moves)| all.put(ns, standing, moves));
+            }
+            return;
+        }
+        let Some(tree) = &mut self.serving else { return };
+        match (command, &mut tree.namespaces) {
+            (Command::Restrict { namespaces }, all @ None) => {
+                let all = all.insert(Namespaces::default());
+                namespaces.into_iter().for_each(|ns| all.serve(ns, 0));
+            }
+            (Command::Admit { namespaces }, Some(all)) => {
+                for ns in namespaces.into_iter().filter(|ns| all.standing(*ns).is_none()).collect::<Vec<_>>() {
+                    all.serve(ns, 0);
+                }
+            }
+            (Command::Track { ns, copied }, Some(all)) if all.standing(ns).is_none() => {
+                all.set(ns, Some(Standing::Copying), copied);
+            }
+            (Command::Stand { ns, from, to, moves }, Some(all)) if all.standing(ns) == Some(from) => match to {
+                Some(to) => all.put(ns, to, moves),
+                None => all.set(ns, None, Vec::new()),
+            },
+            _ => {}
+        }
     }
 
     fn apply_prepare(&mut self, log_index: u64, prepare: &Prepare) -> Result<PreparedRename, Error> {
@@ -154,7 +197,14 @@ impl Index {
         if self.rebuild.is_some() {
             return Err(Error::new(ErrorCode::StaleEpoch, "the index is being rebuilt"));
         }
-        let (prepared, lock) = prepare::check(&tree.table, &self.locks, self.epoch, log_index, prepare)?;
+        let (mut prepared, mut lock) = prepare::check(&tree.table, &self.locks, self.epoch, log_index, prepare)?;
+        if let Some(namespaces) = &tree.namespaces {
+            prepared.attempt = namespaces.attempt(prepared.ns, log_index);
+            lock.attempt = prepared.attempt;
+        }
+        if tree.standing(prepared.ns) != Some(Standing::Serving) {
+            return Err(ErrorCode::NotServed.into());
+        }
         if !self.locks.insert(lock) {
             return Err(ErrorCode::Locked.into());
         }
@@ -218,6 +268,22 @@ impl Position {
         *self = Self { transaction: self.transaction + 1, operation: 0, ..*self };
     }
 
+    /// Does the next of the items to a tree, if there is one. Were those the last?
+    fn next_part<T>(
+        &mut self,
+        items: &[T],
+        operations_max: usize,
+        tree: Option<&mut Tree>,
+        apply: impl Fn(&mut Tree, &T),
+    ) -> bool {
+        let end = items.len().min(self.operation.saturating_add(operations_max.max(1)));
+        if let Some(tree) = tree {
+            items[self.operation..end].iter().for_each(|item| apply(tree, item));
+        }
+        self.operation = end;
+        end == items.len()
+    }
+
     fn pass_batch(&mut self) {
         *self = Self { batch: self.batch + 1, transaction: 0, operation: 0 };
     }
@@ -230,18 +296,22 @@ impl LogEntry {
     }
 }
 
-/// `is_copied`: the copy that is served has what a source committed then, but perhaps of a directory that another removed.
-fn apply_operation(
-    tree: &mut Tree,
-    locks: &mut Locks,
+/// Where an operation comes from.
+struct Commit {
     log_index: u64,
-    op: &DirectoryOp,
+    source: SourceId,
+    commit_lsn: Lsn,
+    /// The copy that is served has what the source committed then, but perhaps of a directory that another removed.
     is_copied: bool,
-    effects: &mut Effects,
-) {
-    if !is_copied || matches!(op, DirectoryOp::Remove { .. }) {
-        tree.apply_op(log_index, op);
-    }
+}
+
+/// An operation of another group's namespace is none of ours: nobody waits for it here, and no lock is held for it.
+fn apply_operation(tree: &mut Tree, locks: &mut Locks, commit: &Commit, op: &DirectoryOp, effects: &mut Effects) {
+    let ns = op.namespace();
+    let Some(standing) = tree.standing(ns) else { return };
+    let copied = |all: &Namespaces| all.is_copied(ns, commit.source, commit.commit_lsn);
+    let is_copied = commit.is_copied || tree.namespaces.as_ref().is_some_and(copied);
+    tree.apply_op(commit.log_index, op, is_copied, standing);
     if let Some(cause) = op.cause() {
         // Also when the version lost: a newer record of the directory may have come from elsewhere first.
         finish(locks, cause, effects);

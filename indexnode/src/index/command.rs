@@ -9,6 +9,8 @@ use mantle_types::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use super::namespaces::Standing;
+
 /// A PostgreSQL node whose slot feeds the group. Positions of two sources are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
@@ -108,6 +110,56 @@ pub enum Command {
         /// The flush position of every source, sampled then.
         positions: Vec<(SourceId, Lsn)>,
     },
+    /// Of which namespaces the copy is that is being made. A copy without this is of all (before groups had namespaces).
+    RebuildNamespaces {
+        /// All that the group has, and those that are being moved to it or from it; and their moves, as in
+        /// [`Stand`](Self::Stand).
+        namespaces: Vec<(NamespaceId, Standing, u32)>,
+    },
+    /// A group that has all namespaces has these from now on.
+    Restrict {
+        /// They are served.
+        namespaces: Vec<NamespaceId>,
+    },
+    /// New namespaces of the group, of which nothing was in the change stream before.
+    Admit {
+        /// They are served.
+        namespaces: Vec<NamespaceId>,
+    },
+    /// Begin to copy a namespace from PostgreSQL beside the served ones. Its changes are applied from here on.
+    Track {
+        /// Which; the group does not have it yet.
+        ns: NamespaceId,
+        /// For every source a position below which the copy will have everything, at or above all that was proposed before
+        /// this: what a source sends of before it counts as in an initial copy ([`Source::copied`]).
+        copied: Vec<(SourceId, Lsn)>,
+    },
+    /// A part of that copy, in any order.
+    CopyChunk {
+        /// The namespace.
+        ns: NamespaceId,
+        /// Directories.
+        records: Vec<DirectoryRecord>,
+    },
+    /// A namespace's standing changes, if it is what it was when this was proposed.
+    Stand {
+        /// Which.
+        ns: NamespaceId,
+        /// From this.
+        from: Standing,
+        /// `None`: nothing of it is left here.
+        to: Option<Standing>,
+        /// Once it is served: how often it was moved. Attempts of later renames are above those of earlier groups, whose
+        /// logs have other indexes.
+        moves: u32,
+    },
+    /// Forget directories of a namespace that leaves.
+    Forget {
+        /// The namespace.
+        ns: NamespaceId,
+        /// Some of its directories.
+        ids: Vec<DirectoryId>,
+    },
 }
 
 /// A request to lock a directory for renaming.
@@ -135,7 +187,7 @@ pub struct Prepare {
 /// A rename that may go on to PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedRename {
-    /// Log index of the prepare.
+    /// Log index of the prepare, and above it the moves of its namespace.
     pub attempt: u64,
     /// Epoch to be checked by the rename's transaction.
     pub epoch: Epoch,

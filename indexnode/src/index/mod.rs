@@ -12,6 +12,7 @@ pub mod command;
 mod digest;
 mod invariants;
 mod locks;
+mod namespaces;
 mod permissions;
 mod prepare;
 mod removed;
@@ -25,12 +26,15 @@ mod tree;
 
 use std::{collections::BTreeMap, hash::RandomState};
 
-use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, PartitionId, Permission, RequestKey};
+use mantle_types::{
+    Caller, DirectoryId, Epoch, ErrorCode, Lsn, NamespaceId, PartitionId, Permission, RequestKey,
+    limits::PATH_DEPTH_MAX, message::DirectoryRecord,
+};
 
 pub use apply::LogEntry;
 pub use resolve::{Descent, Prefix, Resolution};
 
-use command::{Source, SourceId};
+use command::{Source, SourceId, Standing};
 use locks::{Lock, Locks};
 use tree::Tree;
 
@@ -211,6 +215,55 @@ impl Index {
         self.locks.get(request).map(LockInfo::from)
     }
 
+    /// What the group may do with a namespace; `None`: it does not have it.
+    pub fn standing(&self, ns: NamespaceId) -> Option<Standing> {
+        self.serving.as_ref().and_then(|tree| tree.standing(ns))
+    }
+
+    /// Must lookups in this namespace be refused, whatever they found? Not if it has no directory here at all.
+    pub fn refuses(&self, ns: NamespaceId) -> bool {
+        let Some(namespaces) = self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref()) else { return false };
+        !namespaces.all_serve() && namespaces.standing(ns).is_some_and(|standing| !standing.answers())
+    }
+
+    /// Does the group have whatever namespace there is?
+    pub fn namespaces_are_all(&self) -> bool {
+        self.serving.as_ref().is_none_or(|tree| tree.namespaces.is_none())
+    }
+
+    /// The group's namespaces; `None` when it has all.
+    pub fn namespaces(&self) -> Option<Vec<(NamespaceId, Standing)>> {
+        let namespaces = self.serving.as_ref()?.namespaces.as_ref()?;
+        Some(namespaces.iter().map(|(ns, standing, ..)| (ns, standing)).collect())
+    }
+
+    /// Those of them that are on their way in or out.
+    pub fn moving(&self) -> Vec<(NamespaceId, Standing)> {
+        let mut all = match self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref()) {
+            Some(namespaces) if !namespaces.all_serve() => self.namespaces().unwrap_or_default(),
+            _ => return Vec::new(),
+        };
+        all.retain(|(_, standing)| *standing != Standing::Serving);
+        all
+    }
+
+    /// The directory at the top of the tree that a directory is in, as far as it is known here: a namespace's root, or one
+    /// that hangs nowhere.
+    pub fn top_of(&self, id: DirectoryId) -> DirectoryId {
+        let Some(tree) = &self.serving else { return id };
+        let mut top = id;
+        // Bounded: the streams of several sources may close a cycle for a moment.
+        for _ in 0..=PATH_DEPTH_MAX {
+            match tree.table.get(top) {
+                Some(directory) if directory.pid != DirectoryId::SUPER_ROOT.sole_partition() => {
+                    top = table::directory_of(directory.pid);
+                }
+                _ => break,
+            }
+        }
+        top
+    }
+
     /// Directories in the served tree, namespace roots included.
     pub fn directories(&self) -> usize {
         self.serving.as_ref().map_or(0, |tree| tree.table.len())
@@ -225,6 +278,20 @@ impl Index {
     pub fn entry(&self, id: DirectoryId) -> Option<Entry> {
         let record = self.serving.as_ref()?.table.record_of(id)?;
         Some(Entry { id, pid: record.pid, name: record.name.to_owned(), version: record.version })
+    }
+
+    /// All that is known of a directory of the served tree; the namespace is not kept with it.
+    pub fn record(&self, id: DirectoryId) -> Option<DirectoryRecord> {
+        let record = self.serving.as_ref()?.table.record_of(id)?;
+        let (pid, name) = (record.pid, record.name.to_owned());
+        Some(DirectoryRecord {
+            ns: NamespaceId(0),
+            pid,
+            name,
+            id,
+            version: record.version,
+            permission: record.permission,
+        })
     }
 
     /// Bytes of heap that the tables hold, an unfinished rebuild included.

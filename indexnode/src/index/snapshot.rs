@@ -10,19 +10,23 @@ use std::{
     io::{Error, ErrorKind, Read, Result, Write},
 };
 
-use mantle_types::{DirectoryId, Epoch, Lsn, PartitionId, Permission, limits::NAME_BYTES_MAX};
+use mantle_types::{DirectoryId, Epoch, Lsn, NamespaceId, PartitionId, Permission, limits::NAME_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Index,
-    command::{Source, SourceId},
+    command::{Source, SourceId, Standing},
     locks::Lock,
+    namespaces::Namespaces,
     removed::{Horizon, Removal},
     table::Record,
     tree::Tree,
 };
 
-const MAGIC: [u8; 8] = *b"MTLIDX\x00\x02";
+/// No format's number is one bit away from another's: a damaged header is refused, not read as the other format.
+const MAGIC: [u8; 8] = *b"MTLIDX\x00\x04";
+/// Before groups had namespaces; the same, but for the items that name them.
+const MAGIC_OLD: [u8; 8] = *b"MTLIDX\x00\x02";
 /// A frame is written out when it has grown to this.
 const FRAME_BYTES: usize = 64 << 10;
 /// No frame is larger: items are far smaller than the difference.
@@ -54,6 +58,14 @@ enum Item<'a> {
     Directory(Entry<'a>),
     End {
         directories: u64,
+    },
+    /// The tree is not of all namespaces, but of those that follow.
+    Namespaces,
+    Namespace {
+        ns: NamespaceId,
+        standing: Standing,
+        moves: u32,
+        copied: Vec<(SourceId, Lsn)>,
     },
 }
 
@@ -103,7 +115,7 @@ impl Index {
     pub fn read_snapshot_seeded(input: &mut impl Read, seed: RandomState) -> Result<Self> {
         let mut magic = [0; MAGIC.len()];
         input.read_exact(&mut magic)?;
-        if magic != MAGIC {
+        if magic != MAGIC && magic != MAGIC_OLD {
             return Err(bad("not one, or of another format version"));
         }
         let mut reader = SnapshotReader { index: Self::with_seed(seed), directories: 0, state: State::Start };
@@ -134,6 +146,12 @@ impl<W: Write> FrameWriter<'_, W> {
     }
 
     fn put_tree(&mut self, tree: &Tree) -> Result<u64> {
+        if let Some(namespaces) = &tree.namespaces {
+            self.put(&Item::Namespaces)?;
+            for (ns, standing, moves, copied) in namespaces.iter() {
+                self.put(&Item::Namespace { ns, standing, moves, copied: copied.to_vec() })?;
+            }
+        }
         for (&id, &source) in &tree.sources {
             self.put(&Item::Source { id, source })?;
         }
@@ -260,6 +278,14 @@ impl SnapshotReader {
         };
         let tree = tree.ok_or_else(|| bad("an item stands where it may not"))?;
         match item {
+            Item::Namespaces => tree.namespaces = Some(Namespaces::default()),
+            Item::Namespace { ns, standing, moves, copied } if copied.len() <= SOURCES_MAX => {
+                let of = tree.namespaces.as_mut().ok_or_else(|| bad("a namespace stands where it may not"))?;
+                match standing {
+                    Standing::Serving => of.serve(ns, moves),
+                    standing => of.set(ns, Some(standing), copied),
+                }
+            }
             Item::Source { id, source } => {
                 tree.sources.insert(id, source);
             }

@@ -6,13 +6,14 @@
 use std::{collections::BTreeMap, hash::RandomState};
 
 use mantle_types::{
-    DirectoryId, Lsn,
+    DirectoryId, Lsn, NamespaceId,
     limits::NAME_BYTES_MAX,
     message::{DirectoryOp, DirectoryRecord},
 };
 
 use super::{
     command::{Source, SourceId, SourceStart},
+    namespaces::{Namespaces, Standing},
     removed::{Horizon, Removal, Removed},
     table::{IndexTable, Record},
 };
@@ -20,13 +21,15 @@ use super::{
 pub(super) struct Tree {
     pub table: IndexTable,
     pub removed: Removed,
+    /// The namespaces that it is of; `None`: all.
+    pub namespaces: Option<Namespaces>,
     /// What feeds it. Set when its copy is complete.
     pub sources: BTreeMap<SourceId, Source>,
 }
 
 impl Tree {
     pub(super) fn new(seed: RandomState) -> Self {
-        Self { table: IndexTable::new(seed), removed: Removed::default(), sources: BTreeMap::new() }
+        Self { table: IndexTable::new(seed), removed: Removed::default(), namespaces: None, sources: BTreeMap::new() }
     }
 
     pub(super) fn applied_lsn(&self, source: SourceId) -> Lsn {
@@ -53,8 +56,28 @@ impl Tree {
         self.removed.horizons.push_back(Horizon { after, positions });
     }
 
-    pub(super) fn apply_op(&mut self, log_index: u64, op: &DirectoryOp) {
+    /// What the group may do with a namespace; `None`: it does not have it.
+    pub(super) fn standing(&self, ns: NamespaceId) -> Option<Standing> {
+        match &self.namespaces {
+            None => Some(Standing::Serving),
+            Some(namespaces) => namespaces.standing(ns),
+        }
+    }
+
+    /// Drops removals that nobody can contradict any more.
+    pub(super) fn forget_removals(&mut self) {
+        if !self.namespaces.as_ref().is_some_and(Namespaces::is_copying) {
+            self.removed.forget(&self.sources);
+        }
+    }
+
+    /// An operation of a namespace that the group has. `is_copied`: a copy has, or will have, what the source committed
+    /// then, but perhaps of a directory that another source removed: removals alone count.
+    pub(super) fn apply_op(&mut self, log_index: u64, op: &DirectoryOp, is_copied: bool, standing: Standing) {
         match op {
+            DirectoryOp::Put { .. } if is_copied => {}
+            DirectoryOp::Put { record, .. } if standing == Standing::Leaving && self.table.get(record.id).is_none() => {
+            }
             DirectoryOp::Put { record, .. } => self.put(record),
             DirectoryOp::Remove { record, .. } => self.remove(log_index, record),
             DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}

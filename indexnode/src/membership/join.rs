@@ -143,7 +143,7 @@ async fn ask_leader(node: &Node) -> Result<String> {
     let address = match known {
         Some(address) => address,
         None => {
-            let views = view::poll(&node.config, &node.peers, None).await;
+            let views = view::poll(&node.config, node.group, &node.peers, None).await;
             let leader = leader_of(&views, &node.cluster_id).context("no leader of the cluster answers")?;
             leader.address.clone()
         }
@@ -153,6 +153,7 @@ async fn ask_leader(node: &Node) -> Result<String> {
         node_id: node.node_id,
         address: node.config.listen.clone(),
         as_learner: node.config.learner,
+        group: node.group as u32,
     };
     let mut client = node.peers.client(&address)?;
     let answer = timeout(JOIN_TIMEOUT, client.join(request)).await.context("no answer")??.into_inner();

@@ -27,7 +27,7 @@ const LEADERLESS: Duration = Duration::from_secs(3);
 
 /// Finds a cluster for an empty folder, or founds one; the choice is durable when this returns.
 pub async fn find_cluster(
-    config: &Config,
+    (config, group): (&Config, u64),
     folder: &DataFolder,
     identity: Identity,
     peers: &Peers,
@@ -36,7 +36,7 @@ pub async fn find_cluster(
     let mut last_reason = String::new();
     loop {
         let own = View { address: config.listen.clone(), node_id: identity.node_id, ..View::default() };
-        let views = view::poll(config, peers, Some(own)).await;
+        let views = view::poll(config, group, peers, Some(own)).await;
         let reason = match decide(&config.listen, &config.peers, &views) {
             Decision::Join(clusters) => match choose(clusters, database).await {
                 Ok(cluster_id) => {
@@ -122,7 +122,7 @@ pub async fn watch_abandonment(node: Arc<Node>, identity: Identity, database: Da
 }
 
 async fn is_abandoned(node: &Node, identity: &Identity, database: &Database) -> Result<Option<&'static str>> {
-    let answer = view::describe(node.config.group, identity, Some(node));
+    let answer = view::describe(node.group, identity, Some(node));
     let own = View {
         address: node.config.listen.clone(),
         node_id: node.node_id,
@@ -132,7 +132,7 @@ async fn is_abandoned(node: &Node, identity: &Identity, database: &Database) -> 
         ..View::default()
     };
     let has_log = !own.voters.is_empty();
-    let views = view::poll(&node.config, &node.peers, Some(own)).await;
+    let views = view::poll(&node.config, node.group, &node.peers, Some(own)).await;
     if leader_of(&views, &node.cluster_id).is_some() {
         return Ok(None);
     }

@@ -44,8 +44,8 @@ impl View {
 }
 
 /// Asks the other replicas; those that answer in time are in the result, and `own` when given.
-pub async fn poll(config: &Config, peers: &Peers, own: Option<View>) -> Vec<View> {
-    let asked = config.others().map(|address| ask(config.group, peers, address));
+pub async fn poll(config: &Config, group: u64, peers: &Peers, own: Option<View>) -> Vec<View> {
+    let asked = config.others().map(|address| ask(group, peers, address));
     let mut views: Vec<View> = join_all(asked).await.into_iter().flatten().collect();
     views.extend(own);
     views
@@ -53,7 +53,8 @@ pub async fn poll(config: &Config, peers: &Peers, own: Option<View>) -> Vec<View
 
 async fn ask(group: u64, peers: &Peers, address: &str) -> Option<View> {
     let mut client = peers.client(address).ok()?;
-    let answer = timeout(POLL_TIMEOUT, client.describe(DescribeRequest {})).await.ok()?.ok()?.into_inner();
+    let answer =
+        timeout(POLL_TIMEOUT, client.describe(DescribeRequest { group: group as u32 })).await.ok()?.ok()?.into_inner();
     if answer.group != group {
         tracing::warn!(address, group = answer.group, "a configured peer belongs to another group");
         return None;

@@ -14,6 +14,7 @@ use super::{NodeId, durable};
 
 const FILE: &str = "identity";
 const LOCK_FILE: &str = "lock";
+const RAFT_FOLDER: &str = "raft";
 
 /// The folder's identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,39 @@ impl DataFolder {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
+    /// The folder of one group in it, with what an older version, which had one group and no folders for groups, left in the
+    /// process's own folder: that is `heir`'s.
+    pub fn of_group(&self, group: u64, heir: u64) -> io::Result<Self> {
+        let folder = self.path.join(format!("group-{group}"));
+        if group == heir {
+            self.hand_down(&folder)?;
+        }
+        Self::open(&folder)
+    }
+
+    /// Moves log and identity down. The identity goes last: as long as it is here, this was not finished.
+    fn hand_down(&self, folder: &Path) -> io::Result<()> {
+        let old = self.path.join(FILE);
+        if !old.exists() {
+            return Ok(());
+        }
+        if folder.join(FILE).exists() {
+            let why = "there is an identity, of an older version of this program, beside the one in";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{why} {}", folder.display())));
+        }
+        durable::create_folder(folder)?;
+        for name in [RAFT_FOLDER, FILE] {
+            let (from, to) = (self.path.join(name), folder.join(name));
+            if from.exists() {
+                fs::rename(&from, &to)?;
+                durable::sync_parent(&to)?;
+                durable::sync_parent(&from)?;
+            }
+        }
+        tracing::info!(folder = %folder.display(), "took over the data of an older version");
+        Ok(())
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -72,7 +106,7 @@ impl DataFolder {
 
     /// Folder of the Raft log and the snapshots.
     pub fn raft_path(&self) -> PathBuf {
-        self.path.join("raft")
+        self.path.join(RAFT_FOLDER)
     }
 
     /// Forgets everything, id included. The log goes first: a crash in between leaves an identity without a log, which
@@ -132,6 +166,39 @@ mod tests {
         fs::create_dir(data.raft_path()).unwrap();
         data.finish_reset(&after).unwrap();
         assert!(!data.raft_path().exists());
+    }
+
+    /// As version 0.2 left it; and a crash at each step of the move.
+    #[test]
+    fn the_folder_of_an_older_version_becomes_the_heirs() {
+        for moved_before_the_crash in [&[][..], &[RAFT_FOLDER][..]] {
+            let folder = tempfile::tempdir().unwrap();
+            let process = DataFolder::open(folder.path()).unwrap();
+            let old = process.identity().unwrap();
+            fs::create_dir(process.raft_path()).unwrap();
+            fs::write(process.raft_path().join("log"), "entries").unwrap();
+            for name in moved_before_the_crash {
+                fs::create_dir_all(folder.path().join("group-1")).unwrap();
+                fs::rename(folder.path().join(name), folder.path().join("group-1").join(name)).unwrap();
+            }
+            let other = process.of_group(2, 1).unwrap();
+            assert_ne!(other.identity().unwrap().node_id, old.node_id);
+            let heir = process.of_group(1, 1).unwrap();
+            assert_eq!(heir.identity().unwrap(), old);
+            assert_eq!(fs::read(heir.raft_path().join("log")).unwrap(), b"entries");
+            assert!(!folder.path().join(FILE).exists() && !process.raft_path().exists());
+            drop(heir);
+            assert_eq!(process.of_group(1, 1).unwrap().identity().unwrap(), old, "once more");
+        }
+    }
+
+    #[test]
+    fn two_identities_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = DataFolder::open(folder.path()).unwrap();
+        process.of_group(1, 1).unwrap().identity().unwrap();
+        process.identity().unwrap();
+        assert!(process.of_group(1, 1).is_err());
     }
 
     #[test]

@@ -222,7 +222,8 @@ pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
 fn operations(command: &Command) -> usize {
     match command {
         Command::Stream(batches) => batches.iter().flat_map(|b| &b.transactions).map(|t| t.ops.len()).sum(),
-        Command::RebuildChunk { records } => records.len(),
+        Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => records.len(),
+        Command::Forget { ids, .. } => ids.len(),
         _ => 1,
     }
 }

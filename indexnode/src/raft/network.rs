@@ -111,6 +111,7 @@ impl Peers {
 /// Makes the networks to single peers. Appends, heartbeats and snapshots get connections of their own, so that a heartbeat
 /// never waits behind megabytes.
 pub struct Network {
+    group: u64,
     cluster_id: String,
     peers: Peers,
     offload: Offload,
@@ -118,8 +119,8 @@ pub struct Network {
 
 impl Network {
     /// The network of a member of this cluster.
-    pub fn new(cluster_id: String, peers: Peers, offload: Offload) -> Self {
-        Self { cluster_id, peers, offload }
+    pub fn new(group: u64, cluster_id: String, peers: Peers, offload: Offload) -> Self {
+        Self { group, cluster_id, peers, offload }
     }
 }
 
@@ -129,7 +130,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> PeerNetwork {
         PeerNetwork {
             client: self.peers.new_client(&node.addr).map_err(|e| e.to_string()),
-            to: Destination { cluster_id: self.cluster_id.clone(), node_id: target },
+            to: Destination { group: self.group as u32, cluster_id: self.cluster_id.clone(), node_id: target },
             offload: self.offload.clone(),
         }
     }

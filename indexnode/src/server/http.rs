@@ -2,7 +2,7 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use axum::{
     Router,
     extract::State,
@@ -10,29 +10,32 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
+use futures::future::join_all;
 use tokio::{net::TcpListener, time::timeout};
 
-use crate::replica::Replica;
+use crate::{groups::Groups, replica::Replica};
 
 /// A replica that gets no read index for this long does not serve lookups.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 const PAGE_BYTES: u64 = 4096;
 
 /// Serves `/livez`, `/readyz` and `/metrics`.
-pub async fn serve(replica: Arc<Replica>, listener: TcpListener) -> Result<()> {
+pub async fn serve(groups: Arc<Groups>, listener: TcpListener) -> Result<()> {
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(replica);
-    axum::serve(listener, router).await.context("HTTP service")
+        .with_state(groups);
+    axum::serve(listener, router).await.context("HTTP service")?;
+    bail!("the HTTP service ended")
 }
 
-async fn ready(State(replica): State<Arc<Replica>>) -> impl IntoResponse {
-    match not_ready(&replica).await {
-        None => (StatusCode::OK, "ok\n"),
-        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
-    }
+/// Ready are all groups, or none.
+async fn ready(State(groups): State<Arc<Groups>>) -> impl IntoResponse {
+    let asked = groups.all().map(|replica| async move { Some((replica.group, not_ready(replica).await?)) });
+    let reasons = join_all(asked).await.into_iter().flatten().map(|(group, why)| format!("group {group}: {why}"));
+    let reasons: String = reasons.collect();
+    if reasons.is_empty() { (StatusCode::OK, "ok\n".to_owned()) } else { (StatusCode::SERVICE_UNAVAILABLE, reasons) }
 }
 
 /// Why lookups are not answered, if they are not.
@@ -53,8 +56,8 @@ async fn not_ready(replica: &Replica) -> Option<&'static str> {
     }
 }
 
-async fn metrics(State(replica): State<Arc<Replica>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], replica.metrics.render(&replica))
+async fn metrics(State(groups): State<Arc<Groups>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], groups.metrics.render(&groups))
 }
 
 /// Resident memory of this process, in bytes; 0 where the system does not say.

@@ -9,10 +9,10 @@ use futures::stream::BoxStream;
 use mantle_index_client::{
     outcome_of_result,
     proto::{
-        self, AwaitRequest, AwaitResponse, ChangeMemberRequest, ChangeMemberResponse, MembersRequest, MembersResponse,
-        Outcome, PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest, ReleaseRenameResponse,
-        ResolveRequest, ResolveResponse, StatusRequest, StatusResponse, await_request::What,
-        index_server::Index as IndexRpc,
+        self, AwaitRequest, AwaitResponse, ChangeMemberRequest, ChangeMemberResponse, DirectoriesRequest,
+        DirectoriesResponse, MembersRequest, MembersResponse, Outcome, PrepareRenameRequest, PrepareRenameResponse,
+        ReleaseRenameRequest, ReleaseRenameResponse, ResolveRequest, ResolveResponse, StatusRequest, StatusResponse,
+        await_request::What, index_server::Index as IndexRpc,
     },
 };
 use mantle_types::{Error, ErrorCode, Lineage, Lsn, RequestKey, Result};
@@ -20,33 +20,39 @@ use openraft::{ServerState, async_runtime::watch::WatchReceiver};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{http::resident_bytes, rename, resolve, wait};
-use crate::{index::command::SourceId, membership::admin, node::Node, replica::Replica};
+use super::{directories, http::resident_bytes, rename, resolve, wait};
+use crate::{
+    groups::Groups,
+    index::{SLICES, command::SourceId},
+    membership::admin,
+    node::Node,
+    replica::Replica,
+};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
 /// The service of one process.
 pub struct IndexService {
-    replica: Arc<Replica>,
+    groups: Arc<Groups>,
 }
 
 impl IndexService {
     /// A service for a process.
-    pub fn new(replica: Arc<Replica>) -> Self {
-        Self { replica }
+    pub fn new(groups: Arc<Groups>) -> Self {
+        Self { groups }
     }
 
-    fn node(&self) -> Result<Arc<Node>> {
-        let empty = || Error::new(ErrorCode::IndexUnavailable, "this replica belongs to no cluster yet");
-        self.replica.node().ok_or_else(empty)
+    /// A group's replica here, for what its leader alone does.
+    fn led(&self, group: u32) -> Result<(&Arc<Replica>, Arc<Node>)> {
+        Ok((self.groups.replica(group)?, self.groups.node(group)?))
     }
 
     /// An outcome for the leader's calls: `not_leader` says who leads.
-    fn outcome<T>(&self, result: &Result<T>) -> Option<Outcome> {
+    fn outcome<T>(&self, group: u32, result: &Result<T>) -> Option<Outcome> {
         let mut outcome = outcome_of_result(result);
         if result.as_ref().is_err_and(|e| e.code() == ErrorCode::NotLeader)
-            && let Some((_, address)) = self.replica.node().and_then(|node| node.leader())
+            && let Some((_, address)) = self.groups.node(group).ok().and_then(|node| node.leader())
         {
             outcome.leader_address = address;
         }
@@ -84,18 +90,20 @@ impl IndexRpc for IndexService {
         &self,
         request: Request<Streaming<ResolveRequest>>,
     ) -> Result<Response<Self::ResolveStream>, Status> {
-        Ok(Response::new(resolve::answers(self.replica.clone(), request.into_inner())))
+        Ok(Response::new(resolve::answers(self.groups.clone(), request.into_inner())))
     }
 
     async fn prepare_rename(
         &self,
         request: Request<PrepareRenameRequest>,
     ) -> Result<Response<PrepareRenameResponse>, Status> {
-        let result = match self.node() {
-            Ok(node) => rename::prepare(&node, &self.replica.database, request.into_inner()).await,
+        let request = request.into_inner();
+        let group = request.group;
+        let result = match self.led(group) {
+            Ok((replica, node)) => rename::prepare(&node, &replica.database, request).await,
             Err(e) => Err(e),
         };
-        let outcome = self.outcome(&result);
+        let outcome = self.outcome(group, &result);
         let response = result.map(rename::response).unwrap_or_default();
         Ok(Response::new(PrepareRenameResponse { outcome, ..response }))
     }
@@ -104,29 +112,34 @@ impl IndexRpc for IndexService {
         &self,
         request: Request<ReleaseRenameRequest>,
     ) -> Result<Response<ReleaseRenameResponse>, Status> {
-        let result = match self.node() {
-            Ok(node) => rename::release(&node, &self.replica.database, request.into_inner()).await,
+        let request = request.into_inner();
+        let group = request.group;
+        let result = match self.led(group) {
+            Ok((replica, node)) => rename::release(&node, &replica.database, request).await,
             Err(e) => Err(e),
         };
-        Ok(Response::new(ReleaseRenameResponse { outcome: self.outcome(&result) }))
+        Ok(Response::new(ReleaseRenameResponse { outcome: self.outcome(group, &result) }))
     }
 
     async fn r#await(&self, request: Request<AwaitRequest>) -> Result<Response<AwaitResponse>, Status> {
         let started = Instant::now();
-        let node = self.node();
+        let request = request.into_inner();
+        let group = request.group;
+        let node = self.groups.node(group);
         let result = match &node {
-            Ok(node) => await_change(node, request.into_inner()).await,
+            Ok(node) => await_change(node, request).await,
             Err(e) => Err(e.clone()),
         };
-        self.replica.metrics.awaited(started.elapsed(), result.is_ok());
+        self.groups.metrics.awaited(group, started.elapsed(), result.is_ok());
         let applied_end = node.map_or(0, |node| node.state.positions().borrow().applied_end);
         let applied_index = applied_end.saturating_sub(1);
-        Ok(Response::new(AwaitResponse { outcome: self.outcome(&result), applied_index }))
+        Ok(Response::new(AwaitResponse { outcome: self.outcome(group, &result), applied_index }))
     }
 
-    async fn members(&self, _: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
-        let result = self.node().and_then(|node| admin::members(&node));
-        let outcome = self.outcome(&result);
+    async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
+        let group = request.get_ref().group;
+        let result = self.groups.node(group).and_then(|node| admin::members(&node));
+        let outcome = self.outcome(group, &result);
         Ok(Response::new(MembersResponse { outcome, members: result.unwrap_or_default() }))
     }
 
@@ -135,16 +148,31 @@ impl IndexRpc for IndexService {
         request: Request<ChangeMemberRequest>,
     ) -> Result<Response<ChangeMemberResponse>, Status> {
         let request = request.into_inner();
-        let result = match self.node() {
+        let result = match self.groups.node(request.group) {
             Ok(node) => admin::change(&node, &request.member, request.change(), limit(request.timeout_ms)).await,
             Err(e) => Err(e),
         };
-        Ok(Response::new(ChangeMemberResponse { outcome: self.outcome(&result) }))
+        Ok(Response::new(ChangeMemberResponse { outcome: self.outcome(request.group, &result) }))
     }
 
-    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        let (identity, node) = self.replica.current();
+    async fn directories(&self, request: Request<DirectoriesRequest>) -> Result<Response<DirectoriesResponse>, Status> {
+        let request = request.into_inner();
+        let result = match self.groups.node(request.group) {
+            Ok(node) => directories::directories(&node, &request).await,
+            Err(e) => Err(e),
+        };
+        let (outcome, parts) = (Some(outcome_of_result(&result)), SLICES as u32);
+        Ok(Response::new(DirectoriesResponse { outcome, directories: result.unwrap_or_default(), parts }))
+    }
+
+    async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        let first = || self.groups.all().next().filter(|_| request.get_ref().group == 0);
+        let asked = self.groups.replica(request.get_ref().group).ok().or_else(first);
+        let replica = asked.ok_or_else(|| Status::not_found("this process has no replica of that group"))?;
+        let (identity, node) = replica.current();
         let mut response = StatusResponse { node_id: identity.node_id, ..StatusResponse::default() };
+        response.group = replica.group as u32;
+        response.groups = self.groups.all().map(|replica| replica.group as u32).collect();
         response.role = "empty".into();
         response.resident_bytes = resident_bytes();
         response.cluster_id = identity.cluster_id.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Measurements, as Prometheus reads them. Gauges are set when they are asked for.
+//! Measurements, as Prometheus reads them. Gauges are set when they are asked for. What is of a group names it.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::{node::Node, replica::Replica, server::http::resident_bytes, source::progress::Received};
+use crate::{groups::Groups, node::Node, server::http::resident_bytes, source::progress::Received};
 
 const LOOKUP_SECONDS: &str = "mantle_index_lookup_seconds";
 const AWAIT_SECONDS: &str = "mantle_index_await_seconds";
@@ -50,22 +50,24 @@ impl Metrics {
     }
 
     /// Counts a batch of lookups.
-    pub fn lookups(&self, paths: usize, elapsed: Duration, is_ok: bool) {
-        histogram!(LOOKUP_SECONDS).record(elapsed);
-        counter!(LOOKUPS, "result" => result(is_ok)).increment(paths as u64);
+    pub fn lookups(&self, group: u32, paths: usize, elapsed: Duration, is_ok: bool) {
+        let group = group.to_string();
+        histogram!(LOOKUP_SECONDS, "group" => group.clone()).record(elapsed);
+        counter!(LOOKUPS, "group" => group, "result" => result(is_ok)).increment(paths as u64);
     }
 
     /// Counts a wait.
-    pub fn awaited(&self, elapsed: Duration, is_ok: bool) {
-        histogram!(AWAIT_SECONDS).record(elapsed);
-        counter!(AWAITS, "result" => result(is_ok)).increment(1);
+    pub fn awaited(&self, group: u32, elapsed: Duration, is_ok: bool) {
+        let group = group.to_string();
+        histogram!(AWAIT_SECONDS, "group" => group.clone()).record(elapsed);
+        counter!(AWAITS, "group" => group, "result" => result(is_ok)).increment(1);
     }
 
     /// The page that Prometheus reads.
-    pub fn render(&self, replica: &Replica) -> String {
+    pub fn render(&self, groups: &Groups) -> String {
         gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
-        if let Some(node) = replica.node() {
-            set_gauges(&node);
+        for node in groups.all().filter_map(|replica| replica.node()) {
+            set_gauges(&node, &node.group.to_string());
         }
         self.handle.run_upkeep();
         self.handle.render()
@@ -76,23 +78,26 @@ fn result(is_ok: bool) -> &'static str {
     if is_ok { "ok" } else { "error" }
 }
 
-fn set_gauges(node: &Node) {
+fn set_gauges(node: &Node, group: &str) {
     let positions = *node.state.positions().borrow();
     {
         use openraft::async_runtime::watch::WatchReceiver;
         let raft = node.raft.metrics();
         let raft = raft.borrow_watched();
-        gauge!("mantle_index_raft_term").set(raft.current_term as f64);
-        gauge!("mantle_index_raft_committed_index").set(raft.local_committed.map_or(0, |id| id.index) as f64);
-        gauge!("mantle_index_raft_last_index").set(raft.last_log_index.unwrap_or(0) as f64);
-        gauge!("mantle_index_raft_snapshot_index").set(raft.snapshot.map_or(0, |id| id.index) as f64);
+        gauge!("mantle_index_raft_term", "group" => group.to_owned()).set(raft.current_term as f64);
+        gauge!("mantle_index_raft_committed_index", "group" => group.to_owned())
+            .set(raft.local_committed.map_or(0, |id| id.index) as f64);
+        gauge!("mantle_index_raft_last_index", "group" => group.to_owned())
+            .set(raft.last_log_index.unwrap_or(0) as f64);
+        gauge!("mantle_index_raft_snapshot_index", "group" => group.to_owned())
+            .set(raft.snapshot.map_or(0, |id| id.index) as f64);
     }
     let (epoch, directories, bytes, locks) = {
         let state = node.state.read();
         let index = &state.index;
         (index.epoch().0, index.directories(), index.heap_bytes(), index.locks().len())
     };
-    set_source_gauges(node);
+    set_source_gauges(node, group);
     for (name, value) in [
         ("mantle_index_raft_applied_index", positions.applied_end.saturating_sub(1)),
         ("mantle_index_serving", u64::from(positions.is_serving)),
@@ -105,7 +110,7 @@ fn set_gauges(node: &Node) {
         ("mantle_index_waiters", (node.state.requests.waiters() + node.stream.waiters()) as u64),
         ("mantle_index_log_bytes", node.log.disk_bytes()),
     ] {
-        gauge!(name).set(value as f64);
+        gauge!(name, "group" => group.to_owned()).set(value as f64);
     }
     let rebuild = &node.stream.rebuild;
     for (name, value) in [
@@ -113,30 +118,37 @@ fn set_gauges(node: &Node) {
         ("mantle_index_rebuild_rows_expected", &rebuild.rows_expected),
         ("mantle_index_rebuild_microseconds", &rebuild.elapsed_us),
     ] {
-        gauge!(name).set(value.load(Ordering::Relaxed) as f64);
+        gauge!(name, "group" => group.to_owned()).set(value.load(Ordering::Relaxed) as f64);
     }
-    counter!("mantle_index_compared_directories_total").absolute(node.stream.compared());
-    counter!("mantle_index_rebuilds_begun_total").absolute(rebuild.begun.load(Ordering::Relaxed));
-    counter!("mantle_index_rebuilds_completed_total").absolute(rebuild.completed.load(Ordering::Relaxed));
+    counter!("mantle_index_compared_directories_total", "group" => group.to_owned()).absolute(node.stream.compared());
+    counter!("mantle_index_rebuilds_begun_total", "group" => group.to_owned())
+        .absolute(rebuild.begun.load(Ordering::Relaxed));
+    counter!("mantle_index_rebuilds_completed_total", "group" => group.to_owned())
+        .absolute(rebuild.completed.load(Ordering::Relaxed));
     let cache = node.state.cache.counters();
     let (entries, cache_bytes) = node.state.cache.size();
-    gauge!("mantle_index_cache_entries").set(entries as f64);
-    gauge!("mantle_index_cache_bytes").set(cache_bytes as f64);
+    gauge!("mantle_index_cache_entries", "group" => group.to_owned()).set(entries as f64);
+    gauge!("mantle_index_cache_bytes", "group" => group.to_owned()).set(cache_bytes as f64);
     for (result, count) in
         [("hit", &cache.hits), ("miss", &cache.misses), ("bypass", &cache.bypasses), ("refused", &cache.refused)]
     {
-        counter!("mantle_index_cache_lookups_total", "result" => result).absolute(count.load(Ordering::Relaxed));
+        counter!("mantle_index_cache_lookups_total", "group" => group.to_owned(), "result" => result)
+            .absolute(count.load(Ordering::Relaxed));
     }
-    counter!("mantle_index_cache_purged_total").absolute(cache.purged.load(Ordering::Relaxed));
+    counter!("mantle_index_cache_purged_total", "group" => group.to_owned())
+        .absolute(cache.purged.load(Ordering::Relaxed));
     let counters = &node.state.counters;
-    counter!("mantle_index_stream_proposals_total").absolute(node.stream.proposals());
-    counter!("mantle_index_applied_entries_total").absolute(counters.entries.load(Ordering::Relaxed));
-    counter!("mantle_index_applied_operations_total").absolute(counters.operations.load(Ordering::Relaxed));
-    counter!("mantle_index_apply_busy_microseconds_total").absolute(counters.busy_ns.load(Ordering::Relaxed) / 1000);
+    counter!("mantle_index_stream_proposals_total", "group" => group.to_owned()).absolute(node.stream.proposals());
+    counter!("mantle_index_applied_entries_total", "group" => group.to_owned())
+        .absolute(counters.entries.load(Ordering::Relaxed));
+    counter!("mantle_index_applied_operations_total", "group" => group.to_owned())
+        .absolute(counters.operations.load(Ordering::Relaxed));
+    counter!("mantle_index_apply_busy_microseconds_total", "group" => group.to_owned())
+        .absolute(counters.busy_ns.load(Ordering::Relaxed) / 1000);
 }
 
 /// By source: the number that `mantle.index_sources()` gives it.
-fn set_source_gauges(node: &Node) {
+fn set_source_gauges(node: &Node, group: &str) {
     let received = node.stream.received();
     for (source, applied) in node.state.source_ends().borrow().iter() {
         let label = source.0.to_string();
@@ -149,7 +161,7 @@ fn set_source_gauges(node: &Node) {
             ("mantle_index_gate_held_bytes", received.0.saturating_sub(released.0)),
             ("mantle_index_unprotected", u64::from(is_unprotected)),
         ] {
-            gauge!(name, "source" => label.clone()).set(value as f64);
+            gauge!(name, "group" => group.to_owned(), "source" => label.clone()).set(value as f64);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What this process answers: gateways, the other replicas, probes.
 
+mod directories;
 pub mod http;
 pub mod index_service;
 pub mod metrics;

@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::read_gate::local_read_index;
 use crate::{
     failpoints::{self, Failpoint},
+    groups::Groups,
     membership::{join, view},
     node::Node,
     proto::peer::{
@@ -20,29 +21,32 @@ use crate::{
         network::{decode, encode},
         types::Vote,
     },
-    replica::Replica,
 };
 
 /// The service of one process.
 pub struct PeerService {
-    replica: Arc<Replica>,
+    groups: Arc<Groups>,
 }
 
 type Answer = Result<Response<RaftMessage>, Status>;
 
 impl PeerService {
     /// A service for a process.
-    pub fn new(replica: Arc<Replica>) -> Self {
-        Self { replica }
+    pub fn new(groups: Arc<Groups>) -> Self {
+        Self { groups }
     }
 
     /// The node that a message is for, if that is this one.
     fn destination(&self, to: Option<&Destination>) -> Result<Arc<Node>, Status> {
-        let node = self.replica.node().ok_or_else(|| Status::unavailable("this replica belongs to no cluster yet"))?;
+        let node = self.node(to.map_or(0, |to| to.group))?;
         match to {
             Some(to) if to.cluster_id == node.cluster_id && to.node_id == node.node_id => Ok(node),
             _ => Err(Status::failed_precondition("another node is at this address now")),
         }
+    }
+
+    fn node(&self, group: u32) -> Result<Arc<Node>, Status> {
+        self.groups.node(group).map_err(|e| Status::unavailable(e.detail()))
     }
 
     /// The node and the request of a Raft message.
@@ -64,13 +68,14 @@ fn failed(error: impl std::fmt::Display) -> Status {
 
 #[tonic::async_trait]
 impl Peer for PeerService {
-    async fn describe(&self, _: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
-        let (identity, node) = self.replica.current();
-        Ok(Response::new(view::describe(self.replica.config.group, &identity, node.as_deref())))
+    async fn describe(&self, request: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
+        let replica = self.groups.replica(request.get_ref().group).map_err(|e| Status::not_found(e.detail()))?;
+        let (identity, node) = replica.current();
+        Ok(Response::new(view::describe(replica.group, &identity, node.as_deref())))
     }
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
-        let Some(node) = self.replica.node() else {
+        let Ok(node) = self.node(request.get_ref().group) else {
             let state = State::NotLeader.into();
             return Ok(Response::new(JoinResponse { state, ..JoinResponse::default() }));
         };
@@ -78,7 +83,8 @@ impl Peer for PeerService {
     }
 
     async fn read_index(&self, request: Request<ReadIndexRequest>) -> Result<Response<ReadIndexResponse>, Status> {
-        let node = self.replica.node().filter(|node| node.cluster_id == request.get_ref().cluster_id);
+        let request = request.get_ref();
+        let node = self.groups.node(request.group).ok().filter(|node| node.cluster_id == request.cluster_id);
         let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
         let mut response = ReadIndexResponse::default();
         if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)

@@ -31,9 +31,9 @@ pub struct ReadGate {
 
 impl ReadGate {
     /// Starts the gate's task; it ends with the last handle.
-    pub fn spawn(raft: Raft, peers: Peers, cluster_id: String) -> Self {
+    pub fn spawn(raft: Raft, peers: Peers, group: u64, cluster_id: String) -> Self {
         let (queue, requests) = mpsc::unbounded_channel();
-        let asker = Asker { raft: raft.clone(), peers, cluster_id };
+        let asker = Asker { raft: raft.clone(), peers, group, cluster_id };
         tokio::spawn(asker.run(requests));
         Self { raft, queue }
     }
@@ -68,6 +68,7 @@ pub async fn local_read_index(raft: &Raft) -> Result<u64> {
 struct Asker {
     raft: Raft,
     peers: Peers,
+    group: u64,
     cluster_id: String,
 }
 
@@ -96,7 +97,7 @@ impl Asker {
         };
         let address = address.ok_or_else(|| unavailable("the group has no leader now".into()))?;
         let mut client = self.peers.client(&address)?;
-        let request = ReadIndexRequest { cluster_id: self.cluster_id.clone() };
+        let request = ReadIndexRequest { group: self.group as u32, cluster_id: self.cluster_id.clone() };
         match timeout(ASK_TIMEOUT, client.read_index(request)).await {
             Ok(Ok(response)) => {
                 let response = response.into_inner();

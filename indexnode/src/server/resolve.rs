@@ -15,10 +15,10 @@ use tonic::{Status, Streaming};
 use super::index_service::{limit, lineage};
 use crate::{
     failpoints::{self, Failpoint},
+    groups::Groups,
     index::{Index, Resolution, command::SourceId},
     lookup::PathQuery,
     node::Node,
-    replica::Replica,
 };
 
 /// Most queries in one batch.
@@ -32,21 +32,20 @@ const LEADER_RETRY: Duration = Duration::from_millis(10);
 
 /// The answers to a stream of batches, in their order.
 pub fn answers(
-    replica: Arc<Replica>,
+    groups: Arc<Groups>,
     batches: Streaming<ResolveRequest>,
 ) -> BoxStream<'static, Result<ResolveResponse, Status>> {
     let answer = move |batch: Result<ResolveRequest, Status>| {
-        let replica = replica.clone();
-        async move { Ok(answer(&replica, &batch?).await) }
+        let groups = groups.clone();
+        async move { Ok(answer(&groups, &batch?).await) }
     };
     batches.then(answer).boxed()
 }
 
-async fn answer(replica: &Replica, request: &ResolveRequest) -> ResolveResponse {
+async fn answer(groups: &Groups, request: &ResolveRequest) -> ResolveResponse {
     let started = Instant::now();
     let mut response = ResolveResponse { number: request.number, ..ResolveResponse::default() };
-    let empty = || Error::new(ErrorCode::IndexUnavailable, "this replica belongs to no cluster yet");
-    let result = match replica.node().ok_or_else(empty) {
+    let result = match groups.node(request.group) {
         Ok(node) => resolve(&node, request, &mut response).await,
         Err(e) => Err(e),
     };
@@ -54,12 +53,12 @@ async fn answer(replica: &Replica, request: &ResolveRequest) -> ResolveResponse 
         response = ResolveResponse { number: request.number, epoch: response.epoch, ..ResolveResponse::default() };
     }
     response.outcome = Some(outcome_of_result(&result));
-    replica.metrics.lookups(request.path_bytes.len(), started.elapsed(), result.is_ok());
+    groups.metrics.lookups(request.group, request.path_bytes.len(), started.elapsed(), result.is_ok());
     response
 }
 
 /// Waits until this replica has applied everything that was committed when the call began.
-async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
+pub(super) async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
     let late = || Error::new(ErrorCode::IndexUnavailable, "this replica cannot reach the leader, or is far behind it");
     let caught_up = async {
         loop {
@@ -102,7 +101,12 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
                 return Err(unavailable());
             }
             let mut lookups = node.state.cache.begin(&state.index);
-            lookups.resolve_all(queries, |resolution| response.push(&resolution));
+            lookups.resolve_all(queries, |mut resolution| {
+                if state.index.refuses(resolution.ns) {
+                    resolution.outcome = Err(ErrorCode::NotServed);
+                }
+                response.push(&resolution);
+            });
             lookups.end()
         };
         node.state.cache.fill(found);

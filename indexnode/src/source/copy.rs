@@ -29,21 +29,26 @@ const SAY: Duration = Duration::from_secs(2);
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const COLUMNS: u16 = 7;
 
-/// Reads all directories, as an exported snapshot shows them if there is one, and hands chunks on. How many there are.
+/// Begins the transaction of a copy: what it reads is as an exported snapshot shows it, if there is one.
+pub async fn begin(client: &Client, snapshot: Option<&str>) -> Result<()> {
+    let begin = snapshot.map_or_else(|| sql::BEGIN_COPY.to_owned(), sql::begin_with_snapshot);
+    client.batch_execute(&begin).await.context("the slot's snapshot")
+}
+
+/// Reads the directories of some namespaces, hands chunks on, and ends the transaction. How many there are.
 pub async fn copy_directories(
     client: &Client,
-    snapshot: Option<&str>,
+    namespaces: &[NamespaceId],
     chunks: mpsc::Sender<Vec<DirectoryRecord>>,
     progress: &RebuildProgress,
 ) -> Result<u64> {
-    let begin = snapshot.map_or_else(|| sql::BEGIN_COPY.to_owned(), sql::begin_with_snapshot);
-    client.batch_execute(&begin).await.context("the slot's snapshot")?;
     let expected: i64 = client.query_one(sql::DIRECTORIES_EXPECTED, &[]).await.context("statistics")?.get(0);
     progress.rows.store(0, Ordering::Relaxed);
     progress.rows_expected.store(expected.unsigned_abs(), Ordering::Relaxed);
     let started = Instant::now();
     let mut said = started;
-    let mut rows = pin!(client.copy_out(sql::COPY_DIRECTORIES).await.context("COPY of mantle.directories")?);
+    let mut rows =
+        pin!(client.copy_out(&sql::copy_directories(namespaces)).await.context("COPY of mantle.directories")?);
     let (mut chunk, mut bytes, mut copied) = (Vec::with_capacity(CHUNK_RECORDS), 0, 0);
     let mut header = true;
     while let Some(mut row) = rows.try_next().await.context("COPY of mantle.directories")? {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, PartitionId, RequestKey, message::DirectoryRecord};
+use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, RequestKey, message::DirectoryRecord};
 use pgwire_replication::{ReplicationClient, ReplicationConfig, ReplicationEvent};
 use tokio::{
     sync::mpsc,
@@ -22,7 +22,10 @@ use super::{
     copy,
     progress::RebuildProgress,
     sql,
-    upstream::{ChangeStream, Database, IndexGroup, NewSlot, Session, StandbyFlush, Statements, Upstream, Walsender},
+    upstream::{
+        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, Session, StandbyFlush,
+        Statements, Upstream, Walsender,
+    },
 };
 use crate::{
     config::Config,
@@ -54,8 +57,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Reads the password file.
-    pub fn new(config: &Config) -> Result<Self> {
+    /// For a group. Reads the password file.
+    pub fn new(config: &Config, group: u64) -> Result<Self> {
         let settings = &config.postgres;
         let named = Self {
             config: tokio_postgres::Config::new(),
@@ -64,7 +67,7 @@ impl Postgres {
             database: settings.database.clone(),
             user: settings.user.clone(),
             password: config.password()?,
-            group: i32::try_from(config.group).context("group")?,
+            group: i32::try_from(group).context("group")?,
         };
         Ok(named.moved(&settings.host, settings.port))
     }
@@ -206,12 +209,15 @@ impl Statements for PostgresSession {
         rows.iter().map(|row| source(row).context("mantle.index_sources")).collect()
     }
 
-    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<DirectoryId>> {
+    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<(DirectoryId, NamespaceId)>> {
         let rows = bounded(self.client.query(sql::DIRECTORIES_AFTER, &[&id.as_i64(), &(count as i64)])).await;
-        Ok(rows.context("ids of directories")?.iter().map(|row| DirectoryId::from(row.get::<_, i64>(0))).collect())
+        let pair = |row: &tokio_postgres::Row| {
+            (DirectoryId::from(row.get::<_, i64>(0)), NamespaceId::from(row.get::<_, i64>(1)))
+        };
+        Ok(rows.context("ids of directories")?.iter().map(pair).collect())
     }
 
-    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>> {
+    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<(Entry, NamespaceId)>> {
         let ids: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
         let rows = bounded(self.client.query(sql::DIRECTORIES, &[&ids])).await.context("directories")?;
         let entry = |row: &tokio_postgres::Row| Entry {
@@ -220,7 +226,46 @@ impl Statements for PostgresSession {
             version: row.get::<_, i64>(2) as u64,
             name: row.get(3),
         };
-        Ok(rows.iter().map(entry).collect())
+        Ok(rows.iter().map(|row| (entry(row), NamespaceId::from(row.get::<_, i64>(4)))).collect())
+    }
+
+    async fn namespaces(&self) -> Result<Vec<Assigned>> {
+        namespaces(&self.client, self.group).await
+    }
+
+    async fn trash_namespaces(&self) -> Result<Vec<NamespaceId>> {
+        let rows = bounded(self.client.query(sql::TRASH_NAMESPACES, &[])).await.context("mantle.trash_namespaces")?;
+        Ok(rows.iter().map(|row| NamespaceId::from(row.get::<_, i64>(0))).collect())
+    }
+
+    async fn assignments(&self, namespaces: &[NamespaceId]) -> Result<Vec<Assignment>> {
+        let ids: Vec<i64> = namespaces.iter().map(|ns| ns.as_i64()).collect();
+        let rows = bounded(self.client.query(sql::ASSIGNMENTS, &[&ids])).await.context("mantle.assignments")?;
+        let assignment = |row: &tokio_postgres::Row| Assignment {
+            ns: NamespaceId::from(row.get::<_, i64>(0)),
+            group: row.get::<_, i32>(1) as u64,
+            has_moved: row.get(2),
+        };
+        Ok(rows.iter().map(assignment).collect())
+    }
+
+    async fn assignment_changes(&self) -> Result<i64> {
+        let row = bounded(self.client.query_one(sql::ASSIGNMENT_CHANGES, &[])).await;
+        Ok(row.context("mantle.all_assignment_changes")?.get(0))
+    }
+
+    async fn advance_move(&self, ns: NamespaceId, phase: MovePhase) -> Result<bool> {
+        let phase = match phase {
+            MovePhase::Copy => "copy",
+            MovePhase::Both => "both",
+            MovePhase::Switched => "switched",
+        };
+        // Waits for renames under way.
+        let row =
+            timeout(ABORT_TIMEOUT, self.client.query_one(sql::ADVANCE_MOVE, &[&ns.as_i64(), &self.group, &phase]))
+                .await
+                .context("mantle.advance_move waits too long")?;
+        Ok(row.map_err(describe).context("mantle.advance_move")?.get(0))
     }
 
     async fn flushed(&self) -> Result<Lsn> {
@@ -254,6 +299,13 @@ impl Statements for PostgresSession {
             cluster_id: row.get::<_, Option<String>>(1).filter(|id| !id.is_empty()),
             slot_name: row.get(2),
         })
+    }
+
+    async fn epoch_lease(&self) -> Result<Duration> {
+        let row = bounded(self.client.query_one(sql::EPOCH_LEASE, &[])).await.context("mantle.epoch_lease_ms")?;
+        let lease = Duration::from_millis(row.get::<_, i64>(0) as u64);
+        // A gateway's clock may be slower.
+        Ok(lease + lease / 10)
     }
 
     async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>> {
@@ -300,9 +352,41 @@ impl Statements for PostgresSession {
         snapshot: Option<&str>,
         chunks: mpsc::Sender<Vec<DirectoryRecord>>,
         progress: &RebuildProgress,
-    ) -> Result<u64> {
-        copy::copy_directories(&self.client, snapshot, chunks, progress).await
+    ) -> Result<(Vec<Assigned>, u64)> {
+        copy::begin(&self.client, snapshot).await?;
+        let namespaces = namespaces(&self.client, self.group).await?;
+        let ids: Vec<NamespaceId> = namespaces.iter().map(|assigned| assigned.ns).collect();
+        Ok((namespaces, copy::copy_directories(&self.client, &ids, chunks, progress).await?))
     }
+
+    async fn copy_namespace(
+        &self,
+        ns: NamespaceId,
+        chunks: mpsc::Sender<Vec<DirectoryRecord>>,
+        progress: &RebuildProgress,
+    ) -> Result<u64> {
+        copy::begin(&self.client, None).await?;
+        copy::copy_directories(&self.client, &[ns], chunks, progress).await
+    }
+}
+
+async fn namespaces(client: &Client, group: i32) -> Result<Vec<Assigned>> {
+    let rows = bounded(client.query(sql::INDEX_NAMESPACES, &[&group])).await.context("mantle.index_namespaces")?;
+    let phase = |text: &str| match text {
+        "copy" => Ok(MovePhase::Copy),
+        "both" => Ok(MovePhase::Both),
+        "switched" => Ok(MovePhase::Switched),
+        other => Err(anyhow!("mantle.index_namespaces answered the phase `{other}`")),
+    };
+    let assigned = |row: &tokio_postgres::Row| {
+        Ok(Assigned {
+            ns: NamespaceId::from(row.get::<_, i64>(0)),
+            is_served: row.get(1),
+            phase: row.get::<_, Option<&str>>(2).map(phase).transpose()?,
+            moves: row.get::<_, i32>(3) as u32,
+        })
+    };
+    rows.iter().map(assigned).collect()
 }
 
 async fn bounded<T>(statement: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {

@@ -7,6 +7,7 @@ use mantle_types::{Error, ErrorCode, RequestKey, Result as MantleResult};
 use tokio::time::sleep;
 
 use super::{
+    assign,
     continuity::Reason,
     feed::{self, Feed},
     locks,
@@ -90,7 +91,8 @@ async fn session(
         return Ok(None);
     }
     follow_timelines(node, leadership, &feeds).await?;
-    let stream = Stream::start(node, leadership, &control, &group, feeds).await?;
+    assign::restrict(node, leadership, &*control).await?;
+    let stream = Stream::start(node, leadership, &control, (database, &group), feeds).await?;
     *must_rebuild = Some(stream.run().await?);
     Ok(None)
 }
@@ -110,7 +112,7 @@ async fn follow_timelines(node: &Node, leadership: &Leadership, feeds: &[Feed]) 
 /// (PostgreSQL was restored), this cluster takes over by raising the epoch.
 async fn check_abandoned(node: &Node, group: &IndexGroup) -> Result<Option<NodeEnd>> {
     let Some(recorded) = group.cluster_id.as_ref().filter(|id| **id != node.cluster_id) else { return Ok(None) };
-    let views = view::poll(&node.config, &node.peers, None).await;
+    let views = view::poll(&node.config, node.group, &node.peers, None).await;
     if membership::leader_of(&views, recorded).is_some() {
         tracing::warn!(%recorded, "PostgreSQL names another cluster, and it has a leader: leaving this one");
         return Ok(Some(NodeEnd::Reset));

@@ -4,6 +4,7 @@
 //! the slot is told to forget is applied, so committed by the group (`confirmed ≤ applied ≤ received`). Source: PostgreSQL's
 //! logical replication protocol; materialize's `replication.rs` for the states.
 
+pub mod assign;
 pub mod backlog;
 pub mod continuity;
 pub mod copy;
@@ -12,6 +13,7 @@ pub mod feed;
 pub mod gate;
 pub mod lead;
 pub mod locks;
+pub mod moves;
 pub mod progress;
 pub mod reader;
 pub mod rebuild;

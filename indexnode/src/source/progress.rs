@@ -48,6 +48,8 @@ pub struct StreamProgress {
     compared: AtomicU64,
     is_streaming: AtomicBool,
     wanted: Mutex<Wanted>,
+    /// Held while something is proposed whose place among the entries of the change stream matters.
+    pub turn: tokio::sync::Mutex<()>,
     /// Wakes the stream when a position is wanted.
     pub wake: Notify,
     /// Of rebuilds.

@@ -8,6 +8,9 @@
 //! everything is visible, then everything is copied, by way of the node that knows them all. What a stream sends of before its
 //! position is in the copy, and only its removals count (PROTOCOLS 1).
 //!
+//! Whoever founds a group where there has been one raises the epoch that gateways ask the old one under, which may live on,
+//! cut off from PostgreSQL. So nothing is served, and nothing acknowledged, before their leases are over (PROTOCOLS 5).
+//!
 //! A snapshot shows commits that still wait for the standby, when the slot became consistent while they did, or when the
 //! server restarted meanwhile. So the copy is swapped in only when the standbys have flushed what it may show (PROTOCOLS 5).
 
@@ -21,7 +24,7 @@ use mantle_types::{Epoch, message::DirectoryRecord};
 use tokio::{
     sync::mpsc,
     task::{JoinError, JoinSet},
-    time::sleep,
+    time::{self, sleep, sleep_until},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,7 +35,7 @@ use super::{
 };
 use crate::{
     failpoints::{self, Failpoint},
-    index::command::{Applied, Command, SourceStart},
+    index::command::{Applied, Command, SourceStart, Standing},
     node::{Leadership, Node},
 };
 
@@ -40,6 +43,8 @@ use crate::{
 const CHUNKS_AHEAD: usize = 4;
 /// Chunks proposed at a time: one is applied while the next is written. Their order does not matter.
 const PROPOSALS: usize = 3;
+/// The epoch that the first group of all is founded under: nobody was asked before.
+const FIRST_EPOCH: Epoch = Epoch(1);
 /// The standbys are asked this often whether they have what a copy shows.
 const STANDBY_POLL: Duration = Duration::from_millis(20);
 
@@ -56,6 +61,12 @@ pub async fn rebuild(
     let progress = &node.stream.rebuild;
     progress.begun.fetch_add(1, Ordering::Relaxed);
     let epoch = epoch_for_rebuild(node, &**control, group).await?;
+    let is_founding = !node.state.read().index.is_serving();
+    // Of what served under an earlier epoch; raised before now, maybe by a founder that died since.
+    let leases_end = match is_founding && epoch > FIRST_EPOCH {
+        true => Some(time::Instant::now() + control.epoch_lease().await?),
+        false => None,
+    };
     node.propose_as(leadership, &Command::RebuildBegin { epoch, is_diverged }).await?;
 
     let (mut sources, mut snapshot) = (Vec::new(), None);
@@ -80,8 +91,15 @@ pub async fn rebuild(
         );
     let mut reader = AbortOnDropHandle::new(reader);
     let directories = async { (&mut reader).await.context("the copy panicked")? };
-    let (directories, ()) = tokio::try_join!(directories, propose_chunks(node, leadership, queue))?;
+    let ((namespaces, directories), ()) = tokio::try_join!(directories, propose_chunks(node, leadership, queue))?;
     wait_for_standbys(&feeds, &sources).await?;
+    if let Some(end) = leases_end {
+        sleep_until(end).await;
+    }
+    // All of it is there; one that moves here, or has moved away, is served elsewhere.
+    let standing = |is_served| if is_served { Standing::Serving } else { Standing::Ready };
+    let namespaces = namespaces.into_iter().map(|of| (of.ns, standing(of.is_served), of.moves)).collect();
+    node.propose_as(leadership, &Command::RebuildNamespaces { namespaces }).await?;
     node.propose_as(leadership, &Command::RebuildEnd { sources }).await?;
     progress.completed.fetch_add(1, Ordering::Relaxed);
     let elapsed_ms = started.elapsed().as_millis() as u64;

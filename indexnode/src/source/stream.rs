@@ -13,12 +13,15 @@ use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
 };
+use tracing::Instrument;
 
 use super::{
+    assign::Foreign,
     continuity::{Reason, end_of},
     feed::Feed,
+    moves::Moves,
     reader::{Inbox, Reader},
-    upstream::{IndexGroup, Session, Statements},
+    upstream::{Database, IndexGroup, Session, Statements},
     verify::Verifier,
 };
 use crate::{
@@ -53,7 +56,7 @@ impl<'a> Stream<'a> {
         node: &'a Arc<Node>,
         leadership: &'a Leadership,
         control: &'a Session,
-        group: &'a IndexGroup,
+        (database, group): (&Database, &'a IndexGroup),
         feeds: Vec<Feed>,
     ) -> Result<Self> {
         let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
@@ -79,6 +82,8 @@ impl<'a> Stream<'a> {
         }
         let verifier = Verifier { node: node.clone(), control: control.clone(), sessions: sessions.clone() };
         readers.spawn(verifier.run());
+        let moves = Moves::new(node, leadership, database, control, &sessions);
+        readers.spawn(moves.run().in_current_span());
         tracing::info!(slot = %group.slot_name, sources = inboxes.len(), "reading the change stream");
         Ok(Self { node, leadership, control, group, inboxes, sessions, arrived, readers })
     }
@@ -87,6 +92,7 @@ impl<'a> Stream<'a> {
     pub async fn run(mut self) -> Result<Reason> {
         let progress = &self.node.stream;
         let _streaming = progress.streaming();
+        let foreign = tokio::sync::Mutex::new(Foreign::default());
         let mut under_way: Underway<'_, Vec<(SourceId, Lsn)>> = None;
         let mut last_proposal = Instant::now();
         let mut check = interval(CHECK);
@@ -98,7 +104,7 @@ impl<'a> Stream<'a> {
             {
                 last_proposal = Instant::now();
                 progress.count_proposal();
-                under_way = Some(Box::pin(propose(self.node, self.leadership, batches)));
+                under_way = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, batches)));
             }
             tokio::select! {
                 biased;
@@ -163,7 +169,16 @@ impl<'a> Stream<'a> {
     }
 }
 
-async fn propose(node: &Node, leadership: &Leadership, batches: Vec<SourceBatch>) -> Result<Vec<(SourceId, Lsn)>> {
+/// One at a time, so nobody else holds what is known of foreign namespaces.
+async fn propose(
+    node: &Node,
+    leadership: &Leadership,
+    control: &dyn Statements,
+    foreign: &tokio::sync::Mutex<Foreign>,
+    batches: Vec<SourceBatch>,
+) -> Result<Vec<(SourceId, Lsn)>> {
+    foreign.lock().await.decide(node, leadership, control, &batches).await?;
+    let _turn = node.stream.turn.lock().await;
     let positions = batches.iter().map(|batch| (batch.source, batch.position)).collect();
     node.propose_as(leadership, &Command::Stream(batches)).await?;
     Ok(positions)

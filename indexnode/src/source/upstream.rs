@@ -3,10 +3,10 @@
 //! Invariant: everything that feeds the index or decides about it comes through these four traits; [`super::database`]
 //! implements them for PostgreSQL itself. Errors are told to people, never told apart.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, RequestKey, message::DirectoryRecord};
+use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, RequestKey, message::DirectoryRecord};
 use pgwire_replication::ReplicationEvent;
 use tokio::sync::mpsc;
 use tonic::async_trait;
@@ -31,6 +31,41 @@ pub struct IndexGroup {
     pub cluster_id: Option<String>,
     /// Its replication slot.
     pub slot_name: String,
+}
+
+/// How far the move of a namespace to another group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MovePhase {
+    /// The new group copies it.
+    Copy,
+    /// Changes are acknowledged when both groups have them; the old one answers lookups.
+    Both,
+    /// So they are; the new one answers lookups.
+    Switched,
+}
+
+/// A namespace that a group has to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assigned {
+    /// Which.
+    pub ns: NamespaceId,
+    /// Does the group answer lookups?
+    pub is_served: bool,
+    /// Of the move to the group or from it.
+    pub phase: Option<MovePhase>,
+    /// Of these, the group that serves it now has the most.
+    pub moves: u32,
+}
+
+/// Where a namespace is assigned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Which.
+    pub ns: NamespaceId,
+    /// To this group.
+    pub group: u64,
+    /// A move of it was begun once.
+    pub has_moved: bool,
 }
 
 /// What PostgreSQL says of its synchronous standbys.
@@ -72,11 +107,26 @@ pub trait Statements: Send + Sync {
     /// The nodes that feed the group, and where they are; nowhere: the node of this session.
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>>;
 
-    /// The next ids of directories.
-    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<DirectoryId>>;
+    /// The next ids of directories, and their namespaces.
+    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<(DirectoryId, NamespaceId)>>;
 
-    /// What PostgreSQL knows of directories.
-    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>>;
+    /// What PostgreSQL knows of directories, and their namespaces.
+    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<(Entry, NamespaceId)>>;
+
+    /// The namespaces that the group has to have.
+    async fn namespaces(&self) -> Result<Vec<Assigned>>;
+
+    /// The namespaces of what is in the trash.
+    async fn trash_namespaces(&self) -> Result<Vec<NamespaceId>>;
+
+    /// The groups of those of these namespaces that there are.
+    async fn assignments(&self, namespaces: &[NamespaceId]) -> Result<Vec<Assignment>>;
+
+    /// Another number than before: assignments have changed.
+    async fn assignment_changes(&self) -> Result<i64>;
+
+    /// Takes the next step of a namespace's move to the group; `false`: it is in another phase.
+    async fn advance_move(&self, ns: NamespaceId, phase: MovePhase) -> Result<bool>;
 
     /// Up to where the server has flushed its WAL.
     async fn flushed(&self) -> Result<Lsn>;
@@ -89,6 +139,9 @@ pub trait Statements: Send + Sync {
 
     /// The group's row.
     async fn index_group(&self) -> Result<IndexGroup>;
+
+    /// What has to pass before no gateway goes by what the group's row, or an assignment, was.
+    async fn epoch_lease(&self) -> Result<Duration>;
 
     /// Raises the epoch from `expected` for a cluster; `None` when somebody else was first.
     async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>>;
@@ -105,10 +158,19 @@ pub trait Statements: Send + Sync {
     /// Drops the slot, if it is there.
     async fn drop_slot(&self, name: &str) -> Result<()>;
 
-    /// Reads all directories, as an exported snapshot shows them if there is one, and hands chunks on. How many there are.
+    /// Reads the directories of the group's namespaces, as an exported snapshot shows both if there is one, and hands chunks
+    /// on. The namespaces, and how many directories there are.
     async fn copy_directories(
         &self,
         snapshot: Option<&str>,
+        chunks: mpsc::Sender<Vec<DirectoryRecord>>,
+        progress: &RebuildProgress,
+    ) -> Result<(Vec<Assigned>, u64)>;
+
+    /// Reads the directories of a namespace as they are now, and hands chunks on. How many there are.
+    async fn copy_namespace(
+        &self,
+        ns: NamespaceId,
         chunks: mpsc::Sender<Vec<DirectoryRecord>>,
         progress: &RebuildProgress,
     ) -> Result<u64>;

@@ -9,12 +9,15 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use anyhow::{Result, anyhow};
 use futures::future::try_join_all;
-use mantle_types::DirectoryId;
+use mantle_types::{DirectoryId, NamespaceId};
 use tokio::time::sleep;
 
 use super::{continuity::Reason, upstream::Session};
 use crate::{
-    index::{Entry, SLICES, command::SourceId},
+    index::{
+        Entry, SLICES,
+        command::{SourceId, Standing},
+    },
     node::Node,
     server::wait,
 };
@@ -75,9 +78,11 @@ impl Verifier {
 
     /// The ids of the next slices, one of each side.
     async fn next(&self, cursor: &mut Cursor) -> Result<Vec<DirectoryId>> {
-        let mut ids = self.control.directories_after(cursor.after, SLICE_DIRECTORIES).await?;
-        cursor.after = ids.last().copied().unwrap_or_default();
+        let rows = self.control.directories_after(cursor.after, SLICE_DIRECTORIES).await?;
+        cursor.after = rows.last().map(|(id, _)| *id).unwrap_or_default();
         let state = self.node.state.read();
+        let is_ours = |ns| state.index.standing(ns).is_some_and(Standing::answers);
+        let mut ids: Vec<DirectoryId> = rows.into_iter().filter(|(_, ns)| is_ours(*ns)).map(|(id, _)| id).collect();
         let from = ids.len();
         let first = cursor.slice;
         while ids.len() - from < SLICE_DIRECTORIES {
@@ -94,17 +99,21 @@ impl Verifier {
     async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<DirectoryId>> {
         // What the index has that PostgreSQL has not any more counts if the index had it before it was asked for.
         let before = self.entries(ids);
-        let mut rows: HashMap<DirectoryId, Entry> = HashMap::with_capacity(ids.len());
-        for row in self.control.directories(ids).await? {
-            let newest = rows.entry(row.id).or_insert_with(|| row.clone());
+        let mut rows: HashMap<DirectoryId, (Entry, NamespaceId)> = HashMap::with_capacity(ids.len());
+        for (row, ns) in self.control.directories(ids).await? {
+            let (newest, _) = rows.entry(row.id).or_insert_with(|| (row.clone(), ns));
             if row.version > newest.version {
                 *newest = row;
             }
         }
         self.catch_up().await?;
         let now = self.entries(ids);
+        let standing = |ns: NamespaceId| self.node.state.read().index.standing(ns);
         let differs = |id: &&DirectoryId| match (rows.get(id), before.get(id), now.get(id)) {
-            (Some(row), _, Some(entry)) => {
+            // On its way in or out: not all of it is here.
+            (Some((_, ns)), ..) if standing(*ns).is_some_and(|standing| !standing.answers()) => false,
+            (Some((_, ns)), _, now) if standing(*ns).is_none() => now.is_some(),
+            (Some((row, _)), _, Some(entry)) => {
                 entry.version < row.version || (entry.version == row.version && entry != row)
             }
             // Removed since, or never told.

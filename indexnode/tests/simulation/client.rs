@@ -257,6 +257,7 @@ impl Client {
         lock_ms: u32,
     ) -> Option<Prepared> {
         let message = PrepareRenameRequest {
+            group: 0,
             request: Some(request.into()),
             namespace: NAMESPACE.to_owned(),
             source: source.to_vec(),
@@ -282,7 +283,7 @@ impl Client {
     }
 
     async fn release(&mut self, request: RequestKey, attempt: u64) {
-        let message = ReleaseRenameRequest { request: Some(request.into()), attempt };
+        let message = ReleaseRenameRequest { request: Some(request.into()), attempt, group: 0 };
         // Who does not hear of it lets the lock expire.
         let _ = timeout(CALL_TIMEOUT, self.index(self.leader).release_rename(message)).await;
     }
@@ -334,7 +335,7 @@ impl Client {
         let what = if by_request { What::Request(request.into()) } else { What::Lsn(lsn.0) };
         let began = Instant::now();
         while began.elapsed() < AWAIT_MAX {
-            let message = AwaitRequest { what: Some(what.clone()), timeout_ms: AWAIT_MS, source: SOURCE.0 };
+            let message = AwaitRequest { what: Some(what.clone()), timeout_ms: AWAIT_MS, source: SOURCE.0, group: 0 };
             if let Ok(Ok(answer)) = timeout(CALL_TIMEOUT, self.index(self.leader).r#await(message)).await
                 && check_outcome(answer.into_inner().outcome.as_ref()).is_ok()
             {

@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Collected};
 use mantle_index_client::proto::index_server::IndexServer;
 use mantle_indexnode::{
     config::{Config, LookupSettings, PostgresSettings, RaftSettings, RenameSettings},
+    groups::Groups,
     node::Node,
     proto::peer::peer_server::PeerServer,
     raft::{identity::DataFolder, offload::Offload},
@@ -40,6 +41,8 @@ use crate::{
 const SNAPSHOT_LOG_ENTRIES: u64 = 25;
 /// The trees are flat.
 const CACHE_LEVELS: usize = 1;
+/// The only group.
+pub const GROUP: u64 = 1;
 const LOCK_MS_MAX: u32 = 2000;
 
 /// A process.
@@ -88,7 +91,7 @@ impl Host {
         let folder: PathBuf = folder.join(format!("host-{id}"));
         fs::create_dir_all(&folder).expect("a folder in memory");
         let config = Config {
-            group: 1,
+            groups: vec![GROUP],
             data_dir: folder.clone(),
             listen: addresses[id].clone(),
             http_listen: String::new(),
@@ -155,14 +158,15 @@ impl Host {
                 let folder = DataFolder::open(&host.config.data_dir).context("data folder")?;
                 let (dial, database) = (host.network.dial(host.id), host.server.seen_from(host.id));
                 let identity = folder.identity().context("identity")?;
-                let replica = Replica::new(host.config.clone(), identity, database, dial, host.offload())?;
+                let replica = Replica::new(host.config.clone(), GROUP, identity, database, dial, host.offload());
                 let (running, told) = (replica.clone(), end.clone());
                 runtime.spawn(async move {
                     let ended = replica::incarnations(&running, &folder).await;
                     *told.lock() = Some(ended.map_or_else(|e| format!("{e:#}"), |()| "stopped".to_owned()));
                 });
-                let peer = PeerServer::new(PeerService::new(replica.clone()));
-                let index = IndexServer::new(IndexService::new(replica.clone()));
+                let groups = Groups::new([replica.clone()])?;
+                let peer = PeerServer::new(PeerService::new(groups.clone()));
+                let index = IndexServer::new(IndexService::new(groups));
                 Served { replica, peer, index }
             };
             let began_ms = host.clock_ms;

@@ -9,12 +9,13 @@ use mantle_indexnode::{
         continuity::{Server as Identity, Slot},
         progress::RebuildProgress,
         upstream::{
-            ChangeStream, Database, IndexGroup, NewSlot, Session, StandbyFlush, Statements, Upstream, Walsender,
+            Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, Session, StandbyFlush,
+            Statements, Upstream, Walsender,
         },
     },
 };
 use mantle_types::{
-    DirectoryId, Epoch, Lineage, Lsn, RequestKey,
+    DirectoryId, Epoch, Lineage, Lsn, NamespaceId, RequestKey,
     message::{DirectoryRecord, MESSAGE_PREFIX, encode},
 };
 use parking_lot::Mutex;
@@ -27,15 +28,18 @@ use tokio::{
 use tonic::async_trait;
 
 use crate::{
+    host::GROUP,
     network::HostId,
-    postgres::{Position, Postgres, SLOT, SlotAfter},
+    postgres::{Position, Postgres, ROOT, SLOT, SlotAfter},
 };
 
 /// How long a statement waits for a server that does not answer.
 const NO_ANSWER: Duration = Duration::from_secs(5);
+const EPOCH_LEASE: Duration = Duration::from_secs(4);
 const KEEP_ALIVE: Duration = Duration::from_millis(300);
 /// The model is one node without workers.
 pub const SOURCE: SourceId = SourceId(0);
+const ASSIGNED: Assigned = Assigned { ns: NamespaceId(ROOT.0), is_served: true, phase: None, moves: 0 };
 const COPY_CHUNK: usize = 7;
 const COMMIT_POLL: Duration = Duration::from_millis(1);
 
@@ -197,18 +201,41 @@ impl Statements for Connection {
         self.run(|_| vec![(SOURCE, None)]).await
     }
 
-    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<DirectoryId>> {
+    async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<(DirectoryId, NamespaceId)>> {
         let after = |postgres: &mut Postgres| {
-            postgres.tree().records().map(|record| record.id).filter(|other| *other > id).take(count).collect()
+            let ids = postgres.tree().records().map(|record| (record.id, record.ns));
+            ids.filter(|(other, _)| *other > id).take(count).collect()
         };
         self.run(after).await
     }
 
-    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<Entry>> {
+    async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<(Entry, NamespaceId)>> {
         let tree = self.run(|postgres| postgres.tree().clone()).await?;
-        let entry = |r: &DirectoryRecord| Entry { id: r.id, pid: r.pid, name: r.name.clone(), version: r.version };
+        let entry =
+            |r: &DirectoryRecord| (Entry { id: r.id, pid: r.pid, name: r.name.clone(), version: r.version }, r.ns);
         // As `id = ANY` does: each row once.
         Ok(tree.records().filter(|record| ids.contains(&record.id)).map(entry).collect())
+    }
+
+    async fn namespaces(&self) -> Result<Vec<Assigned>> {
+        self.run(|_| vec![ASSIGNED]).await
+    }
+
+    async fn trash_namespaces(&self) -> Result<Vec<NamespaceId>> {
+        self.run(|_| Vec::new()).await
+    }
+
+    async fn assignments(&self, namespaces: &[NamespaceId]) -> Result<Vec<Assignment>> {
+        let assignment = |ns: &NamespaceId| Assignment { ns: *ns, group: GROUP, has_moved: false };
+        self.run(|_| namespaces.iter().map(assignment).collect()).await
+    }
+
+    async fn assignment_changes(&self) -> Result<i64> {
+        self.run(|_| 0).await
+    }
+
+    async fn advance_move(&self, _: NamespaceId, _: MovePhase) -> Result<bool> {
+        unreachable!("the only group has nowhere to move a namespace to")
     }
 
     async fn flushed(&self) -> Result<Lsn> {
@@ -225,6 +252,10 @@ impl Statements for Connection {
 
     async fn cut(&self) -> Result<Lsn> {
         unreachable!("the only source exports a snapshot")
+    }
+
+    async fn epoch_lease(&self) -> Result<Duration> {
+        Ok(EPOCH_LEASE)
     }
 
     async fn index_group(&self) -> Result<IndexGroup> {
@@ -272,7 +303,7 @@ impl Statements for Connection {
         snapshot: Option<&str>,
         chunks: mpsc::Sender<Vec<DirectoryRecord>>,
         _: &RebuildProgress,
-    ) -> Result<u64> {
+    ) -> Result<(Vec<Assigned>, u64)> {
         let snapshot = snapshot.context("a copy without a snapshot")?;
         let tree = self.run(|postgres| postgres.snapshots.get(snapshot).cloned()).await?;
         let tree = tree.context("the snapshot is gone")?;
@@ -281,7 +312,16 @@ impl Statements for Connection {
             self.run(|_| ()).await?;
             ensure!(chunks.send(chunk.to_vec()).await.is_ok(), "the copy was given up");
         }
-        Ok(records.len() as u64)
+        Ok((vec![ASSIGNED], records.len() as u64))
+    }
+
+    async fn copy_namespace(
+        &self,
+        _: NamespaceId,
+        _: mpsc::Sender<Vec<DirectoryRecord>>,
+        _: &RebuildProgress,
+    ) -> Result<u64> {
+        unreachable!("the only group has no namespace to come from elsewhere")
     }
 }
 

@@ -7,7 +7,7 @@ pub mod server;
 use std::{
     fs,
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -83,9 +83,20 @@ impl TestDatabase {
     async fn over(config: Config, client: Client, admin: Client, name: String) -> Self {
         let row = client.query_one("SELECT first_id FROM mantle.allocate_ids('test', 100000)", &[]).await.unwrap();
         let database = Self { config, client, admin, name, next_id: row.get(0) };
-        let name_slot = "UPDATE mantle.index_groups SET slot_name = $1";
-        database.client.execute(name_slot, &[&database.slot()]).await.unwrap();
+        database.name_slot(1).await;
         database
+    }
+
+    /// Slots are the server's, not the database's.
+    async fn name_slot(&self, group: u32) {
+        let name_slot = "UPDATE mantle.index_groups SET slot_name = $1 WHERE index_group = $2";
+        self.client.execute(name_slot, &[&self.slot_of(group), &(group as i32)]).await.unwrap();
+    }
+
+    /// Makes an index group.
+    pub async fn create_group(&self, group: u32) {
+        self.client.execute("SELECT mantle.create_index_group($1)", &[&(group as i32)]).await.unwrap();
+        self.name_slot(group).await;
     }
 
     /// After its server was replaced.
@@ -93,9 +104,14 @@ impl TestDatabase {
         self.client = connect(&self.config).await;
     }
 
-    /// The group's slot.
+    /// The slot of group 1.
     pub fn slot(&self) -> String {
-        format!("test_{}", self.name)
+        self.slot_of(1)
+    }
+
+    /// A group's slot.
+    pub fn slot_of(&self, group: u32) -> String {
+        format!("test_{}_{group}", self.name)
     }
 
     pub fn next_id(&mut self) -> i64 {
@@ -104,9 +120,13 @@ impl TestDatabase {
     }
 
     pub async fn create_namespace(&mut self, name: &str) -> i64 {
+        self.create_namespace_in(name, 1).await
+    }
+
+    pub async fn create_namespace_in(&mut self, name: &str, group: u32) -> i64 {
         let id = self.next_id();
-        let sql = "SELECT code, ns FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, $3, 1)";
-        let row = self.client.query_one(sql, &[&name, &id, &Uuid::new_v4()]).await.unwrap();
+        let sql = "SELECT code, ns FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, $3, 1, $4)";
+        let row = self.client.query_one(sql, &[&name, &id, &Uuid::new_v4(), &(group as i32)]).await.unwrap();
         assert_eq!(row.get::<_, Option<String>>(0), None);
         row.get(1)
     }
@@ -169,6 +189,10 @@ impl TestReplica {
         }
     }
 
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
     pub fn wipe(&self) {
         fs::remove_dir_all(&self.data).unwrap();
     }
@@ -200,8 +224,17 @@ impl TestGroup {
         Self::with_learners(size, 0, database)
     }
 
+    /// Three processes that host several groups.
+    pub fn hosting(groups: &[u32], database: &TestDatabase) -> Self {
+        Self::build(3, 0, groups, database)
+    }
+
     /// The last `learners` of the replicas do not vote.
     pub fn with_learners(voters: usize, learners: usize, database: &TestDatabase) -> Self {
+        Self::build(voters, learners, &[1], database)
+    }
+
+    fn build(voters: usize, learners: usize, groups: &[u32], database: &TestDatabase) -> Self {
         let size = voters + learners;
         let folder = tempfile::tempdir().unwrap();
         let addresses = free_addresses(2 * size);
@@ -213,7 +246,7 @@ impl TestGroup {
             let config = folder.path().join(format!("replica{i}.toml"));
             let data = folder.path().join(format!("replica{i}"));
             let text = format!(
-                "group = 1\ndata_dir = {data:?}\nlisten = {:?}\nhttp_listen = {:?}\npeers = {peers:?}\n\
+                "groups = {groups:?}\ndata_dir = {data:?}\nlisten = {:?}\nhttp_listen = {:?}\npeers = {peers:?}\n\
                  learner = {}\n[postgres]\n\
                  host = {host:?}\nport = {}\ndatabase = {:?}\nuser = {:?}\npassword_file = {password:?}\n\
                  [raft]\nsnapshot_log_entries = 100\n",
@@ -248,9 +281,14 @@ impl TestGroup {
 
     /// Waits until every replica is a ready voter of one cluster.
     pub async fn settled(&self) -> Vec<Status> {
-        let size = self.replicas.len();
+        self.settled_group(0).await
+    }
+
+    /// The same, of one group.
+    pub async fn settled_group(&self, group: u32) -> Vec<Status> {
+        let (size, client) = (self.replicas.len(), self.client.of_group(group));
         eventually("nothing but ready voters", || async {
-            let all: Vec<Status> = self.client.status().await.into_iter().filter_map(|(_, s)| s.ok()).collect();
+            let all: Vec<Status> = client.status().await.into_iter().filter_map(|(_, s)| s.ok()).collect();
             let is_settled = all.len() == size
                 && all
                     .iter()

@@ -20,6 +20,7 @@ const SETTINGS: &str = "
 listen_addresses = '127.0.0.1'
 shared_preload_libraries = 'mantle'
 mantle.compaction_databases = ''
+mantle.epoch_lease_ms = 2000
 wal_level = logical
 wal_sender_timeout = 0
 hot_standby_feedback = on

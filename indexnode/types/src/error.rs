@@ -93,6 +93,8 @@ error_table! {
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";
     UnknownOutcome "unknown_outcome" "MT053" 503 "ServiceUnavailable" SameRequestId "The connection broke during the commit; the change may or may not be there.";
     DatabaseUnavailable "database_unavailable" "MT054" 503 "ServiceUnavailable" SameRequestId "PostgreSQL does not answer, or refused for a passing reason.";
+    UnknownGroup "unknown_group" "MT055" 503 "ServiceUnavailable" SameRequestId "The replica asked hosts no replica of the index group.";
+    NotServed "not_served" "MT056" 503 "ServiceUnavailable" SameRequestId "The index group asked does not serve the namespace, or not yet: another one does, or is about to.";
     Internal "internal" "MT099" 500 "InternalError" No "A fault of the service; its log has the cause.";
 }
 

@@ -76,6 +76,14 @@ pub enum DirectoryOp {
 }
 
 impl DirectoryOp {
+    /// The namespace that it is of.
+    pub fn namespace(&self) -> NamespaceId {
+        match self {
+            Self::Put { record, .. } | Self::Remove { record, .. } => record.ns,
+            Self::Done { cause } | Self::Half { cause, .. } => cause.request.ns,
+        }
+    }
+
     /// The request that this operation finishes.
     pub fn cause(&self) -> Option<&Cause> {
         match self {

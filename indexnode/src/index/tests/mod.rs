@@ -3,6 +3,7 @@
 mod convergence;
 mod memory;
 pub(crate) mod model;
+mod namespaces;
 mod removals;
 mod renames;
 mod replicas;

@@ -1,0 +1,98 @@
+//! Which namespaces the group has: what its leader learns from PostgreSQL and puts into the log, before whatever depends on it.
+//!
+//! Invariant: an operation is proposed only after the group has decided about its namespace. A namespace that appears in the
+//! change stream for the first time is asked for then: its creation is in PostgreSQL by that time, since its own record, or a
+//! directory below it, has arrived.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
+
+use anyhow::Result;
+use mantle_types::NamespaceId;
+use tokio::time::timeout;
+
+use super::upstream::{Assignment, Statements};
+use crate::{
+    index::command::{Command, SourceBatch},
+    node::{Leadership, Node},
+};
+
+/// How long a transaction takes at most to end once its commit record is flushed, here and by the standby.
+const COMMIT_MAX: Duration = Duration::from_secs(1);
+
+/// Namespaces of other groups that were met in the change stream. One that moves here becomes known to the index.
+#[derive(Default)]
+pub struct Foreign {
+    known: HashSet<NamespaceId>,
+}
+
+impl Foreign {
+    /// Decides about the namespaces of a batch that are met for the first time.
+    pub async fn decide(
+        &mut self,
+        node: &Node,
+        leadership: &Leadership,
+        control: &dyn Statements,
+        batches: &[SourceBatch],
+    ) -> Result<()> {
+        let new = self.undecided(node, batches);
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut assignments = control.assignments(&new).await?;
+        if assignments.len() < new.len() {
+            // The message of a commit may come before the commit is visible. Or the namespace is gone; then what is waited for
+            // are all transactions that write, of which one may take hours.
+            match timeout(COMMIT_MAX, control.cut()).await {
+                Ok(cut) => drop(cut?),
+                Err(_) => tracing::debug!("a transaction is open for long; what committed is visible by now"),
+            }
+            assignments = control.assignments(&new).await?;
+        }
+        // What of one that has moved is not here has to be copied (`moves.rs`).
+        let is_new = |of: &Assignment| of.group == node.group && !of.has_moved;
+        let ours: Vec<NamespaceId> = assignments.into_iter().filter(is_new).map(|of| of.ns).collect();
+        self.known.extend(new.iter().filter(|ns| !ours.contains(ns)));
+        if !ours.is_empty() {
+            tracing::info!(namespaces = ?ours, "new namespaces in this group");
+            node.propose_as(leadership, &Command::Admit { namespaces: ours }).await?;
+        }
+        Ok(())
+    }
+
+    fn undecided(&self, node: &Node, batches: &[SourceBatch]) -> Vec<NamespaceId> {
+        let state = node.state.read();
+        if state.index.namespaces_are_all() {
+            return Vec::new();
+        }
+        let mut last = None;
+        let mut new = BTreeSet::new();
+        for op in batches.iter().flat_map(|batch| &batch.transactions).flat_map(|transaction| &transaction.ops) {
+            let ns = op.namespace();
+            if last.replace(ns) != Some(ns) && state.index.standing(ns).is_none() && !self.known.contains(&ns) {
+                new.insert(ns);
+            }
+        }
+        new.into_iter().collect()
+    }
+}
+
+/// An index of an older version has all namespaces: says which are the group's.
+pub async fn restrict(node: &Node, leadership: &Leadership, control: &dyn Statements) -> Result<()> {
+    let is_restricted = {
+        let state = node.state.read();
+        !state.index.is_built() || !state.index.namespaces_are_all()
+    };
+    if is_restricted {
+        return Ok(());
+    }
+    let assigned = control.namespaces().await?.into_iter().map(|of| of.ns);
+    // Their removals are still to come.
+    let trash = control.trash_namespaces().await?;
+    let namespaces: BTreeSet<NamespaceId> = assigned.chain(trash).collect();
+    tracing::info!(namespaces = namespaces.len(), "this group had all namespaces, and has its own from now on");
+    node.propose_as(leadership, &Command::Restrict { namespaces: namespaces.into_iter().collect() }).await?;
+    Ok(())
+}
