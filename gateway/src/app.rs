@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use mantle_types::{Caller, ErrorCode, NamespaceId, Permission, RequestKey, Result, request::derive_request_id};
+use mantle_types::{Caller, NamespaceId, Permission, RequestKey, request::derive_request_id};
 use uuid::Uuid;
 
 use crate::{
@@ -21,7 +21,7 @@ pub const OBJECT_MODE: u16 = 0o644;
 
 /// The gateway's parts.
 pub struct Gateway {
-    /// The index group.
+    /// The index groups.
     pub index: Arc<Index>,
     /// The database.
     pub store: Arc<Store>,
@@ -78,16 +78,5 @@ impl Call {
     /// What a new entry of this caller is born with.
     pub fn permission(&self, mode: u16) -> Permission {
         Permission { owner: self.caller.uid, group: primary_group(&self.caller), mode }
-    }
-}
-
-/// Runs a mutation to its end even when the client goes away: a mutation is never cancelled (PROTOCOLS rule 18).
-pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    match tokio::spawn(work).await {
-        Ok(answer) => answer,
-        Err(cause) => {
-            tracing::error!(%cause, "a request's task failed");
-            Err(ErrorCode::Internal.into())
-        }
     }
 }

@@ -67,14 +67,14 @@ pub struct Postgres {
     pub batch_elements_max: usize,
 }
 
-/// The IndexNode group that serves the namespaces.
+/// The IndexNode groups that serve the namespaces.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Index {
-    /// Its number in `mantle.index_groups`.
-    #[serde(default = "default_group")]
-    pub group: u32,
-    /// gRPC addresses (`host:port`) of its replicas.
+    /// Of an older version, when there was one group; which group serves a namespace is a table's now. Unused.
+    #[serde(default)]
+    pub group: Option<u32>,
+    /// gRPC addresses (`host:port`) of the processes that host the groups' replicas: all groups at each of them.
     pub replicas: Vec<String>,
 }
 
@@ -94,8 +94,6 @@ pub struct Limits {
     pub rename_lock_ms: u32,
     /// How long a call waits for a pooled connection.
     pub connection_wait_ms: u64,
-    /// How old the epoch may be under which lookups are asked.
-    pub epoch_lease_ms: u64,
     /// Ids taken from PostgreSQL at a time.
     pub id_block: u32,
     /// How long a shutdown waits for requests under way.
@@ -115,7 +113,6 @@ impl Default for Limits {
             await_timeout_ms: 5_000,
             rename_lock_ms: 10_000,
             connection_wait_ms: 5_000,
-            epoch_lease_ms: 2_000,
             id_block: 4096,
             shutdown_ms: 10_000,
             orphan_grace_ms: 24 * 3_600_000,
@@ -142,10 +139,6 @@ fn default_batches_in_flight_max() -> usize {
 
 fn default_batch_elements_max() -> usize {
     256
-}
-
-fn default_group() -> u32 {
-    1
 }
 
 impl Config {
@@ -175,7 +168,6 @@ impl Config {
         ensure!(!self.region.is_empty(), "region is empty");
         ensure!(limits.id_block >= 16, "limits.id_block must be at least 16");
         ensure!(limits.await_timeout_ms > 0, "limits.await_timeout_ms must be positive");
-        ensure!(limits.epoch_lease_ms >= 100, "limits.epoch_lease_ms must be at least 100");
         ensure!(limits.rename_lock_ms > 0, "limits.rename_lock_ms must be positive");
         ensure!(limits.sweep_interval_ms > 0, "limits.sweep_interval_ms must be positive");
         ensure!(
@@ -207,7 +199,7 @@ mod tests {
     #[test]
     fn the_minimal_file_is_enough() {
         let config = Config::parse(MINIMAL).unwrap();
-        assert_eq!((config.index.group, config.region.as_str()), (1, "us-east-1"));
+        assert_eq!((config.index.group, config.region.as_str()), (None, "us-east-1"));
     }
 
     #[test]

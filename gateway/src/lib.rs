@@ -9,6 +9,7 @@ mod auth;
 /// The configuration file.
 pub mod config;
 mod data;
+mod departure;
 mod hash;
 mod http;
 mod ids;

@@ -1,37 +1,46 @@
-//! The index, as the use cases see it: paths to directories, rename locks, acknowledgements. Invariant (PROTOCOLS rule 5):
-//! a lookup carries the group's epoch, one of the terms read from PostgreSQL at most one lease ago, so that an abandoned group cannot
-//! answer; the lease is renewed in the background at half its time, off the path of requests.
+//! The index, as the use cases see it: paths to directories, rename locks, acknowledgements. Several groups serve the
+//! namespaces; each namespace's is looked up in PostgreSQL and remembered (`assigned.rs`). Invariant (PROTOCOLS rule 5):
+//! a lookup carries the group's epoch, one of the terms read from PostgreSQL at most one lease ago (`group.rs`), so that an
+//! abandoned group cannot answer. The lease is renewed in the background every second, off the path of requests, and is long:
+//! lookups go on while PostgreSQL fails over.
+
+mod assigned;
+mod group;
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use mantle_index_client::{IndexClient, Query};
 pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
-use mantle_types::{Error, ErrorCode, RequestKey, Result};
+use mantle_types::{Error, ErrorCode, Lsn, RequestKey, Result};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use self::assigned::Assigned;
+use self::{assigned::Assignments, group::Group};
 use crate::{
     config::Config,
-    store::{Moment, Store, Terms, Written, pause},
+    store::{Moment, Store, Written, pause},
 };
 
 /// How often a lookup is asked again after the terms were read anew. A second or so in all: the index may have to hear of a
 /// promotion first.
 const TERMS_RETRIES_MAX: u32 = 8;
 
-/// Handle on the index group.
+/// How often terms are read anew; several times within the shortest lease.
+const RENEWAL: Duration = Duration::from_secs(1);
+
+/// Handle on the index groups.
 pub struct Index {
     client: IndexClient,
     store: Arc<Store>,
-    group: u32,
     await_timeout: Duration,
-    lease: Duration,
-    terms: Mutex<Option<(Arc<Terms>, Instant)>>,
-    refreshing: tokio::sync::Mutex<()>,
+    groups: Mutex<HashMap<u32, Arc<Group>>>,
+    assignments: Assignments,
 }
 
 impl Index {
@@ -40,127 +49,152 @@ impl Index {
         Ok(Self {
             client: IndexClient::connect_lazy(config.index.replicas.clone())?,
             store,
-            group: config.index.group,
             await_timeout: Duration::from_millis(config.limits.await_timeout_ms),
-            lease: Duration::from_millis(config.limits.epoch_lease_ms),
-            terms: Mutex::new(None),
-            refreshing: tokio::sync::Mutex::default(),
+            groups: Mutex::default(),
+            assignments: Assignments::default(),
         })
     }
 
-    /// The group's number.
-    pub fn group(&self) -> u32 {
-        self.group
+    fn group(&self, number: u32) -> Arc<Group> {
+        let new = || Arc::new(Group::new(number, self.client.of_group(number), self.store.clone()));
+        self.groups.lock().entry(number).or_insert_with(new).clone()
     }
 
-    /// Renews the terms' lease for ever.
+    /// Renews the lease of the terms of every group in use, for ever.
     pub async fn keep_lease(&self) {
-        let mut ticks = tokio::time::interval(self.lease / 2);
+        let mut ticks = tokio::time::interval(RENEWAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             // A failure is reported by the requests that need the terms.
-            let _ = self.refresh(Instant::now()).await;
+            let _ = self.refresh_all().await;
         }
     }
 
-    /// Now, for what is about to be resolved.
-    pub async fn moment(&self) -> Result<Moment> {
-        let now = Instant::now();
-        let known = self.terms.lock().clone();
-        let terms = match known {
-            Some((terms, read)) if now.duration_since(read) < self.lease => terms,
-            _ => self.refresh(now).await?,
-        };
-        Ok(Moment::now(terms))
+    async fn refresh_all(&self) -> Result<()> {
+        let (groups, now): (Vec<_>, _) = (self.groups.lock().values().cloned().collect(), Instant::now());
+        join_all(groups.iter().map(|group| group.refresh(now))).await.into_iter().try_for_each(|read| read.map(drop))
+    }
+
+    /// Now, for what is about to be resolved in a namespace.
+    pub async fn moment(&self, namespace: &str) -> Result<Moment> {
+        Ok(self.assigned(namespace).await?.moment())
     }
 
     /// Reads the terms anew: something was refused under those that are known. Perhaps because its shard has moved.
     pub async fn renew(&self) -> Result<()> {
         self.store.refresh_map().await?;
-        self.refresh(Instant::now()).await.map(drop)
+        self.refresh_all().await
     }
 
-    /// Reads the terms unless somebody did after `wanted`.
-    async fn refresh(&self, wanted: Instant) -> Result<Arc<Terms>> {
-        let _guard = self.refreshing.lock().await;
-        let known = self.terms.lock().clone();
-        if let Some((terms, read)) = &known
-            && *read >= wanted
-        {
-            return Ok(terms.clone());
-        }
-        let started = Instant::now();
-        let terms = Arc::new(self.store.terms(self.group, known.as_ref().map(|(terms, _)| &**terms)).await?);
-        // The lease counts from before the read: the epoch may have been raised right after.
-        *self.terms.lock() = Some((terms.clone(), started));
-        Ok(terms)
-    }
-
-    /// Resolves paths of directories, one RPC for all, on any replica.
-    pub async fn resolve(&self, queries: Vec<Query>) -> Result<(Moment, Vec<Resolution>)> {
+    /// Resolves paths of directories of one namespace, one RPC for all, on any replica of its group.
+    pub async fn resolve(&self, namespace: &str, queries: Vec<Query>) -> Result<(Moment, Vec<Resolution>)> {
         for attempt in 0..TERMS_RETRIES_MAX {
-            let moment = self.moment().await?;
-            match timed("resolve", self.client.resolve(moment.basis().clone(), queries.clone())).await {
+            let assigned = self.assigned(namespace).await?;
+            let moment = assigned.moment();
+            let answer = timed("resolve", assigned.group.client.resolve(moment.basis().clone(), queries.clone())).await;
+            match answer {
                 Err(e) if e.code() == ErrorCode::StaleEpoch => {
                     if attempt > 0 {
                         pause(attempt).await;
                     }
                     self.renew().await?;
                 }
+                Ok(found) if found.iter().any(|r| is(&r.outcome, ErrorCode::NotServed)) => {
+                    self.assignments.forget(namespace);
+                    pause(attempt).await;
+                    self.refresh_all().await?;
+                }
                 answer => return answer.map(|found| (moment, found)),
             }
         }
-        Err(Error::new(ErrorCode::IndexUnavailable, "the index group is being rebuilt"))
+        Err(Error::new(ErrorCode::IndexUnavailable, "the namespace's index group is being rebuilt"))
     }
 
-    /// Resolves and locks the source of a directory rename, on the leader.
+    /// Resolves and locks the source of a directory rename, on the leader of its namespace's group.
     pub async fn prepare_rename(&self, request: RenameRequest) -> Result<PreparedRename> {
-        timed("prepare_rename", self.client.prepare_rename(request)).await
+        let assigned = self.assigned(&request.namespace).await?;
+        let namespace = request.namespace.clone();
+        let prepared = timed("prepare_rename", assigned.group.client.prepare_rename(request)).await;
+        if is(&prepared, ErrorCode::NotServed) {
+            self.assignments.forget(&namespace);
+            self.refresh_all().await?;
+        }
+        prepared
     }
 
     /// Gives a lock back whose rename is known not to have committed. If that fails, the leader's timer does it.
-    pub async fn release_rename(&self, request: RequestKey, attempt: u64) {
-        if let Err(error) = timed("release_rename", self.client.release_rename(request, attempt)).await {
+    pub async fn release_rename(&self, request: RequestKey, prepared: &PreparedRename) {
+        let (attempt, client) = (prepared.attempt, self.group(prepared.group).client.clone());
+        if let Err(error) = timed("release_rename", client.release_rename(request, attempt)).await {
             tracing::debug!(%error, attempt, "the lock is left to the leader");
         }
     }
 
     /// Begins to wait for a change before it is committed, so that the index's answer is on its way while PostgreSQL
     /// still works. Dropped unfinished (the change was refused), it is taken back.
-    pub fn await_soon(self: &Arc<Self>, request: RequestKey) -> Awaited {
-        let index = self.clone();
-        let answer = tokio::spawn(async move {
-            timed("await_request", index.client.await_request(request, index.await_timeout)).await
-        });
-        Awaited { index: self.clone(), request, answer: AbortOnDropHandle::new(answer) }
+    pub fn await_soon(self: &Arc<Self>, namespace: &str, request: RequestKey) -> Awaited {
+        let (index, namespace) = (self.clone(), namespace.to_owned());
+        let (waiting, of) = (index.clone(), namespace.clone());
+        let answer = tokio::spawn(async move { waiting.await_request(&of, request, waiting.await_timeout).await });
+        Awaited { index, namespace, request, answer: AbortOnDropHandle::new(answer) }
     }
 
     /// Waits until a committed change is served by every replica.
-    pub async fn await_written(&self, request: RequestKey, written: &Written) -> Result<()> {
-        self.await_for(request, written, self.await_timeout).await
+    pub async fn await_written(&self, namespace: &str, request: RequestKey, written: &Written) -> Result<()> {
+        self.await_for(namespace, request, written, self.await_timeout).await
     }
 
-    async fn await_for(&self, request: RequestKey, written: &Written, limit: Duration) -> Result<()> {
-        let answer = match written.replayed {
-            true => timed("await_flushed", self.await_flushed(limit)).await,
-            false => timed("await_request", self.client.await_request(request, limit)).await,
-        };
-        answer.map_err(|e| match e.code() {
-            ErrorCode::AwaitTimeout => e,
-            // The change is committed: whatever kept the index from saying so is a matter of time.
-            _ => Error::new(
-                ErrorCode::AwaitTimeout,
-                format!("{} ({})", ErrorCode::AwaitTimeout.row().meaning, e.detail()),
-            ),
-        })
+    async fn await_for(&self, namespace: &str, request: RequestKey, written: &Written, limit: Duration) -> Result<()> {
+        match written.replayed {
+            true => late(timed("await_flushed", self.await_flushed(namespace, limit)).await),
+            false => late(self.await_request(namespace, request, limit).await),
+        }
+    }
+
+    async fn await_request(&self, namespace: &str, request: RequestKey, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        timed("await_request", self.in_all_groups(namespace, What::Request { request, deadline })).await
     }
 
     /// Waits for all that is committed by now: the message of a change that was made earlier may never come again.
-    async fn await_flushed(&self, limit: Duration) -> Result<()> {
-        let waits =
-            self.store.flushed().await?.into_iter().map(|(source, lsn)| self.client.await_lsn(source, lsn, limit));
-        try_join_all(waits).await.map(drop)
+    async fn await_flushed(&self, namespace: &str, limit: Duration) -> Result<()> {
+        let positions = self.store.flushed().await?;
+        self.in_all_groups(namespace, What::Positions { positions, limit }).await
+    }
+
+    /// Waits in every group that has to have a change. Which those are is asked again at the end: they may have become more
+    /// meanwhile, and then lookups may go to one that does not have it yet.
+    async fn in_all_groups(&self, namespace: &str, what: What) -> Result<()> {
+        let mut waited: Vec<u32> = Vec::new();
+        loop {
+            let assigned = match self.assigned(namespace).await {
+                // It has been removed since: there is nothing to be seen.
+                Err(e) if e.code() == ErrorCode::NamespaceNotFound => return Ok(()),
+                assigned => assigned?,
+            };
+            let mut left = assigned.acknowledging;
+            left.retain(|group| !waited.contains(&group.number));
+            match &left[..] {
+                [] => return Ok(()),
+                [group] => what.wait(group).await?,
+                several => try_join_all(several.iter().map(|group| what.wait(group))).await.map(drop)?,
+            }
+            waited.extend(left.iter().map(|group| group.number));
+        }
+    }
+
+    /// Waits for the removal of a namespace, whose assignment is that of before.
+    pub async fn await_removal(&self, assigned: &Assigned, request: RequestKey) -> Result<()> {
+        let waits = assigned.acknowledging.iter().map(|group| group.client.await_request(request, self.await_timeout));
+        late(timed("await_request", try_join_all(waits)).await.map(drop))
+    }
+
+    /// The same, of one that was answered before: nobody knows the assignment any more.
+    pub async fn await_old_removal(&self) -> Result<()> {
+        let what = What::Positions { positions: self.store.flushed().await?, limit: self.await_timeout };
+        let groups: Vec<_> = self.store.hosted_groups().await?.into_iter().map(|number| self.group(number)).collect();
+        late(timed("await_flushed", try_join_all(groups.iter().map(|group| what.wait(group)))).await.map(drop))
     }
 
     /// Does a replica answer lookups?
@@ -169,9 +203,45 @@ impl Index {
     }
 }
 
+/// What is waited for.
+enum What {
+    /// A request's change.
+    Request { request: RequestKey, deadline: Instant },
+    /// Everything below these positions.
+    Positions { positions: Vec<(u32, Lsn)>, limit: Duration },
+}
+
+impl What {
+    async fn wait(&self, group: &Group) -> Result<()> {
+        match self {
+            Self::Request { request, deadline } => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                group.client.await_request(*request, left).await
+            }
+            Self::Positions { positions, limit } => {
+                let waits = positions.iter().map(|(source, lsn)| group.client.await_lsn(*source, *lsn, *limit));
+                try_join_all(waits).await.map(drop)
+            }
+        }
+    }
+}
+
+fn is<T>(result: &Result<T>, code: ErrorCode) -> bool {
+    result.as_ref().is_err_and(|e| e.code() == code)
+}
+
+/// The change is committed: whatever kept the index from saying so is a matter of time.
+fn late(answer: Result<()>) -> Result<()> {
+    answer.map_err(|e| match e.code() {
+        ErrorCode::AwaitTimeout => e,
+        _ => Error::new(ErrorCode::AwaitTimeout, format!("{} ({})", ErrorCode::AwaitTimeout.row().meaning, e.detail())),
+    })
+}
+
 /// A wait that has begun.
 pub struct Awaited {
     index: Arc<Index>,
+    namespace: String,
     request: RequestKey,
     answer: AbortOnDropHandle<Result<()>>,
 }
@@ -185,7 +255,7 @@ impl Awaited {
         }
         // Its time may have run out while PostgreSQL was still working: that counts from the commit.
         let left = self.index.await_timeout.saturating_sub(committed.elapsed());
-        self.index.await_for(self.request, written, left).await
+        self.index.await_for(&self.namespace, self.request, written, left).await
     }
 }
 

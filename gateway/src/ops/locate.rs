@@ -99,10 +99,10 @@ impl Gateway {
         purpose: Purpose,
     ) -> Result<Vec<Result<Reached>>> {
         let query = |path: &&[&str]| Query::new(namespace, path.iter().copied(), caller.clone());
-        let (moment, answers) = match self.index.resolve(paths.iter().map(query).collect()).await {
+        let (moment, answers) = match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
             Ok((moment, answers)) => (moment, answers.into_iter().map(Some).collect()),
-            Err(e) if e.code() == ErrorCode::IndexUnavailable && purpose == Purpose::Lookup => {
-                (self.index.moment().await?, vec![None; paths.len()])
+            Err(e) if is_without_index(&e) && purpose == Purpose::Lookup => {
+                (self.index.moment(namespace).await?, vec![None; paths.len()])
             }
             Err(e) => return Err(e),
         };
@@ -120,7 +120,7 @@ impl Gateway {
 
     async fn search_database(&self, caller: &Caller, namespace: &str, components: &[&str]) -> Result<Reached> {
         metrics::counter!("mantle_gateway_lookups_in_database_total").increment(1);
-        let moment = self.index.moment().await?;
+        let moment = self.index.moment(namespace).await?;
         let Some(found) = self.store.resolve_path(namespace, components).await? else {
             return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`")));
         };
@@ -204,6 +204,11 @@ impl Gateway {
         let found = self.store.stat(directory.ns, &[(directory.pid(), name)]).await?;
         Ok(found.into_iter().flatten().next().is_some())
     }
+}
+
+/// Is there no replica that could answer?
+fn is_without_index(error: &Error) -> bool {
+    matches!(error.code(), ErrorCode::IndexUnavailable | ErrorCode::UnknownGroup)
 }
 
 /// May the index's answer stand without asking PostgreSQL?

@@ -7,7 +7,7 @@ use super::{RESTARTS_MAX, directory_name, locate::Purpose, parents::Parent};
 use crate::{
     app::{Call, DIRECTORY_MODE, Gateway},
     hash::RequestHash,
-    store::{NewDirectory, Written, pause},
+    store::{NewDirectory, pause},
 };
 
 /// What to make.
@@ -48,7 +48,7 @@ impl Gateway {
             directory.check_change(&call.caller)?;
             let signed = call.signed(directory.ns, hash);
             let full_name = directory_name(name);
-            let awaited = self.index.await_soon(call.key(&signed));
+            let awaited = self.index.await_soon(namespace, call.key(&signed));
             let (code, written) = self
                 .with_new_id(|id| {
                     let new = NewDirectory {
@@ -85,11 +85,7 @@ impl Gateway {
             return Ok(None);
         }
         let Some((ns, written)) = self.store.replay(call.signed(0, hash), namespace).await? else { return Ok(None) };
-        self.await_replayed(call, ns, &written).await?;
+        self.index.await_written(namespace, call.key(&call.signed(ns, 0)), &written).await?;
         Ok(Some(written.id))
-    }
-
-    async fn await_replayed(&self, call: &Call, ns: i64, written: &Written) -> Result<()> {
-        self.index.await_written(call.key(&call.signed(ns, 0)), written).await
     }
 }

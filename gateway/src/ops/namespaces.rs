@@ -22,8 +22,8 @@ pub enum Creation {
 }
 
 impl Gateway {
-    /// Creates a namespace; the caller's own may exist already.
-    pub async fn create_namespace(&self, call: &Call, name: &str) -> Result<Creation> {
+    /// Creates a namespace, in an index group if one is named; the caller's own may exist already.
+    pub async fn create_namespace(&self, call: &Call, name: &str, group: Option<u32>) -> Result<Creation> {
         check_namespace_name(name)?;
         if RESERVED.contains(&name) {
             return Err(Error::new(
@@ -31,18 +31,21 @@ impl Gateway {
                 format!("`{name}` is a path of the service itself"),
             ));
         }
-        let signed = call.signed(0, RequestHash::new("create_namespace", name, "").finish());
+        let hash = RequestHash::new("create_namespace", name, "");
+        let hash = if let Some(group) = group { hash.part(group.to_le_bytes()) } else { hash };
+        let signed = call.signed(0, hash.finish());
         if call.client_key
             && let Some(written) = self.store.replay_namespace(signed).await?
         {
-            self.index.await_written(call.key(&signed), &written).await?;
+            self.index.await_written(name, call.key(&signed), &written).await?;
             return Ok(Creation::Created(written.id));
         }
         let permission = call.permission(DIRECTORY_MODE);
-        let (code, written) = self.with_new_id(|id| self.store.create_namespace(signed, name, id, permission)).await?;
+        let (code, written) =
+            self.with_new_id(|id| self.store.create_namespace(signed, name, id, permission, group)).await?;
         match code {
             None => {
-                self.index.await_written(call.key(&signed), &written).await?;
+                self.index.await_written(name, call.key(&signed), &written).await?;
                 Ok(Creation::Created(written.id))
             }
             Some(ErrorCode::NamespaceExists) if written.owner == Some(call.caller.uid) => {
@@ -56,10 +59,8 @@ impl Gateway {
     pub async fn delete_namespace(&self, call: &Call, name: &str) -> Result<()> {
         check_namespace_name(name)?;
         let signed = call.signed(0, RequestHash::new("delete_namespace", name, "").finish());
-        if call.client_key
-            && let Some(written) = self.store.replay_namespace(signed).await?
-        {
-            return self.index.await_written(call.key(&signed), &written).await;
+        if call.client_key && self.store.replay_namespace(signed).await?.is_some() {
+            return self.index.await_old_removal().await;
         }
         let found = self.store.namespace(name).await?;
         let Some(namespace) = found else {
@@ -68,8 +69,12 @@ impl Gateway {
         if call.caller.uid != 0 && call.caller.uid != namespace.owner {
             return Err(Error::new(ErrorCode::AccessDenied, "only its owner may remove a namespace"));
         }
+        let assigned = self.index.assigned(name).await?;
         let written = self.store.delete_namespace(signed, name).await?;
-        self.index.await_written(call.key(&signed), &written).await
+        match written.replayed {
+            true => self.index.await_old_removal().await,
+            false => self.index.await_removal(&assigned, call.key(&signed)).await,
+        }
     }
 
     /// The caller's namespaces; all of them for uid 0.

@@ -83,7 +83,7 @@ impl Gateway {
         let signed = call.step(parent.ns, &format!("mkdir_parent {restart} {key}"), hash);
         let name = directory_name(components.last().copied().unwrap_or_default());
         let permission = call.permission(DIRECTORY_MODE);
-        let moment = self.index.moment().await?;
+        let moment = self.index.moment(namespace).await?;
         let (code, written) = self
             .with_new_id(|id| {
                 let new = NewDirectory {

@@ -153,7 +153,7 @@ impl Gateway {
                         self.data.delete(old).await;
                     }
                     return match &parent.made {
-                        Some((key, made)) => self.index.await_written(*key, made).await,
+                        Some((key, made)) => self.index.await_written(namespace, *key, made).await,
                         None => Ok(()),
                     };
                 }

@@ -7,7 +7,7 @@ use mantle_index_client::RenameRequest;
 use mantle_types::{Error, ErrorCode, NamespaceId, RequestKey, Result, name::Path, request::derive_request_id};
 use uuid::Uuid;
 
-use super::{RESTARTS_MAX, directory_name, locate::Purpose, locate::Reached};
+use super::{RESTARTS_MAX, directory_name, locate::Purpose, locate::Reached, rename::is_passing};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
@@ -61,10 +61,10 @@ impl Gateway {
             overwrite: false,
             remove: true,
         };
-        let moment = self.index.moment().await?;
+        let moment = self.index.moment(namespace).await?;
         let prepared = match self.index.prepare_rename(request).await {
             Ok(prepared) => prepared,
-            Err(e) if matches!(e.code(), ErrorCode::Locked | ErrorCode::StaleEpoch) => return Ok(Tried::Again(e)),
+            Err(e) if is_passing(e.code()) => return Ok(Tried::Again(e)),
             Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound) => {
                 // PostgreSQL decides whether it exists, in which case the index is a moment behind.
                 let reached = self.search(&call.caller, namespace, path.components(), Purpose::DirectoryChange).await?;
@@ -77,23 +77,29 @@ impl Gateway {
                 // An earlier attempt under this key has committed; its answer is recorded.
                 let recorded = self.store.replay(call.signed(0, hash), namespace).await?;
                 let Some((ns, written)) = recorded else { return Ok(Tried::Again(e)) };
-                return self.acknowledge_removal(call, ns, hash, &written).await;
+                return self.acknowledge_removal(call, (namespace, ns), hash, &written).await;
             }
             Err(e) => return Err(e),
         };
         let from = self.store.leased(&moment, prepared.source_pid.0 as i64);
-        self.remove_locked(call, path, from, hash, &prepared).await
+        self.remove_locked(call, (namespace, path), from, hash, &prepared).await
     }
 
-    async fn acknowledge_removal(&self, call: &Call, ns: i64, hash: i64, written: &Written) -> Result<Tried> {
-        self.index.await_written(call.key(&call.signed(ns, hash)), written).await?;
+    async fn acknowledge_removal(
+        &self,
+        call: &Call,
+        (namespace, ns): (&str, i64),
+        hash: i64,
+        written: &Written,
+    ) -> Result<Tried> {
+        self.index.await_written(namespace, call.key(&call.signed(ns, hash)), written).await?;
         Ok(Tried::Done(written.id))
     }
 
     async fn remove_locked(
         &self,
         call: &Call,
-        path: &Path<'_>,
+        (namespace, path): (&str, &Path<'_>),
         source: Leased,
         hash: i64,
         prepared: &PreparedRename,
@@ -104,20 +110,20 @@ impl Gateway {
             source,
             source_name: &name,
             source_id: prepared.source_id.as_i64(),
-            group: self.index.group(),
+            group: prepared.group,
             epoch: prepared.epoch.0,
             attempt: prepared.attempt,
             operation: operation_id(call, prepared.source_id.as_i64()),
         };
         match self.store.remove_tree(signed, removal).await {
-            Ok(written) => self.acknowledge_removal(call, signed.ns, hash, &written).await,
+            Ok(written) => self.acknowledge_removal(call, (namespace, signed.ns), hash, &written).await,
             Err(e) if e.code() == ErrorCode::UnknownOutcome => Err(e),
             Err(e) => {
-                self.index.release_rename(call.key(&signed), prepared.attempt).await;
+                self.index.release_rename(call.key(&signed), prepared).await;
                 match e.code() {
-                    ErrorCode::StaleEpoch | ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged => {
-                        Ok(Tried::Again(e))
-                    }
+                    // Rebuilt, or another group serves the namespace now.
+                    ErrorCode::StaleEpoch => self.index.renew().await.map(|()| Tried::Again(e)),
+                    ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged => Ok(Tried::Again(e)),
                     code if self.is_outdated(code).await => Ok(Tried::Again(e)),
                     _ => Err(e),
                 }

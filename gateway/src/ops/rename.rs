@@ -24,6 +24,11 @@ pub struct Rename {
     pub overwrite: bool,
 }
 
+/// Is a prepare refused for a reason that passes?
+pub(super) fn is_passing(refusal: ErrorCode) -> bool {
+    matches!(refusal, ErrorCode::Locked | ErrorCode::StaleEpoch | ErrorCode::NotServed)
+}
+
 /// One try's outcome.
 enum Tried {
     Done(i64),
@@ -84,10 +89,10 @@ impl Gateway {
             overwrite,
             remove: false,
         };
-        let moment = self.index.moment().await?;
+        let moment = self.index.moment(namespace).await?;
         let prepared = match self.index.prepare_rename(request).await {
             Ok(prepared) => prepared,
-            Err(e) if matches!(e.code(), ErrorCode::Locked | ErrorCode::StaleEpoch) => return Ok(Tried::Again(e)),
+            Err(e) if is_passing(e.code()) => return Ok(Tried::Again(e)),
             Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound) => {
                 return self.is_missing(call, namespace, source, destination, e).await;
             }
@@ -95,20 +100,20 @@ impl Gateway {
                 // An earlier attempt under this key has committed; its answer is recorded.
                 let recorded = self.store.replay(call.signed(0, hash), namespace).await?;
                 let Some((ns, written)) = recorded else { return Ok(Tried::Again(e)) };
-                self.index.await_written(call.key(&call.signed(ns, hash)), &written).await?;
+                self.index.await_written(namespace, call.key(&call.signed(ns, hash)), &written).await?;
                 return Ok(Tried::Done(written.id));
             }
             Err(e) => return Err(e),
         };
         let signed = call.signed(prepared.ns.as_i64(), hash);
         let from = self.store.leased(&moment, prepared.source_pid.0 as i64);
-        self.move_locked(call, signed, (source, from), destination, &prepared).await
+        self.move_locked(call, (namespace, signed), (source, from), destination, &prepared).await
     }
 
     async fn move_locked(
         &self,
         call: &Call,
-        signed: Signed,
+        (namespace, signed): (&str, Signed),
         (source, from): (&Path<'_>, Leased),
         destination: &Path<'_>,
         prepared: &PreparedRename,
@@ -116,7 +121,7 @@ impl Gateway {
         let last = |path: &Path<'_>| path.split_last().map(|(name, _)| directory_name(name)).unwrap_or_default();
         let (source_name, destination_name) = (last(source), last(destination));
         let key = call.key(&signed);
-        let awaited = self.index.await_soon(key);
+        let awaited = self.index.await_soon(namespace, key);
         let moved = self
             .store
             .rename_directory(
@@ -128,7 +133,7 @@ impl Gateway {
                     destination_pid: prepared.destination_pid.0 as i64,
                     destination_name: &destination_name,
                     victim_id: prepared.victim.map_or(0, |victim| victim.as_i64()),
-                    group: self.index.group(),
+                    group: prepared.group,
                     epoch: prepared.epoch.0,
                     attempt: prepared.attempt,
                 },
@@ -141,11 +146,11 @@ impl Gateway {
             }
             Err(e) if e.code() == ErrorCode::UnknownOutcome => Err(e),
             Err(e) => {
-                self.index.release_rename(key, prepared.attempt).await;
+                self.index.release_rename(key, prepared).await;
                 match e.code() {
-                    ErrorCode::StaleEpoch | ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged => {
-                        Ok(Tried::Again(e))
-                    }
+                    // Rebuilt, or another group serves the namespace now.
+                    ErrorCode::StaleEpoch => self.index.renew().await.map(|()| Tried::Again(e)),
+                    ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged => Ok(Tried::Again(e)),
                     code if self.is_outdated(code).await => Ok(Tried::Again(e)),
                     _ => Err(e),
                 }

@@ -31,7 +31,7 @@ impl Gateway {
             parent.check_change(&call.caller)?;
             let directory = self.whole(directory?, path.components(), false).await?;
             let signed = call.signed(parent.ns, hash);
-            let awaited = self.index.await_soon(call.key(&signed));
+            let awaited = self.index.await_soon(namespace, call.key(&signed));
             match self.store.rmdir(signed, parent.place(), &directory_name(name), directory.id).await {
                 Ok(written) => return awaited.written(&written).await,
                 // Another directory has taken its place since the lookup, for example.
@@ -61,7 +61,7 @@ impl Gateway {
             }
             let signed = call.step(found.ns, "make_implicit", hash);
             let set = SetAttributes { explicit: Some(false), ..SetAttributes::none(found.place, &found.entry) };
-            let awaited = self.index.await_soon(call.key(&signed));
+            let awaited = self.index.await_soon(namespace, call.key(&signed));
             match self.store.set_attributes(signed, set).await {
                 Ok(written) => return awaited.written(&written).await,
                 // Renamed, or removed, since the lookup.

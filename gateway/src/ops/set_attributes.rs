@@ -68,7 +68,7 @@ impl Gateway {
             match self.store.set_attributes(signed, set).await {
                 Ok(written) => {
                     if found.entry.is_directory() {
-                        self.index.await_written(call.key(&signed), &written).await?;
+                        self.index.await_written(namespace, call.key(&signed), &written).await?;
                     }
                     return Ok(written.id);
                 }

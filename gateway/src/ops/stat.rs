@@ -57,7 +57,7 @@ impl Gateway {
                 (parent.ns, parent.place(), names)
             }
             None => {
-                let moment = self.index.moment().await?;
+                let moment = self.index.moment(namespace).await?;
                 let root = self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?;
                 (root.ns, self.store.leased(&moment, 0), vec![directory_name(namespace)])
             }

@@ -1,7 +1,13 @@
 //! Statements: one try, or as many as are harmless. Invariant: a statement is sent again only when it changes nothing,
 //! was rolled back, or carries a request id that makes the second time harmless (PROTOCOLS rule 18).
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use deadpool_postgres::{Pool, PoolError};
 use mantle_types::{ErrorCode, Result};
@@ -16,7 +22,7 @@ use super::{
     pool::{self, DoubtfulCommits},
     sql::Statement,
 };
-use crate::config::Postgres;
+use crate::{config::Postgres, departure::still_wanted};
 
 /// How often a statement that lost against a concurrent one is tried again.
 const CONFLICT_RETRIES_MAX: u32 = 6;
@@ -33,6 +39,8 @@ pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 pub struct Database {
     pool: Pool,
     doubtful: DoubtfulCommits,
+    /// Set when a statement found no primary.
+    trouble: Arc<AtomicBool>,
 }
 
 /// Waits before retry number `attempt` (from 0).
@@ -46,11 +54,20 @@ impl Database {
     /// Makes the pool; connects when first used.
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
         let (pool, doubtful) = pool::build(config, application_name, wait)?;
-        Ok(Self { pool, doubtful })
+        Ok(Self { pool, doubtful, trouble: Arc::default() })
+    }
+
+    /// Tells of trouble by this flag, which several may share.
+    pub fn telling(self, trouble: &Arc<AtomicBool>) -> Self {
+        Self { trouble: trouble.clone(), ..self }
     }
 
     /// Sends a statement until it is answered, boundedly. `lost`: the same was sent before over a connection that broke.
     pub async fn query(&self, statement: &'static Statement, params: &[Param<'_>], mut lost: bool) -> Result<Vec<Row>> {
+        // Not of one that was sent before: its outcome is unknown, whoever waits for it.
+        if statement.mutates && !lost {
+            still_wanted()?;
+        }
         for attempt in 0.. {
             let fault = match self.query_once(statement, params).await {
                 Ok(rows) => return Ok(rows),
@@ -77,6 +94,14 @@ impl Database {
 
     /// Sends a statement once.
     pub async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let answer = self.send(statement, params).await;
+        if matches!(answer, Err(Fault::Lost(_) | Fault::Unavailable(_))) {
+            self.trouble.store(true, Ordering::Release);
+        }
+        answer
+    }
+
+    async fn send(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let client = self.pool.get().await.map_err(|e| match e {
             PoolError::Backend(cause) => Fault::Unavailable(fault::told(&cause)),
             other => Fault::Unavailable(other.to_string()),

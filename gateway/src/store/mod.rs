@@ -27,7 +27,7 @@ pub use self::{
     batch::BATCH_ELEMENTS,
     database::pause,
     directories::{NewDirectory, RenameDirectory, SetAttributes},
-    namespaces::Namespace,
+    namespaces::{Assignment, Namespace},
     objects::{NewObject, RenameObject},
     operations::{Operation, RemoveTree},
     reads::SubtreeTotals,

@@ -22,7 +22,7 @@ use super::{
     sql::Statement,
     terms::Leased,
 };
-use crate::config::Postgres;
+use crate::{config::Postgres, departure::still_wanted};
 
 /// An array parameter.
 pub type Column<'a> = (Box<dyn ToSql + Sync + Send + 'a>, Type);
@@ -82,6 +82,7 @@ impl<M: Mutation> Mutations<M> {
     pub async fn submit(&self, element: M) -> Result<M::Answer> {
         let element = Arc::new(element);
         for attempt in 0..MOVES_FOLLOWED_MAX {
+            still_wanted()?;
             let node = self.nodes.of(element.leased().pid).await?;
             match self.lane(&node).submit(element.clone()).await {
                 // Rolled back: its shard has moved.

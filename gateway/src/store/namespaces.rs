@@ -23,6 +23,17 @@ pub struct Namespace {
     pub created: DateTime<Utc>,
 }
 
+/// Which index group serves a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The group.
+    pub group: u32,
+    /// Another one that has to have a change before it is acknowledged.
+    pub also: Option<u32>,
+    /// How often assignments of the group had been changed when this was read.
+    pub changes: i64,
+}
+
 impl Namespace {
     fn read(row: &Row) -> Result<Self> {
         Ok(Self {
@@ -53,16 +64,31 @@ impl Store {
         }
     }
 
-    /// Creates a namespace. With `namespace_exists` the answer names the existing one and its owner.
+    /// The group of a namespace, if there is such a namespace.
+    pub async fn assignment(&self, name: &str) -> Result<Option<Assignment>> {
+        let row = self.query_one(&sql::ASSIGNMENT, &[(&name, Type::TEXT)]).await?;
+        let Some(group) = rows::get_opt::<i32>(&row, "index_group")? else { return Ok(None) };
+        let also = rows::get_opt::<i32>(&row, "also")?.map(|also| also as u32);
+        Ok(Some(Assignment { group: group as u32, also, changes: rows::get(&row, "changes")? }))
+    }
+
+    /// The groups that have, or had, replicas.
+    pub async fn hosted_groups(&self) -> Result<Vec<u32>> {
+        let rows = self.query(&sql::HOSTED_GROUPS, &[]).await?;
+        rows.iter().map(|row| Ok(rows::get::<i32>(row, "index_group")? as u32)).collect()
+    }
+
+    /// Creates a namespace, in a group or PostgreSQL's default. With `namespace_exists` the answer names the existing one and its owner.
     pub async fn create_namespace(
         &self,
         signed: Signed,
         name: &str,
         id: i64,
         permission: Permission,
+        index_group: Option<u32>,
     ) -> Result<(Option<ErrorCode>, Written)> {
         let (principal, owner, group) = (signed.principal as i32, permission.owner as i32, permission.group as i32);
-        let mode = i32::from(permission.mode);
+        let (mode, index_group) = (i32::from(permission.mode), index_group.map(|group| group as i32));
         let row = self
             .query_one(
                 &sql::CREATE_NAMESPACE,
@@ -75,6 +101,7 @@ impl Store {
                     (&mode, Type::INT4),
                     (&signed.request, Type::UUID),
                     (&signed.hash, Type::INT8),
+                    (&index_group, Type::INT4),
                 ],
             )
             .await?;

@@ -1,10 +1,14 @@
 //! The database's nodes. Without Citus it is the one that is configured; with it, each directory's calls go straight to the
 //! node that has it. Invariant: a map that is out of date is slower, never wrong: a call that comes to another node is
-//! carried out from there, or refused with `wrong_node` when its shard moved meanwhile.
+//! carried out from there, or refused with `wrong_node` when its shard moved meanwhile. A node that fails makes the map be read
+//! again, a few times a second at most: Patroni names a promoted standby there.
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -21,6 +25,8 @@ use crate::config::Postgres;
 
 /// How old a map may grow. A shard that moved is asked for at its old node until then.
 const MAP_AGE_MAX: Duration = Duration::from_secs(10);
+/// How old it must be to be read again because a node is in trouble: its standby may have taken over.
+const MAP_AGE_MIN: Duration = Duration::from_millis(500);
 
 /// A node, and the way to it.
 #[derive(Clone)]
@@ -46,6 +52,8 @@ pub struct Nodes {
     /// Held by who reads the map, so that one does.
     reading: tokio::sync::Mutex<()>,
     others: Mutex<HashMap<Address, Node>>,
+    /// A node that has directories did not answer as a primary since the map was read.
+    trouble: Arc<AtomicBool>,
 }
 
 impl Nodes {
@@ -60,6 +68,7 @@ impl Nodes {
             known: RwLock::new(None),
             reading: tokio::sync::Mutex::new(()),
             others: Mutex::new(HashMap::new()),
+            trouble: Arc::default(),
         })
     }
 
@@ -86,6 +95,11 @@ impl Nodes {
         read(known.as_ref().and_then(|known| known.shards.node_of(pid)).unwrap_or(&self.main.address))
     }
 
+    /// Are two partitions on different nodes, as far as is known?
+    pub fn are_apart(&self, one: i64, other: i64) -> bool {
+        self.at_address_of(one, Address::clone) != self.at_address_of(other, Address::clone)
+    }
+
     /// The node that has a partition.
     pub async fn of(&self, pid: i64) -> Result<Node> {
         match self.current().await?.shards.node_of(pid) {
@@ -97,14 +111,20 @@ impl Nodes {
     /// The map, read anew when it is old.
     async fn current(&self) -> Result<Arc<Known>> {
         let known = self.known.read().clone();
+        let age_max = if self.trouble.load(Ordering::Acquire) { MAP_AGE_MIN } else { MAP_AGE_MAX };
         match known {
-            Some(known) if known.read.elapsed() < MAP_AGE_MAX => Ok(known),
+            Some(known) if known.read.elapsed() < age_max => Ok(known),
             // Somebody reads already: what is known will do.
             Some(known) if self.reading.try_lock().is_err() => Ok(known),
             // The coordinator may be gone while the nodes that have directories are there.
             Some(known) => Ok(self.read(Some(known.clone())).await.unwrap_or(known)),
             None => self.read(None).await,
         }
+    }
+
+    /// A node is in trouble: the map may have news.
+    pub fn doubt(&self) {
+        self.trouble.store(true, Ordering::Release);
     }
 
     /// Reads the map anew: it has been found out of date.
@@ -122,6 +142,8 @@ impl Nodes {
         {
             return Ok(now);
         }
+        // Trouble from here on may be news.
+        self.trouble.store(false, Ordering::Release);
         let rows = match self.main().query(&sql::SHARD_MAP, &[], false).await {
             // An extension of an earlier version: one node.
             Err(error) if error.code() == ErrorCode::NotImplemented => Vec::new(),
@@ -150,6 +172,7 @@ impl Nodes {
             tracing::error!(host = address.host, port = address.port, %cause, "no pool for a node");
             ErrorCode::Internal
         })?;
+        let database = database.telling(&self.trouble);
         let node = Node { address: address.clone(), database };
         others.insert(address.clone(), node.clone());
         Ok(node)

@@ -179,6 +179,11 @@ impl Store {
                 ],
             )
             .await?;
-        Written::expect(&row)
+        let written = Written::expect(&row)?;
+        if self.nodes.are_apart(rename.source_pid, rename.destination.pid) {
+            // Nobody else waits for the other half, as the index does for a directory's.
+            self.settle().await?;
+        }
+        Ok(written)
     }
 }

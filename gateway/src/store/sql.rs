@@ -27,11 +27,17 @@ statements! {
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
     /// Under what paths are resolved now, on one node.
     TERMS "terms" read
-        "SELECT g.epoch, mantle.lineage() AS lineage, mantle.index_source() AS source, \
-                (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us \
+        "SELECT g.epoch, mantle.assignment_changes($1) AS changes, mantle.lineage() AS lineage, mantle.index_source() AS source, \
+                (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us, \
+                current_setting('mantle.epoch_lease_ms')::bigint AS lease_ms \
          FROM mantle.index_group($1) g";
     /// What is committed on a node by now.
     FLUSHED "flushed" read "SELECT mantle.index_source() AS source, pg_current_wal_flush_lsn() AS lsn";
+    /// Halves of changes on two nodes that are prepared here, and not committed or rolled back yet.
+    PREPARED "prepared" read
+        "SELECT ARRAY(SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'citus\\_%') AS gids";
+    /// Are some of them left?
+    ARE_PREPARED "are_prepared" read "SELECT EXISTS (SELECT FROM pg_prepared_xacts WHERE gid = ANY ($1)) AS are_left";
     RESOLVE_PATH "resolve_path" read
         "SELECT ns, depth, id, chain_owner, chain_grp, chain_mode \
          FROM mantle.resolve_path($1, $2)";
@@ -43,9 +49,12 @@ statements! {
     REPLAY_NAMESPACE "replay_namespace" read
         "SELECT 0::bigint AS ns, r.known AS found, r.code, r.id FROM mantle.replay($1, 0, $2, $3) r";
     CREATE_NAMESPACE "create_namespace" change
-        "SELECT code, ns AS id, owner, replayed FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8)";
+        "SELECT code, ns AS id, owner, replayed FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     DELETE_NAMESPACE "delete_namespace" change
         "SELECT code, ns AS id, replayed FROM mantle.delete_namespace($1, $2, $3, $4)";
+    /// Which index group serves a namespace; NULL without such a namespace.
+    ASSIGNMENT "assignment" read "SELECT index_group, also, changes FROM mantle.assignment($1)";
+    HOSTED_GROUPS "hosted_groups" read "SELECT index_group FROM mantle.hosted_groups()";
     LIST_NAMESPACES "list_namespaces" read "SELECT ns, name, owner, created FROM mantle.list_namespaces()";
     NAMESPACE "namespace" read "SELECT ns, name, owner, created FROM mantle.namespace($1)";
     MKDIR "mkdir" change

@@ -9,17 +9,21 @@ use std::{
 
 use futures::future::{join_all, try_join_all};
 use mantle_index_client::{Basis, proto};
-use mantle_types::{Epoch, Error, Lease, Lineage, Lsn, Result, limits::LEASE_S};
+use mantle_types::{Epoch, Error, ErrorCode, Lease, Lineage, Lsn, Result, limits::LEASE_S};
 use tokio::time::timeout;
 use tokio_postgres::{
     Row,
     types::{PgLsn, Type},
 };
 
-use super::{Store, nodes::Node, rows, shards::Address, sql};
+use super::{Store, database::pause, nodes::Node, rows, shards::Address, sql};
 
 /// A node that does not answer by then keeps the terms it had: nothing can be changed on it now.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The other half of a change is waited for so long; then the client repeats. Citus' recovery gets there in seconds
+/// (`citus.recover_2pc_interval`) once the node does.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A partition that was resolved, and for how long changes may rely on that.
 #[derive(Clone, Copy, Debug)]
@@ -40,22 +44,34 @@ struct NodeTerms {
     read: Instant,
 }
 
+/// What a node says of an index group.
+struct GroupTerms {
+    epoch: Epoch,
+    changes: i64,
+    lease: Duration,
+}
+
 /// What was read.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// What lookups have to be answered under: the index group's epoch, and the histories of the nodes that feed it.
     pub basis: Basis,
+    /// How often assignments of the group were changed.
+    pub changes: i64,
+    /// How long all this counts, from before it was read.
+    pub lease: Duration,
     nodes: HashMap<Address, NodeTerms>,
 }
 
 impl Terms {
-    fn new(epoch: Epoch, nodes: HashMap<Address, NodeTerms>) -> Self {
+    fn new(group: GroupTerms, nodes: HashMap<Address, NodeTerms>) -> Self {
+        let GroupTerms { epoch, changes, lease } = group;
         let lineages = nodes.values().filter_map(|node| {
             let Lineage { system_identifier, timeline } = node.lineage;
             node.source.map(|source| proto::Lineage { source, system_identifier, timeline })
         });
         let basis = Basis { epoch, lineages: lineages.collect() };
-        Self { basis, nodes }
+        Self { basis, changes, lease, nodes }
     }
 }
 
@@ -93,21 +109,55 @@ impl Store {
     /// Reads the terms of all nodes; those that do not answer keep their `old` ones.
     pub async fn terms(&self, group: u32, old: Option<&Terms>) -> Result<Terms> {
         let main = self.nodes.main_node();
-        let (epoch, of_main) = read(main, group).await?;
+        let (of_group, of_main) = read(main, group).await?;
         let mut nodes = HashMap::from([(main.address.clone(), of_main)]);
         let others = self.nodes.others().await?;
         let answers = join_all(others.iter().map(|node| timeout(NODE_TIMEOUT, read(node, group)))).await;
         for (node, answer) in others.iter().zip(answers) {
             let known = || old.and_then(|old| old.nodes.get(&node.address).copied());
-            let terms = answer.ok().and_then(Result::ok).map(|(_, terms)| terms).or_else(known);
+            let answer = answer.ok().and_then(Result::ok);
+            if answer.is_none() {
+                self.nodes.doubt();
+            }
+            let terms = answer.map(|(_, terms)| terms).or_else(known);
             nodes.extend(terms.map(|terms| (node.address.clone(), terms)));
         }
-        Ok(Terms::new(epoch, nodes))
+        Ok(Terms::new(of_group, nodes))
+    }
+
+    /// Waits for the other halves of changes on two nodes: when one has committed, and the answer been given, the other one may
+    /// still be prepared, if its node has failed meanwhile. Whoever reads there sees what was before.
+    pub async fn settle(&self) -> Result<()> {
+        let others = self.nodes.others().await?;
+        if others.is_empty() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let all = std::iter::once(self.nodes.main_node()).chain(&others);
+        let halves = try_join_all(all.map(async |node| {
+            let row = super::one(&sql::PREPARED, node.database.query(&sql::PREPARED, &[], false).await?)?;
+            let gids: Vec<String> = rows::get(&row, "gids")?;
+            for attempt in 0.. {
+                if gids.is_empty() || !are_prepared(node, &gids).await? {
+                    break;
+                }
+                if started.elapsed() > SETTLED_WITHIN {
+                    return Err(Error::new(
+                        ErrorCode::AwaitTimeout,
+                        format!("{} has not finished its part yet", node.address.host),
+                    ));
+                }
+                pause(attempt).await;
+            }
+            Ok(())
+        }));
+        halves.await.map(drop)
     }
 
     /// What is committed by now on each node that feeds the index: its number there, and its position. Asked for after an
     /// answer, the positions cover the change that the answer is of, wherever its parts are.
     pub async fn flushed(&self) -> Result<Vec<(u32, Lsn)>> {
+        self.settle().await?;
         let others = self.nodes.others().await?;
         let all = std::iter::once(self.nodes.main_node()).chain(&others);
         let positions = try_join_all(all.map(async |node| {
@@ -123,13 +173,23 @@ impl Store {
     }
 }
 
-async fn read(node: &Node, group: u32) -> Result<(Epoch, NodeTerms)> {
+async fn read(node: &Node, group: u32) -> Result<(GroupTerms, NodeTerms)> {
     let rows = node.database.query(&sql::TERMS, &[(&(group as i32), Type::INT4)], false).await?;
     let row: Row = super::one(&sql::TERMS, rows)?;
     let lineage = rows::get::<&str>(&row, "lineage")?.parse()?;
     let source = source_of(&row)?;
     let terms = NodeTerms { lineage, source, clock_us: rows::get(&row, "clock_us")?, read: Instant::now() };
-    Ok((Epoch(rows::get::<i64>(&row, "epoch")? as u64), terms))
+    let of_group = GroupTerms {
+        epoch: Epoch(rows::get::<i64>(&row, "epoch")? as u64),
+        changes: rows::get(&row, "changes")?,
+        lease: Duration::from_millis(rows::get::<i64>(&row, "lease_ms")? as u64),
+    };
+    Ok((of_group, terms))
+}
+
+async fn are_prepared(node: &Node, gids: &[String]) -> Result<bool> {
+    let rows = node.database.query(&sql::ARE_PREPARED, &[(&gids, Type::TEXT_ARRAY)], false).await?;
+    rows::get(&super::one(&sql::ARE_PREPARED, rows)?, "are_left")
 }
 
 fn source_of(row: &Row) -> Result<Option<u32>> {
@@ -146,7 +206,8 @@ mod tests {
         let lineage = Lineage { system_identifier: 7, timeline: 2 };
         let read = Instant::now();
         let nodes = HashMap::from([(address.clone(), NodeTerms { lineage, source: Some(0), clock_us: 1_000, read })]);
-        let terms = Arc::new(Terms::new(Epoch(3), nodes));
+        let group = GroupTerms { epoch: Epoch(3), changes: 0, lease: Duration::from_secs(60) };
+        let terms = Arc::new(Terms::new(group, nodes));
         let moment = Moment { terms, at: read + Duration::from_secs(5) };
         let deadline_us = 1_000 + (5 + LEASE_S as i64) * 1_000_000;
         assert_eq!(moment.lease(&address), Lease { deadline_us, lineage, epoch: Epoch(3) });

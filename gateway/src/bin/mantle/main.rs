@@ -1,19 +1,23 @@
-//! The `mantle` command line: bulk import of a listing into a namespace, and the index group: its state, its members.
+//! The `mantle` command line: bulk import of a listing into a namespace, and the index groups: their state, their members.
 //!
 //! Exit codes: 0 done (an import that refused some lines and named them included), 1 failed, 2 wrong usage,
 //! 130 interrupted.
 
 mod connect;
+mod fsck;
 mod import;
 mod members;
+mod namespaces;
 mod replicas;
 mod sql;
 mod status;
 mod table;
 
-use std::{io::Write as _, process::ExitCode};
+use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
 
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
+use mantle_index_client::IndexClient;
 
 /// Tools for a Mantle namespace.
 #[derive(Parser)]
@@ -27,10 +31,14 @@ struct Cli {
 enum Command {
     /// Load a list of paths into a namespace, at the speed of COPY
     Import(import::Options),
-    /// Show role, positions, directories and memory of every index replica
+    /// Show role, positions, directories and memory of every index replica, of one group or all
     Status(status::Options),
-    /// Show the members of the index group, or change them: promote, demote, remove, lead
+    /// Compare every replica of the index with PostgreSQL, and check PostgreSQL's own tables
+    Fsck(fsck::Options),
+    /// Show the members of an index group, or change them: promote, demote, remove, lead
     Members(members::Options),
+    /// Show which index group serves each namespace, or move one to another group while it is used
+    Namespaces(namespaces::Options),
 }
 
 /// Where the index is; shared by the subcommands.
@@ -39,6 +47,20 @@ struct IndexOptions {
     /// Addresses of the index replicas, separated by commas (`host:port`)
     #[arg(long = "index", env = "MANTLE_INDEX", value_name = "ADDRESSES", value_delimiter = ',')]
     replicas: Vec<String>,
+}
+
+impl IndexOptions {
+    /// A client of the replicas, or the error that none is named.
+    fn client(self) -> Result<IndexClient> {
+        ensure!(!self.replicas.is_empty(), "no index replica is named (--index, MANTLE_INDEX)");
+        IndexClient::connect_lazy(self.replicas).context("--index, MANTLE_INDEX")
+    }
+}
+
+/// The groups that the processes of a client host.
+async fn hosted_groups(index: &IndexClient) -> BTreeSet<u32> {
+    let answers = index.status().await;
+    answers.into_iter().filter_map(|(_, answer)| answer.ok()).flat_map(|status| status.groups).collect()
 }
 
 /// Writes to standard output. A reader that has gone (`| head`) is no failure of ours.
@@ -55,7 +77,9 @@ fn main() -> ExitCode {
                     match cli.command {
                         Command::Import(options) => import::run(options).await,
                         Command::Status(options) => status::run(options).await,
+                        Command::Fsck(options) => fsck::run(options).await,
                         Command::Members(options) => members::run(options).await,
+                        Command::Namespaces(options) => namespaces::run(options).await,
                     }
                 });
                 // A listing that comes from a pipe may keep its reader blocked for ever.

@@ -1,10 +1,10 @@
-//! `mantle members`: who belongs to the index group, who votes, who leads; and changes of that.
+//! `mantle members`: who belongs to an index group, who votes, who leads; and changes of that.
 
 use std::{process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use indicatif::HumanCount;
-use mantle_index_client::{IndexClient, proto::MemberChange};
+use mantle_index_client::proto::MemberChange;
 
 use crate::{IndexOptions, table};
 
@@ -16,6 +16,9 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Options {
     #[command(flatten)]
     index: IndexOptions,
+    /// The group
+    #[arg(long, default_value_t = 1, global = true)]
+    group: u32,
     #[command(subcommand)]
     action: Option<Action>,
 }
@@ -37,10 +40,7 @@ enum Action {
 
 /// Carries a change out if one is asked for, then shows the members.
 pub async fn run(options: Options) -> Result<ExitCode> {
-    if options.index.replicas.is_empty() {
-        bail!("no index replica is named (--index, MANTLE_INDEX)");
-    }
-    let index = IndexClient::connect_lazy(options.index.replicas).context("--index, MANTLE_INDEX")?;
+    let index = options.index.client()?.of_group(options.group);
     let change = match &options.action {
         None | Some(Action::List) => None,
         Some(Action::Promote { member }) => Some((member, MemberChange::Promote)),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use mantle_index_client::{IndexClient, Status};
 use mantle_types::{ErrorCode, Lsn};
-use tokio_postgres::types::PgLsn;
+use tokio_postgres::{Client, types::PgLsn};
 
 use crate::{connect, sql};
 
@@ -36,27 +36,37 @@ impl Stall {
     }
 }
 
-/// What is flushed by now on each node that feeds the index: its number there, and its position.
-pub async fn flushed(url: &str) -> Result<Vec<(u32, Lsn)>> {
-    let main = connect::connect_first(url).await?;
-    let mut nodes = Vec::new();
-    for row in main.query(sql::NODES, &[]).await? {
-        nodes.push(connect::connect_to(url, row.get(0), row.get::<_, i32>(1) as u16).await?);
+/// The nodes that feed the index.
+pub struct Nodes(Vec<Client>);
+
+impl Nodes {
+    /// Connects to each.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let main = connect::connect_first(url).await?;
+        let mut nodes = Vec::new();
+        for row in main.query(sql::NODES, &[]).await? {
+            nodes.push(connect::connect_to(url, row.get(0), row.get::<_, i32>(1) as u16).await?);
+        }
+        if nodes.is_empty() {
+            nodes.push(main);
+        }
+        Ok(Self(nodes))
     }
-    if nodes.is_empty() {
-        nodes.push(main);
+
+    /// What is flushed by now on each: its number, and its position.
+    pub async fn flushed(&self) -> Result<Vec<(u32, Lsn)>> {
+        let mut positions = Vec::with_capacity(self.0.len());
+        for node in &self.0 {
+            let row = node.query_one(sql::FLUSHED, &[]).await?;
+            let source = row.get::<_, Option<i32>>(0);
+            positions.extend(source.map(|source| (source as u32, Lsn(row.get::<_, PgLsn>(1).into()))));
+        }
+        Ok(positions)
     }
-    let mut positions = Vec::with_capacity(nodes.len());
-    for node in &nodes {
-        let row = node.query_one(sql::FLUSHED, &[]).await?;
-        let source = row.get::<_, Option<i32>>(0);
-        positions.extend(source.map(|source| (source as u32, Lsn(row.get::<_, PgLsn>(1).into()))));
-    }
-    Ok(positions)
 }
 
 /// Waits until the leader has applied these positions.
-async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &impl Fn(String)) -> Result<()> {
+pub async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &impl Fn(String)) -> Result<()> {
     for (source, lsn) in positions {
         let mut stall = Stall::new();
         while let Err(error) = index.await_lsn(*source, *lsn, AWAIT_TIMEOUT).await {

@@ -1,7 +1,23 @@
-//! Every SQL string of the command line. All are calls of the extension's functions: the role needs EXECUTE only.
+//! Every SQL string of the command line. All but those of `fsck`, which reads the view that an index is copied from, are calls of
+//! the extension's functions: the role needs EXECUTE only.
 
 /// Namespace by name: its id. No row when it does not exist.
 pub const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
+
+/// The index group of a namespace; NULL when it does not exist.
+pub const ASSIGNMENT: &str = "SELECT index_group FROM mantle.assignment($1)";
+
+/// Begins a namespace's move to an index group; how far it is.
+pub const MOVE_NAMESPACE: &str = "SELECT mantle.move_namespace($1, $2)";
+
+/// Takes it back, or says how far it is.
+pub const ABORT_MOVE: &str = "SELECT mantle.abort_move($1)";
+
+/// Namespaces, the group of each, and of one that moves the other group and the phase.
+pub const NAMESPACE_GROUPS: &str = "SELECT name, index_group, other_group, move_phase FROM mantle.namespace_groups()";
+
+/// Of one.
+pub const NAMESPACE_GROUP: &str = "SELECT index_group, move_phase FROM mantle.namespace_groups() WHERE name = $1";
 
 /// A block of ids: first and last.
 pub const ALLOCATE_IDS: &str = "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
@@ -26,3 +42,17 @@ pub const NODES: &str = "SELECT DISTINCT host, port FROM mantle.shard_map()";
 /// A node's number among those that feed the index, and the position up to which its WAL is flushed: everything that this
 /// program had acknowledged there is below it.
 pub const FLUSHED: &str = "SELECT mantle.index_source(), pg_current_wal_flush_lsn()";
+
+/// The namespaces that an index group serves.
+pub const NAMESPACES_OF_GROUP: &str = "SELECT ns FROM mantle.index_namespaces($1) WHERE is_served";
+
+/// Ids of directories of some namespaces, in order, after an id, so many.
+pub const DIRECTORIES_AFTER: &str =
+    "SELECT id FROM mantle.directories WHERE id > $1 AND ns = ANY ($2) ORDER BY id LIMIT $3";
+
+/// Directories by id.
+pub const DIRECTORIES: &str =
+    "SELECT ns, pid, name, id, version, owner, grp, mode FROM mantle.directories WHERE id = ANY ($1)";
+
+/// What is wrong in TafDB itself.
+pub const CHECK: &str = "SELECT problem::text, ns, pid, name, detail FROM mantle.check()";

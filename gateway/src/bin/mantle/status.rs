@@ -1,22 +1,26 @@
-//! `mantle status`: one row a replica of the index.
+//! `mantle status`: one row a replica of an index group.
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use indicatif::{BinaryBytes, HumanCount};
-use mantle_index_client::{IndexClient, Status};
+use mantle_index_client::Status;
 use mantle_types::Lsn;
 
-use crate::{IndexOptions, table};
+use crate::{IndexOptions, hosted_groups, table};
 
 /// Options of `mantle status`.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
     index: IndexOptions,
+    /// The group; all that the replicas' processes host unless given
+    #[arg(long)]
+    group: Option<u32>,
 }
 
-const HEADINGS: [&str; 12] = [
+const HEADINGS: [&str; 13] = [
+    "group",
     "replica",
     "node",
     "role",
@@ -33,23 +37,29 @@ const HEADINGS: [&str; 12] = [
 
 /// Shows all replicas. Fails when one does not answer or is not ready.
 pub async fn run(options: Options) -> Result<ExitCode> {
-    if options.index.replicas.is_empty() {
-        bail!("no index replica is named (--index, MANTLE_INDEX)");
-    }
-    let index = IndexClient::connect_lazy(options.index.replicas).context("--index, MANTLE_INDEX")?;
+    let index = options.index.client()?;
+    let groups = match options.group {
+        Some(group) => [group].into(),
+        None => hosted_groups(&index).await,
+    };
+    // Without an answer from any process there is no group to be asked for: then each says so.
+    let clients = groups.iter().map(|group| (group.to_string(), index.of_group(*group)));
+    let clients: Vec<_> = if groups.is_empty() { vec![("-".to_owned(), index.clone())] } else { clients.collect() };
     let mut is_whole = true;
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
-    for (address, answer) in index.status().await {
-        rows.push(match answer {
-            Ok(status) => {
-                is_whole &= status.ready;
-                row(address, &status)
-            }
-            Err(error) => {
-                is_whole = false;
-                vec![address, "-".into(), error.to_string()]
-            }
-        });
+    for (group, client) in clients {
+        for (address, answer) in client.status().await {
+            rows.push(match answer {
+                Ok(status) => {
+                    is_whole &= status.ready;
+                    row(address, &status)
+                }
+                Err(error) => {
+                    is_whole = false;
+                    vec![group.clone(), address, "-".into(), error.to_string()]
+                }
+            });
+        }
     }
     crate::print(&table::table(&rows));
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -58,6 +68,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
 fn row(address: String, status: &Status) -> Vec<String> {
     let role = if status.ready { status.role.clone() } else { format!("{} (not ready)", status.role) };
     vec![
+        status.group.to_string(),
         address,
         status.node_id.to_string(),
         role,
@@ -90,7 +101,7 @@ mod tests {
         let rows = [
             HEADINGS.map(str::to_owned).to_vec(),
             row("127.0.0.1:7411".into(), &status),
-            vec!["127.0.0.1:7412".into(), "-".into(), "no answer".into()],
+            vec!["1".into(), "127.0.0.1:7412".into(), "-".into(), "no answer".into()],
         ];
         let text = table::table(&rows);
         let lines: Vec<&str> = text.lines().collect();

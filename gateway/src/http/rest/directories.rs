@@ -12,7 +12,7 @@ use super::{
     output::{Answer, Changed, EntryView, document},
 };
 use crate::{
-    app::to_the_end,
+    departure::to_the_end,
     http::{App, status},
     listing::{After, decode_token, encode_token},
     ops::{mkdir::Mkdir, rename::Rename, usage::Depth},

@@ -13,7 +13,7 @@ use super::{
     output::{Answer, Changed, EntryView, document, path_of},
 };
 use crate::{
-    app::to_the_end,
+    departure::to_the_end,
     http::{App, status},
     ops::{set_attributes::Attributes, stat::Naming},
 };

@@ -10,7 +10,7 @@ use super::{
     output::{Answer, NamespaceView, document},
 };
 use crate::{
-    app::to_the_end,
+    departure::to_the_end,
     http::{App, status},
     ops::namespaces::Creation,
 };
@@ -19,6 +19,14 @@ use crate::{
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoParameters {}
+
+/// Of `PUT /v1/ns/{ns}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CreateParameters {
+    /// The index group that is to serve it.
+    group: Option<u32>,
+}
 
 #[derive(Serialize)]
 struct Namespaces {
@@ -40,9 +48,9 @@ pub async fn list(State(app): State<Arc<App>>, input: Input) -> Answer {
 
 pub async fn create(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.verb("create_namespace");
-    input.query::<NoParameters>()?;
+    let CreateParameters { group } = input.query()?;
     let (gateway, call, name) = (app.gateway.clone(), input.call.clone(), input.ns.clone());
-    let creation = to_the_end(async move { gateway.create_namespace(&call, &name).await }).await?;
+    let creation = to_the_end(async move { gateway.create_namespace(&call, &name, group).await }).await?;
     match creation {
         Creation::Created(id) => document(status::CREATED, &Created { name: &input.ns, id }),
         Creation::Existing(id) => document(status::DONE, &Created { name: &input.ns, id }),

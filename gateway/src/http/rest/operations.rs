@@ -15,7 +15,7 @@ use super::{
     output::{Answer, OperationView, document},
 };
 use crate::{
-    app::to_the_end,
+    departure::to_the_end,
     http::{App, status},
 };
 

@@ -10,7 +10,7 @@ use s3s::{
 };
 
 use super::{Surface, listing::timestamp};
-use crate::app::to_the_end;
+use crate::departure::to_the_end;
 
 /// The region whose location constraint S3 leaves empty.
 const CLASSIC_REGION: &str = "us-east-1";
@@ -46,7 +46,7 @@ impl Surface {
         let name = request.input.bucket;
         let location = format!("/{name}");
         let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
-        let created = to_the_end(async move { gateway.create_namespace(&call, &name).await }).await;
+        let created = to_the_end(async move { gateway.create_namespace(&call, &name, None).await }).await;
         created.map_err(|e| admitted.refuse(&e))?;
         Ok(CreateBucketOutput { location: Some(location) })
     }

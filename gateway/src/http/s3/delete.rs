@@ -11,7 +11,10 @@ use s3s::{
 use std::sync::Arc;
 
 use super::{Surface, errors::not_offered};
-use crate::app::{Call, Gateway, to_the_end};
+use crate::{
+    app::{Call, Gateway},
+    departure::to_the_end,
+};
 
 /// Most keys of one DeleteObjects, as in S3.
 const DELETE_KEYS_MAX: usize = 1000;

@@ -14,8 +14,8 @@ use super::{
     metadata,
 };
 use crate::{
-    app::to_the_end,
     data::{ALGORITHMS, Expected, Mismatch, UploadError},
+    departure::to_the_end,
     ops::{mkdir::Mkdir, put_object::PutObject},
 };
 

@@ -193,7 +193,7 @@ impl Load {
             let (owner, mode, is_explicit) = (vec![self.principal; count], vec![MODE; count], vec![true; count]);
             let namespaces = vec![self.ns.as_i64(); count];
             let metadata: Vec<Option<serde_json::Value>> = vec![None; count];
-            let (requests, hashes) = ((0..count).map(|_| Uuid::new_v4()).collect::<Vec<_>>(), &new_ids);
+            let (requests, hashes) = ((0..count).map(|_| Uuid::now_v7()).collect::<Vec<_>>(), &new_ids);
             let answer = session
                 .call(&[
                     &owner,

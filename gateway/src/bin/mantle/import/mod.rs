@@ -44,7 +44,7 @@ use self::{
     summary::Summary,
     tree::{Insertion, Tree},
 };
-use crate::{IndexOptions, connect, connect::DatabaseOptions, replicas, sql};
+use crate::{IndexOptions, connect, connect::DatabaseOptions, replicas, replicas::Nodes, sql};
 
 /// Lines between two looks at the interruption flag and the progress.
 const LINES_PER_LOOK: u64 = 16_384;
@@ -160,7 +160,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     if let Some(index) = index {
         let progress = Progress::spinner("index");
         summary.replicas = Some(tokio::select! {
-            replicas = wait_for_index(&load.url, &index, &progress) => replicas?,
+            replicas = wait_for_index(&load.url, &summary.namespace, &index, &progress) => replicas?,
             () = cancel.cancelled() => return Err(anyhow!(Interrupted)),
         });
         summary.phases.push(("index", progress.finish()));
@@ -192,8 +192,18 @@ async fn load_all(load: &Load, report: &Mutex<Report>) -> Result<Summary> {
     Ok(Summary { directories, objects, phases, has_synthetic_sizes, ..Summary::default() })
 }
 
-async fn wait_for_index(url: &str, index: &IndexClient, progress: &Progress) -> Result<Vec<(String, Status)>> {
-    let positions = replicas::flushed(url).await.context("asking for the flush positions")?;
+/// Waits for the namespace's group.
+async fn wait_for_index(
+    url: &str,
+    namespace: &str,
+    index: &IndexClient,
+    progress: &Progress,
+) -> Result<Vec<(String, Status)>> {
+    let answer = Session::new(url, sql::ASSIGNMENT).call(&[&namespace]).await.context("asking for the index group")?;
+    let group = answer.rows.first().and_then(|row| row.get::<_, Option<i32>>(0)).context("the namespace is gone")?;
+    let index = &index.of_group(group as u32);
+    let nodes = Nodes::connect(url).await?;
+    let positions = nodes.flushed().await.context("asking for the flush positions")?;
     replicas::wait_applied(index, &positions, |message| progress.say(message)).await
 }
 

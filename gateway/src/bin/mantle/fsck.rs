@@ -1,0 +1,266 @@
+//! `mantle fsck`: TafDB against every replica of the index, in both directions, while everything goes on.
+//!
+//! What PostgreSQL has must be in the replica with the same parent, name, version and permissions; what the replica has must be
+//! in PostgreSQL. Both change meanwhile, so rows are compared with the replica once that has applied all that was committed
+//! when they were read: it may be newer, but not older. A difference counts when it is found again and again: on several nodes
+//! of PostgreSQL a rename under way shows no row, or two. (The leader compares itself all the time by the same rules.)
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use indicatif::HumanCount;
+use mantle_index_client::IndexClient;
+use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
+use tokio_postgres::Client;
+
+use crate::{IndexOptions, connect, connect::DatabaseOptions, hosted_groups, replicas, replicas::Nodes, sql};
+
+/// Directories compared at a time, about.
+const SLICE_DIRECTORIES: usize = 2000;
+/// A difference is looked at so often before it counts, with this time between.
+const CONFIRMATIONS: usize = 5;
+const CONFIRMATION_PAUSE: Duration = Duration::from_secs(1);
+/// Differences shown of each replica.
+const SHOWN_MAX: usize = 20;
+
+/// Options of `mantle fsck`. The database role needs mantle_index's rights, and mantle_analyst's or the owner's for the check
+/// of PostgreSQL's own tables.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    database: DatabaseOptions,
+    #[command(flatten)]
+    index: IndexOptions,
+    /// The group; all that the replicas' processes host unless given
+    #[arg(long)]
+    group: Option<u32>,
+    /// Leave PostgreSQL's own tables unchecked
+    #[arg(long)]
+    index_only: bool,
+}
+
+type Records = HashMap<DirectoryId, DirectoryRecord>;
+
+/// Compares; fails when anything differs or a replica does not answer.
+pub async fn run(options: Options) -> Result<ExitCode> {
+    let index = options.index.client()?;
+    let url = &options.database.url;
+    let (database, nodes) = (connect::connect_first(url).await?, Nodes::connect(url).await?);
+    let mut is_sound = options.index_only || check(&database).await?;
+    let groups: BTreeSet<u32> = match options.group {
+        Some(group) => [group].into(),
+        None => hosted_groups(&index).await,
+    };
+    if groups.is_empty() {
+        crate::print(&"no replica answers\n");
+        is_sound = false;
+    }
+    for group in groups {
+        let index = index.of_group(group);
+        for replica in index.replicas() {
+            let comparison = Comparison { database: &database, nodes: &nodes, index: &index, replica, group };
+            let found = comparison.run().await;
+            is_sound &= matches!(&found, Ok(found) if found.differences.is_empty());
+            crate::print(&shown(group, replica, found));
+        }
+    }
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// PostgreSQL's own tables.
+async fn check(database: &Client) -> Result<bool> {
+    let problems = database.query(sql::CHECK, &[]).await.context("mantle.check()")?;
+    for row in &problems {
+        let [ns, pid] =
+            [1, 2].map(|column| row.get::<_, Option<i64>>(column).map_or_else(String::new, |n| n.to_string()));
+        let [name, detail] = [3, 4].map(|column| row.get::<_, Option<String>>(column).unwrap_or_default());
+        crate::print(&format!("TafDB: {} namespace {ns} directory {pid} {name:?} {detail}\n", row.get::<_, String>(0)));
+    }
+    if problems.is_empty() {
+        crate::print(&"TafDB: sound\n");
+    }
+    Ok(problems.is_empty())
+}
+
+fn shown(group: u32, replica: &str, found: Result<Found>) -> String {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return format!("group {group} {replica}: {error:#}\n"),
+    };
+    let compared = HumanCount(found.compared as u64);
+    if found.differences.is_empty() {
+        return format!("group {group} {replica}: {compared} comparisons, no difference\n");
+    }
+    let count = found.differences.len();
+    let mut text = format!("group {group} {replica}: {compared} comparisons, {count} directories differ\n");
+    for difference in found.differences.values().take(SHOWN_MAX) {
+        text += &format!("  {difference}\n");
+    }
+    text
+}
+
+/// What a comparison came to.
+#[derive(Default)]
+struct Found {
+    compared: usize,
+    /// By directory: most are met in both directions.
+    differences: BTreeMap<DirectoryId, String>,
+}
+
+/// One replica's.
+struct Comparison<'a> {
+    database: &'a Client,
+    nodes: &'a Nodes,
+    index: &'a IndexClient,
+    replica: &'a str,
+    group: u32,
+}
+
+impl Comparison<'_> {
+    async fn run(&self) -> Result<Found> {
+        let mut found = Found::default();
+        let namespaces = self.database.query(sql::NAMESPACES_OF_GROUP, &[&(self.group as i32)]).await?;
+        let namespaces: Vec<i64> = namespaces.iter().map(|row| row.get(0)).collect();
+        let mut after = 0;
+        loop {
+            let limit = SLICE_DIRECTORIES as i64;
+            let rows = self.database.query(sql::DIRECTORIES_AFTER, &[&after, &namespaces, &limit]).await?;
+            let ids: Vec<DirectoryId> = rows.iter().map(|row| DirectoryId::from(row.get::<_, i64>(0))).collect();
+            let Some(last) = ids.last() else { break };
+            after = last.as_i64();
+            self.compare(&ids, &mut found).await?;
+        }
+        let (mut part, mut parts, mut ids) = (0, 1, Vec::new());
+        while part < parts {
+            let (records, count) = self.index.directories_in_part(self.replica, part).await?;
+            ids.extend(records.into_iter().map(|record| record.id));
+            (part, parts) = (part + 1, count);
+            if ids.len() >= SLICE_DIRECTORIES || part == parts {
+                self.compare(&std::mem::take(&mut ids), &mut found).await?;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn compare(&self, ids: &[DirectoryId], found: &mut Found) -> Result<()> {
+        found.compared += ids.len();
+        let mut ids = ids.to_vec();
+        let mut differences = Vec::new();
+        for attempt in 0..=CONFIRMATIONS {
+            if attempt > 0 {
+                tokio::time::sleep(CONFIRMATION_PAUSE).await;
+            }
+            differences = self.differences(&ids).await?;
+            ids = differences.iter().map(|(id, _)| *id).collect();
+            if ids.is_empty() {
+                break;
+            }
+        }
+        found.differences.extend(differences);
+        Ok(())
+    }
+
+    async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<(DirectoryId, String)>> {
+        // What the index has that PostgreSQL has not any more counts if the index had it before it was asked for.
+        let before = self.known(ids).await?;
+        let rows = self.rows(ids).await?;
+        replicas::wait_leader(self.index, &self.nodes.flushed().await?, &|_| ()).await?;
+        let now = self.known(ids).await?;
+        let ids: BTreeSet<DirectoryId> = ids.iter().copied().collect();
+        Ok(ids
+            .into_iter()
+            .filter(|id| differ(rows.get(id), before.get(id), now.get(id)))
+            .map(|id| (id, format!("{id}: PostgreSQL {}, index {}", told(rows.get(&id)), told(now.get(&id)))))
+            .collect())
+    }
+
+    async fn known(&self, ids: &[DirectoryId]) -> Result<Records> {
+        let mut known = Records::new();
+        for ids in ids.chunks(SLICE_DIRECTORIES) {
+            let records = self.index.directories(self.replica, ids).await?;
+            known.extend(records.into_iter().map(|record| (record.id, record)));
+        }
+        Ok(known)
+    }
+
+    /// The newest row of each.
+    async fn rows(&self, ids: &[DirectoryId]) -> Result<Records> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
+        let mut newest = Records::new();
+        for row in self.database.query(sql::DIRECTORIES, &[&ids]).await? {
+            let [owner, group, mode] = [5, 6, 7].map(|column| row.get::<_, i32>(column));
+            let record = DirectoryRecord {
+                ns: NamespaceId::from(row.get::<_, i64>(0)),
+                pid: PartitionId::from(row.get::<_, i64>(1)),
+                name: row.get(2),
+                id: DirectoryId::from(row.get::<_, i64>(3)),
+                version: row.get::<_, i64>(4) as u64,
+                permission: Permission { owner: owner as u32, group: group as u32, mode: (mode & 0o777) as u16 },
+            };
+            let known = newest.entry(record.id).or_insert_with(|| record.clone());
+            if record.version > known.version {
+                *known = record;
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// Is the replica's directory not PostgreSQL's? `row` was read between `before` and `now`; the namespace is not compared, the
+/// index does not keep it.
+fn differ(row: Option<&DirectoryRecord>, before: Option<&DirectoryRecord>, now: Option<&DirectoryRecord>) -> bool {
+    let same =
+        |a: &DirectoryRecord, b: &DirectoryRecord| (a.pid, &a.name, a.permission) == (b.pid, &b.name, b.permission);
+    match (row, before, now) {
+        (Some(row), _, Some(now)) => now.version < row.version || (now.version == row.version && !same(now, row)),
+        // Removed since, or never told.
+        (Some(_), before, None) => before.is_none(),
+        (None, Some(before), Some(now)) => before.version == now.version,
+        (None, ..) => false,
+    }
+}
+
+fn told(record: Option<&DirectoryRecord>) -> String {
+    record.map_or_else(
+        || "has none".to_owned(),
+        |r| {
+            let Permission { owner, group, mode } = r.permission;
+            format!("{:?} in {}, version {}, {owner}:{group} {mode:o}", r.name, r.pid, r.version)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(version: u64, name: &str) -> DirectoryRecord {
+        let permission = Permission { owner: 1, group: 1, mode: 0o755 };
+        let (ns, pid, id) = (NamespaceId(0), PartitionId(5), DirectoryId(7));
+        DirectoryRecord { ns, pid, name: name.into(), id, version, permission }
+    }
+
+    #[test]
+    fn what_changed_meanwhile_is_no_difference() {
+        let [old, new] = [record(1, "a"), record(2, "b")];
+        let closed = DirectoryRecord { permission: Permission { mode: 0o700, ..old.permission }, ..old.clone() };
+        let cases = [
+            (Some(&old), Some(&old), Some(&old), false),
+            (Some(&old), Some(&old), Some(&new), false), // renamed after it was read
+            (Some(&new), Some(&old), Some(&old), true),  // a rename was lost
+            (Some(&old), None, None, true),              // never told
+            (Some(&old), Some(&old), None, false),       // removed after it was read
+            (None, Some(&old), Some(&old), true),        // a removal was lost
+            (None, Some(&old), None, false),
+            (None, None, Some(&old), false), // made after the rows were read
+            (Some(&old), Some(&closed), Some(&closed), true),
+        ];
+        for (at, (row, before, now, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(differ(row, before, now), expected, "case {at}");
+        }
+    }
+}

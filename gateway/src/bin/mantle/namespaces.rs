@@ -1,0 +1,93 @@
+//! `mantle namespaces`: which index group serves each, and moves of one to another group while it is used.
+//!
+//! The leader of the new group carries a move out; this program begins it, watches it, and may be ended at any time.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use tokio_postgres::Client;
+
+use crate::{
+    connect::{self, DatabaseOptions},
+    sql, table,
+};
+
+/// Between two looks at a move.
+const LOOK: Duration = Duration::from_millis(200);
+const DONE: &str = "done";
+
+/// Options of `mantle namespaces`.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    database: DatabaseOptions,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Show them and their groups (the default)
+    List,
+    /// Move one to another index group, and wait until it is there. Begun already: wait for it
+    Move { namespace: String, group: i32 },
+    /// Take a move back, unless the new group serves the namespace already
+    Abort { namespace: String },
+}
+
+/// Does what is asked for.
+pub async fn run(options: Options) -> Result<ExitCode> {
+    let database = connect::connect_first(&options.database.url).await?;
+    match options.action {
+        None | Some(Action::List) => list(&database).await?,
+        Some(Action::Move { namespace, group }) => move_to(&database, &namespace, group).await?,
+        Some(Action::Abort { namespace }) => {
+            let answer: String = database.query_one(sql::ABORT_MOVE, &[&namespace]).await.map_err(told)?.get(0);
+            crate::print(&format!("{answer}\n"));
+            return Ok(if answer == "switched" { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(database: &Client) -> Result<()> {
+    let mut rows = vec![["namespace", "group", "other group", "move"].map(str::to_owned).to_vec()];
+    for row in database.query(sql::NAMESPACE_GROUPS, &[]).await.map_err(told)? {
+        let other = row.get::<_, Option<i32>>(2).map_or_else(|| "-".to_owned(), |other| other.to_string());
+        let phase = row.get::<_, Option<String>>(3).unwrap_or_else(|| "-".to_owned());
+        rows.push(vec![row.get(0), row.get::<_, i32>(1).to_string(), other, phase]);
+    }
+    crate::print(&table::table(&rows));
+    Ok(())
+}
+
+async fn move_to(database: &Client, namespace: &str, group: i32) -> Result<()> {
+    let begun: String = database.query_one(sql::MOVE_NAMESPACE, &[&namespace, &group]).await.map_err(told)?.get(0);
+    let mut said = String::new();
+    let mut phase = begun;
+    loop {
+        if phase != said {
+            crate::print(&format!("{phase}\n"));
+            said.clone_from(&phase);
+        }
+        if phase == DONE {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+        let row = database.query_opt(sql::NAMESPACE_GROUP, &[&namespace]).await.map_err(told)?;
+        let row = row.with_context(|| format!("namespace {namespace} was removed"))?;
+        phase = match row.get::<_, Option<String>>(1) {
+            Some(phase) => phase,
+            None if row.get::<_, i32>(0) == group => DONE.to_owned(),
+            None => bail!("the move was taken back"),
+        };
+    }
+}
+
+/// `tokio_postgres::Error` alone says "db error".
+fn told(error: tokio_postgres::Error) -> anyhow::Error {
+    match error.as_db_error() {
+        Some(db) => anyhow::anyhow!("{}", db.message()),
+        None => anyhow::anyhow!(error),
+    }
+}
