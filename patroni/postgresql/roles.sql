@@ -32,6 +32,7 @@ GRANT mantle_index TO index;
 GRANT mantle_analyst TO analyst;
 -- The person at this machine: reads as an analyst, imports as a gateway, looks after the server.
 GRANT mantle_gateway, mantle_analyst, mantle_monitor TO operator;
+GRANT EXECUTE ON FUNCTION mantle.move_namespace(text, int), mantle.abort_move(text) TO operator;
 
 -- Of which namespaces: all, those to come included. Elsewhere, a role sees those that are granted to it one by one.
 SELECT mantle.grant_namespace('*', 'analyst') IS NULL AS a, mantle.grant_namespace('*', 'operator') IS NULL AS b \gset ignored_

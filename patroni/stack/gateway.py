@@ -2,7 +2,7 @@
 
 from . import http, secret
 from .account import Account
-from .layout import DATABASE, INDEX_GROUP, REGION, Layout
+from .layout import DATABASE, REGION, Layout
 from .poll import wait_until
 from .process import Process
 from .terminal import write_private
@@ -18,12 +18,15 @@ class Gateway:
         name = "gateway" if number == 1 else f"gateway-{number}"
         self.layout = layout
         self.account = account
-        self.port = layout.gateway_port_of(number)
+        self.listen = f"127.0.0.1:{layout.gateway_port_of(number)}"
+        self.url = f"http://{self.listen}"
+        self.database = ("127.0.0.1", layout.pgbouncer_port)
+        self.replicas = layout.index_addresses
         self.batch_elements_max = batch_elements_max
+        self.owner_name = "mantle"
         self.data = layout.data / "objects"
         self.config = layout.config / f"{name}.toml"
         self.credentials = layout.config / "credentials.toml"
-        self.url = f"http://127.0.0.1:{self.port}"
         self.process = Process(
             name=name,
             command=[str(layout.binaries / "mantle-gateway"), "--config", str(self.config)],
@@ -36,29 +39,31 @@ class Gateway:
     def prepare(self) -> None:
         self.data.mkdir(mode=0o700, exist_ok=True)
         self.account.own(self.data)
-        replicas = ", ".join(f'"{address}"' for address in self.layout.index_addresses)
+        for path, content in ((self.credentials, self._credentials()), (self.config, self.settings())):
+            write_private(path, content)
+            self.account.own(path)
+
+    def settings(self) -> str:
+        host, port = self.database
+        replicas = ", ".join(f'"{address}"' for address in self.replicas)
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
-        text = f"""listen = "127.0.0.1:{self.port}"
+        return f"""listen = "{self.listen}"
 data_dir = "{self.data}"
 region = "{REGION}"
 credentials_file = "{self.credentials}"
-owner_name = "mantle"
+owner_name = "{self.owner_name}"
 
 [postgres]
-host = "127.0.0.1"
-port = {self.layout.pgbouncer_port}
+host = "{host}"
+port = {port}
 database = "{DATABASE}"
 user = "gateway"
 password_file = "{self.layout.secrets / "gateway"}"
 pool_size = 16
 {batches}
 [index]
-group = {INDEX_GROUP}
 replicas = [{replicas}]
 """
-        for path, content in ((self.credentials, self._credentials()), (self.config, text)):
-            write_private(path, content)
-            self.account.own(path)
 
     def _credentials(self) -> str:
         return f"""[[credential]]

@@ -1,8 +1,8 @@
-"""An IndexNode replica of a stack."""
+"""An IndexNode process of a stack."""
 
 from . import http
 from .account import Account
-from .layout import DATABASE, INDEX_GROUP, Layout
+from .layout import DATABASE, INDEX_GROUPS, Layout
 from .poll import wait_until
 from .process import Process
 from .terminal import write_private
@@ -11,16 +11,19 @@ READY_BOUND_S = 120.0  # a rebuild of some million directories included
 
 
 class IndexNode:
-    """One replica: its settings, its folder, its process."""
+    """One process, with a replica of each group: its settings, its folder."""
 
-    def __init__(self, layout: Layout, account: Account, replica: int):
+    def __init__(self, layout: Layout, account: Account, replica: int, groups: tuple[int, ...]):
         self.layout = layout
         self.account = account
         self.replica = replica
+        self.groups = groups
         self.name = f"indexnode-{replica}"
         self.data = layout.data / self.name
         self.config = layout.config / f"{self.name}.toml"
-        self.probe = f"http://127.0.0.1:{layout.http_port(replica)}"
+        self.listen = f"127.0.0.1:{layout.grpc_port(replica)}"
+        self.http_listen = f"127.0.0.1:{layout.http_port(replica)}"
+        self.database = ("127.0.0.1", layout.postgresql_port)
         self.process = Process(
             name=self.name,
             command=[str(layout.binaries / "mantle-indexnode"), "--config", str(self.config)],
@@ -30,25 +33,32 @@ class IndexNode:
             environment={"RUST_BACKTRACE": "1", "RUST_LOG": "info"},
         )
 
+    @property
+    def probe(self) -> str:
+        return f"http://{self.http_listen}"
+
     def prepare(self) -> None:
         self.data.mkdir(mode=0o700, exist_ok=True)
         self.account.own(self.data)
+        write_private(self.config, self.settings())
+        self.account.own(self.config)
+
+    def settings(self) -> str:
         peers = ", ".join(f'"{address}"' for address in self.layout.index_addresses)
-        text = f"""group = {INDEX_GROUP}
+        host, port = self.database
+        return f"""groups = {list(self.groups)}
 data_dir = "{self.data}"
-listen = "127.0.0.1:{self.layout.grpc_port(self.replica)}"
-http_listen = "127.0.0.1:{self.layout.http_port(self.replica)}"
+listen = "{self.listen}"
+http_listen = "{self.http_listen}"
 peers = [{peers}]
 
 [postgres]
-host = "127.0.0.1"
-port = {self.layout.postgresql_port}
+host = "{host}"
+port = {port}
 database = "{DATABASE}"
 user = "index"
 password_file = "{self.layout.secrets / "index"}"
 """
-        write_private(self.config, text)
-        self.account.own(self.config)
 
     def start(self) -> None:
         self.process.start()
@@ -61,3 +71,7 @@ password_file = "{self.layout.secrets / "index"}"
 
     def metrics(self) -> dict[str, float]:
         return http.metrics(f"{self.probe}/metrics")
+
+    def metric(self, name: str, group: int = INDEX_GROUPS[0]) -> float | None:
+        """One sample of a group; None where it does not answer."""
+        return self.metrics().get(f'{name}{{group="{group}"}}')

@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 REPLICAS = (1, 2, 3)
 POSTGRESQL_MAJOR = "15"
 DATABASE = "mantle"
-INDEX_GROUP = 1
+INDEX_GROUPS = (1,)  # those of `make run`
 REGION = "us-east-1"
 
 PORT_GATEWAY = 0

@@ -38,6 +38,8 @@ PACKAGES = (
     "pkg-config",
     "protobuf-compiler",
 )
+# Packages that start a service of their own, which we do not use.
+SERVICES = {"pgbouncer": "pgbouncer.service", "etcd-server": "etcd.service", "haproxy": "haproxy.service"}
 DEBIAN_PYTHON_PACKAGE = "python3-venv"
 CREATE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.d/mantle-no-cluster.conf")
 START_NO_SERVICE = Path("/usr/sbin/policy-rc.d")
@@ -74,9 +76,9 @@ def check_toolchain() -> None:
         raise Failure(f"Rust {wanted} or newer is needed; this is {version.strip()}. `rustup update stable` brings it")
 
 
-def missing_packages() -> list[str]:
+def missing_packages(more: tuple[str, ...] = ()) -> list[str]:
     query = ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n"]
-    wanted = list(PACKAGES)
+    wanted = [*PACKAGES, *more]
     if sys.executable.startswith("/usr/bin/"):  # Debian's Python comes without ensurepip
         wanted.append(DEBIAN_PYTHON_PACKAGE)
     try:
@@ -106,14 +108,14 @@ def _no_services() -> Iterator[None]:
             path.unlink()
 
 
-def install_missing() -> None:
-    """Installs Debian's packages that are missing, and cargo-pgrx."""
-    missing = missing_packages()
+def install_missing(more: tuple[str, ...] = ()) -> None:
+    """Installs Debian's packages that are missing, and cargo-pgrx. The services that came with them are switched off."""
+    missing = missing_packages(more)
     if missing:
         if os.geteuid() != 0:
             raise Failure(f"these packages are missing: {' '.join(missing)}. As root: apt-get install {' '.join(missing)}")
         say(f"  missing packages: {' '.join(missing)}")
-        pgbouncer_is_new = "pgbouncer" in missing
+        new_services = [service for package, service in SERVICES.items() if package in missing]
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
         with step("apt-get update"):
             run(["apt-get", "update", "-q"], "apt-get update", env=quiet)
@@ -124,8 +126,8 @@ def install_missing() -> None:
                 env=quiet,
                 stdin=subprocess.DEVNULL,
             )
-        if pgbouncer_is_new and Path("/run/systemd/system").is_dir():
-            run(["systemctl", "disable", "--now", "pgbouncer.service"], "switching off the system's own pgbouncer service")
+        if new_services and Path("/run/systemd/system").is_dir():
+            run(["systemctl", "disable", "--now", *new_services], "switching off services that came with the packages")
     _install_cargo_pgrx()
 
 
@@ -142,7 +144,7 @@ def _install_cargo_pgrx() -> None:
     )
 
 
-def make_venv(folder: Path, requirements: Path) -> None:
+def make_venv(folder: Path, requirements: Path, python: str = sys.executable) -> None:
     """A Python environment with exactly what `requirements` pins; made again when that file changes."""
     mark = folder / "requirements.txt"
     wanted = requirements.read_text(encoding="utf-8")
@@ -150,7 +152,7 @@ def make_venv(folder: Path, requirements: Path) -> None:
         return
     with step(f"Python packages of {requirements.relative_to(REPOSITORY)}"):
         shutil.rmtree(folder, ignore_errors=True)
-        run([sys.executable, "-m", "venv", str(folder)], "making a Python environment")
+        run([python, "-m", "venv", str(folder)], "making a Python environment")
         run(
             [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)],
             "pip install",

@@ -6,6 +6,7 @@ Debian's service of the same name is not used and not touched.
 
 import signal
 import socket
+import tomllib
 
 from . import secret
 from .account import Account
@@ -18,6 +19,7 @@ from .terminal import write_private
 TEMPLATE = REPOSITORY / "patroni" / "pgbouncer" / "pgbouncer.ini"
 BINARY = "/usr/sbin/pgbouncer"
 READY_BOUND_S = 15.0
+TIMES = tomllib.loads((REPOSITORY / "patroni" / "times.toml").read_text(encoding="utf-8"))["pgbouncer"]
 
 
 class PgBouncer:
@@ -27,6 +29,7 @@ class PgBouncer:
         self.layout = layout
         self.account = account
         self.postgresql = postgresql
+        self.host, self.port = "127.0.0.1", layout.pgbouncer_port
         self.config = layout.config / "pgbouncer.ini"
         self.process = Process(
             name="pgbouncer",
@@ -43,9 +46,10 @@ class PgBouncer:
             "SELECT format('\"%s\" \"%s\"', rolname, rolpassword) FROM pg_authid WHERE rolname IN ('gateway', 'operator', 'analyst')",
             database="postgres",
         )
-        userlist = self.layout.config / "pgbouncer.users"
+        userlist = self.config.with_suffix(".users")
         text = TEMPLATE.read_text(encoding="utf-8")
-        values = {"port": self.layout.pgbouncer_port, "postgresql_port": self.layout.postgresql_port, "userlist": userlist}
+        values = {"address": self.host, "port": self.port, "userlist": userlist}
+        values |= {"postgresql_address": self.postgresql.host, "postgresql_port": self.postgresql.port, **TIMES}
         for name, value in values.items():
             text = text.replace(f"@{name}@", str(value))
         for path, content in ((userlist, users), (self.config, text)):
@@ -57,11 +61,11 @@ class PgBouncer:
         wait_until(self.is_ready, "PgBouncer", READY_BOUND_S, self.process.why_dead)
 
     def url(self, user: str) -> str:
-        return f"postgresql://{user}:{secret.read(self.layout, user)}@127.0.0.1:{self.layout.pgbouncer_port}/{DATABASE}"
+        return f"postgresql://{user}:{secret.read(self.layout, user)}@{self.host}:{self.port}/{DATABASE}"
 
     def is_ready(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.layout.pgbouncer_port), timeout=1).close()
+            socket.create_connection((self.host, self.port), timeout=1).close()
         except OSError:
             return False
         return True

@@ -32,6 +32,7 @@ class PostgreSQL:
     def __init__(self, layout: Layout, account: Account):
         self.layout = layout
         self.account = account
+        self.host, self.port = "127.0.0.1", layout.postgresql_port
         self.data = layout.data / "postgresql"
         self.process = Process(
             name="postgresql",
@@ -109,8 +110,8 @@ class PostgreSQL:
     def client_environment(self, database: str = DATABASE, user: str = "postgres", password: str = "superuser") -> dict[str, str]:
         """What libpq's programs read."""
         return {
-            "PGHOST": "127.0.0.1",
-            "PGPORT": str(self.layout.postgresql_port),
+            "PGHOST": self.host,
+            "PGPORT": str(self.port),
             "PGDATABASE": database,
             "PGUSER": user,
             "PGPASSWORD": secret.read(self.layout, password),
@@ -118,7 +119,7 @@ class PostgreSQL:
         }
 
     def url(self, user: str, password: str | None = None) -> str:
-        return f"postgresql://{user}:{secret.read(self.layout, password or user)}@127.0.0.1:{self.layout.postgresql_port}/{DATABASE}"
+        return f"postgresql://{user}:{secret.read(self.layout, password or user)}@{self.host}:{self.port}/{DATABASE}"
 
 
 def copy_tree(source: Path, layout: Layout) -> None:

@@ -21,10 +21,10 @@ def _make(name: str) -> str:
     return secrets.token_urlsafe(PASSWORD_BYTES)
 
 
-def make_missing(layout: Layout, account: Account) -> None:
+def make_missing(layout: Layout, account: Account, names: tuple[str, ...] = NAMES) -> None:
     layout.secrets.mkdir(mode=0o700, exist_ok=True)
     account.own(layout.secrets)
-    for name in NAMES:
+    for name in names:
         path = layout.secrets / name
         if not path.exists():
             write_private(path, _make(name))

@@ -4,25 +4,22 @@ Invariant: `start` either leaves everything running or ends whatever it started 
 their needs (PostgreSQL, PgBouncer, IndexNodes, gateway) and stop in the reverse one.
 """
 
-import fcntl
 import hashlib
 import os
-import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import secret, upgrade
+from . import programs, secret, upgrade
 from .account import make_folder, remove_folder, service_account
-from .build import BINARIES, postgresql_tree
 from .failure import Failure
 from .gateway import Gateway
 from .indexnode import IndexNode
-from .layout import POSTGRESQL_MAJOR, REPLICAS, Layout
-from .packages import target
+from .layout import INDEX_GROUPS, POSTGRESQL_MAJOR, REPLICAS, Layout
+from .lock import alone_in
 from .pgbouncer import PgBouncer
-from .postgresql import PostgreSQL, copy_tree
+from .postgresql import PostgreSQL
 from .process import Process
 from .terminal import step
 
@@ -30,7 +27,8 @@ from .terminal import step
 class Stack:
     """One stack, given by its folder and its first port."""
 
-    def __init__(self, folder: Path, port_base: int):
+    def __init__(self, folder: Path, port_base: int, groups: tuple[int, ...] = INDEX_GROUPS):
+        self.groups = groups
         self.given_folder = folder.absolute()
         self.layout = Layout(self.given_folder.resolve(), port_base)
         self._compose()
@@ -39,7 +37,7 @@ class Stack:
         self.account = service_account()
         self.postgresql = PostgreSQL(self.layout, self.account)
         self.pgbouncer = PgBouncer(self.layout, self.account, self.postgresql)
-        self.indexnodes = {replica: IndexNode(self.layout, self.account, replica) for replica in REPLICAS}
+        self.indexnodes = {replica: IndexNode(self.layout, self.account, replica, self.groups) for replica in REPLICAS}
         self.gateway = Gateway(self.layout, self.account)
         # For the bench: one as the first, and two that send each call by itself.
         self.more_gateways = [
@@ -60,11 +58,7 @@ class Stack:
         if place != self.layout.folder:
             self.layout = Layout(place, self.layout.port_base)
             self._compose()
-        with open(place / "lock", "w", encoding="ascii") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise Failure(f"another launcher is working on {self.given_folder}; wait for its end") from None
+        with alone_in(place, self.given_folder):
             yield
 
     def start(self) -> None:
@@ -86,6 +80,8 @@ class Stack:
             self.postgresql.start()
             self._check_extension()
             self.postgresql.set_up()
+            for group in self.groups:
+                self.postgresql.psql(f"SELECT mantle.create_index_group({group})")
         with step("PgBouncer"):
             self.pgbouncer.prepare()
             self.pgbouncer.start()
@@ -131,24 +127,7 @@ class Stack:
         layout.marks.mkdir(exist_ok=True)
         (layout.folder / "port_base").write_text(f"{layout.port_base}\n", encoding="ascii")
         secret.make_missing(layout, self.account)
-        self._renew_programs()
-
-    def _renew_programs(self) -> None:
-        """The stack runs from copies; a service whose program was built anew is stopped first, to be started again."""
-        built = {name: target() / "release" / name for name in BINARIES}
-        absent = [name for name, path in built.items() if not path.exists()]
-        if absent or not (postgresql_tree() / "mantle.fingerprint").exists():
-            raise Failure(f"not built yet: {', '.join(absent) or 'the extension'}. `make build` builds everything")
-        renewed = [name for name, path in built.items() if _differs(path, self.layout.binaries / name)]
-        fresh_tree = _differs(postgresql_tree() / "mantle.fingerprint", self.layout.postgresql_tree / "mantle.fingerprint")
-        if renewed or fresh_tree:
-            self.stop()
-        for name in renewed:
-            new = self.layout.binaries / f"{name}.new"
-            shutil.copy2(built[name], new)
-            new.chmod(0o755)
-            new.replace(self.layout.binaries / name)
-        copy_tree(postgresql_tree(), self.layout)
+        programs.renew(layout, self.stop)
 
     def _check_extension(self) -> None:
         """Data made by a released version is upgraded (roles.sql); what another build of one version made cannot be: say so."""
@@ -180,14 +159,6 @@ class Stack:
                         f"port {port}, wanted by {name}, is in use{_holder(port)} ({error.strerror}). End what holds it, or choose other "
                         "ports: make run PORT_BASE=8400"
                     ) from None
-
-
-def _differs(built: Path, own: Path) -> bool:
-    """Is `own` not a copy of `built`? Sizes and times decide (the copy keeps them)."""
-    if not own.exists():
-        return True
-    new, old = built.stat(), own.stat()
-    return (new.st_size, new.st_mtime_ns) != (old.st_size, old.st_mtime_ns)
 
 
 def _holder(port: int) -> str:

@@ -1,0 +1,47 @@
+"""Who may talk to etcd: a small authority of the cluster's own, a certificate for etcd's members, one for Patroni.
+
+Invariant: made once, kept with the secrets (0600), valid for nothing but this cluster's etcd. In production take your own
+authority; what matters is that it signs nobody else.
+"""
+
+import ssl
+
+from stack.account import Account
+from stack.terminal import run
+
+from .layout import ClusterLayout
+
+DAYS = 3650
+
+
+def make_missing(layout: ClusterLayout, account: Account) -> None:
+    folder = layout.certificates
+    if (folder / "patroni.key").exists():
+        return
+    folder.mkdir(mode=0o700, exist_ok=True)
+    account.own(folder)
+    _make(layout, "ca", f"/CN=mantle {layout.tag}", ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"], signed=False)
+    # A member's address must be in its certificate, also as the other members see it: on the loopback interface that is ours.
+    addresses = ",".join(f"IP:{address}" for address in (*(host.address for host in layout.etcd_hosts), layout.own_address))
+    # Members are each other's clients.
+    _make(layout, "etcd", "/CN=etcd", [f"subjectAltName={addresses}", "extendedKeyUsage=serverAuth,clientAuth"])
+    _make(layout, "patroni", "/CN=patroni", ["extendedKeyUsage=clientAuth"])
+    for path in folder.iterdir():
+        path.chmod(0o600)
+        account.own(path)
+
+
+def _make(layout: ClusterLayout, name: str, subject: str, extensions: list[str], *, signed: bool = True) -> None:
+    folder = layout.certificates
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", str(DAYS)]
+    command += ["-subj", subject, "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt")]
+    if signed:
+        command += ["-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key"), "-addext", "basicConstraints=critical,CA:FALSE"]
+    run([*command, *(part for extension in extensions for part in ("-addext", extension))], "making a certificate")
+
+
+def client_context(layout: ClusterLayout) -> ssl.SSLContext:
+    """To ask etcd as Patroni does."""
+    context = ssl.create_default_context(cafile=str(layout.certificates / "ca.crt"))
+    context.load_cert_chain(layout.certificates / "patroni.crt", layout.certificates / "patroni.key")
+    return context

@@ -1,0 +1,234 @@
+"""All of a cluster together: start, stop, who leads, what tests do to it.
+
+Invariant: `start` either leaves everything running or ends what it started itself. Starting again starts what is missing.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from stack import secret
+from stack.account import make_folder, remove_folder, service_account
+from stack.failure import Failure
+from stack.layout import Layout
+from stack.lock import alone_in
+from stack.poll import wait_until
+from stack.process import Process
+from stack.terminal import step
+
+from . import certificates, faults, patronictl, programs, tafdb, times
+from .clients import Entrance, Pooler, Proxy, Replica
+from .etcd import Etcd
+from .layout import COORDINATOR, GATEWAYS, VOTERS, ClusterLayout, Shape, keep_shape, read_shape
+from .member import Member
+from .network import Network
+
+READY_BOUND_S = 60.0
+LEADER_BOUND_S = 120.0  # initdb on a busy machine; after a crash, recovery
+STANDBY_BOUND_S = 120.0
+SECRETS = (*secret.NAMES, "replication", "rewind", "restapi")
+
+
+class Cluster:
+    """One cluster, given by its folder. `shape`: what to make where there is none yet."""
+
+    def __init__(self, folder: Path, shape: Shape | None = None):
+        self.given_folder = folder.absolute()
+        self.account = service_account()
+        kept = read_shape(self.given_folder.resolve()) or shape
+        if kept is None:
+            raise Failure(f"there is no cluster in {folder}: `make cluster` makes one")
+        self._compose(ClusterLayout(self.given_folder.resolve(), 0, kept))
+
+    def _compose(self, layout: ClusterLayout) -> None:
+        self.layout, self.shape, account = layout, layout.shape, self.account
+        self.network = Network(layout)
+        self.etcd = [Etcd(layout, account, host) for host in layout.etcd_hosts]
+        self.groups = {group: [Member(layout, account, group, host) for host in layout.group_hosts(group)] for group in self.shape.groups}
+        self.poolers = [Pooler(layout, account, member) for member in self.members]
+        self.proxies = [Proxy(layout, account, host) for host in (*layout.index_hosts, *layout.gateway_hosts)]
+        self.replicas = [Replica(layout, account, number) for number in range(1, len(layout.index_hosts) + 1)]
+        self.gateways = [Entrance(layout, account, number) for number in range(1, GATEWAYS + 1)]
+
+    @property
+    def members(self) -> list[Member]:
+        return [member for group in self.groups.values() for member in group]
+
+    @property
+    def processes(self) -> dict[str, Process]:
+        """Every process that we start, by name, in the order in which they start."""
+        parts = (*self.etcd, *self.members, *self.poolers, *self.proxies, *self.replicas, *self.gateways)
+        return {part.process.name: part.process for part in parts}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One launcher at a time works on a cluster."""
+        place = make_folder(self.given_folder, self.account)
+        if place != self.layout.folder:
+            self._compose(ClusterLayout(place, 0, self.shape))
+        with alone_in(place, self.given_folder):
+            yield
+
+    # Start and stop.
+    def start(self) -> None:
+        """Starts what does not run. Call within `alone`."""
+        self._prepare_folder()
+        running = {name for name, process in self.processes.items() if process.pid() is not None}
+        try:
+            self._start_all()
+        except BaseException:
+            self.stop(except_for=frozenset(running))
+            raise
+
+    def _prepare_folder(self) -> None:
+        layout: Layout = self.layout
+        for folder in (layout.data, layout.config, layout.logs, layout.pids):
+            folder.mkdir(mode=0o755, exist_ok=True)
+            self.account.own(folder)
+        layout.binaries.mkdir(exist_ok=True)
+        keep_shape(layout.folder, self.shape)
+        secret.make_missing(layout, self.account, SECRETS)
+        certificates.make_missing(self.layout, self.account)
+        programs.renew(self.layout, self.stop)
+
+    def _start_all(self) -> None:
+        with step(f"{len(self.layout.hosts)} hosts"):
+            self.network.up()
+        with step("etcd"):
+            self._start_each(self.etcd)
+        with step(f"PostgreSQL under Patroni, groups: {len(self.groups)}"):
+            self._start_members()
+        with step("database"):
+            leader = self.leader(COORDINATOR)
+            if self.shape.is_citus:
+                tafdb.await_workers(leader, self.shape)
+            tafdb.set_up(leader, self.shape)
+        with step("PgBouncer and HAProxy"):
+            self._start_each([*self.poolers, *self.proxies])
+        with step("IndexNodes"):
+            self._start_each(self.replicas[:VOTERS])
+            self._start_each(self.replicas[VOTERS:])
+        with step("gateways"):
+            self._start_each(self.gateways)
+        with step("standbys that may be promoted"):
+            self.await_settled()
+
+    @staticmethod
+    def _start_each(parts: list) -> None:
+        for part in parts:
+            if part.process.pid() is None:
+                part.prepare()
+                part.process.start()
+        for part in parts:
+            wait_until(part.is_ready, part.process.name, READY_BOUND_S, part.process.why_dead)
+
+    def _start_members(self) -> None:
+        """The first of each group makes it; the others copy it. Where there is data, who leads is Patroni's to say."""
+        new = [group for group in self.groups.values() if not any(member.data.exists() for member in group)]
+        for member in self.members:
+            if member.process.pid() is None:
+                member.prepare()
+                if not any(member in group[1:] for group in new):
+                    member.start()
+        for group in new:
+            patronictl.await_leader(group[:1], LEADER_BOUND_S)
+            for member in group[1:]:
+                member.start()
+        for number in self.groups:
+            self.leader(number, LEADER_BOUND_S)
+            self.await_standbys(number)
+
+    def add_worker(self) -> int:
+        """One more group of servers, on new hosts; it joins by itself. Gives its number. Call within `alone`."""
+        if not self.shape.is_citus:
+            raise Failure("without Citus there is one group, and no workers")
+        with step(f"worker {len(self.groups)}"):
+            self._compose(replace(self.layout, shape=replace(self.shape, workers=self.shape.workers + 1)))
+            keep_shape(self.layout.folder, self.shape)
+            self.network.up()
+            self._start_members()
+            tafdb.await_workers(self.leader(COORDINATOR), self.shape)
+            self._start_each(self.poolers)
+        return self.shape.workers
+
+    def stop(self, except_for: frozenset[str] = frozenset()) -> list[str]:
+        """Stops everything that runs, clients first; gives the names. Namespaces go with the last process."""
+        faults.thaw(list(self.processes.values()), self.members)
+        servers = {member.name: member for member in self.members if member.name not in except_for and member.is_there()}
+        others = [process for name, process in self.processes.items() if name not in except_for | {member.name for member in self.members}]
+        alive = [process for process in reversed(others) if process.pid() is not None]
+        clients = [process for process in alive if process.name not in {member.name for member in self.etcd}]
+        for process in clients:
+            process.stop()
+        with ThreadPoolExecutor(max_workers=len(self.members)) as pool:  # each takes its time
+            list(pool.map(Member.stop, servers.values()))
+        for process in alive[len(clients) :]:
+            process.stop()
+        stopped = [process.name for process in alive] + list(servers)
+        if not except_for:
+            self.network.down()
+        return stopped
+
+    def remove(self) -> None:
+        """Stops everything and removes the folder with all data."""
+        self.stop()
+        remove_folder(self.given_folder)
+
+    # Who is what.
+    def leader(self, group: int, bound_s: float = READY_BOUND_S, other_than: Member | None = None) -> Member:
+        """The primary that takes writes, once there is one."""
+        return patronictl.await_leader(self.groups[group], bound_s, other_than)
+
+    def await_standbys(self, group: int, bound_s: float = STANDBY_BOUND_S) -> None:
+        """Until a group has a synchronous standby, and every standby streams."""
+        wait_until(lambda: self._has_standbys(group), f"the standbys of group {group}", bound_s)
+
+    def await_protection(self, group: int, bound_s: float = STANDBY_BOUND_S) -> None:
+        """Until nothing that a group acknowledges can be lost by a failover, and its next primary has the index's slot."""
+        self.await_standbys(group, bound_s)
+        wanted = self._slot_position(self.leader(group))
+        wait_until(lambda: self._is_protected(group, wanted), f"the slot on every server of group {group}", bound_s)
+
+    def await_settled(self) -> None:
+        """Until every group is protected, and still is when Patroni has looked again.
+
+        Patroni restarts a standby to put the slot there, and again when an IndexNode has made the slot anew. The primary's Patroni
+        hears of it a heartbeat later, and goes without a synchronous standby for some seconds.
+        """
+        look_s = 2 * times.of("patroni")["loop_wait_s"]
+
+        def are_settled() -> bool:
+            for group in self.groups:
+                self.await_protection(group)
+            leaders = [self.leader(group) for group in self.groups]
+            before = [patronictl.last_heartbeat(leader) for leader in leaders]
+            beats = zip(leaders, before, strict=True)
+            for leader, at in beats:
+                wait_until(lambda: patronictl.last_heartbeat(leader) > at + look_s, f"heartbeats of {leader.name}", READY_BOUND_S)  # noqa: B023
+            return all(self._has_standbys(group) and self._is_protected(group, 0) for group in self.groups)
+
+        wait_until(are_settled, "the standbys to settle", STANDBY_BOUND_S)
+
+    def _has_standbys(self, group: int) -> bool:
+        states = [(row["role"], row["state"]) for row in patronictl.members(self.leader(group))]
+        rest = [state for role, state in states if role != "leader"]
+        return ("sync_standby", "streaming") in states and len(rest) == self.shape.standbys and set(rest) == {"streaming"}
+
+    def _is_protected(self, group: int, wanted: int) -> bool:
+        """Is there a synchronous standby, and has every server the slot, up to there at least?"""
+        try:
+            leader = self.leader(group)
+            is_flushed = leader.psql("SELECT required AND flushed IS NOT NULL FROM mantle.standby_flush()").strip() == "t"
+            return is_flushed and all(self._slot_position(member) >= wanted for member in self.groups[group])
+        except Failure:
+            return False
+
+    @staticmethod
+    def _slot_position(member: Member) -> int:
+        return member.slot_position() if member.is_source else 0
+
+    def switchover(self, group: int) -> tuple[Member, Member]:
+        """Planned. Gives the old and the new primary."""
+        return patronictl.switchover(self.layout, self.groups[group])

@@ -1,0 +1,70 @@
+"""The file that a person sources to use the cluster, and a `patronictl` that finds its settings and passwords.
+
+Invariant: passwords stand in files of mode 0600 only; the command reads them when it runs.
+"""
+
+import os
+import shlex
+
+from stack import secret
+from stack.layout import DATABASE, REGION
+from stack.load import shown
+from stack.terminal import say, write_private
+
+from .cluster import Cluster
+from .layout import COORDINATOR, PORT_PGBOUNCER, PORT_POSTGRESQL
+
+PATRONICTL = """#!/bin/sh
+# patronictl with the cluster's settings: etcd, certificates, and the password of Patroni's REST interface.
+PATRONI_RESTAPI_PASSWORD=$(cat {password}) || exit 1
+export PATRONI_RESTAPI_PASSWORD
+exec {patronictl} -c {config} "$@"
+"""
+
+
+def variables(cluster: Cluster) -> dict[str, str]:
+    """What the S3 clients, curl, psql and the command line read. The database is reached by way of a gateway's HAProxy."""
+    layout = cluster.layout
+    read = lambda name: secret.read(layout, name)  # noqa: E731
+    entrance = layout.gateway_hosts[0].address
+    session = f"postgresql://operator:{read('operator')}@{entrance}"
+    return {
+        "AWS_ENDPOINT_URL": layout.gateway_url,
+        "AWS_ACCESS_KEY_ID": read("access_key"),
+        "AWS_SECRET_ACCESS_KEY": read("secret_key"),
+        "AWS_REGION": REGION,
+        "MANTLE_URL": layout.gateway_url,
+        "MANTLE_TOKEN": read("token"),
+        "DATABASE_URL": f"{session}:{PORT_POSTGRESQL}/{DATABASE}",
+        "MANTLE_POOLER_URL": f"{session}:{PORT_PGBOUNCER}/{DATABASE}",
+        "MANTLE_INDEX": ",".join(layout.index_addresses),
+    }
+
+
+def write(cluster: Cluster) -> None:
+    layout = cluster.layout
+    own = layout.binaries / "patronictl"
+    values = {"password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl"}
+    config = cluster.groups[COORDINATOR][0].config
+    own.write_text(PATRONICTL.format(**{name: shlex.quote(str(path)) for name, path in values.items()}, config=shlex.quote(str(config))))
+    os.chmod(own, 0o755)
+    psql = layout.binaries / "psql"
+    psql.unlink(missing_ok=True)
+    psql.symlink_to(layout.postgresql_bin / "psql")
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables(cluster).items()]
+    lines.append(f'export PATH={shlex.quote(str(layout.binaries))}:"$PATH"')
+    write_private(layout.environment_file, "\n".join(lines) + "\n")
+
+
+def suggest(cluster: Cluster) -> None:
+    urls = " and ".join(gateway.url for gateway in cluster.gateways)
+    group = " --group 1" if cluster.shape.is_citus else ""
+    say(f"""
+Mantle runs at {urls} (S3 and /v1). Try:
+
+  . {shown(cluster.given_folder / "env")}
+  patronictl list
+  mantle members
+  patronictl switchover{group}      # another server becomes the primary; the services go on
+
+make cluster-status shows everything; make cluster-stop ends it and keeps the data; make clean removes it.""")

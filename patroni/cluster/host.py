@@ -1,0 +1,44 @@
+"""Processes on a host.
+
+Invariant: a process runs in its host's namespace as the unprivileged account. `nsenter` and `setpriv` replace themselves by
+the program, so the pid that is written down is the program's own.
+"""
+
+import signal
+
+from stack.account import Account
+from stack.process import Process
+
+from .layout import ClusterLayout, Host
+
+
+def command_on(host: Host, account: Account, command: list[str]) -> tuple[list[str], Account]:
+    """The command as it is run from here, and as whom."""
+    if host.namespace is None:
+        return command, account
+    become = ["setpriv", f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups", "--"]
+    enter = ["nsenter", f"--net=/run/netns/{host.namespace}", "--"]
+    return [*enter, *become, *command], Account(0, 0, switch=False)
+
+
+def process_on(
+    host: Host,
+    layout: ClusterLayout,
+    account: Account,
+    name: str,
+    command: list[str],
+    *,
+    stop_signal: signal.Signals = signal.SIGTERM,
+    environment: dict[str, str] | None = None,
+) -> Process:
+    """A service of a host; its name is `host` or `host-what`."""
+    entered, runner = command_on(host, account, command)
+    return Process(
+        name=name,
+        command=entered,
+        account=runner,
+        pid_file=layout.pids / name,
+        log_file=layout.logs / f"{name}.log",
+        stop_signal=stop_signal,
+        environment=environment or {},
+    )

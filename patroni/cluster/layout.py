@@ -1,0 +1,142 @@
+"""Who stands where: hosts, addresses, ports of a cluster.
+
+Invariant: what a folder was made with stays (its shape and network are kept in `shape.json`): etcd and the Raft group know
+their members by address. Ports are the usual ones, since every host has an address of its own.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from stack.layout import Layout
+
+ETCD = 3
+VOTERS = 3
+GATEWAYS = 2
+COORDINATOR = 0
+
+PORT_ETCD = 2379
+PORT_ETCD_PEER = 2380
+PORT_POSTGRESQL = 5432
+PORT_PGBOUNCER = 6432
+PORT_PATRONI = 8008
+PORT_INDEX_GRPC = 7410
+PORT_INDEX_HTTP = 7420
+PORT_GATEWAY = 7400
+
+# The last part of an address. At most seven groups of nine servers, nine replicas and nine gateways.
+AT_US = 1
+AT_ETCD = 10
+AT_GROUP = 20
+AT_GROUP_STEP = 10
+AT_INDEX = 100
+AT_GATEWAY = 110
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What there is of each kind."""
+
+    network: str  # the first three parts of every address
+    has_namespaces: bool
+    is_citus: bool
+    workers: int
+    standbys: int = 1
+    learners: int = 1
+
+    @property
+    def groups(self) -> list[int]:
+        """PostgreSQL's groups; 0 is the coordinator, or the only one."""
+        return list(range(self.workers + 1 if self.is_citus else 1))
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine of the cluster."""
+
+    name: str
+    address: str
+    namespace: str | None
+
+
+@dataclass(frozen=True)
+class ClusterLayout(Layout):
+    """Paths as in a stack; hosts by name."""
+
+    shape: Shape
+
+    @property
+    def tag(self) -> str:
+        """Tells the kernel's objects of this cluster from those of others."""
+        return hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
+
+    @property
+    def own_address(self) -> str:
+        """This machine's, seen from the hosts."""
+        return f"{self.shape.network}.{AT_US}" if self.shape.has_namespaces else "127.0.0.1"
+
+    @property
+    def clients(self) -> str:
+        """Where connections may come from."""
+        return f"{self.shape.network}.0/24" if self.shape.has_namespaces else "127.0.0.0/8"
+
+    def host(self, name: str, number: int) -> Host:
+        return Host(name, f"{self.shape.network}.{number}", f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None)
+
+    @property
+    def etcd_hosts(self) -> list[Host]:
+        return [self.host(f"etcd{n}", AT_ETCD + n) for n in range(1, ETCD + 1)]
+
+    def group_hosts(self, group: int) -> list[Host]:
+        """The servers of one PostgreSQL group."""
+        if not self.shape.is_citus:
+            name = "postgresql"
+        else:
+            name = f"worker{group}" if group else "coordinator"
+        first = AT_GROUP + AT_GROUP_STEP * group
+        return [self.host(f"{name}-{n}", first + n) for n in range(1, self.shape.standbys + 2)]
+
+    @property
+    def index_hosts(self) -> list[Host]:
+        """Voters, then learners."""
+        return [self.host(f"index{n}", AT_INDEX + n) for n in range(1, VOTERS + self.shape.learners + 1)]
+
+    @property
+    def gateway_hosts(self) -> list[Host]:
+        return [self.host(f"gateway{n}", AT_GATEWAY + n) for n in range(1, GATEWAYS + 1)]
+
+    @property
+    def hosts(self) -> list[Host]:
+        servers = [host for group in self.shape.groups for host in self.group_hosts(group)]
+        return [*self.etcd_hosts, *servers, *self.index_hosts, *self.gateway_hosts]
+
+    @property
+    def index_addresses(self) -> list[str]:
+        """gRPC, of voters and learners."""
+        return [f"{host.address}:{PORT_INDEX_GRPC}" for host in self.index_hosts]
+
+    @property
+    def gateway_url(self) -> str:
+        return f"http://{self.gateway_hosts[0].address}:{PORT_GATEWAY}"
+
+    @property
+    def certificates(self) -> Path:
+        return self.secrets / "tls"
+
+    @property
+    def patroni(self) -> Path:
+        """Patroni's Python environment."""
+        return self.folder / "patroni"
+
+
+def read_shape(folder: Path) -> Shape | None:
+    """What the folder was made with."""
+    try:
+        return Shape(**json.loads((folder / "shape.json").read_text(encoding="ascii")))
+    except FileNotFoundError:
+        return None
+
+
+def keep_shape(folder: Path, shape: Shape) -> None:
+    (folder / "shape.json").write_text(json.dumps(asdict(shape)) + "\n", encoding="ascii")

@@ -1,0 +1,139 @@
+"""A PostgreSQL server under Patroni: a member of a group.
+
+Invariant: PostgreSQL is started, configured, promoted and stopped by Patroni alone. We end a postmaster ourselves only where its
+Patroni is gone (it was killed by a test), and only the one whose data folder is ours.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+from stack import http, secret
+from stack.account import Account
+from stack.failure import Failure
+from stack.layout import DATABASE
+from stack.poll import wait_until
+from stack.postgresql import SETTINGS, PostgreSQL
+from stack.process import KILL_BOUND_S, start_ticks
+
+from . import template, times
+from .host import process_on
+from .layout import COORDINATOR, PORT_ETCD, PORT_PATRONI, PORT_POSTGRESQL, ClusterLayout, Host
+
+SLOT = "mantle_index_1"
+PERMANENT_SLOT = f"{{{SLOT}: {{type: logical, database: {DATABASE}, plugin: pgoutput}}}}"
+SHARED_BUFFERS = "128MB"
+MAX_CONNECTIONS = 200
+WATCHDOG = "off"  # nobody's laptop is reset
+STOP_BOUND_S = 60.0
+# Roles whose queries go from node to node.
+ROLES = ("postgres", "gateway", "index", "operator", "analyst")
+
+
+class Member(PostgreSQL):
+    """One server, with its Patroni. A session to it is made as to a stack's."""
+
+    def __init__(self, layout: ClusterLayout, account: Account, group: int, host: Host):
+        super().__init__(layout, account)
+        self.layout: ClusterLayout = layout
+        self.group, self.name, self.address = group, host.name, host
+        self.host, self.port = host.address, PORT_POSTGRESQL
+        self.data = layout.data / host.name / "postgresql"
+        self.config = layout.config / f"{host.name}.yml"
+        self.rest = f"http://{host.address}:{PORT_PATRONI}"
+        self.process = process_on(
+            host, layout, account, host.name, [str(layout.patroni / "bin" / "python"), "-m", "patroni", str(self.config)]
+        )
+
+    @property
+    def is_source(self) -> bool:
+        """Does its change stream feed the index? A coordinator has no shards."""
+        return self.group != COORDINATOR or not self.layout.shape.is_citus
+
+    def prepare(self) -> None:
+        """Settings; Patroni makes the data folder."""
+        place = self.data.parent
+        place.mkdir(mode=0o700, exist_ok=True)
+        self.account.own(place)
+        settings = self.layout.config / "postgresql.conf"
+        template.write(settings, (SETTINGS / "mantle.conf").read_text(encoding="utf-8"), self.account)
+        etcd = ",".join(f"{host.address}:{PORT_ETCD}" for host in self.layout.etcd_hosts)
+        # Citus moves shards by way of the node's own "localhost".
+        listen = f"{self.host},127.0.0.1" if self.layout.shape.has_namespaces else self.host
+        values = {
+            "name": self.name, "group": self.group, "address": self.host, "listen": listen, "port": self.port, "rest_port": PORT_PATRONI,
+            "etcd": etcd, "certificates": self.layout.certificates, "slots": PERMANENT_SLOT if self.is_source else "{}", "database": DATABASE,
+            "bin": self.layout.postgresql_bin, "data": self.data, "settings": settings, "pgpass": place / "pgpass",
+            "shared_buffers": SHARED_BUFFERS, "max_connections": MAX_CONNECTIONS, "clients": self.layout.clients,
+            "watchdog": WATCHDOG, **times.of("patroni", "postgresql"),
+        }  # fmt: skip
+        text = template.filled("patroni/patroni.yml", values)
+        if self.layout.shape.is_citus:
+            text += template.filled("patroni/citus.yml", values)
+        template.write(self.config, text, self.account)
+        template.write(place / "nodes.pgpass", self._node_passwords(), self.account)
+        self.process.environment = self.environment()
+
+    def _node_passwords(self) -> str:
+        names = {role: "superuser" if role == "postgres" else role for role in ROLES}
+        return "".join(f"*:{PORT_POSTGRESQL}:*:{role}:{secret.read(self.layout, name)}\n" for role, name in names.items())
+
+    def environment(self) -> dict[str, str]:
+        """Patroni's secrets, which it keeps from PostgreSQL, and PostgreSQL's, which it hands on."""
+        names = {"SUPERUSER": "superuser", "REPLICATION": "replication", "REWIND": "rewind", "RESTAPI": "restapi"}
+        passwords = {f"PATRONI_{name}_PASSWORD": secret.read(self.layout, file) for name, file in names.items()}
+        return {**passwords, "PGPASSFILE": str(self.data.parent / "nodes.pgpass"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def start(self) -> None:
+        self.process.start()
+
+    def answers(self, what: str) -> bool:
+        """Patroni's own probes: `primary`, `replica`, `health`, `sync`, `readiness`."""
+        return http.is_ready(f"{self.rest}/{what}")
+
+    def is_ready(self) -> bool:
+        return self.answers("health")
+
+    def slot_position(self) -> int:
+        """What the index's slot has confirmed here; -1 where there is none, or where it is lost."""
+        shown = self.psql(
+            "SELECT pg_wal_lsn_diff(confirmed_flush_lsn, '0/0') FROM pg_replication_slots "
+            f"WHERE slot_name = '{SLOT}' AND wal_status <> 'lost' AND confirmed_flush_lsn IS NOT NULL"
+        )
+        return int(shown.strip() or -1)
+
+    # The postmaster, which outlives its Patroni.
+    def postmaster(self) -> int | None:
+        """Its pid, if it runs and is ours."""
+        try:
+            pid = int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
+            if Path(f"/proc/{pid}/cwd").resolve() == self.data.resolve() and start_ticks(pid) is not None:
+                return pid
+        except (OSError, ValueError, IndexError):
+            pass
+        return None
+
+    def is_there(self) -> bool:
+        """Does anything of it run?"""
+        return self.process.pid() is not None or self.postmaster() is not None
+
+    def signal_postmaster(self, number: signal.Signals) -> None:
+        pid = self.postmaster()
+        if pid is not None:
+            os.kill(pid, number)
+
+    def stop(self) -> None:
+        """Patroni stops PostgreSQL first; where it is gone already, we do."""
+        self.process.stop(STOP_BOUND_S)
+        for number in (signal.SIGINT, signal.SIGKILL):
+            if self.postmaster() is None:
+                return
+            self.signal_postmaster(number)
+            try:
+                self._await_end(STOP_BOUND_S if number == signal.SIGINT else KILL_BOUND_S)
+            except Failure:
+                if number == signal.SIGKILL:
+                    raise
+
+    def _await_end(self, bound_s: float) -> None:
+        wait_until(lambda: self.postmaster() is None, f"the end of {self.name}'s PostgreSQL", bound_s)

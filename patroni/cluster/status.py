@@ -1,0 +1,51 @@
+"""What runs on which host, who leads which group, and how far each replica is."""
+
+import os
+import subprocess
+
+from stack.failure import Failure
+from stack.status import resident_mib
+from stack.terminal import say
+
+from . import patronictl, tafdb
+from .cluster import Cluster
+from .faults import tree
+
+
+def show(cluster: Cluster) -> bool:
+    """Prints the tables; true when everything runs and is well, or nothing runs."""
+    parts = [*cluster.etcd, *cluster.members, *cluster.poolers, *cluster.proxies, *cluster.replicas, *cluster.gateways]
+    say(f"{'service':<26}{'state':<12}{'pid':>8}  {'address':<16}{'MiB':>6}")
+    states = set()
+    for part in parts:
+        pid = part.process.pid()
+        state = "stopped" if pid is None else "ready" if part.is_ready() else "not ready"
+        states.add(state)
+        host = part.address if hasattr(part, "address") else part.host
+        memory = f"{sum(map(resident_mib, tree(pid))):.0f}" if pid else ""
+        say(f"{part.process.name:<26}{state:<12}{pid or '':>8}  {getattr(host, 'address', host):<16}{memory:>6}")
+    if states == {"stopped"}:
+        return True
+    well = states == {"ready"} and _show_groups(cluster)
+    say("")
+    program = cluster.layout.binaries / "mantle"
+    subprocess.run([str(program), "status"], check=False, env={**os.environ, "MANTLE_INDEX": ",".join(cluster.layout.index_addresses)})
+    return well
+
+
+def _show_groups(cluster: Cluster) -> bool:
+    """Roles by Patroni, and what the database itself finds missing."""
+    say(f"\n{'group':<7}{'server':<16}{'role':<16}{'state':<12}{'timeline':>8}")
+    well = True
+    for number, group in cluster.groups.items():
+        rows = next(filter(None, (patronictl.members(member) for member in group)), [])
+        well &= len(rows) == len(group) and any(row["role"] == "sync_standby" for row in rows)
+        for row in rows:
+            say(f"{number:<7}{row['name']:<16}{row['role']:<16}{row['state']:<12}{row.get('timeline', ''):>8}")
+    try:
+        problems = tafdb.problems({number: cluster.leader(number, 1.0) for number in cluster.groups})
+    except Failure as failure:
+        problems = [str(failure)]
+    for problem in problems:
+        say(f"check_cluster: {problem}")
+    return well and not problems

@@ -1,0 +1,30 @@
+"""Fills the files of patroni/ in.
+
+Invariant: every `$name` of a template has a value, or nothing is written: a configuration with a hole does not exist.
+"""
+
+from pathlib import Path
+from string import Template
+
+from stack.account import Account
+from stack.failure import Failure
+from stack.layout import REPOSITORY
+from stack.terminal import write_private
+
+FOLDER = REPOSITORY / "patroni"
+
+
+def filled(name: str, values: dict) -> str:
+    """The text of patroni/`name`."""
+    try:
+        return Template((FOLDER / name).read_text(encoding="utf-8")).substitute(values)
+    except (KeyError, ValueError) as error:
+        raise Failure(f"patroni/{name} cannot be filled in: {error}") from error
+
+
+def write(path: Path, text: str, account: Account) -> None:
+    """Readable by the services alone; what is there already stays, for somebody may be reading it."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    write_private(path, text)
+    account.own(path)

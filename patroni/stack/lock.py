@@ -1,0 +1,19 @@
+"""One launcher at a time works on a folder."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .failure import Failure
+
+
+@contextmanager
+def alone_in(folder: Path, shown: Path) -> Iterator[None]:
+    """Holds the folder's lock, which goes with the process; a failure that names `shown` when somebody else has it."""
+    with open(folder / "lock", "w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Failure(f"another launcher is working on {shown}; wait for its end") from None
+        yield
