@@ -3,7 +3,7 @@
 Phases, each of which may be asked for alone with `--only`: lint, unit (Rust), simulation (seeded histories of an IndexNode
 group on simulated hosts), concurrency (pairs of verbs, random histories,
 crashes, in a PostgreSQL of its own), distributed (the same and more on a Citus cluster, where Citus is installed), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh and in an upgraded database),
-upgrade (from the oldest version to this one), e2e (everything together).
+upgrade (from the oldest version to this one), e2e (everything together), cluster (failovers of the highly available cluster).
 Invariant: the last line is `N passed, N failed, N skipped` over all phases; a phase that breaks before it counts is one
 failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in .concurrency/ on
 7902; the stack of `make run` is never touched.
@@ -25,6 +25,7 @@ TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 sys.path.insert(0, str(REPOSITORY / "patroni"))
 
+from cluster import network, programs  # noqa: E402
 from stack import __main__ as launcher  # noqa: E402
 from stack import build, citus, load, packages  # noqa: E402
 from stack.failure import Failure  # noqa: E402
@@ -32,6 +33,7 @@ from stack.stack import Stack  # noqa: E402
 
 FOLDER = REPOSITORY / ".test"
 PORT_BASE = 7600
+INDEX_GROUPS = (1, 2)
 DATA_GB = 3.0
 OLDEST_VERSION = "0.1.0"  # of those in sql/versions
 VENV = TESTS / ".venv"
@@ -124,8 +126,15 @@ def simulate(seed: int) -> int:
     return 0 if any(line.rstrip().endswith("violation=none") for line in lines) else 1
 
 
+def shorten_lease(stack: Stack) -> None:
+    """Tests found groups and move namespaces, which waits gateways' leases out."""
+    stack.postgresql.psql("ALTER SYSTEM SET mantle.epoch_lease_ms = 2000")
+    stack.postgresql.psql("SELECT pg_reload_conf()")
+
+
 def replicas(stack: Stack) -> Counts:
     """IndexNodes of their own, with databases of their own in the stack's PostgreSQL."""
+    shorten_lease(stack)
     url = stack.postgresql.url("postgres", "superuser")
     # Chosen by name from the whole workspace: one package alone would be built again, with other features.
     account = stack.postgresql.account
@@ -195,6 +204,31 @@ def e2e(_stack: Stack) -> Counts:
     return run_pytest(str(TESTS / "e2e"))
 
 
+def cluster(_stack: Stack) -> Counts:
+    """The judge of histories; then switchover, crash and failover of a cluster of its own, in .test-cluster/; MANTLE_CLUSTER_LONG
+    adds what takes minutes. Skipped where hosts cannot be told apart."""
+    counts = run_pytest(str(TESTS / "chaos"))
+    if os.geteuid() == 0:  # nobody else may make namespaces; whether they can be made is tried with a program of these
+        packages.install_missing(programs.PACKAGES)
+    if not network.is_permitted():
+        print("network namespaces are not permitted on this machine: the cluster's tests were skipped")
+        counts += Counts(skipped=1)
+        return counts
+    programs.make_patroni()
+    chosen = [] if "MANTLE_CLUSTER_LONG" in os.environ else ["-m", "not long"]
+    counts += run_pytest(str(TESTS / "cluster"), *chosen)
+    return counts
+
+
+def chaos(arguments: list[str]) -> Counts:
+    """Every fault on a whole cluster, in .chaos/; writes docs/chaos.md. Not part of the suite."""
+    packages.install_missing(programs.PACKAGES)
+    programs.make_patroni()
+    packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
+    status, _ = stream([str(VENV / "bin" / "python"), str(TESTS / "chaos" / "run.py"), *arguments])
+    return Counts(passed=int(status == 0), failed=int(status != 0))
+
+
 def concurrency(_stack: Stack) -> Counts:
     """All pairs of verbs at every failpoint, random histories against a model, crashes."""
     return run_pytest(str(TESTS / "concurrency"), *(f"--ignore={path}" for path in DISTRIBUTED))
@@ -228,6 +262,7 @@ PHASES: dict[str, Callable[[Stack], Counts]] = {
     "pgtap": pgtap,
     "upgrade": upgrade,
     "e2e": e2e,
+    "cluster": cluster,
 }
 NEED_STACK = {"replicas", "pgtap", "upgrade", "e2e"}
 
@@ -270,17 +305,21 @@ def main() -> int:
     parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
     parser.add_argument("--property", type=int, metavar="SECONDS", help="only random histories, for so long")
     parser.add_argument("--simulate", type=int, metavar="SEED", help="only this seed of the simulation, with its trace")
+    parser.add_argument("--chaos", nargs=argparse.REMAINDER, help="only the faults; what follows is for tests/chaos/run.py")
     parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
     given = parser.parse_args()
     if given.simulate is not None:
         return simulate(given.simulate)
     began = time.monotonic()
-    stack = Stack(FOLDER, PORT_BASE)
+    stack = Stack(FOLDER, PORT_BASE, INDEX_GROUPS)
     try:
         launcher.install()
         launcher.build()
         load.check_disk(FOLDER, DATA_GB, "the test")
-        total = long_property(given.property) if given.property else run_phases(given.only or list(PHASES), stack)
+        if given.chaos is not None:
+            total = chaos(given.chaos)
+        else:
+            total = long_property(given.property) if given.property else run_phases(given.only or list(PHASES), stack)
     except Failure as failure:
         print(f"\nmantle: {failure}", file=sys.stderr, flush=True)
         total = Counts(failed=1)

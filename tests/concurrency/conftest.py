@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "patroni"), str(Path(__file__).parent)]
+# Its own folder first: there is a `cluster` in both.
+sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "patroni")]
 
 from cluster import Cluster  # noqa: E402
 from distributed import CitusCluster  # noqa: E402

@@ -3,8 +3,9 @@
 The order is that of the commits, by pg_xact_commit_timestamp of the requests' rows. Why that is sound: a transaction's
 timestamp is taken before its commit is flushed and its locks go. Two that conflict are serialized by latches or row locks
 held to the end, so the second takes its timestamp after the first has let go; those that do not conflict may stand in either
-order. Rows of one transaction are ordered by their commands (cmin). On Citus a transaction has a timestamp on each of its
-nodes; there it is the clock at the moment when the request was recorded, between the last latch and the first commit.
+order. Rows of one transaction are ordered by the moment when they were written, then by their commands (cmin, which a crash
+forgets). On Citus a transaction has a timestamp on each of its nodes; there it is the clock at the moment when the request was
+recorded, between the last latch and the first commit.
 
 A refusal leaves no row: it is explained if, at some state of the tree that could be seen between its call and its answer,
 the fact it names was true. What is unknown has taken effect if its request has a row, and not otherwise.
@@ -25,16 +26,17 @@ from verbs import WITHOUT_REQUEST
 
 _ROWS = """
     WITH done AS (
-        SELECT request_id, request_hash, verb, id, version, xmin::text::bigint AS xid, cmin::text::bigint AS command, ctid AS place
+        SELECT request_id, request_hash, verb, id, version, xmin::text::bigint AS xid, cmin::text::bigint AS command, ctid AS place,
+               created
           FROM mantle.requests WHERE ns = %(ns)s
         UNION ALL
         -- Pruned: a tombstone that no request has left. It is never written again.
-        SELECT NULL, 0, 'prune', pid, NULL, xmin::text::bigint, 0, ctid
+        SELECT NULL, 0, 'prune', pid, NULL, xmin::text::bigint, 0, ctid, created
           FROM mantle.meta
          WHERE ns = %(ns)s AND removed
            AND xmin::text NOT IN (SELECT xmin::text FROM mantle.requests WHERE ns = %(ns)s))
     SELECT request_id, request_hash, verb, id, version, extract(epoch FROM pg_xact_commit_timestamp(xid::text::xid))::float8
-      FROM done ORDER BY pg_xact_commit_timestamp(xid::text::xid), xid, command, place
+      FROM done ORDER BY pg_xact_commit_timestamp(xid::text::xid), xid, created, command, place
 """
 # Where transactions have no common order: by the moment when the row was written, at which all latches were held.
 _ROWS_BY_TIME = """

@@ -187,7 +187,7 @@ def work_off(places: Places) -> None:
     places.coordinator.execute("UPDATE mantle.prune_queue SET queued = now() - interval '1 day'")
     everywhere = [places.coordinator, *places.sessions]
     for _ in range(60):
-        steps = ("compact", "prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts")
+        steps = ("compact", "compact_busy", "prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts")
         done = [session.execute("SELECT mantle.run_maintenance(%s)", (s,)).fetchone()[0] for session in everywhere for s in steps]
         if not any(done):
             break

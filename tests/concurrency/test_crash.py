@@ -153,7 +153,7 @@ def retry_unknown(connection: psycopg.Connection, load: Load, tree: Tree) -> lis
         if hash != key.hash:
             expected = Answer("MT020")
         elif expected is None:
-            outcome = tree.apply(s.op)
+            outcome = tree.apply(s.op, tree.looks_busy(s.op))
             expected = Answer(outcome.code, outcome.id, outcome.version)
             if outcome.code is None:
                 recorded[s.key.request] = (hash, Answer(None, outcome.id, outcome.version, True))

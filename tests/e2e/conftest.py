@@ -24,6 +24,7 @@ from stack.stack import Stack  # noqa: E402
 import run  # noqa: E402
 from allowed_logs import ALLOWED_IN_FAULTS  # noqa: E402
 from logs import LogWatch  # noqa: E402
+from moves import READY_BOUND_S  # noqa: E402
 from rest import Rest  # noqa: E402
 
 
@@ -38,14 +39,30 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
     """The stack under test. tests/run.py starts it beforehand; a lone pytest starts it, and stops it at the end."""
-    stack = Stack(run.FOLDER, run.PORT_BASE)
+    stack = Stack(run.FOLDER, run.PORT_BASE, run.INDEX_GROUPS)
     started_here = not stack.gateway.is_ready()
     if started_here:
         with stack.alone():
             stack.start()
+    run.shorten_lease(stack)
     yield stack
     if started_here:
         stack.stop()
+
+
+def await_all_ready(stack: Stack) -> None:
+    for node in stack.indexnodes.values():
+        node.await_ready(READY_BOUND_S)
+    stack.gateway.await_ready(READY_BOUND_S)
+
+
+@pytest.fixture
+def whole(stack: Stack) -> Iterator[None]:
+    """Whatever a test breaks runs again for the next one."""
+    yield
+    with stack.alone():
+        stack.start()
+    await_all_ready(stack)
 
 
 @pytest.fixture(autouse=True)

@@ -27,20 +27,20 @@ def frozen(process: int) -> Iterator[None]:
             pass
 
 
-def command_line(stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command_line(stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `mantle` with the stack's replicas."""
     return subprocess.run(
         [str(stack.layout.binaries / "mantle"), *arguments],
-        env={"MANTLE_INDEX": ",".join(stack.layout.index_addresses)},
+        env={"MANTLE_INDEX": ",".join(stack.layout.index_addresses), **environment},
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-def replicas(stack) -> dict[int, dict[str, str]]:
-    """What `mantle status` shows of each replica that answers, by heading."""
-    shown = command_line(stack, "status").stdout.splitlines()
+def replicas(stack, group: int = 1) -> dict[int, dict[str, str]]:
+    """What `mantle status` shows of each replica of a group that answers, by heading."""
+    shown = command_line(stack, "status", "--group", str(group)).stdout.splitlines()
     columns = [(heading, shown[0].index(heading)) for heading in ("replica", "role", "locks")]
     numbers = dict(zip(stack.layout.index_addresses, REPLICAS, strict=True))
     found = {}
@@ -51,16 +51,16 @@ def replicas(stack) -> dict[int, dict[str, str]]:
     return found
 
 
-def leader(stack) -> int:
-    """The replica that leads, once there is one."""
+def leader(stack, group: int = 1) -> int:
+    """The replica that leads a group, once there is one."""
     return wait_until(
-        lambda: next((number for number, row in replicas(stack).items() if row["role"] == "leader"), None), "a leader", READY_BOUND_S
+        lambda: next((number for number, row in replicas(stack, group).items() if row["role"] == "leader"), None), "a leader", READY_BOUND_S
     )
 
 
-def locks(stack) -> int | None:
-    """How many directories are locked, as the leader knows it."""
-    return next((int(row["locks"]) for row in replicas(stack).values() if row["role"] == "leader"), None)
+def locks(stack, group: int = 1) -> int | None:
+    """How many directories are locked, as a group's leader knows it."""
+    return next((int(row["locks"]) for row in replicas(stack, group).values() if row["role"] == "leader"), None)
 
 
 def walk(rest: Rest, ns: str) -> set[str]:

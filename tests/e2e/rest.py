@@ -113,8 +113,8 @@ class Rest:
         return last
 
     # The verbs.
-    def create_namespace(self, ns: str) -> Answer:
-        return self.insist("PUT", f"/v1/ns/{ns}")
+    def create_namespace(self, ns: str, *, group: int | None = None) -> Answer:
+        return self.insist("PUT", f"/v1/ns/{ns}" + (f"?group={group}" if group else ""))
 
     def delete_namespace(self, ns: str) -> Answer:
         return self.insist("DELETE", f"/v1/ns/{ns}")

@@ -1,60 +1,22 @@
 """Nothing acknowledged is lost, whatever is killed or wiped: replicas, all of them, PostgreSQL, everything."""
 
 import shutil
+import socket
 import subprocess
-from collections.abc import Callable, Iterator
+import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
+from conftest import await_all_ready
 from mkdir_load import MkdirLoad
 from moves import READY_BOUND_S, frozen, leader
-from rest import Rest
-from stack import secret
-from stack.gateway import Gateway
-from stack.layout import REPLICAS, Layout
+from one_replica import only_replica
+from stack.layout import REPLICAS
 from stack.poll import wait_until
 
 pytestmark = pytest.mark.faults
-
-PRIVATE_GATEWAY_OFFSET = 40
-
-
-class OneReplicaGateway(Gateway):
-    """A gateway that asks a single replica: what it answers is what that replica knows."""
-
-    def __init__(self, stack, replica: int):
-        layout = stack.layout
-        super().__init__(Layout(layout.folder, layout.port_base), stack.account)
-        port = layout.port_base + PRIVATE_GATEWAY_OFFSET + replica
-        name = f"gateway-of-{replica}"
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
-        self.config = layout.config / f"{name}.toml"
-        self.process.name = name
-        self.process.pid_file = layout.pids / name
-        self.process.log_file = layout.logs / f"{name}.log"
-        self.process.command = [self.process.command[0], "--config", str(self.config)]
-        ordinary = (layout.config / "gateway.toml").read_text(encoding="utf-8")
-        every = ", ".join(f'"{address}"' for address in layout.index_addresses)
-        text = ordinary.replace(f"127.0.0.1:{layout.gateway_port}", f"127.0.0.1:{port}", 1)
-        text = text.replace(every, f'"127.0.0.1:{layout.grpc_port(replica)}"')
-        assert text != ordinary
-        self.config.write_text(text, encoding="utf-8")
-        stack.account.own(self.config)
-
-
-@contextmanager
-def only_replica(stack, replica: int) -> Iterator[Rest]:
-    """The native API, answered by one replica."""
-    gateway = OneReplicaGateway(stack, replica)
-    gateway.start()
-    try:
-        gateway.await_ready()
-        yield Rest("127.0.0.1", gateway.port, secret.read(stack.layout, "token"))
-    finally:
-        gateway.process.stop()
+GONE = 6
 
 
 def assert_everywhere(stack, ns: str, paths: list[str]) -> None:
@@ -65,21 +27,6 @@ def assert_everywhere(stack, ns: str, paths: list[str]) -> None:
             missing = [path for path in paths if not rest.exists(ns, path + "/")]
             assert missing == [], f"replica {replica} lacks {len(missing)} of {len(paths)}"
             assert wanted <= set(rest.list(ns, "load/"))
-
-
-def await_all_ready(stack) -> None:
-    for node in stack.indexnodes.values():
-        node.await_ready(READY_BOUND_S)
-    stack.gateway.await_ready(READY_BOUND_S)
-
-
-@pytest.fixture
-def whole(stack) -> Iterator[Callable[[], None]]:
-    """Whatever a test breaks runs again for the next one."""
-    yield
-    with stack.alone():
-        stack.start()
-    await_all_ready(stack)
 
 
 @pytest.mark.usefixtures("whole")
@@ -209,10 +156,29 @@ def test_a_rename_survives_the_loss_of_its_leader(stack, bucket, rest):
         await_all_ready(stack)
 
 
-def unread_bytes(port: int) -> int:
-    """What has arrived on a port's connections, and nobody has read."""
+def unread(port: int) -> list[int]:
+    """What has arrived on a port's connections, and nobody has read: bytes on each that has any."""
     found = subprocess.run(["ss", "-Htn", f"sport = :{port}"], capture_output=True, text=True, check=True)
-    return sum(int(line.split()[1]) for line in found.stdout.splitlines())
+    return [int(line.split()[1]) for line in found.stdout.splitlines() if int(line.split()[1]) > 0]
+
+
+@pytest.mark.usefixtures("whole")
+def test_a_request_whose_client_has_gone_changes_nothing_any_more(stack, bucket, rest):
+    """It stands still before its change is sent; when it goes on, its client may have been told another answer long since."""
+    departed = lambda: stack.gateway.metrics().get("mantle_gateway_departed_total", 0)  # noqa: E731
+    before = departed()
+    clients = [socket.create_connection(("127.0.0.1", stack.layout.gateway_port)) for _ in range(GONE)]
+    with frozen(stack.pgbouncer.process.pid()):
+        for number, client in enumerate(clients):
+            # With a key: whether it was answered before is looked up first, and gets stuck.
+            head = f"PUT /v1/ns/{bucket}/dirs/gone{number} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {rest.token}\r\n"
+            client.sendall(f"{head}Idempotency-Key: {uuid.uuid4()}\r\nContent-Length: 0\r\n\r\n".encode())
+        wait_until(lambda: len(unread(stack.layout.pgbouncer_port)) >= GONE, "the requests to stand still", READY_BOUND_S)
+        for client in clients:
+            client.close()
+    # The gateway reads its terms over one or two of those connections.
+    wait_until(lambda: departed() >= before + GONE - 2, "the requests to go on", READY_BOUND_S)
+    assert rest.list(bucket, "") == []
 
 
 @pytest.mark.usefixtures("whole")
@@ -225,7 +191,7 @@ def test_a_change_that_was_held_back_for_longer_than_a_tombstone_is_kept(stack, 
     with ThreadPoolExecutor(1) as pool:
         with frozen(stack.pgbouncer.process.pid()):
             late = pool.submit(rest.twin().call, "PUT", f"/v1/ns/{bucket}/dirs/parent/late")
-            wait_until(lambda: unread_bytes(stack.layout.pgbouncer_port) > 0, "the change on its way", READY_BOUND_S)
+            wait_until(lambda: unread(stack.layout.pgbouncer_port) != [], "the change on its way", READY_BOUND_S)
             lease = superuser.execute("SELECT mantle.lease(%s)", (ns,)).fetchone()[0]
             removed = superuser.execute(
                 "SELECT code FROM mantle.rmdir('{0}', ARRAY[%s], ARRAY[%s], '{parent/}', ARRAY[%s], ARRAY[gen_random_uuid()], '{0}')",

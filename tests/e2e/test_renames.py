@@ -180,7 +180,7 @@ class Steps:
     @contextmanager
     def _committed(self, session: psycopg.Connection, _step: str):
         """Its message is in the WAL, which is sent to nobody."""
-        sender = session.execute("SELECT active_pid FROM pg_replication_slots WHERE slot_name LIKE 'mantle%'").fetchone()[0]
+        sender = session.execute("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'mantle_index_1'").fetchone()[0]
         done = "SELECT count(*) FROM mantle.requests WHERE verb = 'rename_directory'"
         before = session.execute(done).fetchone()
         with frozen(sender):

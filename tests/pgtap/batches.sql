@@ -1,7 +1,7 @@
 -- Batches: whether an element goes the short way or the one for all cases, its answer is the same, and the counts are exact.
 \ir setup.psql
 BEGIN;
-SELECT plan(20);
+SELECT plan(21);
 SELECT tap.namespace('tap-batches') AS ns \gset
 SELECT tap.namespace('tap-batches-two') AS two \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
@@ -94,5 +94,25 @@ SELECT tap.put(:ns, :n, 'first') AS x \gset
 SELECT CASE WHEN mantle.is_distributed() THEN skip('never: the setting is this session''s, the directory another node''s', 1)
             ELSE is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :n) AND ts > 0), 0::bigint, 'never: none, and the first change makes the record') END;
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
+
+-- The short way writes without a statement; triggers that somebody has added are run all the same.
+SET LOCAL mantle.delta_records = 'auto';
+SELECT mantle.is_distributed() AS distributed \gset
+\if :distributed
+SELECT skip('Citus has no triggers on distributed tables', 1);
+\else
+CREATE TEMP TABLE written (what text, name text);
+CREATE FUNCTION pg_temp.note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO pg_temp.written VALUES (TG_WHEN || ' ' || TG_OP, NEW.name);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER note_before BEFORE INSERT OR UPDATE ON mantle.meta FOR EACH ROW EXECUTE FUNCTION pg_temp.note();
+CREATE TRIGGER note_after AFTER INSERT OR UPDATE ON mantle.meta FOR EACH ROW WHEN (NEW.ns > 0) EXECUTE FUNCTION pg_temp.note();
+SELECT tap.put(:ns, :a, 'noted') AS x \gset
+SELECT set_eq('SELECT what, name FROM pg_temp.written',
+    $$ VALUES ('BEFORE INSERT', 'noted'), ('AFTER INSERT', 'noted'), ('BEFORE UPDATE', '/_ATTR'), ('AFTER UPDATE', '/_ATTR') $$,
+    'a new object and its directory''s counts: triggers are run');
+\endif
 SELECT * FROM finish();
 ROLLBACK;

@@ -35,6 +35,9 @@ DECLARE v_blocks bigint := pg_temp.blocks(query);
 BEGIN
     RETURN ok(v_blocks BETWEEN 1 AND bound, format('%s: %s blocks, at most %s', what, v_blocks, bound));
 END $$;
+CREATE FUNCTION tap.delta(ns bigint, pid bigint, number int) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO mantle.meta (pid, name, ts, ns, entries, subdirectories, bytes, modified)
+    VALUES (pid, '/_ATTR', 20000 + number, ns, 0, 0, 0, now()) $$;
 -- Ids beforehand: their allocation is a call of its own.
 SELECT first_id AS i FROM mantle.allocate_ids('plans', 1000) \gset
 
@@ -52,7 +55,9 @@ SELECT pg_temp.at_most(format('SELECT * FROM mantle.list(%s, %s, NULL, NULL, 100
 SELECT pg_temp.at_most(format('SELECT * FROM mantle.list(%s, %s, ''o01500#'', NULL, 100)', :ns, :big), 40, 'list, the last 100');
 SELECT pg_temp.at_most('SELECT * FROM mantle.resolve_path(''tap-plans'', ''{d,e10#}'')', 40, 'resolve_path');
 SELECT pg_temp.at_most(format('SELECT * FROM mantle.replay(5, %s, gen_random_uuid(), 0)', :ns), 15, 'replay');
-SELECT pg_temp.at_most('SELECT mantle.run_maintenance(''compact'')', 150, 'a step of compaction');
+-- What other tests have left is folded first; then a step finds one directory's.
+DO $$ BEGIN WHILE mantle.run_maintenance('compact') > 0 LOOP END LOOP; END $$;
+SELECT pg_temp.at_most(format('SELECT tap.delta(%s, %s, #), mantle.run_maintenance(''compact'')', :ns, :d), 150, 'a step of compaction');
 SELECT pg_temp.at_most('SELECT mantle.run_maintenance(''prune'')', 60, 'a step of pruning');
 SELECT pg_temp.at_most('SELECT mantle.run_maintenance(''purge_tombstones'')', 30, 'a purge with nothing to do');
 -- Row-level security keeps nobody from a PostgreSQL index.

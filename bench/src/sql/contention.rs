@@ -8,6 +8,8 @@ use super::Session;
 
 const TEXTBOOK: &str = include_str!("textbook.sql");
 const DROP_TEXTBOOK: &str = "DROP SCHEMA IF EXISTS bench_textbook CASCADE";
+const TEXTBOOK_COUNTS: &str = "INSERT INTO bench_textbook.meta (pid, name, ns, entries, subdirectories, bytes, modified) \
+      SELECT u, '/_ATTR', $1, 0, 0, 0, now() FROM generate_series($2::bigint, $3) AS u";
 const TEXTBOOK_DIRECTORY: &str = "INSERT INTO bench_textbook.directories (id) VALUES ($1)";
 const MKDIR: &str = "SELECT code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const TEXTBOOK_MKDIR: &str = "SELECT code FROM bench_textbook.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -59,6 +61,13 @@ impl Session {
     /// A row of counts in the textbook.
     pub async fn textbook_directory(&self, id: i64) -> Result<()> {
         self.client.execute(TEXTBOOK_DIRECTORY, &[&id]).await?;
+        Ok(())
+    }
+
+    /// Rows of counts of directories that objects are put in, in the textbook.
+    pub async fn textbook_counts(&self, ns: i64, first: i64, last: i64) -> Result<()> {
+        let of = [(&ns as _, Type::INT8), (&first as _, Type::INT8), (&last as _, Type::INT8)];
+        self.client.query_typed(TEXTBOOK_COUNTS, &of).await?;
         Ok(())
     }
 

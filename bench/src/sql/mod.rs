@@ -22,6 +22,8 @@ const STAT: &str = "SELECT code, id FROM mantle.stat($1, $2, $3)";
 const MKDIR: &str = "SELECT code, id FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, \
      $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+const TEXTBOOK_PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM bench_textbook.put_object($1, $2, \
+     $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
 const SET_DELTA_RECORDS: &str = "SELECT set_config('mantle.delta_records', $1, false)";
 const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
@@ -107,7 +109,7 @@ impl Session {
         let (pids, names, ids) = (vec![pid], vec![format!("{name}/")], vec![id]);
         let (namespaces, owner, mode, explicit) = (vec![ns], vec![1000i32], vec![0o755i32], vec![true]);
         let metadata: Vec<Option<serde_json::Value>> = vec![None];
-        let (request, hash) = (vec![Uuid::new_v4()], vec![id]);
+        let (request, hash) = (vec![Uuid::now_v7()], vec![id]);
         let rows = self
             .client
             .query_typed(
@@ -136,8 +138,12 @@ impl Session {
     }
 
     /// The statement of [`put_objects`](Self::put_objects); only for a direct session.
-    pub async fn prepare_puts(&self) -> Result<Statement> {
-        Ok(self.client.prepare(PUT_OBJECT).await?)
+    pub async fn prepare_puts(&self, store: Store) -> Result<Statement> {
+        let sql = match store {
+            Store::Mantle => PUT_OBJECT,
+            Store::Textbook => TEXTBOOK_PUT_OBJECT,
+        };
+        Ok(self.client.prepare(sql).await?)
     }
 
     /// Creates one object a partition, named by their ids, which begin with `first_id`.
@@ -149,7 +155,7 @@ impl Session {
         let (etag, kind) = (vec!["d41d8cd98f00b204e9800998ecf8427e"; n], vec!["text/plain"; n]);
         let (metadata, none) = (vec![None::<serde_json::Value>; n], vec![None::<&str>; n]);
         let locators: Vec<String> = ids.iter().map(|id| format!("bench/{id}")).collect();
-        let requests: Vec<Uuid> = ids.iter().map(|_| Uuid::new_v4()).collect();
+        let requests: Vec<Uuid> = ids.iter().map(|_| Uuid::now_v7()).collect();
         let row = self
             .client
             .query_one(

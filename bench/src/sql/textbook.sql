@@ -1,5 +1,5 @@
 -- The textbook's directory tree, made and dropped by the bench: mkdir inserts the entry and updates the parent's row, in one
--- transaction. No latches, no delta records, no message, no checks but the primary key; a new directory gets no row of
+-- transaction; put_object does so in a table like the MetaTable, with all of its indexes. No latches, no delta records, no message, no checks but the primary key; a new directory gets no row of
 -- counts, as in Mantle. Request ids are recorded as Mantle does, so that what is compared is how counts are kept.
 DROP SCHEMA IF EXISTS bench_textbook CASCADE;
 CREATE SCHEMA bench_textbook;
@@ -41,6 +41,48 @@ BEGIN
     FOR d IN SELECT u.pid, count(*) AS n FROM unnest(p_pid) AS u(pid) GROUP BY u.pid ORDER BY u.pid LOOP
         UPDATE bench_textbook.directories AS o
            SET entries = o.entries + d.n, subdirectories = o.subdirectories + d.n, modified = now() WHERE o.id = d.pid;
+    END LOOP;
+    RETURN QUERY SELECT NULL::text, u FROM unnest(p_id) AS u;
+END $$;
+
+CREATE TABLE bench_textbook.meta (LIKE mantle.meta INCLUDING ALL);
+
+-- The parameters of mantle.put_object, of new objects in directories that have their row of counts.
+CREATE FUNCTION bench_textbook.put_object(
+    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
+    p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
+    p_request uuid[], p_hash bigint[])
+RETURNS TABLE (code text, id bigint) LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE d record;
+BEGIN
+    IF cardinality(p_id) = 1 THEN
+        INSERT INTO bench_textbook.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
+        VALUES (p_ns[1], p_principal[1], p_request[1], p_hash[1], 'put_object', p_pid[1], p_id[1], 1);
+        INSERT INTO bench_textbook.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
+                                         user_metadata, locator, created, modified)
+        VALUES (p_pid[1], p_name[1], p_ns[1], p_id[1], p_owner[1], p_grp[1], p_mode[1], 1, p_size[1], false, p_etag[1],
+                p_content_type[1], p_user_metadata[1], p_locator[1], now(), now());
+        UPDATE bench_textbook.meta m SET entries = m.entries + 1, bytes = m.bytes + p_size[1], modified = now()
+         WHERE m.pid = p_pid[1] AND m.name = '/_ATTR' AND m.ts = 0;
+        RETURN QUERY VALUES (NULL::text, p_id[1]);
+        RETURN;
+    END IF;
+    INSERT INTO bench_textbook.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
+    SELECT u.ns, u.principal, u.request, u.hash, 'put_object', u.pid, u.id, 1
+      FROM unnest(p_ns, p_principal, p_request, p_hash, p_pid, p_id) AS u(ns, principal, request, hash, pid, id);
+    INSERT INTO bench_textbook.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
+                                     user_metadata, locator, created, modified)
+    SELECT u.pid, u.name, u.ns, u.id, u.owner, u.grp, u.mode, 1, u.size, false, u.etag, u.content_type, u.user_metadata,
+           u.locator, now(), now()
+      FROM unnest(p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata, p_locator)
+           AS u(pid, name, ns, id, owner, grp, mode, size, etag, content_type, user_metadata, locator);
+    FOR d IN
+        SELECT u.pid, count(*) AS n, sum(u.size) AS bytes FROM unnest(p_pid, p_size) AS u(pid, size) GROUP BY u.pid ORDER BY u.pid
+    LOOP
+        UPDATE bench_textbook.meta m SET entries = m.entries + d.n, bytes = m.bytes + d.bytes, modified = now()
+         WHERE m.pid = d.pid AND m.name = '/_ATTR' AND m.ts = 0;
     END LOOP;
     RETURN QUERY SELECT NULL::text, u FROM unnest(p_id) AS u;
 END $$;

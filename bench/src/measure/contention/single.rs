@@ -8,7 +8,7 @@ use super::{Found, Ground, Way};
 use crate::{
     measure::in_lanes,
     report::{Report, count},
-    sql::{Move, Session},
+    sql::{Move, Session, Store},
 };
 
 pub const CLIENTS: [usize; 4] = [1, 4, 16, 64];
@@ -64,7 +64,7 @@ impl Plot {
             let (session, home, id) = (&ground.sessions[client], plot.home(client).0, ground.ids(1));
             let name = match (verb, way) {
                 (Verb::RenameObject, Way::Mantle(_)) => {
-                    let put = session.prepare_puts().await?;
+                    let put = session.prepare_puts(Store::Mantle).await?;
                     session.put_objects(&put, ground.ns, vec![home], id).await?;
                     format!("o{id}")
                 }

@@ -1,0 +1,159 @@
+"""An arena: one directory, a few clients that do everything at random in it, and the judge of what they were told.
+
+Clients are careful: what is refused for now (503, a broken connection) they repeat with the same idempotency key, until there is
+an answer that stays. So a call has one final outcome, and took effect once between its first attempt and that answer. They
+meet after every few calls: a *window* ends where none is under way, and the states that the tree may be in then begin the next.
+"""
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+from linearizable import Call, Undecided, check
+from model import Operation, Outcome, Tree
+from rest import Answer, Rest, quote
+
+CLIENTS = 3
+CALLS_PER_WINDOW = 6  # of each client
+DIRECTORIES = ("a", "b", "c")
+OBJECTS = ("o", "p")
+DEPTH_MAX = 3
+PAUSE_S = 0.02
+RETRY_PAUSE_S = 0.1
+# Longer than any failover: what has no answer by then is a fault of its own.
+ANSWER_BOUND_S = 240.0
+WEIGHTS = {"mkdir": 5, "rmdir": 3, "rename": 4, "stat": 6, "list": 3, "put": 3, "get": 4, "delete": 1}
+FACTS = {
+    "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop", "NoSuchKey": "missing",
+}  # fmt: skip
+
+
+class Arena:
+    """Runs until it is told to end; `wrong` is what nobody should have answered, and windows without an order."""
+
+    def __init__(self, ns: str, name: str, clients: list[tuple[Rest, Callable]], seed: int):
+        self.ns, self.name = ns, name
+        self.clients = clients
+        self.seed = seed
+        self.starts = frozenset({Tree()})
+        self.wrong: list[str] = []
+        self.windows = self.calls = self.refusals = 0
+        self._ending = threading.Event()
+        self._over = False
+        self._window: list[Call] = []
+        self.history: list[str] = []
+        self._meeting = threading.Barrier(len(clients), action=self._judge)
+        self._threads = [threading.Thread(target=self._play, args=(at,), daemon=True) for at in range(len(clients))]
+
+    def __enter__(self) -> "Arena":
+        self.clients[0][0].mkdir(self.ns, self.name)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_ignored) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _play(self, client: int) -> None:
+        choose = random.Random(f"{self.seed} {self.name} {client}")
+        try:
+            while not self._over:
+                for _ in range(CALLS_PER_WINDOW):
+                    self._window.append(self._call(client, choose))
+                    time.sleep(choose.random() * 2 * PAUSE_S)
+                self._meeting.wait()
+        except threading.BrokenBarrierError:
+            pass
+        except Exception as error:  # noqa: BLE001: whatever it was, the others must not wait for this client for ever
+            self.wrong.append(f"{self.name} client {client}: {error!r}")
+            self._meeting.abort()
+
+    def _judge(self) -> None:
+        """Between two windows, by the last who came."""
+        calls, self._window = self._window, []
+        self.history += [f"window {self.windows + 1}", *map(str, sorted(calls, key=lambda call: call.began))]
+        self.windows, self.calls = self.windows + 1, self.calls + len(calls)
+        try:
+            verdict = check(calls, self.starts)
+        except Undecided as undecided:
+            self._fail(f"undecided: {undecided}", calls)
+            return
+        if not verdict.is_linearizable:
+            self._fail("no order explains these calls; the longest leaves " + "; ".join(map(str, verdict.furthest)), calls)
+            return
+        self.starts = verdict.finals
+        self._over = self._ending.is_set()
+
+    def _fail(self, why: str, calls: list[Call]) -> None:
+        history = "\n    ".join(map(str, sorted(calls, key=lambda call: call.began)))
+        began = " | ".join(str(sorted(("/".join(path), value) for path, value in tree.entries)) for tree in self.starts)
+        self.wrong.append(f"{self.name}, window {self.windows}: {why}\n    it began as {began}\n    {history}")
+        self._over = True
+
+    # One call.
+    def _operation(self, choose: random.Random) -> Operation:
+        verb = choose.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        if verb in ("put", "get", "delete"):
+            return Operation(verb, (choose.choice(OBJECTS),), value=uuid.UUID(int=choose.getrandbits(128)).hex if verb == "put" else "")
+        path = self._path(choose)
+        if verb == "list":
+            return Operation(verb, path[:-1])
+        to = self._path(choose) if verb == "rename" else ()
+        while verb == "rename" and to == path:
+            to = self._path(choose)
+        return Operation(verb, path, to)
+
+    @staticmethod
+    def _path(choose: random.Random) -> tuple[str, ...]:
+        return tuple(choose.choice(DIRECTORIES) for _ in range(choose.choices(range(1, DEPTH_MAX + 1), [5, 3, 1])[0]))
+
+    def _call(self, client: int, choose: random.Random) -> Call:
+        operation, key = self._operation(choose), str(uuid.UUID(int=choose.getrandbits(128)))
+        rest, s3 = self.clients[client]
+        began = time.monotonic()
+        while True:
+            is_object = operation.verb in ("put", "get", "delete")
+            answer = self._s3(s3, operation, key) if is_object else self._rest(rest, operation, key)
+            now = time.monotonic()
+            if not answer.passing:
+                return Call(operation, self._outcome(operation, answer), began, now, client)
+            self.refusals += 1
+            if now - began > ANSWER_BOUND_S:
+                raise AssertionError(f"no final answer to {operation} in {ANSWER_BOUND_S:.0f} s, last {answer}")
+            time.sleep(RETRY_PAUSE_S)
+
+    def _rest(self, rest: Rest, operation: Operation, key: str) -> Answer:
+        path = quote("/".join((self.name, *operation.path)))
+        base = f"/v1/ns/{self.ns}"
+        match operation.verb:
+            case "mkdir":
+                return rest.call("PUT", f"{base}/dirs/{path}", key=key)
+            case "rmdir":
+                return rest.call("DELETE", f"{base}/dirs/{path}", key=key)
+            case "stat":
+                return rest.call("GET", f"{base}/entries/{path}/")
+            case "list":
+                return rest.call("GET", f"{base}/list/{path}/")
+        to = "/".join((self.name, *operation.to))
+        return rest.call("POST", f"{base}/rename", {"src": f"{'/'.join((self.name, *operation.path))}/", "dst": f"{to}/"}, key=key)
+
+    def _s3(self, s3: Callable, operation: Operation, key: str) -> Answer:
+        return s3(operation.verb, self.ns, f"{self.name}/{operation.path[0]}", operation.value, key)
+
+    def _outcome(self, operation: Operation, answer: Answer) -> Outcome:
+        if answer.status >= 400:
+            if answer.code in FACTS:
+                return Outcome(FACTS[answer.code])
+            raise AssertionError(f"{operation}: {answer}")
+        match operation.verb:
+            case "mkdir" | "stat":
+                return Outcome("ok", answer.body["id"])
+            case "list":
+                return Outcome("ok", frozenset(entry["name"].rstrip("/") for entry in answer.body["entries"]))
+            case "get":
+                return Outcome("ok", answer.body["content"])
+        return Outcome()

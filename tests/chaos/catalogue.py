@@ -1,0 +1,238 @@
+"""What is done to a cluster: each fault by name, how it is done, how it is undone.
+
+Invariant: `undo` leaves nothing of it behind but what the cluster has to mend by itself: whoever was ended is started, whoever
+stood still goes on, links are whole. A fault acts on processes and hosts of its cluster only.
+"""
+
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+from cluster import faults
+from cluster.cluster import Cluster
+from cluster.layout import COORDINATOR, VOTERS, Host
+from cluster.member import SLOT, Member
+from conftest import session
+from stack.poll import wait_until
+from stack.process import Process
+
+LEADER_BOUND_S = 60.0
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`cause` does it and gives what undoes it; it lasts for so many seconds."""
+
+    name: str
+    cause: Callable[[Cluster, random.Random], Undo]
+    lasts_s: float = 10.0
+    needs_network: bool = False
+    needs_citus: bool = False
+
+    def is_possible(self, cluster: Cluster) -> bool:
+        return (cluster.network.is_real or not self.needs_network) and (cluster.shape.is_citus or not self.needs_citus)
+
+
+# Who is who at the moment.
+def index_leader(cluster: Cluster):
+    """The replica that leads the index group."""
+
+    def leading():
+        return next((replica for replica in cluster.replicas if replica.metric("mantle_index_leader") == 1), None)
+
+    return wait_until(leading, "a leader of the index group", LEADER_BOUND_S)
+
+
+def index_follower(cluster: Cluster):
+    leader = index_leader(cluster)
+    return next(replica for replica in cluster.replicas[:VOTERS] if replica is not leader)
+
+
+def sources(cluster: Cluster) -> list[int]:
+    return [group for group in cluster.groups if cluster.groups[group][0].is_source]
+
+
+def standby(cluster: Cluster, group: int) -> Member:
+    leader = cluster.leader(group)
+    return next(member for member in cluster.groups[group] if member is not leader)
+
+
+def is_behind(primary: Member) -> bool:
+    """Does a standby lack what its primary has flushed?"""
+    return primary.psql("SELECT bool_or(flush_lsn < pg_current_wal_flush_lsn()) FROM pg_stat_replication").strip() == "t"
+
+
+def beside(cluster: Cluster, member: Member) -> Process:
+    """The PgBouncer beside a server."""
+    return next(pooler.process for pooler, other in zip(cluster.poolers, cluster.members, strict=True) if other is member)
+
+
+# Kinds of faults.
+def killed(choose: Callable[[Cluster, random.Random], Process]) -> Callable[[Cluster, random.Random], Undo]:
+    """kill -9; started again at the end."""
+
+    def cause(cluster: Cluster, draw: random.Random) -> Undo:
+        process = choose(cluster, draw)
+        process.kill()
+        return process.start
+
+    return cause
+
+
+def frozen(choose: Callable[[Cluster, random.Random], list[Process]]) -> Callable[[Cluster, random.Random], Undo]:
+    """SIGSTOP, to the process and all that it started."""
+
+    def cause(cluster: Cluster, draw: random.Random) -> Undo:
+        processes = choose(cluster, draw)
+        faults.freeze(*processes)
+        return lambda: faults.thaw(processes, [])
+
+    return cause
+
+
+def cut_off(choose: Callable[[Cluster, random.Random], Host]) -> Callable[[Cluster, random.Random], Undo]:
+    """Its packets are lost, both ways."""
+
+    def cause(cluster: Cluster, draw: random.Random) -> Undo:
+        host = choose(cluster, draw)
+        print(f"    cut off: {host.name}", flush=True)
+        cluster.network.partition(host)
+        return cluster.network.heal
+
+    return cause
+
+
+def machine_killed(of: Callable[[Cluster, random.Random], int], lags: bool = False) -> Callable[[Cluster, random.Random], Undo]:
+    """A primary and its Patroni, as when the power goes; `lags`: its standby has stood still before, and lacks what it has."""
+
+    def cause(cluster: Cluster, draw: random.Random) -> Undo:
+        primary = cluster.leader(of(cluster, draw))
+        if lags:
+            late = standby(cluster, primary.group)
+            faults.freeze_postgresql(late)
+            wait_until(lambda: is_behind(primary), "a standby that lacks what its primary has", LEADER_BOUND_S)
+        faults.kill_machine(primary)
+        if lags:
+            faults.thaw([], [late])
+        return primary.start
+
+    return cause
+
+
+def postmaster_killed(cluster: Cluster, draw: random.Random) -> Undo:
+    faults.kill_postgresql(cluster.leader(draw.choice(sources(cluster))))
+    return lambda: None
+
+
+def postgresql_frozen(cluster: Cluster, draw: random.Random) -> Undo:
+    primary = cluster.leader(draw.choice(sources(cluster)))
+    faults.freeze_postgresql(primary)
+    return lambda: faults.thaw([], [primary])
+
+
+def switched_over(of: Callable[[Cluster, random.Random], int]) -> Callable[[Cluster, random.Random], Undo]:
+    def cause(cluster: Cluster, draw: random.Random) -> Undo:
+        cluster.switchover(of(cluster, draw))
+        return lambda: None
+
+    return cause
+
+
+def slot_dropped(cluster: Cluster, draw: random.Random) -> Undo:
+    """Taken from its reader, which comes back at once: tried until it is gone."""
+    with session(cluster, draw.choice(sources(cluster))) as connection:
+
+        def is_gone() -> bool:
+            connection.execute("SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,))
+            try:
+                connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+            except psycopg.errors.ObjectInUse:
+                return False
+            return True
+
+        wait_until(is_gone, "the slot to be dropped", LEADER_BOUND_S)
+    return lambda: None
+
+
+def shard_moved(cluster: Cluster, draw: random.Random) -> Undo:
+    with session(cluster) as connection:
+        shards = connection.execute(
+            "SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)"
+            " JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' WHERE s.logicalrelid = 'mantle.meta'::regclass"
+        ).fetchall()
+        shard, host, port = draw.choice(shards)
+        nodes = sorted({row[1:] for row in shards} - {(host, port)})
+        to = draw.choice(nodes)
+        connection.execute("SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'force_logical')", (shard, host, port, *to))
+    return lambda: None
+
+
+def disk_full(cluster: Cluster, _draw: random.Random) -> Undo:
+    """A follower of the index, whose log has no room left: it was moved to a small file system before."""
+    replica = index_follower(cluster)
+    kept = replica.data.with_name(replica.data.name + ".kept")
+    replica.process.stop()
+    replica.data.rename(kept)
+    replica.data.mkdir(mode=0o700)
+    megabytes = 4 + sum(file.stat().st_size for file in kept.rglob("*") if file.is_file()) // (1 << 20)
+    options = f"size={megabytes}m,mode=0700,uid={replica.account.uid},gid={replica.account.gid}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "mantle-chaos", str(replica.data)], check=True)
+    subprocess.run(["cp", "-a", f"{kept}/.", str(replica.data)], check=True)
+    replica.start()
+    replica.await_ready()
+    filler = replica.data / "filler"
+    subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=64k", "status=none"], capture_output=True, check=False)
+
+    def undo() -> None:
+        replica.process.kill()  # whatever it made of it; it may be gone already
+        filler.unlink()
+        moved = kept.with_suffix(".moved")
+        subprocess.run(["cp", "-a", f"{replica.data}/.", str(moved)], check=True)
+        subprocess.run(["umount", str(replica.data)], check=True)
+        replica.data.rmdir()
+        moved.rename(replica.data)
+        shutil.rmtree(kept)
+        replica.start()
+
+    return undo
+
+
+def any_source(cluster: Cluster, draw: random.Random) -> int:
+    return draw.choice(sources(cluster))
+
+
+def first_group(_cluster: Cluster, _draw: random.Random) -> int:
+    return COORDINATOR
+
+
+CATALOGUE = [
+    Fault("gateway killed", killed(lambda c, draw: draw.choice(c.gateways).process), 3),
+    Fault("index leader killed", killed(lambda c, _: index_leader(c).process)),
+    Fault("index follower killed", killed(lambda c, _: index_follower(c).process)),
+    Fault("index learner killed", killed(lambda c, _: c.replicas[-1].process), 3),
+    Fault("PgBouncer killed", killed(lambda c, draw: beside(c, c.leader(any_source(c, draw)))), 3),
+    Fault("HAProxy of a gateway killed", killed(lambda c, draw: draw.choice(c.proxies[len(c.replicas) :]).process), 3),
+    Fault("HAProxy of the index leader killed", killed(lambda c, _: c.proxies[c.replicas.index(index_leader(c))].process), 3),
+    Fault("etcd member killed", killed(lambda c, draw: draw.choice(c.etcd).process)),
+    Fault("postmaster killed", postmaster_killed),
+    Fault("standby killed", killed(lambda c, draw: standby(c, any_source(c, draw)).process), 15),
+    Fault("primary's machine killed", machine_killed(any_source), 30),
+    Fault("coordinator's machine killed", machine_killed(first_group), 30, needs_citus=True),
+    Fault("standby behind, then primary's machine killed", machine_killed(any_source, lags=True), 30),
+    Fault("switchover of the first group", switched_over(first_group)),
+    Fault("switchover of a worker's group", switched_over(any_source), needs_citus=True),
+    Fault("etcd frozen", frozen(lambda c, _: [member.process for member in c.etcd]), 25),
+    Fault("PostgreSQL frozen", postgresql_frozen, 12),
+    Fault("index leader frozen", frozen(lambda c, _: [index_leader(c).process]), 8),
+    Fault("gateway frozen", frozen(lambda c, draw: [draw.choice(c.gateways).process]), 8),
+    Fault("index leader cut off", cut_off(lambda c, _: index_leader(c).host), 10, needs_network=True),
+    Fault("gateway cut off", cut_off(lambda c, draw: draw.choice(c.gateways).host), 10, needs_network=True),
+    Fault("primary cut off", cut_off(lambda c, draw: c.leader(any_source(c, draw)).address), 30, needs_network=True),
+    Fault("index follower's disk full", disk_full, 10),
+    Fault("slot dropped", slot_dropped),
+    Fault("shard moved", shard_moved, needs_citus=True),
+]

@@ -1,0 +1,278 @@
+"""`make chaos`: every fault once, then pairs of them drawn by the seed, on a whole cluster under mixed load; what each cost.
+
+Per round: arenas whose histories are judged (arena.py), lanes that measure for how long nothing was acknowledged or answered,
+analysts who ask in SQL; the fault; its end; and then, once the cluster is whole again: nothing that was acknowledged is lost,
+`mantle fsck` finds no difference on any replica, no lock is left. Writes docs/chaos.md; fails if anything was wrong.
+"""
+
+import argparse
+import os
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY / part) for part in ("patroni", "tests/cluster", "tests/e2e", "tests/chaos")]
+
+import psycopg  # noqa: E402
+from arena import Arena  # noqa: E402
+from catalogue import CATALOGUE, LEADER_BOUND_S, Fault  # noqa: E402
+from cluster import faults, network  # noqa: E402
+from cluster.__main__ import new_shape  # noqa: E402
+from cluster.cluster import Cluster  # noqa: E402
+from cluster.layout import COORDINATOR  # noqa: E402
+from conftest import make_lanes, rest_of, s3_of, session  # noqa: E402
+from load import Load  # noqa: E402
+from objects import caller  # noqa: E402
+from oracle import assert_nothing_is_lost  # noqa: E402
+from stack import citus, secret  # noqa: E402
+from stack.layout import DATABASE  # noqa: E402
+from stack.poll import wait_until  # noqa: E402
+
+FOLDER = REPOSITORY / ".chaos"
+ARENAS = 2
+CLIENTS = 3
+REPORT = REPOSITORY / "docs" / "chaos.md"
+ANALYST_PAUSE_S = 0.5
+
+
+@dataclass
+class Row:
+    """What a round came to."""
+
+    faults: str
+    writes_s: float = 0.0
+    reads_s: float = 0.0
+    others_s: float = 0.0
+    refusals: int = 0
+    calls: int = 0
+    windows: int = 0
+    acknowledged: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Analyst:
+    """Asks in SQL what is there, all the time; what a failover refuses is asked again."""
+
+    def __init__(self, cluster: Cluster, ns: str):
+        self.cluster, self.ns = cluster, ns
+        self.wrong: list[str] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def _ask(self) -> None:
+        while not self._end.is_set():
+            try:
+                proxy = self.cluster.proxies[-1].host.address
+                with psycopg.connect(
+                    host=proxy, dbname=DATABASE, user="postgres", password=secret.read(self.cluster.layout, "superuser"),
+                    connect_timeout=5, autocommit=True,
+                ) as connection:  # fmt: skip
+                    while not self._end.wait(ANALYST_PAUSE_S):
+                        connection.execute("SELECT * FROM mantle.du(%s, '')", (self.ns,)).fetchall()
+            except psycopg.errors.InternalError_ as error:
+                # Citus says so of a node that is gone.
+                if "connection" not in str(error) and "failed" not in str(error):
+                    self.wrong.append(f"an analyst: {error}")
+            except (psycopg.OperationalError, psycopg.errors.UndefinedTable):
+                pass
+            except psycopg.Error as error:
+                self.wrong.append(f"an analyst: {error.sqlstate} {error}")
+            self._end.wait(ANALYST_PAUSE_S)
+
+    def __enter__(self) -> "Analyst":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_ignored) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def play(cluster: Cluster, chosen: list[Fault], seed: str) -> Row:
+    """One round."""
+    row, draw = Row(" + ".join(fault.name for fault in chosen)), random.Random(seed)
+    ns = f"chaos-{draw.getrandbits(40):010x}"
+    rest_of(cluster).create_namespace(ns)
+    lanes = make_lanes(cluster, ns)
+    every = [lane for of_group in lanes.values() for lane in of_group]
+    arenas = [Arena(ns, f"arena{at}", [clients(cluster, at + n) for n in range(CLIENTS)], draw.getrandbits(32)) for at in range(ARENAS)]
+    with Analyst(cluster, ns) as analyst, ExitStack() as running:
+        load = running.enter_context(Load(every))
+        for arena in arenas:
+            running.enter_context(arena)
+        load.await_progress()
+        since = time.monotonic()
+        hit(cluster, chosen, draw)
+        mend(cluster)
+        load.await_progress()
+        until = time.monotonic()
+    gaps = {group: max(lane.reads.longest_gap_s(since, until) for lane in of_group) for group, of_group in lanes.items()}
+    row.writes_s = max(lane.writes.longest_gap_s(since, until) for lane in every)
+    row.reads_s, row.others_s = max(gaps.values()), min(gaps.values())
+    row.refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every) + sum(arena.refusals for arena in arenas)
+    row.calls, row.windows = sum(arena.calls for arena in arenas), sum(arena.windows for arena in arenas)
+    row.acknowledged = len(load.acknowledged)
+    row.wrong += [problem for arena in arenas for problem in arena.wrong] + analyst.wrong + unsound(cluster, ns, load.acknowledged)
+    if row.wrong:
+        row.wrong.append(f"what there was: {evidence(cluster, ns, arenas)}")
+    return row
+
+
+def evidence(cluster: Cluster, ns: str, arenas: list[Arena]) -> Path:
+    """A folder with what explains a problem: all calls, directories and requests as PostgreSQL has them, all logs."""
+    place = Path(tempfile.mkdtemp(prefix="mantle-chaos-"))
+    for arena in arenas:
+        (place / f"{arena.name}.txt").write_text("\n".join(arena.history), encoding="utf-8")
+    tables = {
+        "directories": "SELECT m.id, m.pid, m.name, m.version, m.created FROM mantle.meta m WHERE m.ns = %s AND m.explicit IS NOT NULL",
+        "requests": "SELECT r.id, r.pid, r.verb, r.version, r.created, r.principal, r.request_id FROM mantle.requests r WHERE r.ns = %s",
+    }
+    with session(cluster) as connection:
+        (number,) = connection.execute("SELECT n.ns FROM mantle.namespaces n WHERE n.name = %s", (ns,)).fetchone()
+        for table, rows in tables.items():
+            found = connection.execute(f"{rows} ORDER BY 1, 2", (number,)).fetchall()
+            (place / f"{table}.txt").write_text("\n".join("  ".join(map(str, row)) for row in found), encoding="utf-8")
+    shutil.copytree(cluster.layout.logs, place / "logs")
+    return place
+
+
+def clients(cluster: Cluster, at: int):
+    number = at % len(cluster.gateways)
+    return rest_of(cluster, number), caller(s3_of(cluster, number))
+
+
+def hit(cluster: Cluster, chosen: list[Fault], draw: random.Random) -> None:
+    """The faults, together, for as long as the longest lasts; undone whatever happens."""
+    with ExitStack() as undoing:
+        for fault in chosen:
+            undoing.callback(fault.cause(cluster, draw))
+        time.sleep(max(fault.lasts_s for fault in chosen))  # that is what the fault is
+
+
+def mend(cluster: Cluster) -> None:
+    """Until the cluster is whole: everything runs, every group has a standby that may be promoted, a replica leads."""
+    cluster.network.heal()
+    faults.thaw(list(cluster.processes.values()), cluster.members)
+    for name, process in cluster.processes.items():
+        if process.pid() is None and name not in {member.name for member in cluster.members}:
+            process.start()
+    for member in cluster.members:
+        if member.process.pid() is None:
+            member.start()
+    for group in cluster.groups:
+        cluster.await_protection(group)
+    for part in (*cluster.replicas, *cluster.gateways):
+        part.await_ready()
+
+
+def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
+    """What must hold after every round, and does not."""
+    found = []
+    try:
+        wait_until(lambda: all(replica.metric("mantle_index_locks") == 0 for replica in cluster.replicas), "no lock", LEADER_BOUND_S)
+        assert_nothing_is_lost(cluster, ns, acknowledged)
+        with session(cluster) as connection:
+            found += [f"check_cluster: {row}" for row in connection.execute("SELECT * FROM mantle.check_cluster()").fetchall()]
+    except Exception as error:  # noqa: BLE001: a report of one round, then the next
+        found.append(f"{type(error).__name__}: {error}")
+    leader = cluster.leader(COORDINATOR)
+    done = subprocess.run(
+        [str(cluster.layout.binaries / "mantle"), "fsck"], capture_output=True, text=True, check=False,
+        env={"MANTLE_INDEX": ",".join(cluster.layout.index_addresses), "DATABASE_URL": leader.url("postgres", "superuser")},
+    )  # fmt: skip
+    return found + ([] if done.returncode == 0 else [f"fsck: {done.stdout}{done.stderr}"])
+
+
+def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:
+    possible = [fault for fault in CATALOGUE if fault.is_possible(cluster)]
+    if given.only:
+        return [[fault] for fault in possible if given.only in fault.name] * given.times
+    draw = random.Random(given.seed)
+    return [[fault] for fault in possible] + [draw.sample(possible, 2) for _ in range(given.pairs)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pairs", type=int, default=6, help="pairs of faults after the single ones")
+    parser.add_argument("--only", help="faults whose name has this in it, nothing else; the report is not kept")
+    parser.add_argument("--times", type=int, default=1, help="with --only: how often")
+    parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the cluster is ended
+    os.umask(0o022)
+    if not network.is_permitted():
+        print("network namespaces are not permitted here: partitions are left out", flush=True)
+    if (FOLDER / "shape.json").exists():
+        Cluster(FOLDER).remove()
+    cluster = Cluster(FOLDER, new_shape(citus.WORKERS, 1, plain=given.plain))
+    rows: list[Row] = []
+    try:
+        with cluster.alone():
+            cluster.start()
+            for number, chosen in enumerate(rounds(cluster, given)):
+                rows.append(one(cluster, number, chosen, given.seed))
+    finally:
+        cluster.remove()
+    if not given.only:
+        REPORT.write_text(report(cluster, rows, given), encoding="utf-8")
+    wrong = [problem for row in rows for problem in row.wrong]
+    print(f"{len(rows)} rounds, {len(wrong)} problems (seed {given.seed})")
+    return 1 if wrong else 0
+
+
+def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int) -> Row:
+    """A round that fails says so, and the next begins with a whole cluster."""
+    try:
+        row = play(cluster, chosen, f"{seed} {number}")
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        row = Row(" + ".join(fault.name for fault in chosen), wrong=[f"{type(error).__name__}: {error}"])
+        mend(cluster)
+    print(f"{row.faults:<60} writes {row.writes_s:5.1f}  reads {row.reads_s:5.1f}  others {row.others_s:5.1f}  refusals {row.refusals:5}"
+          f"  windows {row.windows:4}  {'sound' if not row.wrong else f'{len(row.wrong)} WRONG'}", flush=True)  # fmt: skip
+    for problem in row.wrong:
+        print(f"    {problem}", flush=True)
+    return row
+
+
+def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:
+    """docs/chaos.md."""
+    shape = cluster.shape
+    what = f"a Citus coordinator and {shape.workers} workers" if shape.is_citus else "one PostgreSQL group, without Citus"
+    head = f"""# Faults
+
+Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); do not edit. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC,
+{os.cpu_count()} processors, {platform.release()}; {what}, {shape.standbys} standby each; three IndexNode replicas and a learner, two
+gateways, all on one machine in network namespaces of their own. Load over S3, REST and SQL while each fault lasts.
+
+*Writes*, *reads*: the longest time, in seconds, without any acknowledged mkdir, or answered lookup with its row, of the directories that
+waited longest; *others*: the same for lookups of directories whose rows are on the PostgreSQL group that the fault touched least.
+*Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history that were found
+linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice, `mantle fsck` clean on every replica, no lock left.
+
+| fault | writes | reads | others | refusals | windows | calls | acknowledged | outcome |
+|---|---|---|---|---|---|---|---|---|
+"""
+    lines = [
+        f"| {row.faults} | {row.writes_s:.1f} | {row.reads_s:.1f} | {row.others_s:.1f} | {row.refusals} | {row.windows} | {row.calls} "
+        f"| {row.acknowledged} | {'sound' if not row.wrong else f'**{len(row.wrong)} problems**'} |\n"
+        for row in rows
+    ]
+    return head + "".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A light load on a cluster, and what of it was acknowledged, refused, unknown, and when.
+
+Each directory under load has a writer and a reader of its own, so that what stands still because of one PostgreSQL node is told
+from what goes on. A writer repeats a passing refusal (503, a broken connection) with the same idempotency key, as a careful client does.
+Two gateways share the work. Times are of the monotonic clock, in seconds.
+"""
+
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from rest import Answer, Rest
+from stack.poll import wait_until
+
+PACE_S = 0.02
+PROGRESS_BOUND_S = 120.0
+
+
+@dataclass
+class Times:
+    """When something succeeded."""
+
+    at: list[float] = field(default_factory=list)
+    refusals: int = 0
+
+    def longest_gap_s(self, since: float, until: float) -> float:
+        """The longest time without a success between two moments."""
+        inside = [since, *(at for at in self.at if since < at < until), until]
+        return max(later - earlier for earlier, later in zip(inside, inside[1:], strict=False))
+
+
+class Lane:
+    """One directory: a thread that makes directories in it, one that looks them up."""
+
+    def __init__(self, ns: str, directory: str, id: int, writer: Rest, reader: Rest):
+        self.ns, self.directory, self.id = ns, directory, id
+        self.writer, self.reader = writer, reader
+        self.acknowledged: list[str] = []
+        self.writes, self.reads = Times(), Times()
+        self.wrong: list[str] = []
+
+    def write_one(self, end: threading.Event) -> None:
+        path = f"{self.directory}/{uuid.uuid4().hex[:12]}"
+        key = str(uuid.uuid4())
+        while not end.is_set():
+            answer = self.writer.call("PUT", f"/v1/ns/{self.ns}/dirs/{path}/", key=key)
+            if answer.status == 201:
+                self.acknowledged.append(path)
+                self.writes.at.append(time.monotonic())
+                return
+            self._refused(self.writes, f"mkdir {path}", answer, end)
+
+    def read_one(self, end: threading.Event) -> None:
+        if not self.acknowledged:
+            end.wait(PACE_S)
+            return
+        path = self.acknowledged[-1]
+        answer = self.reader.call("GET", f"/v1/ns/{self.ns}/entries/{path}/")
+        if answer.status == 200:
+            self.reads.at.append(time.monotonic())
+        else:
+            self._refused(self.reads, f"stat {path}", answer, end)
+
+    def _refused(self, times: Times, what: str, answer: Answer, end: threading.Event) -> None:
+        times.refusals += 1
+        if not answer.passing:
+            self.wrong.append(f"{what}: {answer.status} {answer.body}")
+        end.wait(PACE_S)
+
+
+class Load:
+    """Lanes under load while the block runs; a wrong answer ends it with a failure."""
+
+    def __init__(self, lanes: list[Lane]):
+        self.lanes = lanes
+        self.lookups_s: dict[str, float] = {}  # the longest time without one, where that was measured
+        self._end = threading.Event()
+        works = [work for lane in lanes for work in (lane.write_one, lane.read_one)]
+        self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
+
+    def _repeat(self, work) -> None:
+        while not self._end.is_set():
+            work(self._end)
+            self._end.wait(PACE_S)
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_ignored) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join()
+        wrong = [what for lane in self.lanes for what in lane.wrong]
+        assert wrong == [], f"{len(wrong)} wrong answers, first: {wrong[0]}"
+
+    @property
+    def acknowledged(self) -> list[str]:
+        return [path for lane in self.lanes for path in lane.acknowledged]
+
+    def await_progress(self, more: int = 10) -> None:
+        """Until every lane has had so many further acknowledgements and answers."""
+        before = [(len(lane.writes.at), len(lane.reads.at)) for lane in self.lanes]
+
+        def have_moved() -> bool:
+            now = ((len(lane.writes.at), len(lane.reads.at)) for lane in self.lanes)
+            return all(w >= w0 + more and r >= r0 + more for (w, r), (w0, r0) in zip(now, before, strict=True))
+
+        wait_until(have_moved, f"{more} more acknowledgements and answers of each lane", PROGRESS_BOUND_S, self._why_not)
+
+    def _why_not(self) -> str | None:
+        return next((what for lane in self.lanes for what in lane.wrong), None)

@@ -1,0 +1,70 @@
+"""What must hold whatever happened: PostgreSQL and every replica of the index know everything that was acknowledged, and the
+same directories.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from cluster.clients import Entrance
+from cluster.cluster import Cluster
+from cluster.layout import COORDINATOR
+from rest import Rest
+from stack import secret
+from stack.poll import wait_until
+
+FIRST_PRIVATE_GATEWAY = 10
+SAMPLE = 5
+AGREE_BOUND_S = 20.0
+GROUP_OF = """
+    SELECT n.groupid FROM pg_dist_placement p JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
+     WHERE p.shardid = get_shard_id_for_distribution_column('mantle.meta', %s::bigint)
+"""
+
+
+def group_of(coordinator: psycopg.Connection, pid: int) -> int:
+    """The worker group that has what is in a directory."""
+    return coordinator.execute(GROUP_OF, (pid,)).fetchone()[0]
+
+
+@contextmanager
+def only_replica(cluster: Cluster, number: int) -> Iterator[Rest]:
+    """The native API, answered by one replica: what it answers is what that replica knows."""
+    name = f"gateway-of-{cluster.layout.index_hosts[number - 1].name}"
+    address = cluster.layout.index_addresses[number - 1]
+    gateway = Entrance(cluster.layout, cluster.account, FIRST_PRIVATE_GATEWAY + number, name, [address])
+    gateway.prepare()
+    gateway.start()
+    try:
+        gateway.await_ready()
+        yield Rest(gateway.host.address, gateway.port, secret.read(cluster.layout, "token"))
+    finally:
+        gateway.process.stop()
+
+
+def assert_nothing_is_lost(cluster: Cluster, ns: str, acknowledged: list[str]) -> None:
+    """Every acknowledged directory is in PostgreSQL, and every replica has the directories that PostgreSQL has."""
+    entrance = cluster.gateways[0]
+    rest = Rest(entrance.host.address, entrance.port, secret.read(cluster.layout, "token"))
+    listed = {
+        f"{directory}/{name}" for directory in {path.split("/")[0] for path in acknowledged} for name in rest.list(ns, directory + "/")
+    }
+    lost = sorted({path + "/" for path in acknowledged} - listed)
+    assert lost == [], f"PostgreSQL lacks {len(lost)} of {len(acknowledged)}, first {lost[0]}"
+    assert_replicas_agree(cluster)
+    for replica in cluster.replicas:
+        with only_replica(cluster, replica.replica) as one:
+            for path in acknowledged[-SAMPLE:]:
+                one.list(ns, path + "/")  # raises what is refused
+
+
+def assert_replicas_agree(cluster: Cluster) -> None:
+    """No replica has lost or kept a directory. (A gateway cannot show that: what a replica lacks it asks PostgreSQL for.)"""
+    leader = cluster.leader(COORDINATOR)
+
+    def do_agree() -> bool:
+        there = int(leader.psql("SELECT count(*) FROM mantle.directories"))
+        return all(replica.metric("mantle_index_directories") == there for replica in cluster.replicas)
+
+    wait_until(do_agree, "every replica to have as many directories as PostgreSQL", AGREE_BOUND_S)

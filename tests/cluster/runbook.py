@@ -1,0 +1,49 @@
+"""docs/runbooks.md, typed: the commands of a section, as they stand there.
+
+Invariant: nothing is typed that the page does not show; a test gives the words in capitals, no more.
+"""
+
+import re
+import subprocess
+
+from cluster import environment
+from cluster.cluster import Cluster
+from stack.layout import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "runbooks.md"
+BOUND_S = 120
+
+
+def commands(section: str) -> str:
+    """The shell commands of a section; those before the first one have the section ``."""
+    return blocks(section, "sh")
+
+
+def statements(section: str) -> list[str]:
+    """Its SQL statements."""
+    return [statement.strip() for statement in blocks(section, "sql").split(";") if statement.strip()]
+
+
+def blocks(section: str, language: str) -> str:
+    parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    body = dict(zip(["", *parts[1::2]], parts[::2], strict=True))[section]
+    found = re.findall(rf"^```{language}\n(.*?)^```$", body, flags=re.MULTILINE | re.DOTALL)
+    assert found, f"{PAGE.name} has no {language} block under {section!r}"
+    return "".join(found)
+
+
+def typed(cluster: Cluster, section: str, **words: str) -> str:
+    """Runs a section's commands in a shell that has read the environment file; gives what they print."""
+    environment.write(cluster)
+    script = f"set -e\n. {cluster.layout.environment_file}\n{commands(section)}"
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=False, timeout=BOUND_S, stdin=subprocess.DEVNULL,
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8", **words},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{section}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def group(cluster: Cluster, number: int) -> str:
+    """$GROUP"""
+    return str(number) if cluster.shape.is_citus else ""

@@ -1,0 +1,185 @@
+"""The whole cluster: it serves, and goes on serving while primaries change, as planned and not."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+import runbook
+from cluster import faults, times
+from cluster.clients import Replica
+from cluster.cluster import Cluster
+from cluster.layout import COORDINATOR
+from cluster.member import SLOT
+from conftest import REPORT, rest_of, s3_of, session
+from load import PROGRESS_BOUND_S, Lane, Load
+from oracle import assert_nothing_is_lost
+from stack.poll import wait_until
+
+LOOKUPS_BOUND_S = 10.0  # a failover takes more than twice that
+FAILOVER_BOUND_S = times.read()["client"]["retry_s"]
+
+
+def test_both_gateways_write_and_every_replica_has_it(cluster: Cluster, ns: str) -> None:
+    made = []
+    for number in range(len(cluster.gateways)):
+        rest = rest_of(cluster, number)
+        rest.mkdir(ns, f"from{number}/a/b", parents=True)
+        s3_of(cluster, number).put_object(Bucket=ns, Key=f"from{number}/object", Body=b"bytes")
+        made += [f"from{number}/a"]
+    for number in range(len(cluster.gateways)):
+        assert rest_of(cluster, number).list(ns, "") == ["from0/", "from1/"]
+        for other in range(len(cluster.gateways)):
+            assert s3_of(cluster, number).get_object(Bucket=ns, Key=f"from{other}/object")["Body"].read() == b"bytes"
+    assert_nothing_is_lost(cluster, ns, made)
+
+
+@contextmanager
+def measured(what: str, lanes: dict[int, list[Lane]], hit: int) -> Iterator[Load]:
+    """Load on everything while the block runs; says for how long nothing succeeded, on what was hit and on the rest."""
+    every = [lane for group in lanes.values() for lane in group]
+    with Load(every) as load:
+        load.await_progress()
+        since = time.monotonic()
+        yield load
+        load.await_progress()
+        until = time.monotonic()
+    parts = []
+    for name, chosen in (
+        ("its shards", lanes.get(hit, [])),
+        ("others", [lane for group in lanes if group != hit for lane in lanes[group]]),
+    ):
+        if chosen:
+            writes = max(lane.writes.longest_gap_s(since, until) for lane in chosen)
+            reads = max(lane.reads.longest_gap_s(since, until) for lane in chosen)
+            load.lookups_s[name] = reads
+            parts.append(f"{name}: writes {writes:.1f}, lookups {reads:.1f}")
+    refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every)
+    REPORT.append(f"{what:<48}{'; '.join(parts)}  ({len(load.acknowledged)} acknowledged, {refusals} passing refusals)")
+
+
+@pytest.mark.parametrize("of", ["worker", pytest.param("coordinator", marks=pytest.mark.long)])
+def test_switchover(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]], of: str) -> None:
+    group = group_of(cluster, of)
+    with measured(f"switchover of the {of}'s group", lanes, group) as load:
+        old = cluster.leader(group)
+        standby = next(member for member in cluster.groups[group] if member is not old)
+        names = {"PRIMARY": old.name, "STANDBY": standby.name}
+        assert standby.name in runbook.typed(cluster, "Switchover", GROUP=runbook.group(cluster, group), **names)
+        assert cluster.leader(group, other_than=old) is standby
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+@pytest.mark.long
+def test_a_killed_postmaster_comes_back_or_is_replaced(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    group = max(lanes)
+    with measured("kill -9 of a primary's postmaster", lanes, group) as load:
+        faults.kill_postgresql(cluster.leader(group))
+        load.await_progress()
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+@pytest.mark.parametrize("of", ["last", pytest.param("coordinator", marks=pytest.mark.long)])
+def test_failover(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]], of: str) -> None:
+    group = max(lanes) if of == "last" else group_of(cluster, of)
+    with measured(f"power cut of group {group}'s primary", lanes, group) as load:
+        old = cluster.leader(group)
+        faults.kill_machine(old)
+        new = cluster.leader(group, FAILOVER_BOUND_S, other_than=old)
+    old.start()
+    wait_until(lambda: old.answers("liveness"), f"Patroni of {old.name}", FAILOVER_BOUND_S)
+    if of == "last":  # its data are thrown away; the coordinator's are rewound
+        runbook.typed(cluster, "Failover", GROUP=runbook.group(cluster, group), SERVER=old.name)
+    cluster.await_protection(group)
+    assert cluster.leader(group) is new
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+    if load.lookups_s.get("others") is not None:  # what does not need the group goes on: paths are looked up in the index
+        assert load.lookups_s["others"] < LOOKUPS_BOUND_S
+
+
+def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    """A real partition: packets are lost, nothing is refused. Whoever is cut off answers nobody."""
+    leader = wait_until(lambda: index_leader(cluster), "a leader of the index", PROGRESS_BOUND_S)
+    with measured("the index's leader cut off", lanes, max(lanes)) as load:
+        cluster.network.partition(leader.host)
+        wait_until(lambda: index_leader(cluster, other_than=leader), "another leader of the index", PROGRESS_BOUND_S)
+        load.await_progress()
+        cluster.network.heal()
+    leader.await_ready()
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+@pytest.mark.long
+def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    """Two of three members stand still for longer than a leader's key lives: failsafe mode keeps every primary."""
+    before = {group: cluster.leader(group) for group in cluster.groups}
+    with measured("two of three etcd members frozen", lanes, max(lanes)) as load:
+        frozen = [member.process for member in cluster.etcd[:2]]
+        faults.freeze(*frozen)
+        until = time.monotonic() + times.read()["patroni"]["ttl_s"] + times.read()["patroni"]["retry_timeout_s"]
+        while time.monotonic() < until:
+            load.await_progress()
+        faults.thaw(frozen, [])
+    assert {group: cluster.leader(group) for group in cluster.groups} == before
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+def index_leader(cluster: Cluster, other_than: Replica | None = None) -> Replica | None:
+    """Who says so; whoever is cut off is not asked."""
+    return next(
+        (replica for replica in cluster.replicas if replica is not other_than and replica.metric("mantle_index_leader") == 1), None
+    )
+
+
+@pytest.mark.long
+def test_lost_slot(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    """Patroni makes a dropped slot again, too far ahead: the index notices that it may have missed something."""
+    group = max(lanes)
+    rebuilt = rebuilds(cluster)
+    with measured("a slot dropped", lanes, group) as load:
+        with session(cluster, group) as connection:
+            wait_until(lambda: drop_slot(connection), "the slot to be dropped", PROGRESS_BOUND_S)
+        wait_until(lambda: rebuilds(cluster) > rebuilt, "the index to be rebuilt", PROGRESS_BOUND_S)
+    cluster.await_protection(group)
+    assert SLOT not in runbook.typed(cluster, "A lost slot")
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+def rebuilds(cluster: Cluster) -> float:
+    return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)
+
+
+def drop_slot(connection: psycopg.Connection) -> bool:
+    """Takes it from its reader; false when the reader was faster."""
+    connection.execute("SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,))
+    try:
+        connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
+
+
+def test_replaced_indexnode(cluster: Cluster, ns: str) -> None:
+    """A voter whose disk is gone comes back by itself; the learner is taken out, and joins again when it is started."""
+    rest_of(cluster).mkdir(ns, "before/a", parents=True)
+    voter, learner = cluster.replicas[1], cluster.replicas[-1]
+    voter.process.stop()
+    shutil.rmtree(voter.data)
+    learner.process.stop()
+    assert learner.listen not in runbook.typed(cluster, "Replacing an IndexNode", ADDRESS=learner.listen).split()
+    shutil.rmtree(learner.data)  # whoever was removed comes back as somebody new, or not at all
+    for replica in (voter, learner):
+        replica.prepare()
+        replica.start()
+        replica.await_ready()
+    assert_nothing_is_lost(cluster, ns, ["before/a"])
+    runbook.typed(cluster, "")
+
+
+def group_of(cluster: Cluster, of: str) -> int:
+    if of == "worker" and not cluster.shape.is_citus:
+        pytest.skip("without Citus there is one group, and no worker")
+    return COORDINATOR if of == "coordinator" else 1

@@ -1,0 +1,38 @@
+"""A worker joins a cluster under load, and shards move there: the runbooks for it."""
+
+import pytest
+
+import runbook
+from cluster.cluster import Cluster
+from cluster.layout import COORDINATOR
+from conftest import session
+from load import PROGRESS_BOUND_S, Lane
+from oracle import assert_nothing_is_lost
+from stack.poll import wait_until
+from test_cluster import measured
+
+MOVED_BOUND_S = 240.0
+SHARDS_OF = "SELECT count(*) FROM pg_dist_placement WHERE groupid = %s"
+
+pytestmark = pytest.mark.long
+
+
+def test_a_worker_joins_and_gets_shards(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    if not cluster.shape.is_citus:
+        pytest.skip("without Citus there are no workers")
+    with measured("a worker joins, shards move there", lanes, max(lanes)) as load:
+        group = cluster.add_worker()
+        wait_until(lambda: not problems(cluster), "check_cluster to be content", PROGRESS_BOUND_S)
+        assert cluster.leader(group).name in runbook.typed(cluster, "Adding a worker")
+        with session(cluster, COORDINATOR) as connection:
+            begin, look = runbook.statements("Moving shards")
+            connection.execute(begin)
+            wait_until(lambda: connection.execute(look).fetchone()[0] == "finished", "the shards to move", MOVED_BOUND_S)
+            assert connection.execute(SHARDS_OF, (group,)).fetchone()[0] > 0
+        load.await_progress()
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+def problems(cluster: Cluster) -> list:
+    with session(cluster, COORDINATOR) as connection:
+        return connection.execute("SELECT node, problem, detail FROM mantle.check_cluster()").fetchall()
