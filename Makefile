@@ -1,5 +1,5 @@
 # Mantle's entry points. `make run` and `make test` ask nothing and install what they need (as root, on Debian 12).
-# The work is done by patroni/stack (the local stack) and tests/run.py (the tests); see patroni/README.md.
+# The work is done by patroni/stack (the local stack), patroni/cluster (`make cluster`) and tests/run.py (the tests); see patroni/README.md.
 
 PYTHON    ?= $(shell command -v python3.11 || command -v python3)
 PORT_BASE ?=
@@ -8,13 +8,17 @@ ONLY      ?=
 SECONDS   ?= 600
 SEED      ?= 0
 SEEDS     ?= 10000
+PAIRS     ?= 6
+FAULT     ?=
+PLAIN     ?=
 STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
+CLUSTER    = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test property simulate lint bench soak python
+.PHONY: help run stop status clean install build test property simulate lint bench soak chaos python cluster cluster-status cluster-worker cluster-stop
 
 help: ## What can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 python:
 	@test -n "$(PYTHON)" || { echo 'mantle: Python 3.11 or newer is needed and `python3` is not installed: apt-get install python3' >&2; exit 1; }
@@ -28,7 +32,22 @@ stop: python ## End what `make run` started; the data stays
 status: python ## What runs, and how far each replica is
 	@$(STACK) status $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
-clean: python ## End what runs and remove .run/, .test/, .concurrency/, .bench/ with all data (not target/)
+cluster: python ## Start a highly available cluster under .cluster/: etcd, Patroni, Citus where it is installed, 4 IndexNodes, 2 gateways (PLAIN=1: without Citus)
+	@$(CLUSTER) start $(if $(PLAIN),--plain)
+
+cluster-status: python ## What runs on which host of the cluster, who leads, what is missing
+	@$(CLUSTER) status
+
+cluster-worker: python ## One more Citus worker with a standby joins the running cluster
+	@$(CLUSTER) add-worker
+
+cluster-stop: python ## End what `make cluster` started; the data stays
+	@$(CLUSTER) stop
+
+clean: python ## End what runs and remove .run/, .cluster/, .test/, .test-cluster/, .concurrency/, .bench/ with all data (not target/)
+	@$(CLUSTER) clean
+	@$(CLUSTER) clean --folder .test-cluster
+	@$(CLUSTER) clean --folder .chaos
 	@$(STACK) clean $(if $(PORT_BASE),--port-base $(PORT_BASE))
 	@$(STACK) clean --folder .test
 	@$(STACK) clean --folder .concurrency
@@ -46,6 +65,9 @@ test: python ## Install, build, run every test against a stack of its own under 
 
 property: python ## Random concurrent histories against the model, for SECONDS=600
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --property $(SECONDS)
+
+chaos: python ## Every fault on a whole cluster under load, then PAIRS=6 drawn by SEED=0; histories are judged; writes docs/chaos.md (FAULT=name: those alone)
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --chaos --seed $(SEED) --pairs $(PAIRS) $(if $(FAULT),--only "$(FAULT)") $(if $(PLAIN),--plain)
 
 simulate: python ## One seed of the IndexNode simulation, SEED=0, with its trace
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --simulate $(SEED)
