@@ -1,7 +1,9 @@
 //! What a failed statement means: the SQLSTATE decides, never the text of a message.
 
 use mantle_types::{Error, ErrorCode};
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
+
+const CITUS_INTERMEDIATE_RESULT_NOT_FOUND: &str = "CIINF";
 
 /// A failure, by what may be done about it.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ impl Fault {
             return Self::Mantle(code);
         }
         match state {
-            // The last two: on Citus, of a shard that has just moved.
+            // The last two: on Citus, of a shard that has just moved; as is what another node was to read of this one.
             SqlState::T_R_SERIALIZATION_FAILURE
             | SqlState::T_R_DEADLOCK_DETECTED
             | SqlState::LOCK_NOT_AVAILABLE
@@ -41,10 +43,12 @@ impl Fault {
                 Self::Mantle(ErrorCode::NotImplemented)
             }
             SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => Self::Lost(error),
+            SqlState::INTERNAL_ERROR if is_of_other_node(&error) => Self::Lost(error),
             SqlState::CANNOT_CONNECT_NOW
             | SqlState::TOO_MANY_CONNECTIONS
             | SqlState::READ_ONLY_SQL_TRANSACTION
             | SqlState::QUERY_CANCELED => Self::Unavailable(told(&error)),
+            _ if state.code() == CITUS_INTERMEDIATE_RESULT_NOT_FOUND => Self::Conflict(error),
             _ if state.code().starts_with("08") => Self::Lost(error),
             _ if state.code().starts_with("53") => Self::Unavailable(told(&error)),
             _ => Self::Unexpected(error),
@@ -82,6 +86,12 @@ impl Fault {
             }
         }
     }
+}
+
+/// Did a connection from node to node break? Citus has no SQLSTATE for that but where it says so (`remote_commands.c`,
+/// `ReportResultError`: XX000 is what an answer without a SQLSTATE becomes).
+fn is_of_other_node(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().and_then(DbError::file).is_some_and(|file| file.ends_with("remote_commands.c"))
 }
 
 /// An error in full, for the log: what the server said, or the chain of causes on this side.
