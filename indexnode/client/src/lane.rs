@@ -53,7 +53,8 @@ impl Lane {
         Self { jobs }
     }
 
-    /// Answers when the replica has; the caller limits the wait, a job whose caller left is not sent.
+    /// Answers when the replica has, or when it is late: a batch by the time limits of its own jobs, and with it whatever
+    /// waits behind it. (No timer a lookup: that costs as much as the lookup.) A job whose caller left is not sent.
     pub(crate) async fn submit(&self, basis: Basis, queries: Arc<[Query]>, limit: Duration) -> Answer {
         let (reply, answer) = oneshot::channel();
         let gone = || Answer::failure(Error::new(ErrorCode::IndexUnavailable, "the client is shutting down"));
@@ -64,7 +65,7 @@ impl Lane {
     }
 }
 
-/// The lookups of one replica. A stream that fails takes the batches under way with it; the next lookup opens another.
+/// The lookups of one replica. A stream that fails takes those under way and in the queue with it; the next opens another.
 async fn run(mut stub: Stub<Channel>, group: u32, mut queue: mpsc::UnboundedReceiver<Job>) {
     let mut number = 0;
     while let Some(first) = queue.recv().await {
@@ -172,8 +173,10 @@ impl Stream<'_> {
         }
     }
 
+    /// Tells everybody, who waits in the queue too: a stream that is late has kept them waiting.
     fn fail(&mut self, why: &str) {
-        for job in self.under_way.drain(..).flat_map(|batch| batch.jobs).chain(self.held.take()) {
+        let queued = std::iter::from_fn(|| self.queue.try_recv().ok());
+        for job in self.under_way.drain(..).flat_map(|batch| batch.jobs).chain(self.held.take()).chain(queued) {
             let _ = job.reply.send(Answer::failure(Error::new(ErrorCode::IndexUnavailable, why)));
         }
     }

@@ -116,7 +116,7 @@ impl IndexClient {
 
     /// Resolves one path; see [`resolve`](Self::resolve).
     pub async fn resolve_one(&self, basis: impl Into<Basis>, query: Query) -> Result<Resolution> {
-        let mut answers = self.resolve(basis, vec![query]).await?;
+        let mut answers = self.resolve_part(&basis.into(), Arc::from([query])).await?;
         answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
     }
 
@@ -139,13 +139,14 @@ impl IndexClient {
     async fn resolve_part(&self, basis: &Basis, queries: Arc<[Query]>) -> Result<Vec<Resolution>> {
         let deadline = Instant::now() + self.resolve_timeout;
         let mut last = Error::from(ErrorCode::IndexUnavailable);
-        let order = self.replica_order();
-        for (i, replica) in order.iter().enumerate() {
+        let (start, mut asked) = (self.shared.next.fetch_add(1, Ordering::Relaxed), Vec::new());
+        while let Some((at, replica)) = self.preferred(start, &asked) {
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
                 break;
             }
-            let limit = (remaining / (order.len() - i) as u32).max(ATTEMPT_TIMEOUT_MIN).min(remaining);
+            let left = self.shared.replicas.len() - asked.len();
+            let limit = (remaining / left as u32).max(ATTEMPT_TIMEOUT_MIN).min(remaining);
             let answer = replica.resolve(basis.clone(), queries.clone(), limit).await;
             if let Some(seen) = answer.epoch {
                 self.shared.epoch.fetch_max(seen.0, Ordering::AcqRel);
@@ -156,6 +157,7 @@ impl IndexClient {
                 Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(basis.epoch) => return Err(e),
                 Err(e) => last = e,
             }
+            asked.push(at);
         }
         if last.code() == ErrorCode::UnknownGroup {
             return Err(last);
@@ -163,14 +165,14 @@ impl IndexClient {
         Err(Error::new(ErrorCode::IndexUnavailable, format!("no index replica answers ({})", last.detail())))
     }
 
-    /// The one with the fewest lookups waiting first; of equals the leader, then in turn. Those that failed lately come
-    /// last.
-    fn replica_order(&self) -> Vec<Arc<Replica>> {
+    /// Of those not asked yet the one with the fewest lookups waiting; of equals the leader, then in turn. Those that failed
+    /// lately come last.
+    fn preferred(&self, start: usize, asked: &[usize]) -> Option<(usize, &Replica)> {
         let replicas = &self.shared.replicas;
-        let start = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        let mut order: Vec<_> = (0..replicas.len()).map(|i| replicas[(start + i) % replicas.len()].clone()).collect();
-        order.sort_by_cached_key(|r| (r.is_avoided(), r.pending(), !self.shared.leader.is_current(r)));
-        order
+        let in_turn = (0..replicas.len()).map(|i| (start.wrapping_add(i)) % replicas.len());
+        let others = in_turn.filter(|at| !asked.contains(at)).map(|at| (at, &replicas[at]));
+        let best = others.min_by_key(|(_, r)| (r.is_avoided(), r.pending(), !self.shared.leader.is_current(r)));
+        best.map(|(at, replica)| (at, replica.as_ref()))
     }
 
     /// Resolves and locks the source of a directory rename, on the leader. Repeatable under the same key: a newer

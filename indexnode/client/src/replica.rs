@@ -109,12 +109,7 @@ impl Replica {
     /// One batch of lookups; a failure of the replica (not of a path) makes it avoided for a while.
     pub(crate) async fn resolve(&self, basis: Basis, queries: Arc<[Query]>, limit: Duration) -> Answer {
         let _pending = Pending::count(&self.pending);
-        let answer = match tokio::time::timeout(limit, self.lane.submit(basis, queries, limit)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                Answer::failure(Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address)))
-            }
-        };
+        let answer = self.lane.submit(basis, queries, limit).await;
         match &answer.result {
             Ok(_) => *self.avoid_until.lock() = None,
             Err(e) => {
