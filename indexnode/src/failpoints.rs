@@ -1,6 +1,7 @@
-//! The failpoints: every protection that the simulation can switch off, one at a time, to show that it would notice.
+//! The failpoints: every protection that the simulation, or the proof of `make chaos`, can switch off, one at a time, to show
+//! that it would notice.
 //!
-//! They exist in builds with the feature `simulation` only; in any other [`is_hit`] is `false` at compile time.
+//! They exist in builds with the feature `failpoints` only; in any other [`is_hit`] is `false` at compile time.
 
 /// A protection that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,19 +31,21 @@ pub enum Failpoint {
     FollowAnyTimeline,
     /// Cached prefixes outlive the rename or removal of a directory on their way.
     ForgetModified,
+    /// A record replaces a newer one of its directory: whatever comes last wins.
+    ApplyAnyVersion,
 }
 
 /// Is this protection left out?
-#[cfg(not(feature = "simulation"))]
+#[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub const fn is_hit(_: Failpoint) -> bool {
     false
 }
 
-#[cfg(feature = "simulation")]
+#[cfg(feature = "failpoints")]
 pub use switched::{is_hit, switch_on};
 
-#[cfg(feature = "simulation")]
+#[cfg(feature = "failpoints")]
 mod switched {
     use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -50,7 +53,7 @@ mod switched {
 
     impl Failpoint {
         /// All of them.
-        pub const ALL: [Self; 12] = [
+        pub const ALL: [Self; 13] = [
             Self::ReadBeforeFirstEntry,
             Self::ReadIndexOfOldLeader,
             Self::LookupBeforeApply,
@@ -63,7 +66,13 @@ mod switched {
             Self::CopyBeyondStandby,
             Self::FollowAnyTimeline,
             Self::ForgetModified,
+            Self::ApplyAnyVersion,
         ];
+
+        /// The one of that name.
+        pub fn named(name: &str) -> Option<Self> {
+            Self::ALL.into_iter().find(|failpoint| format!("{failpoint:?}") == name)
+        }
     }
 
     static ON: AtomicU8 = AtomicU8::new(0);

@@ -34,6 +34,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// Leaves out the protection that the environment names.
+#[cfg(feature = "failpoints")]
+fn leave_out() -> Result<()> {
+    use mantle_indexnode::failpoints::{Failpoint, switch_on};
+
+    if let Ok(name) = std::env::var("MANTLE_FAILPOINT") {
+        switch_on(Failpoint::named(&name).with_context(|| format!("MANTLE_FAILPOINT: no failpoint is called {name}"))?);
+        tracing::error!(failpoint = name, "a protection is left out: answers may be wrong");
+    }
+    Ok(())
+}
+
 fn run(arguments: &Arguments) -> Result<()> {
     let config = Config::read(&arguments.config)?;
     if arguments.check_config {
@@ -48,6 +60,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let is_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
+    #[cfg(feature = "failpoints")]
+    leave_out()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
     runtime.block_on(async {
         let (tell, stop) = watch::channel(false);

@@ -11,6 +11,8 @@ use mantle_types::{
     message::{DirectoryOp, DirectoryRecord},
 };
 
+use crate::failpoints::{self, Failpoint};
+
 use super::{
     command::{Source, SourceId, SourceStart},
     namespaces::{Namespaces, Standing},
@@ -90,7 +92,8 @@ impl Tree {
         if r.id == DirectoryId::SUPER_ROOT || r.name.len() > NAME_BYTES_MAX {
             return;
         }
-        if self.known_version(r.id).is_some_and(|known| r.version <= known) {
+        let is_older = self.known_version(r.id).is_some_and(|known| r.version <= known);
+        if is_older && !failpoints::is_hit(Failpoint::ApplyAnyVersion) {
             return;
         }
         self.removed.removals.remove(&r.id);
@@ -99,7 +102,8 @@ impl Tree {
 
     /// A removal also wins over a record of its own version, whichever comes first.
     fn remove(&mut self, log_index: u64, r: &DirectoryRecord) {
-        if self.known_version(r.id).is_some_and(|known| r.version < known) {
+        let is_older = self.known_version(r.id).is_some_and(|known| r.version < known);
+        if is_older && !failpoints::is_hit(Failpoint::ApplyAnyVersion) {
             return;
         }
         self.table.remove(r.id);

@@ -53,8 +53,7 @@ fn one_history() {
         tracing_subscriber::fmt().with_env_filter(filter).without_time().with_writer(std::io::stdout).init();
     }
     if let Ok(name) = std::env::var("MANTLE_SIMULATION_FAILPOINT") {
-        let failpoint = Failpoint::ALL.into_iter().find(|failpoint| format!("{failpoint:?}") == name);
-        failpoints::switch_on(failpoint.expect("a failpoint's name"));
+        failpoints::switch_on(Failpoint::named(&name).expect("a failpoint's name"));
     }
     let scenario = std::env::var("MANTLE_SIMULATION_SCENARIO").ok();
     let report = simulate(seed, move |folder| match scenario {
