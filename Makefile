@@ -15,7 +15,7 @@ STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
 CLUSTER    = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test property simulate lint bench soak chaos python cluster cluster-status cluster-worker cluster-stop
+.PHONY: help run stop status clean install build test property simulate lint bench soak chaos chaos-proof python cluster cluster-status cluster-worker cluster-stop
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,6 +68,9 @@ property: python ## Random concurrent histories against the model, for SECONDS=6
 
 chaos: python ## Every fault on a whole cluster under load, then PAIRS=6 drawn by SEED=0; histories are judged; writes docs/chaos.md (FAULT=name: those alone)
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --chaos --seed $(SEED) --pairs $(PAIRS) $(if $(FAULT),--only "$(FAULT)") $(if $(PLAIN),--plain)
+
+chaos-proof: python ## Would it notice? Leaves one protection out after the other, until the judges of `make chaos` find something (ONLY=name); writes docs/chaos-proof.md
+	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --chaos-proof --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(PLAIN),--plain)
 
 simulate: python ## One seed of the IndexNode simulation, SEED=0, with its trace
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --simulate $(SEED)

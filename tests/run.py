@@ -25,7 +25,7 @@ TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 sys.path.insert(0, str(REPOSITORY / "patroni"))
 
-from cluster import network, programs  # noqa: E402
+from cluster import clocks, network, programs  # noqa: E402
 from stack import __main__ as launcher  # noqa: E402
 from stack import build, citus, load, packages  # noqa: E402
 from stack.failure import Failure  # noqa: E402
@@ -220,13 +220,20 @@ def cluster(_stack: Stack) -> Counts:
     return counts
 
 
-def chaos(arguments: list[str]) -> Counts:
+def chaos(arguments: list[str], program: str = "run.py") -> Counts:
     """Every fault on a whole cluster, in .chaos/; writes docs/chaos.md. Not part of the suite."""
-    packages.install_missing(programs.PACKAGES)
+    packages.install_missing((*programs.PACKAGES, clocks.PACKAGE))
     programs.make_patroni()
     packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
-    status, _ = stream([str(VENV / "bin" / "python"), str(TESTS / "chaos" / "run.py"), *arguments])
+    status, _ = stream([str(VENV / "bin" / "python"), str(TESTS / "chaos" / program), *arguments])
     return Counts(passed=int(status == 0), failed=int(status != 0))
+
+
+def chaos_proof(arguments: list[str]) -> Counts:
+    """The same with one protection left out after the other; writes docs/chaos-proof.md."""
+    command = ["cargo", "build", "--locked", "-p", "mantle-indexnode", "--features", "failpoints", "--profile", "simulation"]
+    status, _ = stream(command, env=cargo_environment())
+    return Counts(failed=1) if status != 0 else chaos(arguments, "proof.py")
 
 
 def concurrency(_stack: Stack) -> Counts:
@@ -306,6 +313,7 @@ def main() -> int:
     parser.add_argument("--property", type=int, metavar="SECONDS", help="only random histories, for so long")
     parser.add_argument("--simulate", type=int, metavar="SEED", help="only this seed of the simulation, with its trace")
     parser.add_argument("--chaos", nargs=argparse.REMAINDER, help="only the faults; what follows is for tests/chaos/run.py")
+    parser.add_argument("--chaos-proof", nargs=argparse.REMAINDER, help="only the proof; what follows is for tests/chaos/proof.py")
     parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
     given = parser.parse_args()
     if given.simulate is not None:
@@ -318,6 +326,8 @@ def main() -> int:
         load.check_disk(FOLDER, DATA_GB, "the test")
         if given.chaos is not None:
             total = chaos(given.chaos)
+        elif given.chaos_proof is not None:
+            total = chaos_proof(given.chaos_proof)
         else:
             total = long_property(given.property) if given.property else run_phases(given.only or list(PHASES), stack)
     except Failure as failure:

@@ -10,21 +10,44 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from linearizable import Call, Undecided, check
 from model import Operation, Outcome, Tree
 from rest import Answer, Rest, quote
 
-CLIENTS = 3
 CALLS_PER_WINDOW = 6  # of each client
-DIRECTORIES = ("a", "b", "c")
 OBJECTS = ("o", "p")
-DEPTH_MAX = 3
+MODES = ("0700", "0755")
 PAUSE_S = 0.02
 RETRY_PAUSE_S = 0.1
 # Longer than any failover: what has no answer by then is a fault of its own.
 ANSWER_BOUND_S = 240.0
-WEIGHTS = {"mkdir": 5, "rmdir": 3, "rename": 4, "stat": 6, "list": 3, "put": 3, "get": 4, "delete": 1}
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What clients do: verbs by their weight, on paths of these names, the shorter the likelier."""
+
+    weights: dict[str, int]
+    directories: tuple[str, ...]
+    depths: tuple[int, ...]  # how likely a path of 1, 2, … names is
+    renames: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()  # from, to; none: any path to any other
+    moved: str = ""  # of a directory that is there from the beginning, and moved from one of the others to the next
+
+
+EVERYTHING = Mix(
+    {"mkdir": 5, "rmdir": 3, "rename": 4, "stat": 6, "list": 3, "put": 3, "get": 4, "delete": 1, "chmod": 1}, ("a", "b", "c"), (5, 3, 1)
+)
+# What has just been made is used at once.
+GROWING = Mix({"mkdir": 8, "rmdir": 1, "stat": 1}, ("a", "b"), (2, 2, 1))
+# Two directories, each moved into the other.
+CROSSING = Mix(
+    {"mkdir": 3, "rename": 10, "stat": 2, "chmod": 2}, ("a", "b"), (1,),
+    ((("a",), ("b", "a")), (("b",), ("a", "b")), (("b", "a"), ("a",)), (("a", "b"), ("b",))),
+)  # fmt: skip
+# One directory, moved to and fro between some on different nodes, and changed meanwhile: what the nodes tell may come in any order.
+HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), (1,), moved="x")
 FACTS = {
     "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop", "NoSuchKey": "missing",
 }  # fmt: skip
@@ -33,8 +56,8 @@ FACTS = {
 class Arena:
     """Runs until it is told to end; `wrong` is what nobody should have answered, and windows without an order."""
 
-    def __init__(self, ns: str, name: str, clients: list[tuple[Rest, Callable]], seed: int):
-        self.ns, self.name = ns, name
+    def __init__(self, ns: str, name: str, mix: Mix, clients: list[tuple[Rest, Callable]], seed: int):
+        self.ns, self.name, self.mix = ns, name, mix
         self.clients = clients
         self.seed = seed
         self.starts = frozenset({Tree()})
@@ -48,7 +71,12 @@ class Arena:
         self._threads = [threading.Thread(target=self._play, args=(at,), daemon=True) for at in range(len(clients))]
 
     def __enter__(self) -> "Arena":
-        self.clients[0][0].mkdir(self.ns, self.name)
+        rest, _ = self.clients[0]
+        rest.mkdir(self.ns, self.name)
+        if self.mix.moved:
+            paths = [(name,) for name in self.mix.directories] + [(self.mix.directories[0], self.mix.moved)]
+            made = {(path, rest.mkdir(self.ns, "/".join((self.name, *path))).body["id"]) for path in paths}
+            self.starts = frozenset({Tree(frozenset(made))})
         for thread in self._threads:
             thread.start()
         return self
@@ -96,20 +124,26 @@ class Arena:
 
     # One call.
     def _operation(self, choose: random.Random) -> Operation:
-        verb = choose.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        verb = choose.choices(list(self.mix.weights), list(self.mix.weights.values()))[0]
         if verb in ("put", "get", "delete"):
             return Operation(verb, (choose.choice(OBJECTS),), value=uuid.UUID(int=choose.getrandbits(128)).hex if verb == "put" else "")
         path = self._path(choose)
         if verb == "list":
-            return Operation(verb, path[:-1])
+            return Operation(verb, path if self.mix.moved else path[:-1])
+        if verb == "chmod":
+            return Operation(verb, path, value=choose.choice(MODES))
+        if verb == "rename" and self.mix.renames:
+            return Operation(verb, *choose.choice(self.mix.renames))
         to = self._path(choose) if verb == "rename" else ()
         while verb == "rename" and to == path:
             to = self._path(choose)
         return Operation(verb, path, to)
 
-    @staticmethod
-    def _path(choose: random.Random) -> tuple[str, ...]:
-        return tuple(choose.choice(DIRECTORIES) for _ in range(choose.choices(range(1, DEPTH_MAX + 1), [5, 3, 1])[0]))
+    def _path(self, choose: random.Random) -> tuple[str, ...]:
+        if self.mix.moved:
+            return choose.choice(self.mix.directories), self.mix.moved
+        (depth,) = choose.choices(range(1, len(self.mix.depths) + 1), self.mix.depths)
+        return tuple(choose.choice(self.mix.directories) for _ in range(depth))
 
     def _call(self, client: int, choose: random.Random) -> Call:
         operation, key = self._operation(choose), str(uuid.UUID(int=choose.getrandbits(128)))
@@ -138,6 +172,8 @@ class Arena:
                 return rest.call("GET", f"{base}/entries/{path}/")
             case "list":
                 return rest.call("GET", f"{base}/list/{path}/")
+            case "chmod":
+                return rest.call("PATCH", f"{base}/entries/{path}/", {"mode": operation.value}, key=key)
         to = "/".join((self.name, *operation.to))
         return rest.call("POST", f"{base}/rename", {"src": f"{'/'.join((self.name, *operation.path))}/", "dst": f"{to}/"}, key=key)
 

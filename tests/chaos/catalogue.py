@@ -4,14 +4,19 @@ Invariant: `undo` leaves nothing of it behind but what the cluster has to mend b
 stood still goes on, links are whole. A fault acts on processes and hosts of its cluster only.
 """
 
+import os
 import random
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
-from cluster import faults
+import slow
+from cluster import clocks, faults
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR, VOTERS, Host
 from cluster.member import SLOT, Member
@@ -20,6 +25,9 @@ from stack.poll import wait_until
 from stack.process import Process
 
 LEADER_BOUND_S = 60.0
+LAG_S = 3.0
+STUTTER_S = 0.5
+CLOCK_JUMP_S = 600  # longer than every lease and retention; S3's signatures tolerate 15 minutes
 Undo = Callable[[], None]
 
 
@@ -32,9 +40,14 @@ class Fault:
     lasts_s: float = 10.0
     needs_network: bool = False
     needs_citus: bool = False
+    needs_clocks: bool = False
 
     def is_possible(self, cluster: Cluster) -> bool:
-        return (cluster.network.is_real or not self.needs_network) and (cluster.shape.is_citus or not self.needs_citus)
+        return (
+            (cluster.network.is_real or not self.needs_network)
+            and (cluster.shape.is_citus or not self.needs_citus)
+            and (cluster.shape.has_clocks or not self.needs_clocks)
+        )
 
 
 # Who is who at the moment.
@@ -115,6 +128,7 @@ def machine_killed(of: Callable[[Cluster, random.Random], int], lags: bool = Fal
             late = standby(cluster, primary.group)
             faults.freeze_postgresql(late)
             wait_until(lambda: is_behind(primary), "a standby that lacks what its primary has", LEADER_BOUND_S)
+            time.sleep(LAG_S)  # that is what the fault is: meanwhile nothing is acknowledged, and nobody may see it
         faults.kill_machine(primary)
         if lags:
             faults.thaw([], [late])
@@ -169,6 +183,51 @@ def shard_moved(cluster: Cluster, draw: random.Random) -> Undo:
         to = draw.choice(nodes)
         connection.execute("SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'force_logical')", (shard, host, port, *to))
     return lambda: None
+
+
+def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
+    """What one node commits reaches the index late, while the other nodes' streams go on: one walsender after the other stands still."""
+    end = threading.Event()
+
+    def stutter() -> None:
+        while not end.is_set():
+            primary = cluster.leader(any_source(cluster, draw))
+            shown = primary.psql(f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{SLOT}'").strip()
+            if not shown:  # between two readers
+                continue
+            os.kill(int(shown), signal.SIGSTOP)
+            end.wait(STUTTER_S)
+            os.kill(int(shown), signal.SIGCONT)
+
+    thread = threading.Thread(target=stutter)
+    thread.start()
+
+    def undo() -> None:
+        end.set()
+        thread.join()
+
+    return undo
+
+
+def clock_set(choose: Callable[[Cluster, random.Random], Host], seconds: int) -> Callable[[Cluster, random.Random], Undo]:
+    """A host's clock jumps, and back again at the end."""
+
+    def cause(cluster: Cluster, draw: random.Random) -> Undo:
+        host = choose(cluster, draw)
+        clocks.put(host, seconds, cluster.account)
+        return lambda: clocks.put(host, 0, cluster.account)
+
+    return cause
+
+
+def slowed(slower: Callable, as_before: Callable) -> Callable[[Cluster, random.Random], Undo]:
+    """Steps of changes that sleep now and then, on every node."""
+
+    def cause(cluster: Cluster, _draw: random.Random) -> Undo:
+        slow.on_every_node(cluster, slower)
+        return lambda: slow.on_every_node(cluster, as_before)
+
+    return cause
 
 
 def disk_full(cluster: Cluster, _draw: random.Random) -> Undo:
@@ -235,4 +294,11 @@ CATALOGUE = [
     Fault("index follower's disk full", disk_full, 10),
     Fault("slot dropped", slot_dropped),
     Fault("shard moved", shard_moved, needs_citus=True),
+    Fault("change streams stutter", streams_stutter, 20),
+    Fault("primary's clock set ahead", clock_set(lambda c, draw: c.leader(any_source(c, draw)).address, CLOCK_JUMP_S), 15, needs_clocks=True),
+    Fault("primary's clock set back", clock_set(lambda c, draw: c.leader(any_source(c, draw)).address, -CLOCK_JUMP_S), 15, needs_clocks=True),
+    Fault("index leader's clock set back", clock_set(lambda c, _: index_leader(c).host, -CLOCK_JUMP_S), 10, needs_clocks=True),
+    Fault("gateway's clock set ahead", clock_set(lambda c, draw: draw.choice(c.gateways).host, CLOCK_JUMP_S), 10, needs_clocks=True),
+    Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 15),
+    Fault("renames that outlast their locks", slowed(slow.slower_renames, slow.renames_as_before), 30),
 ]

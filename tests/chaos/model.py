@@ -77,7 +77,7 @@ class Tree:
                 yield "loop"
             if self.get(operation.to) is not None:
                 yield "exists"
-        elif operation.verb in ("stat", "get") and here is None:
+        elif operation.verb in ("stat", "get", "chmod") and here is None:
             yield "missing"
         elif operation.verb == "list" and not self.is_directory(operation.path):
             yield "missing"
@@ -95,6 +95,10 @@ class Tree:
         moved = [(operation.path, self.get(operation.path)), *self.below(operation.path)]
         arrived = {(operation.to + at[len(operation.path) :], value) for at, value in moved}
         return Tree((self.entries - frozenset(moved)) | arrived)
+
+    def _chmod(self, _operation: Operation, _: Outcome) -> "Tree":
+        """Permissions are not looked at here: it is there to change the record that a rename moves."""
+        return self
 
     def _put(self, operation: Operation, _: Outcome) -> "Tree":
         return self._with(operation.path, operation.value)

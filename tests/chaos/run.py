@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,9 +25,10 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / part) for part in ("patroni", "tests/cluster", "tests/e2e", "tests/chaos")]
+sys.path.append(str(REPOSITORY / "tests" / "concurrency"))  # its wrappers of steps; what has a name twice is found before
 
 import psycopg  # noqa: E402
-from arena import Arena  # noqa: E402
+from arena import CROSSING, EVERYTHING, GROWING, HOPPING, Arena, Mix  # noqa: E402
 from catalogue import CATALOGUE, LEADER_BOUND_S, Fault  # noqa: E402
 from cluster import faults, network  # noqa: E402
 from cluster.__main__ import new_shape  # noqa: E402
@@ -41,7 +43,7 @@ from stack.layout import DATABASE  # noqa: E402
 from stack.poll import wait_until  # noqa: E402
 
 FOLDER = REPOSITORY / ".chaos"
-ARENAS = 2
+ARENAS = (EVERYTHING, GROWING, CROSSING, HOPPING)
 CLIENTS = 3
 REPORT = REPOSITORY / "docs" / "chaos.md"
 ANALYST_PAUSE_S = 0.5
@@ -60,6 +62,7 @@ class Row:
     windows: int = 0
     acknowledged: int = 0
     wrong: list[str] = field(default_factory=list)
+    is_judged: bool = True  # False: the round itself broke, which says nothing of Mantle's answers
 
 
 class Analyst:
@@ -100,14 +103,17 @@ class Analyst:
         self._thread.join()
 
 
-def play(cluster: Cluster, chosen: list[Fault], seed: str) -> Row:
-    """One round."""
+def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix]) -> Row:
+    """One round, with an arena of each mix."""
     row, draw = Row(" + ".join(fault.name for fault in chosen)), random.Random(seed)
     ns = f"chaos-{draw.getrandbits(40):010x}"
     rest_of(cluster).create_namespace(ns)
     lanes = make_lanes(cluster, ns)
     every = [lane for of_group in lanes.values() for lane in of_group]
-    arenas = [Arena(ns, f"arena{at}", [clients(cluster, at + n) for n in range(CLIENTS)], draw.getrandbits(32)) for at in range(ARENAS)]
+    arenas = [
+        Arena(ns, f"arena{at}", mix, [clients(cluster, at + n) for n in range(CLIENTS)], draw.getrandbits(32))
+        for at, mix in enumerate(mixes)
+    ]
     with Analyst(cluster, ns) as analyst, ExitStack() as running:
         load = running.enter_context(Load(every))
         for arena in arenas:
@@ -132,7 +138,7 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str) -> Row:
 
 def evidence(cluster: Cluster, ns: str, arenas: list[Arena]) -> Path:
     """A folder with what explains a problem: all calls, directories and requests as PostgreSQL has them, all logs."""
-    place = Path(tempfile.mkdtemp(prefix="mantle-chaos-"))
+    place = kept_logs(cluster)
     for arena in arenas:
         (place / f"{arena.name}.txt").write_text("\n".join(arena.history), encoding="utf-8")
     tables = {
@@ -144,6 +150,12 @@ def evidence(cluster: Cluster, ns: str, arenas: list[Arena]) -> Path:
         for table, rows in tables.items():
             found = connection.execute(f"{rows} ORDER BY 1, 2", (number,)).fetchall()
             (place / f"{table}.txt").write_text("\n".join("  ".join(map(str, row)) for row in found), encoding="utf-8")
+    return place
+
+
+def kept_logs(cluster: Cluster) -> Path:
+    """A folder that outlives the cluster, with all logs."""
+    place = Path(tempfile.mkdtemp(prefix="mantle-chaos-"))
     shutil.copytree(cluster.layout.logs, place / "logs")
     return place
 
@@ -203,6 +215,16 @@ def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:
     return [[fault] for fault in possible] + [draw.sample(possible, 2) for _ in range(given.pairs)]
 
 
+def begin() -> None:
+    """What an earlier run left goes; what this one makes is ended when it is."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the cluster is ended
+    os.umask(0o022)
+    if not network.is_permitted():
+        print("network namespaces are not permitted here: partitions are left out", flush=True)
+    if (FOLDER / "shape.json").exists():
+        Cluster(FOLDER).remove()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seed", type=int, default=0)
@@ -211,13 +233,8 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=1, help="with --only: how often")
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the cluster is ended
-    os.umask(0o022)
-    if not network.is_permitted():
-        print("network namespaces are not permitted here: partitions are left out", flush=True)
-    if (FOLDER / "shape.json").exists():
-        Cluster(FOLDER).remove()
-    cluster = Cluster(FOLDER, new_shape(citus.WORKERS, 1, plain=given.plain))
+    begin()
+    cluster = Cluster(FOLDER, new_shape(citus.WORKERS, 1, plain=given.plain, has_clocks=True))
     rows: list[Row] = []
     try:
         with cluster.alone():
@@ -233,13 +250,15 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int) -> Row:
+def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Sequence[Mix] = ARENAS) -> Row:
     """A round that fails says so, and the next begins with a whole cluster."""
     try:
-        row = play(cluster, chosen, f"{seed} {number}")
+        row = play(cluster, chosen, f"{seed} {number}", mixes)
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
         row = Row(" + ".join(fault.name for fault in chosen), wrong=[f"{type(error).__name__}: {error}"])
+        row.is_judged = isinstance(error, AssertionError)
+        row.wrong.append(f"logs: {kept_logs(cluster)}")
         mend(cluster)
     print(f"{row.faults:<60} writes {row.writes_s:5.1f}  reads {row.reads_s:5.1f}  others {row.others_s:5.1f}  refusals {row.refusals:5}"
           f"  windows {row.windows:4}  {'sound' if not row.wrong else f'{len(row.wrong)} WRONG'}", flush=True)  # fmt: skip

@@ -4,6 +4,8 @@ its old name and signature calls it. Failpoints and faults are both made so; not
 The signature is looked up in pg_proc, so a step may change its parameters; a step that is gone is an error that names it.
 """
 
+import re
+
 import psycopg
 
 SIGNATURES = """
@@ -33,8 +35,19 @@ def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "
         connection.execute(
             f"CREATE FUNCTION mantle.{step}({arguments}) RETURNS {result} LANGUAGE plpgsql VOLATILE AS $wrapper$\n"
             f"{'' if is_void else f'DECLARE v_result {result};'}\n"
-            f"BEGIN\n{before}\n{call}\n{after}\n{'RETURN;' if is_void else 'RETURN v_result;'}\nEND $wrapper$"
+            f"BEGIN /* {why} */ /* before */ {before} /* call */\n{call}\n{after}\n{'RETURN;' if is_void else 'RETURN v_result;'}\nEND $wrapper$"
         )
+
+
+def put_before(connection: psycopg.Connection, step: str, why: str, before: str) -> None:
+    """As `wrap`; again: only what comes before is replaced, so that whoever is in the middle of it finds the way on."""
+    (text,) = connection.execute("SELECT pg_get_functiondef(to_regproc(%s)::oid)", (f"mantle.{step}",)).fetchone()
+    if f"/* {why} */" not in text:
+        wrap(connection, step, why, before=before)
+        return
+    changed, count = re.subn(r"/\* before \*/.*?/\* call \*/", lambda _: f"/* before */ {before} /* call */", text, flags=re.DOTALL)
+    assert count == 1, text
+    connection.execute(changed)
 
 
 def _free_name(connection: psycopg.Connection, step: str) -> str:

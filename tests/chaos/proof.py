@@ -1,0 +1,173 @@
+"""`make chaos-proof`: would `make chaos` notice? Each protection is left out, one at a time, on a cluster of its own; then the fault
+that it is there for is caused until the judges find something. A protection whose absence nobody notices fails.
+
+Left out: in TafDB by wrapping the step that checks (tests/concurrency/faults.py), at the primary of every group; in IndexNodes by a
+build with failpoints (indexnode/src/failpoints.rs), which no release has. Writes docs/chaos-proof.md.
+"""
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import run as chaos
+import slow
+from arena import CROSSING, HOPPING, Mix
+from catalogue import CATALOGUE
+from cluster.__main__ import new_shape
+from cluster.cluster import Cluster
+from faults import NO_EPOCH_LATCH, NO_LATCH, NO_TOMBSTONE, break_steps
+from faults import Fault as BrokenStep
+from stack import citus, packages
+
+import psycopg
+
+REPORT = chaos.REPOSITORY / "docs" / "chaos-proof.md"
+# Built by tests/run.py.
+PROGRAM = packages.target() / "simulation" / "mantle-indexnode"
+ROUNDS_MAX = 6
+ARENAS = 6
+EPOCH_IS_COMPARED = r"\(s\.epoch = p_epoch AND d\.epoch = p_epoch\) IS NOT TRUE"
+NO_LEASE = BrokenStep("no_lease", ("lease_fault",), "RETURN NULL;")
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What is left out, how, and under which faults of the catalogue and which load its absence shows."""
+
+    name: str
+    leave_out: Callable[[Cluster], None]
+    faults: tuple[str, ...]
+    mixes: Sequence[Mix] = chaos.ARENAS
+
+
+@dataclass
+class Finding:
+    """Of one protection: what the judges said first, after so many rounds."""
+
+    protection: Protection
+    rounds: int
+    seconds: float
+    said: str | None
+
+
+def without_step(*broken: BrokenStep) -> Callable[[Cluster], None]:
+    def leave_out(cluster: Cluster) -> None:
+        for one in broken:
+            slow.on_every_node(cluster, lambda connection: break_steps(connection, one))  # noqa: B023
+
+    return leave_out
+
+
+def without_epoch(cluster: Cluster) -> None:
+    """Neither latched nor compared; nor the lease, which names it too."""
+    without_step(NO_EPOCH_LATCH, NO_LEASE)(cluster)
+    slow.on_every_node(cluster, _compare_no_epoch)
+
+
+def _compare_no_epoch(connection: psycopg.Connection) -> None:
+    (text,) = connection.execute("SELECT pg_get_functiondef('mantle.rename_directory'::regproc)").fetchone()
+    changed, count = re.subn(EPOCH_IS_COMPARED, "false", text)
+    if count != 1:
+        raise AssertionError("mantle.rename_directory compares epochs in other words now: name them in EPOCH_IS_COMPARED")
+    connection.execute(changed)
+
+
+def failpoint(name: str) -> Callable[[Cluster], None]:
+    """Every replica goes on as a build that leaves this out."""
+
+    def leave_out(cluster: Cluster) -> None:
+        program = cluster.layout.binaries / "mantle-indexnode-failpoints"
+        shutil.copy2(PROGRAM, program)
+        program.chmod(0o755)
+        for replica in cluster.replicas:
+            process = replica.process
+            process.stop()
+            process.command = [str(program) if part.endswith("/mantle-indexnode") else part for part in process.command]
+            process.environment = {**process.environment, "MANTLE_FAILPOINT": name}
+            process.start()
+        for replica in cluster.replicas:
+            replica.await_ready()
+
+    return leave_out
+
+
+PROTECTIONS = [
+    Protection("standby gating", failpoint("ApplyBeyondStandby"), ("standby behind, then primary's machine killed",)),
+    Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter",), (HOPPING,) * ARENAS),
+    Protection("latch", without_step(NO_LATCH), ("slow changes",)),
+    Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",)),
+    Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * ARENAS),
+    Protection("epoch check", without_epoch, ("renames that outlast their locks", "slot dropped"), (CROSSING,) * ARENAS),
+]
+
+
+def prove(protection: Protection, given: argparse.Namespace) -> Finding:
+    """On a new cluster: rounds until one is not sound."""
+    cluster = Cluster(chaos.FOLDER, new_shape(citus.WORKERS, 1, plain=given.plain))
+    chosen = [fault for name in protection.faults for fault in CATALOGUE if fault.name == name]
+    began = time.monotonic()
+    try:
+        with cluster.alone():
+            cluster.start()
+            protection.leave_out(cluster)
+            for number in range(given.rounds):
+                row = chaos.one(cluster, number, chosen, given.seed, protection.mixes)
+                if row.wrong and row.is_judged:
+                    return Finding(protection, number + 1, time.monotonic() - began, row.wrong[0])
+    finally:
+        cluster.remove()
+    return Finding(protection, given.rounds, time.monotonic() - began, None)
+
+
+def report(findings: list[Finding], given: argparse.Namespace) -> str:
+    """docs/chaos-proof.md."""
+    head = f"""# Faults: would they be noticed?
+
+Written by `make chaos-proof SEED={given.seed}` (`tests/chaos/proof.py`); do not edit. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC,
+{os.cpu_count()} processors, {platform.release()}. One protection is left out, on a cluster of its own; the faults beside it are caused,
+under the load of `make chaos` (or more of the part of it that meets the protection), until its judges find something wrong.
+
+| left out | faults | rounds until it was noticed | what was said first |
+|---|---|---|---|
+"""
+    return head + "".join(
+        f"| {found.protection.name} | {' + '.join(found.protection.faults)} | {found.rounds} | {told(found.said)} |\n" for found in findings
+    )
+
+
+def told(said: str | None) -> str:
+    """The first line, as a cell of a table."""
+    return "**nothing**" if said is None else said.splitlines()[0][:200].replace("|", "\\|")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="chaos-proof", description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=ROUNDS_MAX, help="how often a fault is caused before its absence counts as unnoticed")
+    parser.add_argument("--only", help="protections whose name has this in it; the report is not kept")
+    parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
+    given = parser.parse_args()
+    chaos.begin()
+    findings = []
+    for protection in PROTECTIONS:
+        if not given.only or given.only in protection.name:
+            found = prove(protection, given)
+            findings.append(found)
+            print(f"== without {protection.name}: {found.rounds} rounds, {found.seconds:.0f} s: {told(found.said)}", flush=True)
+    if not given.only:
+        REPORT.write_text(report(findings, given), encoding="utf-8")
+    unnoticed = [found.protection.name for found in findings if found.said is None]
+    print(f"{len(findings)} protections left out, {len(unnoticed)} unnoticed {unnoticed or ''}")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

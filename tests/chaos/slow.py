@@ -1,0 +1,46 @@
+"""Changes that take their time: a step of the extension sleeps now and then, on every node, as on a slow or crowded server.
+
+Invariant: when something happens changes, not what: a step that is wrapped does what it did.
+"""
+
+from collections.abc import Callable
+
+import psycopg
+from cluster.cluster import Cluster
+from conftest import session
+from wrapping import put_before
+
+# Before the latch is taken, and with it held, when everything has been looked at and written.
+CHANGE_STEPS = ("latch_batch", "latch_entries", "placement_fault", "placements_fault")
+CHANGE_SLEEP = "IF random() < 0.15 THEN PERFORM pg_sleep(random() / 2); END IF;"
+# Only what the index has prepared names an index group here. Longer than the lock of a rename (times.toml: rename_lock_ms),
+# shorter than what it resolved may be relied on (lease_s).
+RENAME_STEP = "latch_sides"
+RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.25 THEN PERFORM pg_sleep(13); END IF;"
+
+
+def on_every_node(cluster: Cluster, work: Callable[[psycopg.Connection], None]) -> None:
+    """At the primary of every group, at once for all who look; nothing that Citus sends on."""
+    for group in cluster.groups:
+        with session(cluster, group) as connection:
+            if cluster.shape.is_citus:
+                connection.execute("SET citus.enable_ddl_propagation = off")
+            with connection.transaction():
+                work(connection)
+
+
+def slower_changes(connection: psycopg.Connection, sleep: str = CHANGE_SLEEP) -> None:
+    for step in CHANGE_STEPS:
+        put_before(connection, step, "slow.CHANGE_STEPS", sleep)
+
+
+def changes_as_before(connection: psycopg.Connection) -> None:
+    slower_changes(connection, "")
+
+
+def slower_renames(connection: psycopg.Connection, sleep: str = RENAME_SLEEP) -> None:
+    put_before(connection, RENAME_STEP, "slow.RENAME_STEP", sleep)
+
+
+def renames_as_before(connection: psycopg.Connection) -> None:
+    slower_renames(connection, "")
