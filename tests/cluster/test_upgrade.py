@@ -1,0 +1,58 @@
+"""A rolling upgrade under load, as docs/runbooks.md has it: every server, every IndexNode, every gateway, one by one."""
+
+import pytest
+
+import runbook
+from cluster.cluster import Cluster
+from conftest import session
+from load import PROGRESS_BOUND_S, Lane
+from oracle import assert_nothing_is_lost
+from stack.poll import wait_until
+from test_cluster import index_leader, measured
+
+pytestmark = pytest.mark.long
+
+
+def test_servers(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    with measured("rolling upgrade of the servers", lanes, max(lanes)) as load:
+        for group in cluster.groups:
+            primary = cluster.leader(group)
+            for standby in (member for member in cluster.groups[group] if member is not primary):
+                restart(cluster, group, standby.name)
+            standby = next(member for member in cluster.groups[group] if member is not primary)
+            names = {"PRIMARY": primary.name, "STANDBY": standby.name}
+            runbook.typed(cluster, "Switchover", GROUP=runbook.group(cluster, group), **names)
+            cluster.await_protection(group)
+            restart(cluster, group, primary.name)
+        with session(cluster) as connection:
+            update, look = runbook.statements("Upgrading a server")
+            connection.execute(update)
+            assert connection.execute(look).fetchone() is not None
+        load.await_progress()
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+def restart(cluster: Cluster, group: int, server: str) -> None:
+    assert server in runbook.typed(cluster, "Upgrading a server", GROUP=runbook.group(cluster, group), SERVER=server)
+    cluster.await_protection(group)
+
+
+def test_indexnodes_and_gateways(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    with measured("rolling upgrade of IndexNodes and gateways", lanes, max(lanes)) as load:
+        first = wait_until(lambda: index_leader(cluster), "a leader of the index", PROGRESS_BOUND_S)
+        others = [replica for replica in cluster.replicas if replica is not first]
+        for part in others:
+            start_again(part)
+        heir = next(replica for replica in others if not replica.is_learner)
+        assert heir.listen in runbook.typed(cluster, "Upgrading IndexNodes and gateways", ADDRESS=heir.listen)
+        wait_until(lambda: index_leader(cluster) is heir, "the leadership to be handed over", PROGRESS_BOUND_S)
+        for part in (first, *cluster.gateways):
+            start_again(part)
+        load.await_progress()
+    assert_nothing_is_lost(cluster, ns, load.acknowledged)
+
+
+def start_again(part) -> None:
+    part.process.stop()
+    part.start()
+    part.await_ready()
