@@ -25,7 +25,7 @@ TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 sys.path.insert(0, str(REPOSITORY / "patroni"))
 
-from cluster import clocks, network, programs  # noqa: E402
+from cluster import network, programs  # noqa: E402
 from stack import __main__ as launcher  # noqa: E402
 from stack import build, citus, load, packages  # noqa: E402
 from stack.failure import Failure  # noqa: E402
@@ -222,7 +222,7 @@ def cluster(_stack: Stack) -> Counts:
 
 def chaos(arguments: list[str], program: str = "run.py") -> Counts:
     """Every fault on a whole cluster, in .chaos/; writes docs/chaos.md. Not part of the suite."""
-    packages.install_missing((*programs.PACKAGES, clocks.PACKAGE))
+    packages.install_missing(programs.PACKAGES)
     programs.make_patroni()
     packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
     status, _ = stream([str(VENV / "bin" / "python"), str(TESTS / "chaos" / program), *arguments])

@@ -30,7 +30,7 @@ def install() -> None:
     programs.make_patroni()
 
 
-def new_shape(workers: int, standbys: int, *, plain: bool = False, has_clocks: bool = False) -> Shape:
+def new_shape(workers: int, standbys: int, *, plain: bool = False) -> Shape:
     """What can be made on this machine; says what cannot. `plain`: without Citus, though it is there."""
     has_namespaces = network.is_permitted()
     if not has_namespaces:
@@ -38,7 +38,7 @@ def new_shape(workers: int, standbys: int, *, plain: bool = False, has_clocks: b
     is_citus = citus.is_installed() and not plain
     if not is_citus:
         say("  without Citus, as asked: one PostgreSQL group" if plain else f"  {citus.NOT_FOUND}. One PostgreSQL group, not distributed")
-    return Shape(network.free_network() if has_namespaces else LOOPBACK, has_namespaces, is_citus, workers, standbys, has_clocks=has_clocks)
+    return Shape(network.free_network() if has_namespaces else LOOPBACK, has_namespaces, is_citus, workers, standbys)
 
 
 def start(folder: Path, given: argparse.Namespace) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 from stack import secret
 from stack.account import make_folder, remove_folder, service_account
 from stack.failure import Failure
+from stack.layout import Layout
 from stack.lock import alone_in
 from stack.poll import wait_until
 from stack.process import Process
 from stack.terminal import step
 
-from . import certificates, clocks, faults, patronictl, programs, tafdb, times
+from . import certificates, faults, patronictl, programs, tafdb, times
 from .clients import Entrance, Pooler, Proxy, Replica
 from .etcd import Etcd
 from .layout import COORDINATOR, GATEWAYS, VOTERS, ClusterLayout, Shape, keep_shape, read_shape
@@ -82,12 +83,10 @@ class Cluster:
             raise
 
     def _prepare_folder(self) -> None:
-        layout = self.layout
-        for folder in (layout.data, layout.config, layout.logs, layout.pids, *([layout.clocks] if self.shape.has_clocks else [])):
+        layout: Layout = self.layout
+        for folder in (layout.data, layout.config, layout.logs, layout.pids):
             folder.mkdir(mode=0o755, exist_ok=True)
             self.account.own(folder)
-        for host in layout.hosts if self.shape.has_clocks else []:
-            clocks.put(host, 0, self.account)
         layout.binaries.mkdir(exist_ok=True)
         keep_shape(layout.folder, self.shape)
         secret.make_missing(layout, self.account, SECRETS)

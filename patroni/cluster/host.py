@@ -9,13 +9,11 @@ import signal
 from stack.account import Account
 from stack.process import Process
 
-from . import clocks
 from .layout import ClusterLayout, Host
 
 
 def command_on(host: Host, account: Account, command: list[str]) -> tuple[list[str], Account]:
     """The command as it is run from here, and as whom."""
-    command = clocks.behind(host, command)
     if host.namespace is None:
         return command, account
     become = ["setpriv", f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups", "--"]

@@ -44,7 +44,6 @@ class Shape:
     workers: int
     standbys: int = 1
     learners: int = 1
-    has_clocks: bool = False  # of the hosts' own, see clocks.py
 
     @property
     def groups(self) -> list[int]:
@@ -59,7 +58,6 @@ class Host:
     name: str
     address: str
     namespace: str | None
-    clock: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,7 @@ class ClusterLayout(Layout):
         return f"{self.shape.network}.0/24" if self.shape.has_namespaces else "127.0.0.0/8"
 
     def host(self, name: str, number: int) -> Host:
-        namespace = f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None
-        return Host(name, f"{self.shape.network}.{number}", namespace, self.clocks / name if self.shape.has_clocks else None)
-
-    @property
-    def clocks(self) -> Path:
-        """A file a host."""
-        return self.folder / "clocks"
+        return Host(name, f"{self.shape.network}.{number}", f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None)
 
     @property
     def etcd_hosts(self) -> list[Host]:

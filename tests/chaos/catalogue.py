@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import psycopg
 import slow
-from cluster import clocks, faults
+from cluster import faults
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR, VOTERS, Host
 from cluster.member import SLOT, Member
@@ -27,7 +27,6 @@ from stack.process import Process
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0
 STUTTER_S = 0.5
-CLOCK_JUMP_S = 600  # longer than every lease and retention; S3's signatures tolerate 15 minutes
 Undo = Callable[[], None]
 
 
@@ -40,14 +39,9 @@ class Fault:
     lasts_s: float = 10.0
     needs_network: bool = False
     needs_citus: bool = False
-    needs_clocks: bool = False
 
     def is_possible(self, cluster: Cluster) -> bool:
-        return (
-            (cluster.network.is_real or not self.needs_network)
-            and (cluster.shape.is_citus or not self.needs_citus)
-            and (cluster.shape.has_clocks or not self.needs_clocks)
-        )
+        return (cluster.network.is_real or not self.needs_network) and (cluster.shape.is_citus or not self.needs_citus)
 
 
 # Who is who at the moment.
@@ -209,17 +203,6 @@ def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
     return undo
 
 
-def clock_set(choose: Callable[[Cluster, random.Random], Host], seconds: int) -> Callable[[Cluster, random.Random], Undo]:
-    """A host's clock jumps, and back again at the end."""
-
-    def cause(cluster: Cluster, draw: random.Random) -> Undo:
-        host = choose(cluster, draw)
-        clocks.put(host, seconds, cluster.account)
-        return lambda: clocks.put(host, 0, cluster.account)
-
-    return cause
-
-
 def slowed(slower: Callable, as_before: Callable) -> Callable[[Cluster, random.Random], Undo]:
     """Steps of changes that sleep now and then, on every node."""
 
@@ -295,10 +278,6 @@ CATALOGUE = [
     Fault("slot dropped", slot_dropped),
     Fault("shard moved", shard_moved, needs_citus=True),
     Fault("change streams stutter", streams_stutter, 20),
-    Fault("primary's clock set ahead", clock_set(lambda c, draw: c.leader(any_source(c, draw)).address, CLOCK_JUMP_S), 15, needs_clocks=True),
-    Fault("primary's clock set back", clock_set(lambda c, draw: c.leader(any_source(c, draw)).address, -CLOCK_JUMP_S), 15, needs_clocks=True),
-    Fault("index leader's clock set back", clock_set(lambda c, _: index_leader(c).host, -CLOCK_JUMP_S), 10, needs_clocks=True),
-    Fault("gateway's clock set ahead", clock_set(lambda c, draw: draw.choice(c.gateways).host, CLOCK_JUMP_S), 10, needs_clocks=True),
     Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 15),
     Fault("renames that outlast their locks", slowed(slow.slower_renames, slow.renames_as_before), 30),
 ]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import run as chaos
 import slow
 from arena import CROSSING, HOPPING, Mix
@@ -27,13 +28,11 @@ from faults import NO_EPOCH_LATCH, NO_LATCH, NO_TOMBSTONE, break_steps
 from faults import Fault as BrokenStep
 from stack import citus, packages
 
-import psycopg
-
 REPORT = chaos.REPOSITORY / "docs" / "chaos-proof.md"
 # Built by tests/run.py.
 PROGRAM = packages.target() / "simulation" / "mantle-indexnode"
 ROUNDS_MAX = 6
-ARENAS = 6
+MORE = 6  # arenas, of the one mix that meets the protection
 EPOCH_IS_COMPARED = r"\(s\.epoch = p_epoch AND d\.epoch = p_epoch\) IS NOT TRUE"
 NO_LEASE = BrokenStep("no_lease", ("lease_fault",), "RETURN NULL;")
 
@@ -101,11 +100,11 @@ def failpoint(name: str) -> Callable[[Cluster], None]:
 
 PROTECTIONS = [
     Protection("standby gating", failpoint("ApplyBeyondStandby"), ("standby behind, then primary's machine killed",)),
-    Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter",), (HOPPING,) * ARENAS),
+    Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter",), (HOPPING,) * MORE),
     Protection("latch", without_step(NO_LATCH), ("slow changes",)),
     Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",)),
-    Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * ARENAS),
-    Protection("epoch check", without_epoch, ("renames that outlast their locks", "slot dropped"), (CROSSING,) * ARENAS),
+    Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * MORE),
+    Protection("epoch check", without_epoch, ("renames that outlast their locks", "slot dropped"), (CROSSING,) * MORE),
 ]
 
 

@@ -234,7 +234,7 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()
     begin()
-    cluster = Cluster(FOLDER, new_shape(citus.WORKERS, 1, plain=given.plain, has_clocks=True))
+    cluster = Cluster(FOLDER, new_shape(citus.WORKERS, 1, plain=given.plain))
     rows: list[Row] = []
     try:
         with cluster.alone():

@@ -1,4 +1,4 @@
-//! What a failed statement means: the SQLSTATE decides, never the text of a message.
+//! What a failed statement means: the SQLSTATE decides, never the text of a message; where Citus has none, the source file.
 
 use mantle_types::{Error, ErrorCode};
 use tokio_postgres::error::{DbError, SqlState};
@@ -32,7 +32,7 @@ impl Fault {
             return Self::Mantle(code);
         }
         match state {
-            // The last two: on Citus, of a shard that has just moved; as is what another node was to read of this one.
+            // The last two: on Citus, of a shard that has just moved.
             SqlState::T_R_SERIALIZATION_FAILURE
             | SqlState::T_R_DEADLOCK_DETECTED
             | SqlState::LOCK_NOT_AVAILABLE
@@ -48,6 +48,7 @@ impl Fault {
             | SqlState::TOO_MANY_CONNECTIONS
             | SqlState::READ_ONLY_SQL_TRANSACTION
             | SqlState::QUERY_CANCELED => Self::Unavailable(told(&error)),
+            // What one node had sent another to read went with a shard that moved, or with a connection.
             _ if state.code() == CITUS_INTERMEDIATE_RESULT_NOT_FOUND => Self::Conflict(error),
             _ if state.code().starts_with("08") => Self::Lost(error),
             _ if state.code().starts_with("53") => Self::Unavailable(told(&error)),
@@ -88,8 +89,8 @@ impl Fault {
     }
 }
 
-/// Did a connection from node to node break? Citus has no SQLSTATE for that but where it says so (`remote_commands.c`,
-/// `ReportResultError`: XX000 is what an answer without a SQLSTATE becomes).
+/// Did a connection from node to node break? In `remote_commands.c` Citus passes on what the other node said; when that had no
+/// SQLSTATE, because the connection broke, it says XX000.
 fn is_of_other_node(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().and_then(DbError::file).is_some_and(|file| file.ends_with("remote_commands.c"))
 }
