@@ -21,6 +21,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{Context, Result};
 use clap::Parser;
 use mantle_index_client::IndexClient;
+use tokio::runtime::Builder;
 
 use crate::{
     input::Input,
@@ -99,9 +100,18 @@ struct Options {
     index: String,
 }
 
-#[tokio::main]
-async fn main() -> Result<ExitCode> {
-    let (output, report, held) = match Command::parse() {
+fn main() -> Result<ExitCode> {
+    let command = Command::parse();
+    let mut runtime = match command {
+        // Its callers are tasks of one thread: the processors are shared with the replicas.
+        Command::Lookup(_) => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    runtime.enable_all().build()?.block_on(perform(command))
+}
+
+async fn perform(command: Command) -> Result<ExitCode> {
+    let (output, report, held) = match command {
         Command::Measure(options) => (options.output.clone(), run(*options).await?, true),
         Command::Soak(options) => {
             let (report, held) = soak::run(&options).await?;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use anyhow::{Context, Result, bail};
 use mantle_indexnode::{
     config::LookupSettings,
-    index::{Effects, Index, command::Command},
+    index::{Effects, Index, Path, command::Command},
     lookup::{PathCache, PathQuery},
 };
 use mantle_types::{Caller, Epoch};
@@ -30,18 +30,17 @@ const BATCH: usize = 64;
 pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let input = Input::read(&options.listing)?;
     let (index, paths) = index_of(&input)?;
-    let paths: Vec<Vec<&str>> = paths.iter().map(|path| path.split('/').collect()).collect();
-    let components: usize = paths.iter().map(Vec::len).sum();
+    let components: usize = paths.iter().map(|path| path.split('/').count()).sum();
     let caller = Caller { uid: 9, gids: vec![100] };
     let caches = LEVELS.map(|cache_levels| {
         PathCache::new(LookupSettings { cache_levels, cache_bytes_max: usize::MAX, ..LookupSettings::default() })
     });
     // Every directory once: what the cache can come to hold.
-    caches.iter().try_for_each(|cache| look_up(&index, cache, &caller, paths.iter().map(Vec::as_slice)).map(drop))?;
+    caches.iter().try_for_each(|cache| look_up(&index, cache, &caller, paths.iter().map(String::as_str)).map(drop))?;
     let mut times = [Duration::ZERO; LEVELS.len()];
     for turn in 0..options.turns {
         for (cache, time) in caches.iter().zip(&mut times) {
-            let some = (0..LOOKUPS).map(|i| paths[mix((turn * LOOKUPS + i) as u64) as usize % paths.len()].as_slice());
+            let some = (0..LOOKUPS).map(|i| paths[mix((turn * LOOKUPS + i) as u64) as usize % paths.len()].as_str());
             *time += look_up(&index, cache, &caller, some)?;
         }
     }
@@ -87,9 +86,9 @@ fn look_up<'a>(
     index: &Index,
     cache: &PathCache,
     caller: &Caller,
-    paths: impl Iterator<Item = &'a [&'a str]>,
+    paths: impl Iterator<Item = &'a str>,
 ) -> Result<Duration> {
-    let queries: Vec<_> = paths.map(|components| PathQuery { namespace: NAMESPACE, components, caller }).collect();
+    let queries: Vec<_> = paths.map(|path| PathQuery { namespace: NAMESPACE, path: Path(path), caller }).collect();
     let before = cpu_seconds()?;
     let mut failed = None;
     for batch in queries.chunks(BATCH) {

@@ -59,9 +59,11 @@ const PATHS: usize = 50_000;
 
 /// Queries for random directories of a level.
 fn queries(tree: &Tree, level: usize) -> Arc<[Query]> {
-    let caller = Caller { uid: 9, gids: vec![100] };
+    let (namespace, caller): (Arc<str>, _) = (NAMESPACE.into(), Arc::new(Caller { uid: 9, gids: vec![100] }));
     (0..PATHS as u64)
-        .map(|choice| Query::new(NAMESPACE, tree.path(level, choice).iter().map(String::as_str), caller.clone()))
+        .map(|choice| {
+            Query::new(namespace.clone(), tree.path(level, choice).iter().map(String::as_str), caller.clone())
+        })
         .collect()
 }
 
@@ -80,12 +82,14 @@ async fn run_callers(
         tasks.spawn(async move {
             let mut sample = Sample::default();
             let mut at = caller * 7919;
-            while started.elapsed() < period {
+            let mut asked = Instant::now();
+            while asked - started < period {
                 at += 1;
                 let query = queries[at % queries.len()].clone();
-                let asked = Instant::now();
                 let answer = client.resolve_one(Epoch(0), query).await?;
-                sample.add(asked.elapsed());
+                let answered = Instant::now();
+                sample.add(answered - asked);
+                asked = answered;
                 if !may_miss && let Err(error) = answer.outcome {
                     bail!("lookup of {:?}: {error}", queries[at % queries.len()].path());
                 }

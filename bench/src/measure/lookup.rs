@@ -36,8 +36,10 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let paths = bench.input.some_directories(PATHS, SEED);
     let depth = paths.iter().map(Vec::len).sum::<usize>() as f64 / paths.len() as f64;
     let caller = Caller { uid: 0, gids: Vec::new() };
-    let queries: Vec<Query> =
-        paths.iter().map(|path| Query::new(&bench.ns, path.iter().map(String::as_str), caller.clone())).collect();
+    let queries: Vec<Query> = paths
+        .iter()
+        .map(|path| Query::new(bench.ns.as_str(), path.iter().map(String::as_str), caller.clone()))
+        .collect();
     let pick = |lane: usize, round: usize| (lane * 7919 + round) % PATHS;
 
     let mut rows = Vec::new();
