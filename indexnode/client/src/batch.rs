@@ -13,16 +13,16 @@ pub(crate) fn push(request: &mut ResolveRequest, query: &Query) {
     request.paths.push_str(query.path());
     request.path_bytes.push(query.path().len() as u32);
     match (request.namespaces.last(), request.namespace_queries.last_mut()) {
-        (Some(last), Some(queries)) if *last == query.namespace => *queries += 1,
+        (Some(last), Some(queries)) if **last == *query.namespace => *queries += 1,
         _ => {
-            request.namespaces.push(query.namespace.clone());
+            request.namespaces.push(query.namespace.to_string());
             request.namespace_queries.push(1);
         }
     }
     match (request.callers.last(), request.caller_queries.last_mut()) {
         (Some(last), Some(queries)) if last.uid == query.caller.uid && last.gids == query.caller.gids => *queries += 1,
         _ => {
-            request.callers.push((&query.caller).into());
+            request.callers.push((&*query.caller).into());
             request.caller_queries.push(1);
         }
     }
@@ -64,15 +64,18 @@ fn runs<'a, T>(values: &'a [T], counts: &'a [u32]) -> impl Iterator<Item = &'a T
     values.iter().zip(counts).flat_map(|(value, count)| std::iter::repeat_n(value, *count as usize))
 }
 
-/// Reads the answer to `expected` queries. `internal` when its columns do not fit together.
-pub(crate) fn resolutions(response: &ResolveResponse, expected: usize) -> Result<Vec<Resolution>> {
+/// The answers to `expected` queries, each when it is asked for. `internal` when their columns do not fit together.
+pub(crate) fn resolutions(
+    response: &ResolveResponse,
+    expected: usize,
+) -> Result<impl Iterator<Item = Resolution> + use<'_>> {
     let r = response;
     let lengths = [r.codes.len(), r.depths.len(), r.owners.len(), r.groups.len(), r.modes.len()];
     let more = [r.namespaces.len(), r.ids.len(), r.parent_ids.len(), r.versions.len(), r.crossed_locks.len()];
     if lengths.iter().chain(&more).any(|length| *length != expected) {
         return Err(Error::new(ErrorCode::Internal, "an index replica answered another number of queries"));
     }
-    let resolution = |i: usize| Resolution {
+    let resolution = move |i: usize| Resolution {
         outcome: match r.codes[i] {
             0 => Ok(()),
             code => Err(Error::new(error_code(code), "")),
@@ -85,7 +88,7 @@ pub(crate) fn resolutions(response: &ResolveResponse, expected: usize) -> Result
         version: r.versions[i],
         crossed_lock: r.crossed_locks[i],
     };
-    Ok((0..expected).map(resolution).collect())
+    Ok((0..expected).map(resolution))
 }
 
 #[cfg(test)]
@@ -114,7 +117,7 @@ mod tests {
         assert_eq!((request.namespaces.len(), request.callers.len()), (3, 2));
         let callers = callers(&request);
         let received = queries(&request, &callers).unwrap();
-        let as_sent: Vec<_> = sent.iter().map(|q| (q.namespace.as_str(), q.path(), &q.caller)).collect();
+        let as_sent: Vec<_> = sent.iter().map(|q| (&*q.namespace, q.path(), &*q.caller)).collect();
         assert_eq!(received.iter().map(|q| (q.namespace, q.path, q.caller)).collect::<Vec<_>>(), as_sent);
     }
 
@@ -140,6 +143,6 @@ mod tests {
             assert!(queries(&request, &callers(&request)).is_err(), "edit {i}");
         }
         assert!(resolutions(&ResolveResponse::default(), 1).is_err());
-        assert_eq!(resolutions(&ResolveResponse::default(), 0), Ok(vec![]));
+        assert_eq!(resolutions(&ResolveResponse::default(), 0).map(Iterator::count), Ok(0));
     }
 }

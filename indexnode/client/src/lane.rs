@@ -13,19 +13,23 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Streaming, transport::Channel};
 
 use crate::{
-    RESOLVE_QUERIES_MAX, batch,
+    batch,
     convert::check_outcome,
-    model::{Basis, Query, Resolution},
+    model::{Ask, Resolutions},
     proto::{ResolveRequest, ResolveResponse, index_client::IndexClient as Stub},
 };
 
+/// Queries of different callers that travel together; what is more goes in the next. Without a bound all callers of a busy
+/// client end up in one batch, whose answer wakes them all: both sides then take turns and never work at once (measured:
+/// `docs/bench-lookup.md`'s callers, 220,000 a second without it, 260,000–360,000 with it).
+const BATCH_QUERIES: usize = 128;
 /// Batches under way at once.
 const IN_FLIGHT_MAX: usize = 2;
 
 /// What a replica said to one batch, and the epoch it said it under.
 pub(crate) struct Answer {
     pub(crate) epoch: Option<Epoch>,
-    pub(crate) result: Result<Vec<Resolution>>,
+    pub(crate) result: Result<Resolutions>,
 }
 
 impl Answer {
@@ -35,8 +39,7 @@ impl Answer {
 }
 
 struct Job {
-    basis: Basis,
-    queries: Arc<[Query]>,
+    ask: Arc<Ask>,
     limit: Duration,
     reply: oneshot::Sender<Answer>,
 }
@@ -55,10 +58,10 @@ impl Lane {
 
     /// Answers when the replica has, or when it is late: a batch by the time limits of its own jobs, and with it whatever
     /// waits behind it. (No timer a lookup: that costs as much as the lookup.) A job whose caller left is not sent.
-    pub(crate) async fn submit(&self, basis: Basis, queries: Arc<[Query]>, limit: Duration) -> Answer {
+    pub(crate) async fn submit(&self, ask: Arc<Ask>, limit: Duration) -> Answer {
         let (reply, answer) = oneshot::channel();
         let gone = || Answer::failure(Error::new(ErrorCode::IndexUnavailable, "the client is shutting down"));
-        if self.jobs.send(Job { basis, queries, limit, reply }).is_err() {
+        if self.jobs.send(Job { ask, limit, reply }).is_err() {
             return gone();
         }
         answer.await.unwrap_or_else(|_| gone())
@@ -196,7 +199,8 @@ async fn next(answers: &mut Streaming<ResolveResponse>, deadline: Option<Instant
     }
 }
 
-/// Jobs of one basis, at most [`RESOLVE_QUERIES_MAX`] queries.
+/// Jobs of one basis: one, of at most [`RESOLVE_QUERIES_MAX`](crate::RESOLVE_QUERIES_MAX) queries, or several of at most
+/// [`BATCH_QUERIES`].
 struct Batch {
     number: u64,
     request: ResolveRequest,
@@ -209,11 +213,11 @@ impl Batch {
     fn new(group: u32, first: Job) -> Self {
         let mut request = ResolveRequest {
             group,
-            epoch: first.basis.epoch.0,
-            lineages: first.basis.lineages.to_vec(),
+            epoch: first.ask.basis.epoch.0,
+            lineages: first.ask.basis.lineages.to_vec(),
             ..ResolveRequest::default()
         };
-        first.queries.iter().for_each(|query| batch::push(&mut request, query));
+        first.ask.queries.iter().for_each(|query| batch::push(&mut request, query));
         let mut batch =
             Self { number: 0, request, limit: first.limit, deadline: Instant::now() + first.limit, jobs: vec![first] };
         batch.extend_limit(batch.limit);
@@ -228,10 +232,11 @@ impl Batch {
 
     /// Gives a job back that does not fit.
     fn add(&mut self, job: Job) -> Option<Job> {
-        if job.basis != self.jobs[0].basis || self.request.path_bytes.len() + job.queries.len() > RESOLVE_QUERIES_MAX {
+        let (basis, queries) = (&job.ask.basis, &job.ask.queries);
+        if *basis != self.jobs[0].ask.basis || self.request.path_bytes.len() + queries.len() > BATCH_QUERIES {
             return Some(job);
         }
-        job.queries.iter().for_each(|query| batch::push(&mut self.request, query));
+        queries.iter().for_each(|query| batch::push(&mut self.request, query));
         self.extend_limit(job.limit);
         self.jobs.push(job);
         None
@@ -239,17 +244,15 @@ impl Batch {
 
     fn distribute(self, response: &ResolveResponse) {
         let epoch = Some(Epoch(response.epoch));
-        let expected = self.jobs.iter().map(|job| job.queries.len()).sum();
+        let expected = self.jobs.iter().map(|job| job.ask.queries.len()).sum();
         let answered = check_outcome(response.outcome.as_ref()).and_then(|()| batch::resolutions(response, expected));
         let (mut resolutions, error) = match answered {
-            Ok(resolutions) => (resolutions.into_iter(), None),
-            Err(e) => (Vec::new().into_iter(), Some(e)),
+            Ok(resolutions) => (Some(resolutions), None),
+            Err(e) => (None, Some(e)),
         };
         for job in self.jobs {
-            let result = match &error {
-                None => Ok(resolutions.by_ref().take(job.queries.len()).collect()),
-                Some(e) => Err(e.clone()),
-            };
+            let own = resolutions.iter_mut().flat_map(|all| all.by_ref().take(job.ask.queries.len()));
+            let result = error.clone().map_or_else(|| Ok(own.collect()), Err);
             // The caller may have left meanwhile; nobody misses its answer.
             let _ = job.reply.send(Answer { epoch, result });
         }

@@ -44,7 +44,10 @@ use std::{
 pub use batch::{QueryRef, queries};
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
 use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, Lsn, RequestKey, Result, message::DirectoryRecord};
+use model::{Ask, Resolutions};
 pub use model::{Basis, PreparedRename, Query, RenameRequest, Resolution, Status};
+
+use smallvec::smallvec;
 
 use crate::{leader::LeaderTracker, proto::directories_request::What, replica::Replica};
 
@@ -114,9 +117,16 @@ impl IndexClient {
         Epoch(self.shared.epoch.load(Ordering::Acquire))
     }
 
+    /// Most have seen it before, and write nothing that others read.
+    fn see_epoch(&self, epoch: Epoch) {
+        if epoch > self.epoch() {
+            self.shared.epoch.fetch_max(epoch.0, Ordering::AcqRel);
+        }
+    }
+
     /// Resolves one path; see [`resolve`](Self::resolve).
     pub async fn resolve_one(&self, basis: impl Into<Basis>, query: Query) -> Result<Resolution> {
-        let mut answers = self.resolve_part(&basis.into(), Arc::from([query])).await?;
+        let mut answers = self.resolve_part(Ask { basis: basis.into(), queries: smallvec![query] }).await?;
         answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
     }
 
@@ -127,34 +137,36 @@ impl IndexClient {
     pub async fn resolve(&self, basis: impl Into<Basis>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
         let basis = basis.into();
         if queries.len() <= RESOLVE_QUERIES_MAX {
-            return self.resolve_part(&basis, queries.into()).await;
+            return Ok(self.resolve_part(Ask { basis, queries: queries.into() }).await?.into_vec());
         }
         let mut answers = Vec::with_capacity(queries.len());
         for part in queries.chunks(RESOLVE_QUERIES_MAX) {
-            answers.extend(self.resolve_part(&basis, part.into()).await?);
+            answers.extend(self.resolve_part(Ask { basis: basis.clone(), queries: part.into() }).await?);
         }
         Ok(answers)
     }
 
-    async fn resolve_part(&self, basis: &Basis, queries: Arc<[Query]>) -> Result<Vec<Resolution>> {
-        let deadline = Instant::now() + self.resolve_timeout;
+    async fn resolve_part(&self, ask: Ask) -> Result<Resolutions> {
+        let (ask, begun) = (Arc::new(ask), Instant::now());
         let mut last = Error::from(ErrorCode::IndexUnavailable);
         let (start, mut asked) = (self.shared.next.fetch_add(1, Ordering::Relaxed), Vec::new());
         while let Some((at, replica)) = self.preferred(start, &asked) {
-            let remaining = deadline.saturating_duration_since(Instant::now());
+            // The clock is read once in a lookup that meets no failure.
+            let elapsed = if asked.is_empty() { Duration::ZERO } else { begun.elapsed() };
+            let remaining = self.resolve_timeout.saturating_sub(elapsed);
             if remaining.is_zero() {
                 break;
             }
             let left = self.shared.replicas.len() - asked.len();
             let limit = (remaining / left as u32).max(ATTEMPT_TIMEOUT_MIN).min(remaining);
-            let answer = replica.resolve(basis.clone(), queries.clone(), limit).await;
+            let answer = replica.resolve(ask.clone(), limit).await;
             if let Some(seen) = answer.epoch {
-                self.shared.epoch.fetch_max(seen.0, Ordering::AcqRel);
+                self.see_epoch(seen);
             }
             match answer.result {
                 Ok(resolutions) => return Ok(resolutions),
                 // With the same epoch: fed by other nodes, as all replicas are.
-                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(basis.epoch) => return Err(e),
+                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(ask.basis.epoch) => return Err(e),
                 Err(e) => last = e,
             }
             asked.push(at);

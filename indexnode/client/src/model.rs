@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mantle_types::{Caller, DirectoryId, Epoch, Error, NamespaceId, PartitionId, Permission, RequestKey};
+use smallvec::SmallVec;
 
 /// Status of one replica, as on the wire.
 pub type Status = crate::proto::StatusResponse;
@@ -27,17 +28,21 @@ impl From<Epoch> for Basis {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The namespace's name.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// A directory's path: components from the root's child down, `/` between two; empty for the root.
     path: String,
     /// Who asks.
-    pub caller: Caller,
+    pub caller: Arc<Caller>,
 }
 
 impl Query {
     /// A query from borrowed parts: components from the root's child down, none for the root. Each is a checked name: not
     /// empty, and without a slash.
-    pub fn new<'a>(namespace: &str, components: impl IntoIterator<Item = &'a str>, caller: Caller) -> Self {
+    pub fn new<'a>(
+        namespace: impl Into<Arc<str>>,
+        components: impl IntoIterator<Item = &'a str>,
+        caller: impl Into<Arc<Caller>>,
+    ) -> Self {
         let mut path = String::new();
         for component in components {
             debug_assert!(!component.is_empty() && !component.contains('/'), "{component:?} is no name");
@@ -46,7 +51,7 @@ impl Query {
             }
             path.push_str(component);
         }
-        Self { namespace: namespace.to_owned(), path, caller }
+        Self { namespace: namespace.into(), path, caller: caller.into() }
     }
 
     /// The path, with `/` between components.
@@ -54,6 +59,16 @@ impl Query {
         &self.path
     }
 }
+
+/// Queries under one basis, as they are put to one replica or another. (Mostly one: kept without a list of its own.)
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub basis: Basis,
+    pub queries: SmallVec<[Query; 1]>,
+}
+
+/// The answers to an [`Ask`], in the order of its queries.
+pub(crate) type Resolutions = SmallVec<[Resolution; 1]>;
 
 /// Where a path led.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::{
     convert::check_outcome,
     lane::{Answer, Lane},
-    model::{Basis, Query, Status},
+    model::{Ask, Status},
     proto::{DirectoriesRequest, StatusRequest, directories_request::What, index_client::IndexClient as Stub},
 };
 
@@ -36,7 +36,9 @@ pub(crate) struct Replica {
     lane: Lane,
     /// Lookups that were submitted and are not answered.
     pending: AtomicUsize,
+    /// Read by every lookup: when it is to be trusted again, and whether it has to be asked for at all.
     avoid_until: Mutex<Option<Instant>>,
+    avoids: AtomicBool,
 }
 
 /// A lookup that counts as pending, until it is answered or its caller leaves.
@@ -73,7 +75,15 @@ impl Replica {
 
     fn new(address: String, stub: Stub<Channel>, group: u32) -> Self {
         let lane = Lane::new(stub.clone(), group);
-        Self { address, group, stub, lane, pending: AtomicUsize::new(0), avoid_until: Mutex::new(None) }
+        Self {
+            address,
+            group,
+            stub,
+            lane,
+            pending: AtomicUsize::new(0),
+            avoid_until: Mutex::new(None),
+            avoids: AtomicBool::new(false),
+        }
     }
 
     /// The replica of another group at the same address, over the same connection.
@@ -99,19 +109,30 @@ impl Replica {
     }
 
     pub(crate) fn is_avoided(&self) -> bool {
-        self.avoid_until.lock().is_some_and(|until| Instant::now() < until)
+        self.avoids.load(Ordering::Relaxed) && self.avoid_until.lock().is_some_and(|until| Instant::now() < until)
     }
 
     pub(crate) fn avoid(&self) {
-        *self.avoid_until.lock() = Some(Instant::now() + AVOID);
+        let mut until = self.avoid_until.lock();
+        *until = Some(Instant::now() + AVOID);
+        self.avoids.store(true, Ordering::Relaxed);
+    }
+
+    /// No longer avoids it. Most find that nobody did, and take no lock.
+    fn trust(&self) {
+        if self.avoids.load(Ordering::Relaxed) {
+            let mut until = self.avoid_until.lock();
+            *until = None;
+            self.avoids.store(false, Ordering::Relaxed);
+        }
     }
 
     /// One batch of lookups; a failure of the replica (not of a path) makes it avoided for a while.
-    pub(crate) async fn resolve(&self, basis: Basis, queries: Arc<[Query]>, limit: Duration) -> Answer {
+    pub(crate) async fn resolve(&self, ask: Arc<Ask>, limit: Duration) -> Answer {
         let _pending = Pending::count(&self.pending);
-        let answer = self.lane.submit(basis, queries, limit).await;
+        let answer = self.lane.submit(ask, limit).await;
         match &answer.result {
-            Ok(_) => *self.avoid_until.lock() = None,
+            Ok(_) => self.trust(),
             Err(e) => {
                 tracing::debug!(replica = %self.address, error = %e, "lookup failed");
                 self.avoid();

@@ -13,6 +13,7 @@ mod digest;
 mod invariants;
 mod locks;
 mod namespaces;
+mod path;
 mod permissions;
 mod prepare;
 mod removed;
@@ -32,6 +33,7 @@ use mantle_types::{
 };
 
 pub use apply::LogEntry;
+pub use path::Path;
 pub use resolve::{Descent, Prefix, Resolution};
 
 use command::{Source, SourceId, Standing};
@@ -122,7 +124,7 @@ impl Index {
     pub fn resolve(&self, namespace: &str, components: &[&str], caller: &Caller) -> Resolution {
         match &self.serving {
             Some(tree) if self.catch_up.is_empty() => {
-                resolve::walk(&tree.table, &self.locks, namespace, components, caller, |_| {})
+                resolve::walk(&tree.table, &self.locks, namespace, components.iter().copied(), caller, |_| {})
             }
             _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
         }
@@ -132,13 +134,13 @@ impl Index {
     pub fn resolve_passing(
         &self,
         namespace: &str,
-        components: &[&str],
+        path: Path<'_>,
         caller: &Caller,
         mut passed: impl FnMut(DirectoryId, Permission),
     ) -> Resolution {
         match &self.serving {
             Some(tree) if self.catch_up.is_empty() => {
-                resolve::walk(&tree.table, &self.locks, namespace, components, caller, |directory| {
+                resolve::walk(&tree.table, &self.locks, namespace, path.components(), caller, |directory| {
                     passed(directory.id, directory.permission)
                 })
             }
@@ -148,9 +150,9 @@ impl Index {
 
     /// A walk below a prefix that is known to lead to its last directory, all of which `caller` may search. It ends as
     /// [`resolve`](Self::resolve) of the whole path would, as long as no directory of the prefix was modified
-    /// ([`Effects`]). `components`: at least one. Nothing of the table is read yet.
-    pub fn descent<'a>(&self, prefix: &Prefix<'_>, components: &'a [&'a str], caller: &'a Caller) -> Descent<'a> {
-        Descent::new(&self.locks, prefix, components, caller)
+    /// ([`Effects`]). `path`: not the root's. Nothing of the table is read yet.
+    pub fn descent<'a>(&self, prefix: &Prefix<'_>, path: Path<'a>, caller: &'a Caller) -> Descent<'a> {
+        Descent::new(&self.locks, prefix, path, caller)
     }
 
     /// Walks all to their ends, if lookups are answered.

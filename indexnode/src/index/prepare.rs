@@ -167,8 +167,9 @@ fn split(path: &[String]) -> Result<(&str, &[String])> {
 
 fn walked(table: &IndexTable, locks: &Locks, prepare: &Prepare, path: &[String], what: &str) -> Result<Walked> {
     let mut directories = Vec::with_capacity(path.len() + 1);
+    let components = path.iter().map(String::as_str);
     let resolution =
-        walk(table, locks, &prepare.namespace, path, &prepare.caller, |directory| directories.push(*directory));
+        walk(table, locks, &prepare.namespace, components, &prepare.caller, |directory| directories.push(*directory));
     match resolution.outcome {
         Ok(()) => Ok(Walked { resolution, directories }),
         // What is missing may be under way to this very place.

@@ -108,10 +108,14 @@ impl IndexTable {
         self.find_place(pid, name).map(|at| self.directory(self.cell(at)))
     }
 
+    /// A place's hash.
+    pub(super) fn hash(&self, pid: PartitionId, name: &str) -> u64 {
+        place_hash(&self.seed, pid, name.as_bytes())
+    }
+
     /// Where the occupant of a place is, most probably: the first with the same tag. Its cell is not read yet, so that
     /// the probes of several walks can be under way at once.
-    pub(super) fn guess(&self, pid: PartitionId, name: &str) -> Guess {
-        let hash = place_hash(&self.seed, pid, name.as_bytes());
+    pub(super) fn guess(&self, hash: u64) -> Guess {
         Guess { hash, at: self.places.find(hash, |_| true) }
     }
 
@@ -275,8 +279,7 @@ impl IndexTable {
     }
 
     fn find_place(&self, pid: PartitionId, name: &str) -> Option<Address> {
-        let hash = place_hash(&self.seed, pid, name.as_bytes());
-        self.places.find(hash, |at| self.cell(at).is_at(pid, name))
+        self.places.find(self.hash(pid, name), |at| self.cell(at).is_at(pid, name))
     }
 
     /// Makes a directory the occupant of its place; whoever is there is displaced.

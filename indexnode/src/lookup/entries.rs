@@ -1,56 +1,62 @@
 //! TopDirPathCache: a hash table from the prefix of a path to where it leads.
 //!
-//! Cut into shards, each under a lock of its own that is held for one probe. The key is the prefix's components, each
-//! after its length, so that no component, however odd, makes two paths one.
+//! Cut into shards, each under a lock of its own that is held for one probe.
 
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 use mantle_types::{
     DirectoryId, Permission,
-    limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX, PATH_DEPTH_MAX},
+    limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX},
 };
 use parking_lot::RwLock;
+use smallvec::SmallVec;
+
+use crate::index::Path;
 
 const SHARDS: usize = 64;
-/// A prefix longer than any key that is written down is not cached.
-const KEY_MAX: usize = NAMESPACE_BYTES_MAX + KEY_BYTES_MAX + PATH_DEPTH_MAX + 1;
 
-/// The prefix of a path, written into a buffer that is used again.
-#[derive(Default)]
-pub(super) struct Key {
-    bytes: Vec<u8>,
+/// The distinct permissions on a way: one or two, mostly.
+pub(super) type Permissions = SmallVec<[Permission; 2]>;
+
+/// A namespace's name and the prefix of a path in it.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'a> {
     hash: u64,
-}
-
-impl Key {
-    /// Writes another prefix. False when a component, or all of them together, is longer than what exists.
-    pub(super) fn write(&mut self, entries: &Entries, namespace: &str, components: &[&str]) -> bool {
-        self.bytes.clear();
-        for component in std::iter::once(&namespace).chain(components) {
-            let Ok(length) = u8::try_from(component.len()) else { return false };
-            self.bytes.push(length);
-            self.bytes.extend_from_slice(component.as_bytes());
-        }
-        self.hash = entries.seed.hash_one(&*self.bytes);
-        self.bytes.len() <= KEY_MAX
-    }
+    namespace: &'a str,
+    pub prefix: Path<'a>,
 }
 
 /// Where a prefix leads.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub hash: u64,
-    key: Box<[u8]>,
+    /// The namespace's name, and behind it the prefix.
+    key: Box<str>,
+    namespace_bytes: u32,
     /// The directories on the way, the namespace's root first, the prefix's own last.
     pub ids: Box<[DirectoryId]>,
-    /// The distinct permissions on the way.
-    pub permissions: Box<[Permission]>,
+    pub permissions: Permissions,
 }
 
 impl Entry {
-    pub(super) fn new(key: &Key, ids: Vec<DirectoryId>, permissions: Vec<Permission>) -> Self {
-        Self { hash: key.hash, key: key.bytes.as_slice().into(), ids: ids.into(), permissions: permissions.into() }
+    pub(super) fn new(key: &Key<'_>, ids: Vec<DirectoryId>, permissions: Permissions) -> Self {
+        Self {
+            hash: key.hash,
+            key: [key.namespace, key.prefix.0].concat().into(),
+            namespace_bytes: key.namespace.len() as u32,
+            ids: ids.into(),
+            permissions,
+        }
+    }
+
+    /// Two keys are the same by their lengths and bytes: no name, however odd, makes two paths one.
+    fn is_of(&self, key: &Key<'_>) -> bool {
+        self.hash == key.hash
+            && self.namespace_bytes as usize == key.namespace.len()
+            && self.key.len() == key.namespace.len() + key.prefix.0.len()
+            && self.key.starts_with(key.namespace)
+            && self.key.ends_with(key.prefix.0)
     }
 
     /// The prefix's directory.
@@ -60,7 +66,8 @@ impl Entry {
 
     /// Bytes it takes in its shard, about.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() * 8 / 7 + 1 + self.key.len() + size_of_val(&*self.ids) + size_of_val(&*self.permissions)
+        let permissions = if self.permissions.spilled() { size_of_val(&*self.permissions) } else { 0 };
+        size_of::<Self>() * 8 / 7 + 1 + self.key.len() + size_of_val(&*self.ids) + permissions
     }
 }
 
@@ -74,21 +81,28 @@ impl Entries {
         Self { seed: RandomState::new(), shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
 
+    /// The key of a prefix; `None` when it is longer than what exists.
+    pub(super) fn key<'a>(&self, namespace: &'a str, prefix: Path<'a>) -> Option<Key<'a>> {
+        let is_usual = namespace.len() <= NAMESPACE_BYTES_MAX && prefix.0.len() <= KEY_BYTES_MAX;
+        is_usual.then(|| Key { hash: self.seed.hash_one((namespace, prefix.0)), namespace, prefix })
+    }
+
     fn shard(&self, hash: u64) -> &RwLock<HashTable<Entry>> {
         // Bits that hashbrown does not use: it takes the low ones for the bucket and the highest seven for the tag.
         &self.shards[(hash >> 44) as usize % SHARDS]
     }
 
     /// What `read` makes of the entry of a key. The shard is locked meanwhile.
-    pub(super) fn find<T>(&self, key: &Key, read: impl FnOnce(&Entry) -> T) -> Option<T> {
+    pub(super) fn find<T>(&self, key: &Key<'_>, read: impl FnOnce(&Entry) -> T) -> Option<T> {
         let shard = self.shard(key.hash).read();
-        shard.find(key.hash, |entry| *entry.key == *key.bytes).map(read)
+        shard.find(key.hash, |entry| entry.is_of(key)).map(read)
     }
 
     /// Adds an entry in place of the one of its key.
     pub(super) fn insert(&self, entry: Entry) {
         let mut shard = self.shard(entry.hash).write();
-        match shard.find_mut(entry.hash, |other| other.key == entry.key) {
+        let is_same = |other: &Entry| other.key == entry.key && other.namespace_bytes == entry.namespace_bytes;
+        match shard.find_mut(entry.hash, is_same) {
             Some(other) => *other = entry,
             None => {
                 shard.insert_unique(entry.hash, entry, |entry| entry.hash);

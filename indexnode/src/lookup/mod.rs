@@ -34,15 +34,15 @@ mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mantle_types::{Caller, DirectoryId, Permission, permission::Access};
+use mantle_types::{Caller, DirectoryId, permission::Access};
 use tokio::sync::Notify;
 
 use crate::{
     config::LookupSettings,
     failpoints::{self, Failpoint},
-    index::{Descent, Index, Prefix, Resolution},
+    index::{Descent, Index, Path, Prefix, Resolution},
 };
-use entries::{Entries, Entry, Key};
+use entries::{Entries, Entry, Key, Permissions};
 use invalidator::{Admission, Invalidator, Removals, Rules};
 
 /// A path to look up.
@@ -50,8 +50,8 @@ use invalidator::{Admission, Invalidator, Removals, Rules};
 pub struct PathQuery<'a> {
     /// The namespace's name.
     pub namespace: &'a str,
-    /// Components of a directory's path, from the root's child down.
-    pub components: &'a [&'a str],
+    /// A directory's path.
+    pub path: Path<'a>,
     /// Who asks.
     pub caller: &'a Caller,
 }
@@ -86,7 +86,6 @@ pub struct Lookups<'a> {
     index: &'a Index,
     removals: Removals,
     found: Found,
-    key: Key,
     hits: u64,
     bypasses: u64,
 }
@@ -103,7 +102,7 @@ enum Cached<'a> {
     /// The walk goes on below an entry.
     Below(Descent<'a>),
     /// No entry: what the walk finds may be cached.
-    Miss,
+    Miss(Key<'a>),
     /// Ask the table, and leave the cache as it is.
     Bypass,
     /// The path is not deep enough to have an entry, or nothing is cached.
@@ -130,7 +129,7 @@ impl PathCache {
     pub fn begin<'a>(&'a self, index: &'a Index) -> Lookups<'a> {
         let found = Found { timestamp: self.invalidator.timestamp(), entries: Vec::new() };
         let removals = self.invalidator.removals();
-        Lookups { cache: self, index, removals, found, key: Key::default(), hits: 0, bypasses: 0 }
+        Lookups { cache: self, index, removals, found, hits: 0, bypasses: 0 }
     }
 
     /// Caches what lookups found, after the read guard was given back.
@@ -192,12 +191,14 @@ impl Lookups<'_> {
 
     /// Looks paths up, and tells `answer` in their order. Those that begin with a cached prefix are walked together.
     pub fn resolve_all(&mut self, queries: &[PathQuery<'_>], mut answer: impl FnMut(Resolution)) {
+        // All hashes first, for the reason that `descend_all` has.
+        let keys: Vec<_> = queries.iter().map(|query| self.key(query)).collect();
         let mut walks = Vec::with_capacity(queries.len());
         let mut others = Vec::new();
-        for (at, query) in queries.iter().enumerate() {
-            match self.cached(query) {
+        for (at, (query, key)) in queries.iter().zip(keys).enumerate() {
+            match self.cached(query, key.as_ref()) {
                 Cached::Below(walk) => walks.push(walk),
-                Cached::Miss => others.push((at, self.walk_and_keep(query))),
+                Cached::Miss(key) => others.push((at, self.walk_and_keep(query, key))),
                 Cached::Bypass => {
                     self.bypasses += 1;
                     others.push((at, self.walk(query)));
@@ -226,51 +227,46 @@ impl Lookups<'_> {
     }
 
     fn walk(&self, query: &PathQuery<'_>) -> Resolution {
-        self.index.resolve(query.namespace, query.components, query.caller)
+        self.index.resolve_passing(query.namespace, query.path, query.caller, |_, _| {})
     }
 
-    /// How many components of a path its prefix has; `None` when it is not cached.
-    fn prefix_depth(&self, query: &PathQuery<'_>) -> Option<usize> {
-        let levels = self.cache.settings.cache_levels;
-        let depth = query.components.len().saturating_sub(levels);
-        (levels > 0 && depth > 0).then_some(depth)
+    /// The key of a path's prefix, and what is below it; `None` when the path is not deep enough, or odd, or nothing is
+    /// cached.
+    fn key<'q>(&self, query: &PathQuery<'q>) -> Option<(Key<'q>, Path<'q>)> {
+        let (prefix, below) = query.path.cut(self.cache.settings.cache_levels)?;
+        Some((self.cache.entries.key(query.namespace, prefix)?, below))
     }
 
-    fn cached<'q>(&mut self, query: &PathQuery<'q>) -> Cached<'q> {
-        let Some(depth) = self.prefix_depth(query) else { return Cached::Shallow };
-        let (prefix, rest) = query.components.split_at(depth);
-        if !self.key.write(&self.cache.entries, query.namespace, prefix) {
-            return Cached::Shallow;
-        }
-        let found = self.cache.entries.find(&self.key, |entry| {
+    fn cached<'q>(&self, query: &PathQuery<'q>, key: Option<&(Key<'q>, Path<'q>)>) -> Cached<'q> {
+        let Some((key, below)) = key else { return Cached::Shallow };
+        let found = self.cache.entries.find(key, |entry| {
             // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
             let is_open = entry.permissions.iter().all(|permission| permission.allows(query.caller, Access::Search));
             (is_open && !self.removals.touch(&entry.ids))
-                .then(|| self.index.descent(&Prefix { components: prefix, ids: &entry.ids }, rest, query.caller))
+                .then(|| self.index.descent(&Prefix { path: key.prefix, ids: &entry.ids }, *below, query.caller))
         });
         match found {
             Some(Some(walk)) => Cached::Below(walk),
             Some(None) => Cached::Bypass,
-            None => Cached::Miss,
+            None => Cached::Miss(*key),
         }
     }
 
     /// Walks all of a path whose prefix was just looked for.
-    fn walk_and_keep(&mut self, query: &PathQuery<'_>) -> Resolution {
-        let depth = self.prefix_depth(query).unwrap_or(usize::MAX);
-        let mut ids = Vec::with_capacity(query.components.len());
-        let mut permissions: Vec<Permission> = Vec::with_capacity(2);
-        let resolution =
-            self.index.resolve_passing(query.namespace, query.components, query.caller, |id, permission| {
-                if ids.len() <= depth {
-                    ids.push(id);
-                    if !permissions.contains(&permission) {
-                        permissions.push(permission);
-                    }
+    fn walk_and_keep(&mut self, query: &PathQuery<'_>, key: Key<'_>) -> Resolution {
+        let depth = key.prefix.components().count();
+        let mut ids = Vec::with_capacity(depth + 1);
+        let mut permissions = Permissions::new();
+        let resolution = self.index.resolve_passing(query.namespace, query.path, query.caller, |id, permission| {
+            if ids.len() <= depth {
+                ids.push(id);
+                if !permissions.contains(&permission) {
+                    permissions.push(permission);
                 }
-            });
+            }
+        });
         if ids.len() == depth + 1 && !self.removals.touch(&ids) {
-            self.found.entries.push(Entry::new(&self.key, ids, permissions));
+            self.found.entries.push(Entry::new(&key, ids, permissions));
         }
         resolution
     }

@@ -16,7 +16,7 @@ use super::index_service::{limit, lineage};
 use crate::{
     failpoints::{self, Failpoint},
     groups::Groups,
-    index::{Index, Resolution, command::SourceId},
+    index::{Index, Path, Resolution, command::SourceId},
     lookup::PathQuery,
     node::Node,
 };
@@ -25,8 +25,6 @@ use crate::{
 const QUERIES_MAX: usize = 4096;
 /// The index's read guard is given back after this many lookups, so that apply gets in.
 const QUERIES_PER_GUARD: usize = 64;
-/// Components of a path, to begin with.
-const COMPONENTS_USUAL: usize = 12;
 /// While there is no leader, the next is looked for this often.
 const LEADER_RETRY: Duration = Duration::from_millis(10);
 
@@ -79,9 +77,7 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
         return Err(Error::new(ErrorCode::BatchTooLarge, format!("at most {QUERIES_MAX} queries are allowed")));
     }
     let callers: Vec<Caller> = request.callers.iter().cloned().map(Caller::from).collect();
-    let queries = queries(request, &callers)?;
-    let components = components(&queries);
-    let queries: Vec<PathQuery<'_>> = paths(&queries, &components).collect();
+    let queries: Vec<_> = queries(request, &callers)?.into_iter().map(PathQuery::from).collect();
     let unavailable = || Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet");
     if !node.state.is_serving() {
         return Err(unavailable());
@@ -126,29 +122,10 @@ fn check_lineages(index: &Index, lineages: &[proto::Lineage]) -> Result<()> {
     Ok(())
 }
 
-/// The components of all paths, one behind the other, and where each path's end.
-fn components<'a>(queries: &[QueryRef<'a>]) -> (Vec<&'a str>, Vec<usize>) {
-    let mut components = Vec::with_capacity(queries.len() * COMPONENTS_USUAL);
-    let mut ends = Vec::with_capacity(queries.len());
-    for query in queries {
-        if !query.path.is_empty() {
-            components.extend(query.path.split('/'));
-        }
-        ends.push(components.len());
+impl<'a> From<QueryRef<'a>> for PathQuery<'a> {
+    fn from(query: QueryRef<'a>) -> Self {
+        Self { namespace: query.namespace, path: Path(query.path), caller: query.caller }
     }
-    (components, ends)
-}
-
-fn paths<'a>(
-    queries: &[QueryRef<'a>],
-    (components, ends): &'a (Vec<&'a str>, Vec<usize>),
-) -> impl Iterator<Item = PathQuery<'a>> {
-    let starts = std::iter::once(&0).chain(ends);
-    queries.iter().zip(starts.zip(ends)).map(|(query, (start, end))| PathQuery {
-        namespace: query.namespace,
-        components: &components[*start..*end],
-        caller: query.caller,
-    })
 }
 
 /// The columns of an answer.

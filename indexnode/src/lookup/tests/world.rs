@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use crate::{
     config::LookupSettings,
     index::{
-        Effects, Index, Resolution,
+        Effects, Index, Path, Resolution,
         command::{Applied, Command, Prepare, StreamTransaction},
         tests::{NS, SOURCE, batch, caused, key, model::Model, put, record, remove, start},
     },
@@ -120,9 +120,9 @@ impl World {
         let caller = some_caller(random);
         let latest = self.latest();
         let paths: Vec<Vec<String>> = (0..random.random_range(1..5)).map(|_| some_path(&latest, random)).collect();
-        let components: Vec<Vec<&str>> = paths.iter().map(|path| path.iter().map(String::as_str).collect()).collect();
-        let query = |components| PathQuery { namespace: "ns", components, caller: &caller };
-        let queries: Vec<_> = components.iter().map(|components| query(components)).collect();
+        let joined: Vec<String> = paths.iter().map(|path| path.join("/")).collect();
+        let query = |path| PathQuery { namespace: "ns", path: Path(path), caller: &caller };
+        let queries: Vec<_> = joined.iter().map(|path| query(path)).collect();
         let from = self.reached.load(Ordering::SeqCst).max(self.seen.load(Ordering::SeqCst));
         let mut answers = Vec::new();
         let found = {
