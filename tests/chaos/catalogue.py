@@ -26,7 +26,10 @@ from stack.process import Process
 
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0
-STUTTER_S = 0.5
+STUTTER_S = 1.0
+MOVES = 5
+DROPS = 3
+DROP_PAUSE_S = 8.0
 Undo = Callable[[], None]
 
 
@@ -166,17 +169,56 @@ def slot_dropped(cluster: Cluster, draw: random.Random) -> Undo:
     return lambda: None
 
 
+def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo:
+    """A rename was prepared, and waits to commit; then the index is rebuilt, and knows nothing of its lock any more."""
+    slow.on_every_node(cluster, slow.slower_renames)
+    for _ in range(DROPS):
+        wait_until(lambda: any(is_renaming_slowly(cluster, group) for group in sources(cluster)), "a slow rename", LEADER_BOUND_S)
+        slot_dropped(cluster, draw)
+        time.sleep(DROP_PAUSE_S)  # the same rename again would show nothing new
+    return lambda: slow.on_every_node(cluster, slow.renames_as_before)
+
+
+def is_renaming_slowly(cluster: Cluster, group: int) -> bool:
+    """Has a rename just begun to wait?"""
+    with session(cluster, group) as connection:
+        return connection.execute(slow.RENAMES_BEGUN).fetchone() is not None
+
+
 def shard_moved(cluster: Cluster, draw: random.Random) -> Undo:
     with session(cluster) as connection:
-        shards = connection.execute(
-            "SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)"
-            " JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' WHERE s.logicalrelid = 'mantle.meta'::regclass"
-        ).fetchall()
-        shard, host, port = draw.choice(shards)
-        nodes = sorted({row[1:] for row in shards} - {(host, port)})
-        to = draw.choice(nodes)
-        connection.execute("SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'force_logical')", (shard, host, port, *to))
+        shard = draw.choice(list(placements(connection)))
+        move(connection, shard, draw)
     return lambda: None
+
+
+def busy_shards_moved(cluster: Cluster, draw: random.Random) -> Undo:
+    """To and fro, each time that of the directory whose attributes were changed last: the next change is another node's."""
+    with session(cluster) as connection:
+        for _ in range(MOVES):
+            (shard,) = connection.execute(
+                "SELECT get_shard_id_for_distribution_column('mantle.meta', r.pid) FROM mantle.requests r"
+                " WHERE r.verb = 'set_attributes' ORDER BY r.created DESC LIMIT 1"
+            ).fetchone()
+            move(connection, shard, draw)
+    return lambda: None
+
+
+def placements(connection: psycopg.Connection) -> dict[int, tuple[str, int]]:
+    """Which node has which shard."""
+    rows = connection.execute(
+        "SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)"
+        " JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' WHERE s.logicalrelid = 'mantle.meta'::regclass"
+    ).fetchall()
+    return {shard: (host, port) for shard, host, port in rows}
+
+
+def move(connection: psycopg.Connection, shard: int, draw: random.Random) -> None:
+    """To another node that has shards."""
+    nodes = placements(connection)
+    here = nodes[shard]
+    there = draw.choice(sorted(set(nodes.values()) - {here}))
+    connection.execute("SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'force_logical')", (shard, *here, *there))
 
 
 def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
@@ -276,7 +318,9 @@ CATALOGUE = [
     Fault("primary cut off", cut_off(lambda c, draw: c.leader(any_source(c, draw)).address), 30, needs_network=True),
     Fault("index follower's disk full", disk_full, 10),
     Fault("slot dropped", slot_dropped),
+    Fault("slot dropped beneath a slow rename", slot_dropped_beneath_a_rename, 20),
     Fault("shard moved", shard_moved, needs_citus=True),
+    Fault("busy shards moved", busy_shards_moved, needs_citus=True),
     Fault("change streams stutter", streams_stutter, 20),
     Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 15),
     Fault("renames that outlast their locks", slowed(slow.slower_renames, slow.renames_as_before), 30),

@@ -100,11 +100,11 @@ def failpoint(name: str) -> Callable[[Cluster], None]:
 
 PROTECTIONS = [
     Protection("standby gating", failpoint("ApplyBeyondStandby"), ("standby behind, then primary's machine killed",)),
-    Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter",), (HOPPING,) * MORE),
+    Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter", "busy shards moved"), (HOPPING,) * MORE),
     Protection("latch", without_step(NO_LATCH), ("slow changes",)),
     Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",)),
     Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * MORE),
-    Protection("epoch check", without_epoch, ("renames that outlast their locks", "slot dropped"), (CROSSING,) * MORE),
+    Protection("epoch check", without_epoch, ("slot dropped beneath a slow rename",), (CROSSING,) * MORE),
 ]
 
 

@@ -17,6 +17,11 @@ CHANGE_SLEEP = "IF random() < 0.15 THEN PERFORM pg_sleep(random() / 2); END IF;"
 # shorter than what it resolved may be relied on (lease_s).
 RENAME_STEP = "latch_sides"
 RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.25 THEN PERFORM pg_sleep(13); END IF;"
+# Those that have not waited for long yet.
+RENAMES_BEGUN = (
+    "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%rename_directory%'"
+    " AND query_start > clock_timestamp() - interval '2 seconds'"
+)
 
 
 def on_every_node(cluster: Cluster, work: Callable[[psycopg.Connection], None]) -> None:
