@@ -11,6 +11,7 @@ use std::sync::{
 };
 
 use mantle_types::{Error, ErrorCode, Result};
+use tracing::Instrument;
 
 tokio::task_local! {
     /// Has the client of this task's request gone?
@@ -29,7 +30,7 @@ impl Drop for Client {
 /// Runs a mutation to its end even when the client goes away.
 pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let client = Client(Arc::default());
-    match tokio::spawn(GONE.scope(client.0.clone(), work)).await {
+    match tokio::spawn(GONE.scope(client.0.clone(), work).in_current_span()).await {
         Ok(answer) => answer,
         Err(cause) => {
             tracing::error!(%cause, "a request's task failed");

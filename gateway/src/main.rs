@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use mantle_gateway::{Credentials, config::Config, serve};
+use mantle_telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -41,15 +42,17 @@ async fn main() -> anyhow::Result<()> {
         println!("{}: valid", arguments.config.display());
         return Ok(());
     }
-    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(std::io::stderr).with_ansi(false).init();
+    let telemetry = Telemetry::install("mantle-gateway", log_filter(), false)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    serve(&config, async move {
+    let served = serve(&config, async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
         tracing::info!("stopping");
     })
-    .await
+    .await;
+    telemetry.end().await;
+    served
 }

@@ -5,6 +5,7 @@ use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result};
 use clap::Parser;
 use mantle_indexnode::{config::Config, replica};
+use mantle_telemetry::Telemetry;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -59,11 +60,11 @@ fn run(arguments: &Arguments) -> Result<()> {
         filter = filter.add_directive("openraft=error".parse().context("log filter")?);
     }
     let is_terminal = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(is_terminal).init();
-    #[cfg(feature = "failpoints")]
-    leave_out()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
     runtime.block_on(async {
+        let telemetry = Telemetry::install("mantle-indexnode", filter, is_terminal)?;
+        #[cfg(feature = "failpoints")]
+        leave_out()?;
         let (tell, stop) = watch::channel(false);
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
@@ -76,6 +77,8 @@ fn run(arguments: &Arguments) -> Result<()> {
             tell.send_replace(true);
         });
         // Not on this thread, which does not take part in the runtime's scheduling.
-        tokio::spawn(replica::run(config, stop)).await.context("the replica panicked")?
+        let ended = tokio::spawn(replica::run(config, stop)).await.context("the replica panicked")?;
+        telemetry.end().await;
+        ended
     })
 }

@@ -10,7 +10,7 @@ use mantle_index_client::proto::index_server::IndexServer;
 use parking_lot::RwLock;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tonic::transport::server::TcpIncoming;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::{
     config::Config,
@@ -30,6 +30,8 @@ use crate::{
 
 const WINDOW_BYTES: u32 = 16 << 20;
 const STREAMS_MAX: u32 = 65_536;
+/// What gateways call, before the method's name.
+const INDEX_SERVICE: &str = "/mantle.index.v1.Index/";
 
 /// One group's replica: what the services of this process share of it.
 pub struct Replica {
@@ -115,6 +117,26 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     result
 }
 
+/// The span of a gateway's call, if the gateway traces it. A stream of lookups is of many requests, and has none.
+fn span_of(call: &::http::Request<()>) -> Span {
+    let method = call.uri().path().strip_prefix(INDEX_SERVICE);
+    match method {
+        Some(method) if mantle_telemetry::is_continuation(call.headers()) => {
+            let span = tracing::debug_span!(
+                target: mantle_telemetry::TARGET,
+                "call",
+                otel.name = method,
+                otel.kind = "server",
+                rpc.system = "grpc",
+                applied_index = tracing::field::Empty,
+            );
+            mantle_telemetry::continue_trace(&span, call.headers());
+            span
+        }
+        _ => Span::none(),
+    }
+}
+
 pub(crate) async fn serve_grpc(groups: Arc<Groups>, listener: TcpListener) -> Result<()> {
     let peer = PeerServer::new(PeerService::new(groups.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -125,6 +147,7 @@ pub(crate) async fn serve_grpc(groups: Arc<Groups>, listener: TcpListener) -> Re
         .initial_connection_window_size(WINDOW_BYTES)
         // A gateway's waits share one connection; the default of 200 would queue them.
         .max_concurrent_streams(STREAMS_MAX)
+        .trace_fn(span_of)
         .add_service(IndexServer::new(IndexService::new(groups)))
         .add_service(peer)
         .serve_with_incoming(incoming)

@@ -20,7 +20,7 @@ from pathlib import Path
 import psycopg
 import run as chaos
 import slow
-from arena import CROSSING, HOPPING, Mix
+from arena import BUDDING, CROSSING, HOPPING, Mix
 from catalogue import CATALOGUE
 from cluster.__main__ import new_shape
 from cluster.cluster import Cluster
@@ -99,10 +99,10 @@ def failpoint(name: str) -> Callable[[Cluster], None]:
 
 
 PROTECTIONS = [
-    Protection("standby gating", failpoint("ApplyBeyondStandby"), ("standby behind, then primary's machine killed",)),
+    Protection("standby gating", failpoint("ApplyBeyondStandby"), ("standby behind, then primary's machine killed",), (BUDDING,) * 3),
     Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter", "busy shards moved"), (HOPPING,) * MORE),
-    Protection("latch", without_step(NO_LATCH), ("slow changes",)),
-    Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",)),
+    Protection("latch", without_step(NO_LATCH), ("slow changes",), (BUDDING,) * 3),
+    Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",), (BUDDING,) * 3),
     Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * MORE),
     Protection("epoch check", without_epoch, ("slot dropped beneath a slow rename",), (CROSSING,) * MORE),
 ]

@@ -1,7 +1,7 @@
 """`make chaos`: every fault once, then pairs of them drawn by the seed, on a whole cluster under mixed load; what each cost.
 
 Per round: arenas whose histories are judged (arena.py), lanes that measure for how long nothing was acknowledged or answered,
-analysts who ask in SQL; the fault; its end; and then, once the cluster is whole again: nothing that was acknowledged is lost,
+analysts who ask in SQL, a watch for directories that no PostgreSQL ever had (phantoms.py); the fault; its end; and then, once the cluster is whole again: nothing that was acknowledged is lost,
 `mantle fsck` finds no difference on any replica, no lock is left. Writes docs/chaos.md; fails if anything was wrong.
 """
 
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / part) for part in ("patroni", "tests/cluster", "tests/e2e", "tests/chaos")]
+sys.path[:0] = [str(REPOSITORY / part) for part in ("patroni", "tests/cluster", "tests/e2e", "tests/chaos", "indexnode/proto")]
 sys.path.append(str(REPOSITORY / "tests" / "concurrency"))  # its wrappers of steps; what has a name twice is found before
 
 import psycopg  # noqa: E402
@@ -38,6 +38,7 @@ from conftest import make_lanes, rest_of, s3_of, session  # noqa: E402
 from load import Load  # noqa: E402
 from objects import caller  # noqa: E402
 from oracle import assert_nothing_is_lost  # noqa: E402
+from phantoms import Phantoms  # noqa: E402
 from stack import citus, secret  # noqa: E402
 from stack.layout import DATABASE  # noqa: E402
 from stack.poll import wait_until  # noqa: E402
@@ -118,6 +119,7 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
         load = running.enter_context(Load(every))
         for arena in arenas:
             running.enter_context(arena)
+        phantoms = running.enter_context(Phantoms(cluster, ns, arenas))
         load.await_progress()
         since = time.monotonic()
         hit(cluster, chosen, draw)
@@ -130,7 +132,7 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
     row.refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every) + sum(arena.refusals for arena in arenas)
     row.calls, row.windows = sum(arena.calls for arena in arenas), sum(arena.windows for arena in arenas)
     row.acknowledged = len(load.acknowledged)
-    row.wrong += [problem for arena in arenas for problem in arena.wrong] + analyst.wrong + unsound(cluster, ns, load.acknowledged)
+    row.wrong += [problem for arena in arenas for problem in arena.wrong] + analyst.wrong + phantoms.wrong() + unsound(cluster, ns, load.acknowledged)
     if row.wrong:
         row.wrong.append(f"what there was: {evidence(cluster, ns, arenas)}")
     return row

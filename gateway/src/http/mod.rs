@@ -24,6 +24,7 @@ use mantle_types::{Error, ErrorCode, Result};
 use s3s::service::S3Service;
 use tokio::net::TcpListener;
 use tower::ServiceExt;
+use tracing::{Instrument, Span};
 
 use self::{problem::Failure, tracked::Tracked};
 use crate::{app::Gateway, auth::Credentials, config::Config, data::sweep};
@@ -32,6 +33,8 @@ use crate::{app::Gateway, auth::Credentials, config::Config, data::sweep};
 const AMZ_REQUEST_ID: &str = "x-amz-request-id";
 /// Carries the request id in the native API's answers.
 const REQUEST_ID: &str = "x-request-id";
+/// What monitoring asks, all the time.
+const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
 /// What the fronts share.
 pub(crate) struct App {
@@ -91,13 +94,21 @@ fn fronts(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>)
     Router::new().fallback(dispatch).with_state(Fronts { app, rest, s3 })
 }
 
-async fn dispatch(State(fronts): State<Fronts>, mut request: Request) -> Response<Body> {
+async fn dispatch(State(fronts): State<Fronts>, request: Request) -> Response<Body> {
     let tracked = Tracked::begin(request.headers());
+    let span = match request.uri().path() {
+        path if PROBES.contains(&path) => Span::none(),
+        _ => tracked.span(request.method().as_str(), request.headers()),
+    };
+    answer(fronts, tracked, request).instrument(span).await
+}
+
+async fn answer(fronts: Fronts, tracked: Tracked, mut request: Request) -> Response<Body> {
     request.extensions_mut().insert(tracked.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_native = path == "/v1" || path.starts_with("/v1/");
     let response = match path.as_str() {
-        "/livez" | "/readyz" | "/metrics" => probe(&fronts, &tracked, &method, &path).await,
+        path if PROBES.contains(&path) => probe(&fronts, &tracked, &method, path).await,
         _ if is_native && !s3::is_signed(&request) => native(&fronts, request).await,
         _ => s3(&fronts, request).await,
     };

@@ -7,6 +7,7 @@ use std::{
 
 use axum::http::{HeaderMap, Response};
 use mantle_types::{Caller, Error, ErrorCode, Result};
+use tracing::{Span, field::Empty};
 use uuid::Uuid;
 
 use crate::app::Call;
@@ -45,6 +46,20 @@ impl Tracked {
         Self(Arc::new(Inner { id, key, verb: OnceLock::new(), started: Instant::now() }))
     }
 
+    /// The request's span: of the client's trace, if it has one.
+    pub fn span(&self, method: &str, headers: &HeaderMap) -> Span {
+        let span = tracing::debug_span!(
+            target: mantle_telemetry::TARGET,
+            "request",
+            otel.kind = "server",
+            http.request.method = method,
+            http.response.status_code = Empty,
+            mantle.request_id = %self.0.id,
+        );
+        mantle_telemetry::continue_trace(&span, headers);
+        span
+    }
+
     /// The request id.
     pub fn id(&self) -> Uuid {
         self.0.id
@@ -69,6 +84,8 @@ impl Tracked {
         let (status, elapsed) = (response.status().as_u16(), self.0.started.elapsed());
         metrics::counter!("mantle_gateway_requests_total", "verb" => verb, "code" => status.to_string()).increment(1);
         metrics::histogram!("mantle_gateway_request_seconds", "verb" => verb).record(elapsed);
+        Span::current().record("http.response.status_code", status);
+        mantle_telemetry::conclude(verb, status >= 500);
         tracing::debug!(target: "mantle_gateway::access", request = %self.0.id, method, path, verb, status, ?elapsed, "request");
     }
 }

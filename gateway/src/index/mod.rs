@@ -16,9 +16,11 @@ use std::{
 use futures::future::{join_all, try_join_all};
 use mantle_index_client::{IndexClient, Query};
 pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
+use mantle_telemetry::step;
 use mantle_types::{Error, ErrorCode, Lsn, RequestKey, Result};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 pub use self::assigned::Assigned;
 use self::{assigned::Assignments, group::Group};
@@ -136,7 +138,8 @@ impl Index {
     pub fn await_soon(self: &Arc<Self>, namespace: &str, request: RequestKey) -> Awaited {
         let (index, namespace) = (self.clone(), namespace.to_owned());
         let (waiting, of) = (index.clone(), namespace.clone());
-        let answer = tokio::spawn(async move { waiting.await_request(&of, request, waiting.await_timeout).await });
+        let answer = async move { waiting.await_request(&of, request, waiting.await_timeout).await };
+        let answer = tokio::spawn(answer.in_current_span());
         Awaited { index, namespace, request, answer: AbortOnDropHandle::new(answer) }
     }
 
@@ -261,7 +264,7 @@ impl Awaited {
 
 async fn timed<T>(call: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
-    let answer = future.await;
+    let answer = future.instrument(step!("index", otel.name = call, otel.kind = "client")).await;
     metrics::histogram!("mantle_gateway_index_seconds", "call" => call).record(started.elapsed());
     answer
 }

@@ -9,8 +9,10 @@
 
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
+use mantle_telemetry::step;
 use mantle_types::{Error, ErrorCode, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::pause;
@@ -99,6 +101,10 @@ impl<C: Calls> Lane<C> {
 
     /// The answer to one element. A caller that leaves takes its element along unless it was sent.
     pub async fn submit(&self, element: C::Element) -> Result<C::Answer> {
+        self.answer(element).instrument(step!("batched statement", db.operation.name = C::NAME)).await
+    }
+
+    async fn answer(&self, element: C::Element) -> Result<C::Answer> {
         let Some(jobs) = &self.jobs else {
             record_elements::<C>(1);
             return self.calls.alone(&element, false).await;

@@ -10,12 +10,14 @@ use std::{
 };
 
 use deadpool_postgres::{Pool, PoolError};
+use mantle_telemetry::step;
 use mantle_types::{ErrorCode, Result};
 use rand::Rng;
 use tokio_postgres::{
     Row,
     types::{ToSql, Type},
 };
+use tracing::Instrument;
 
 use super::{
     fault::{self, Fault},
@@ -94,7 +96,9 @@ impl Database {
 
     /// Sends a statement once.
     pub async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        let answer = self.send(statement, params).await;
+        let span =
+            step!("statement", otel.kind = "client", db.system.name = "postgresql", db.operation.name = statement.name);
+        let answer = self.send(statement, params).instrument(span).await;
         if matches!(answer, Err(Fault::Lost(_) | Fault::Unavailable(_))) {
             self.trouble.store(true, Ordering::Release);
         }

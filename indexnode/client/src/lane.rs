@@ -10,13 +10,13 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Streaming, transport::Channel};
+use tonic::Streaming;
 
 use crate::{
-    batch,
+    Stub, batch,
     convert::check_outcome,
     model::{Ask, Resolutions},
-    proto::{ResolveRequest, ResolveResponse, index_client::IndexClient as Stub},
+    proto::{ResolveRequest, ResolveResponse},
 };
 
 /// Queries of different callers that travel together; what is more goes in the next. Without a bound all callers of a busy
@@ -50,7 +50,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Of a group's lookups.
-    pub(crate) fn new(stub: Stub<Channel>, group: u32) -> Self {
+    pub(crate) fn new(stub: Stub, group: u32) -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
         tokio::spawn(run(stub, group, queue));
         Self { jobs }
@@ -69,7 +69,7 @@ impl Lane {
 }
 
 /// The lookups of one replica. A stream that fails takes those under way and in the queue with it; the next opens another.
-async fn run(mut stub: Stub<Channel>, group: u32, mut queue: mpsc::UnboundedReceiver<Job>) {
+async fn run(mut stub: Stub, group: u32, mut queue: mpsc::UnboundedReceiver<Job>) {
     let mut number = 0;
     while let Some(first) = queue.recv().await {
         let mut lane = Stream { group, queue: &mut queue, held: Some(first), under_way: VecDeque::new(), number };
@@ -91,7 +91,7 @@ struct Stream<'a> {
 
 impl Stream<'_> {
     /// Serves jobs until the stream fails, or the client is gone; why.
-    async fn serve(&mut self, stub: &mut Stub<Channel>) -> String {
+    async fn serve(&mut self, stub: &mut Stub) -> String {
         let (sender, requests) = mpsc::channel(IN_FLIGHT_MAX);
         // The first batch goes with the call: a replica may answer the call only after it read something.
         if let Err(gone) = self.send(&sender) {

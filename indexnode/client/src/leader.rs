@@ -9,11 +9,11 @@ use std::{
 
 use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
-use tonic::transport::Channel;
 
 use crate::{
+    Stub,
     convert::check_outcome,
-    proto::{self, Outcome, index_client::IndexClient as Stub},
+    proto::{self, Outcome},
     replica::{Replica, transport_error},
 };
 
@@ -56,7 +56,7 @@ impl LeaderTracker {
     pub(crate) async fn call<R, F, Fut>(&self, deadline: Instant, send: F) -> Result<R>
     where
         R: HasOutcome,
-        F: Fn(Stub<Channel>, Duration) -> Fut,
+        F: Fn(Stub, Duration) -> Fut,
         Fut: Future<Output = Result<R, tonic::Status>>,
     {
         let mut last = Error::from(ErrorCode::IndexUnavailable);

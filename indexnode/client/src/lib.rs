@@ -43,11 +43,13 @@ use std::{
 
 pub use batch::{QueryRef, queries};
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
+use mantle_telemetry::Propagate;
 use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, Lsn, RequestKey, Result, message::DirectoryRecord};
 use model::{Ask, Resolutions};
 pub use model::{Basis, PreparedRename, Query, RenameRequest, Resolution, Status};
 
 use smallvec::smallvec;
+use tonic::{service::interceptor::InterceptedService, transport::Channel};
 
 use crate::{leader::LeaderTracker, proto::directories_request::What, replica::Replica};
 
@@ -61,6 +63,9 @@ const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a replica may take to tell directories.
 const DIRECTORIES_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What calls a replica; a call goes on with the trace that its caller is in.
+type Stub = proto::index_client::IndexClient<InterceptedService<Channel, Propagate>>;
 
 /// A handle on one group; clones share connections.
 #[derive(Clone)]

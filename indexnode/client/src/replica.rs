@@ -8,15 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mantle_telemetry::Propagate;
 use mantle_types::{Error, ErrorCode, Result, message::DirectoryRecord};
 use parking_lot::Mutex;
-use tonic::transport::{Channel, Endpoint};
+use tonic::{service::interceptor::InterceptedService, transport::Endpoint};
 
 use crate::{
+    Stub,
     convert::check_outcome,
     lane::{Answer, Lane},
     model::{Ask, Status},
-    proto::{DirectoriesRequest, StatusRequest, directories_request::What, index_client::IndexClient as Stub},
+    proto::{DirectoriesRequest, StatusRequest, directories_request::What},
 };
 
 /// How long a replica that failed is asked last.
@@ -32,7 +34,7 @@ const WINDOW_BYTES: u32 = 4 << 20;
 pub(crate) struct Replica {
     address: String,
     group: u32,
-    stub: Stub<Channel>,
+    stub: Stub,
     lane: Lane,
     /// Lookups that were submitted and are not answered.
     pending: AtomicUsize,
@@ -70,10 +72,10 @@ impl Replica {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .connect_lazy();
-        Ok(Self::new(address.to_owned(), Stub::new(channel), group))
+        Ok(Self::new(address.to_owned(), Stub::new(InterceptedService::new(channel, Propagate)), group))
     }
 
-    fn new(address: String, stub: Stub<Channel>, group: u32) -> Self {
+    fn new(address: String, stub: Stub, group: u32) -> Self {
         let lane = Lane::new(stub.clone(), group);
         Self {
             address,
@@ -99,7 +101,7 @@ impl Replica {
         self.group
     }
 
-    pub(crate) fn stub(&self) -> Stub<Channel> {
+    pub(crate) fn stub(&self) -> Stub {
         self.stub.clone()
     }
 

@@ -1,0 +1,135 @@
+//! The log of a process, and its OpenTelemetry spans: what one request did in the gateway, in PostgreSQL as the gateway saw it,
+//! and in an IndexNode.
+//!
+//! Spans are made only where they are sent: to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` (or
+//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) names, over gRPC. `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`,
+//! `OTEL_RESOURCE_ATTRIBUTES` and the others of OpenTelemetry's specification hold as anywhere. Without an endpoint a span
+//! costs a comparison. A trace goes from process to process in W3C's `traceparent`.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use http::HeaderMap;
+use opentelemetry::{
+    global,
+    trace::{Status as OtelStatus, TraceContextExt as _, TracerProvider as _},
+};
+use opentelemetry_http::{HeaderExtractor, HeaderInjector};
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use tonic::{Request, Status, metadata::MetadataMap, service::Interceptor};
+use tracing::{Span, level_filters::LevelFilter};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
+
+/// The target of all spans; they have level `debug`. (`RUST_LOG=mantle_trace=debug` shows them in the log too.)
+pub const TARGET: &str = "mantle_trace";
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+/// What is left at the end is sent for no longer than this.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// A span of what one request does, below the current one; none when that is not traced (work for many requests at once is
+/// nobody's own).
+#[macro_export]
+macro_rules! step {
+    ($($fields:tt)*) => {
+        if $crate::is_traced() { $crate::tracing::debug_span!(target: $crate::TARGET, $($fields)*) } else { $crate::tracing::Span::none() }
+    };
+}
+#[doc(hidden)]
+pub use tracing;
+
+/// What is to be ended with the process.
+#[must_use]
+pub struct Telemetry(Option<SdkTracerProvider>);
+
+impl Telemetry {
+    /// The process's log, to standard error; and its spans, if the environment says where to send them. `service`: its name in
+    /// traces, unless `OTEL_SERVICE_NAME` gives another. Once a process, within a tokio runtime. Fails when an endpoint is none.
+    pub fn install(service: &'static str, log: EnvFilter, has_colors: bool) -> Result<Self> {
+        let provider = is_wanted().then(|| provider(service)).transpose()?;
+        let spans = provider.as_ref().map(|provider| {
+            let filter = Targets::new().with_target(TARGET, LevelFilter::DEBUG);
+            tracing_opentelemetry::layer().with_tracer(provider.tracer(service)).with_filter(filter)
+        });
+        let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(has_colors).with_filter(log);
+        tracing_subscriber::registry().with(spans).with(log).try_init().context("the log")?;
+        if provider.is_some() {
+            global::set_text_map_propagator(TraceContextPropagator::new());
+        }
+        Ok(Self(provider))
+    }
+
+    /// Sends what was not sent yet.
+    pub async fn end(self) {
+        let Some(provider) = self.0 else { return };
+        let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(END_LIMIT)).await;
+        if let Ok(Err(error)) = ended {
+            tracing::warn!(%error, "the last spans were not sent");
+        }
+    }
+}
+
+fn is_wanted() -> bool {
+    ENDPOINTS.iter().any(|name| std::env::var(name).is_ok_and(|endpoint| !endpoint.is_empty()))
+}
+
+fn provider(service: &'static str) -> Result<SdkTracerProvider> {
+    let exporter = SpanExporter::builder().with_tonic().build().context("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+    let mut resource = Resource::builder();
+    if std::env::var("OTEL_SERVICE_NAME").is_err() {
+        resource = resource.with_service_name(service);
+    }
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build())
+}
+
+/// Is the current span one of a trace?
+pub fn is_traced() -> bool {
+    !Span::current().is_disabled()
+}
+
+/// Makes a span the continuation of the trace that a request's headers name, if they do.
+pub fn continue_trace(span: &Span, headers: &HeaderMap) {
+    if !span.is_disabled() && is_continuation(headers) {
+        let parent = global::get_text_map_propagator(|propagator| propagator.extract(&HeaderExtractor(headers)));
+        // It fails when there is no layer for it: the span goes to the log alone.
+        let _ = span.set_parent(parent);
+    }
+}
+
+/// Says what the current span turned out to be, and whether it failed. (Of a span that others continue already, tracing's fields
+/// change neither.)
+pub fn conclude(name: &'static str, failed: bool) {
+    let span = Span::current();
+    if !span.is_disabled() {
+        span.context().span().update_name(name);
+        if failed {
+            span.set_status(OtelStatus::error(""));
+        }
+    }
+}
+
+/// Do a request's headers name a trace?
+pub fn is_continuation(headers: &HeaderMap) -> bool {
+    headers.contains_key("traceparent")
+}
+
+/// Puts the current trace into the metadata of each call of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct Propagate;
+
+impl Interceptor for Propagate {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if is_traced() {
+            let mut headers = std::mem::take(request.metadata_mut()).into_headers();
+            let context = Span::current().context();
+            global::get_text_map_propagator(|propagator| {
+                propagator.inject_context(&context, &mut HeaderInjector(&mut headers));
+            });
+            *request.metadata_mut() = MetadataMap::from_headers(headers);
+        }
+        Ok(request)
+    }
+}

@@ -1,0 +1,81 @@
+"""Directories that an IndexNode answers with, and that PostgreSQL never had: a watch beside the arenas.
+
+Clients hardly meet them: whoever asks for more than the way to such a directory asks PostgreSQL too, and whoever was making it
+makes it again. So the replicas are asked themselves, all the time, and at the end PostgreSQL whether it knows each id that was
+told: as a directory, or in the answer to a request that made one (removed since).
+"""
+
+import threading
+
+import grpc
+from arena import Arena
+from cluster.cluster import Cluster
+from conftest import session
+
+messages, services = grpc.protos_and_services("index.proto")
+
+PAUSE_S = 0.05
+TIMEOUT_S = 1.0
+
+
+class Phantoms:
+    """Asks one replica after the other for the paths of arenas, until it is left."""
+
+    def __init__(self, cluster: Cluster, ns: str, arenas: list[Arena]):
+        self.cluster, self.ns = cluster, ns
+        self.paths = [path for arena in arenas for path in paths_of(arena)]
+        self.answers = 0
+        self._seen: dict[int, str] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Phantoms":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_ignored) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with_each = [(address, grpc.insecure_channel(address)) for address in self.cluster.layout.index_addresses]
+        while not self._end.is_set():
+            for address, channel in with_each:
+                try:
+                    self._ask(address, services.IndexStub(channel))
+                except (grpc.RpcError, StopIteration):
+                    pass  # it is down, or cut off: that is what a fault is
+                self._end.wait(PAUSE_S)
+        for _, channel in with_each:
+            channel.close()
+
+    def _ask(self, address: str, stub) -> None:
+        count = len(self.paths)
+        request = messages.ResolveRequest(
+            number=1, timeout_ms=int(TIMEOUT_S * 1000), paths="".join(self.paths), path_bytes=[len(path) for path in self.paths],
+            namespaces=[self.ns], namespace_queries=[count], callers=[messages.Caller(uid=0)], caller_queries=[count],
+        )  # fmt: skip
+        answer = next(stub.Resolve(iter([request]), timeout=TIMEOUT_S))
+        for path, code, found in zip(self.paths, answer.codes, answer.ids, strict=False):
+            if code == 0:
+                self._seen.setdefault(found, f"{path} at {address}")
+        self.answers += len(answer.codes) > 0
+
+    def wrong(self) -> list[str]:
+        """What PostgreSQL does not know."""
+        if self.answers == 0:
+            return ["no replica answered the watch for phantoms"]
+        with session(self.cluster) as connection:
+            known = connection.execute(
+                "SELECT n.id FROM unnest(%s::bigint[]) n(id) WHERE n.id IN (SELECT m.id FROM mantle.meta m)"
+                " OR n.id IN (SELECT r.id FROM mantle.requests r WHERE r.verb = 'mkdir')",
+                (list(self._seen),),
+            ).fetchall()
+        phantoms = self._seen.keys() - {row[0] for row in known}
+        return [f"a directory that PostgreSQL never had: {self._seen[one]} as {one}" for one in sorted(phantoms)]
+
+
+def paths_of(arena: Arena) -> list[str]:
+    """Of one directory in it, and of two."""
+    names = (*arena.mix.directories, *filter(None, [arena.mix.moved]))
+    return [f"{arena.name}/{one}" for one in names] + [f"{arena.name}/{one}/{two}" for one in names for two in names]
