@@ -282,7 +282,8 @@ gateways, all on one machine in network namespaces of their own. Load over S3, R
 *Writes*, *reads*: the longest time, in seconds, without any acknowledged mkdir, or answered lookup with its row, of the directories that
 waited longest; *others*: the same for lookups of directories whose rows are on the PostgreSQL group that the fault touched least.
 *Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history that were found
-linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice, `mantle fsck` clean on every replica, no lock left.
+linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice, no replica told of a directory that PostgreSQL never had,
+`mantle fsck` clean on every replica, no lock left.
 
 | fault | writes | reads | others | refusals | windows | calls | acknowledged | outcome |
 |---|---|---|---|---|---|---|---|---|

@@ -38,6 +38,10 @@ def restart(stack, processes, environments) -> None:
         part.await_ready()
 
 
+def numbers(span) -> dict[str, int]:
+    return {attribute.key: attribute.value.int_value for attribute in span.attributes}
+
+
 def test_a_change_is_followed_from_the_client_to_the_index(collector, rest, bucket):
     trace, parent = secrets.token_hex(16), secrets.token_hex(8)
     untraced = rest.call("PUT", f"/v1/ns/{bucket}/dirs/b")
@@ -50,6 +54,6 @@ def test_a_change_is_followed_from_the_client_to_the_index(collector, rest, buck
     for name in ("resolve", "batched statement", "await_request"):
         assert spans[GATEWAY, name].parent_span_id == request.span_id
     assert spans[INDEXNODE, "Await"].parent_span_id == spans[GATEWAY, "await_request"].span_id
-    applied = {attribute.key: attribute.value.int_value for attribute in spans[INDEXNODE, "Await"].attributes}["applied_index"]
-    assert applied > 0
+    assert numbers(request)["http.response.status_code"] == 201
+    assert numbers(spans[INDEXNODE, "Await"])["applied_index"] > 0
     assert collector.traces() == {trace}, "nobody asked for another"

@@ -84,7 +84,8 @@ impl Tracked {
         let (status, elapsed) = (response.status().as_u16(), self.0.started.elapsed());
         metrics::counter!("mantle_gateway_requests_total", "verb" => verb, "code" => status.to_string()).increment(1);
         metrics::histogram!("mantle_gateway_request_seconds", "verb" => verb).record(elapsed);
-        Span::current().record("http.response.status_code", status);
+        // Signed, as OpenTelemetry has numbers; others become text.
+        Span::current().record("http.response.status_code", i64::from(status));
         mantle_telemetry::conclude(verb, status >= 500);
         tracing::debug!(target: "mantle_gateway::access", request = %self.0.id, method, path, verb, status, ?elapsed, "request");
     }

@@ -133,7 +133,8 @@ impl IndexRpc for IndexService {
         self.groups.metrics.awaited(group, started.elapsed(), result.is_ok());
         let applied_end = node.map_or(0, |node| node.state.positions().borrow().applied_end);
         let applied_index = applied_end.saturating_sub(1);
-        tracing::Span::current().record("applied_index", applied_index);
+        // Signed, as OpenTelemetry has numbers; others become text.
+        tracing::Span::current().record("applied_index", applied_index as i64);
         Ok(Response::new(AwaitResponse { outcome: self.outcome(group, &result), applied_index }))
     }
 
