@@ -21,7 +21,7 @@ use crate::{
 
 /// Queries of different callers that travel together; what is more goes in the next. Without a bound all callers of a busy
 /// client end up in one batch, whose answer wakes them all: both sides then take turns and never work at once (measured:
-/// `docs/bench-lookup.md`'s callers, 220,000 a second without it, 260,000–360,000 with it).
+/// the bench's 256 callers, 220,000 lookups a second without it, 260,000–360,000 with it).
 const BATCH_QUERIES: usize = 128;
 /// Batches under way at once.
 const IN_FLIGHT_MAX: usize = 2;
