@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -29,7 +30,6 @@ LAG_S = 3.0
 STUTTER_S = 1.0
 MOVES = 5
 DROPS = 3
-DROP_PAUSE_S = 8.0
 Undo = Callable[[], None]
 
 
@@ -171,12 +171,20 @@ def slot_dropped(cluster: Cluster, draw: random.Random) -> Undo:
 
 def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo:
     """A rename was prepared, and waits to commit; then the index is rebuilt, and knows nothing of its lock any more."""
-    slow.on_every_node(cluster, slow.slower_renames)
-    for _ in range(DROPS):
-        wait_until(lambda: any(is_renaming_slowly(cluster, group) for group in sources(cluster)), "a slow rename", LEADER_BOUND_S)
-        slot_dropped(cluster, draw)
-        time.sleep(DROP_PAUSE_S)  # the same rename again would show nothing new
-    return lambda: slow.on_every_node(cluster, slow.renames_as_before)
+    with ExitStack() as undoing:
+        undoing.callback(slow.on_every_node, cluster, slow.renames_as_before)
+        slow.on_every_node(cluster, slow.slower_renames)
+        for _ in range(DROPS):
+            wait_until(lambda: any(is_renaming_slowly(cluster, group) for group in sources(cluster)), "a slow rename", LEADER_BOUND_S)
+            before = rebuilds(cluster)
+            slot_dropped(cluster, draw)
+            wait_until(lambda before=before: rebuilds(cluster) > before, "the index to be rebuilt", LEADER_BOUND_S)
+        return undoing.pop_all().close
+
+
+def rebuilds(cluster: Cluster) -> float:
+    """Ended, by whichever replica led."""
+    return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)
 
 
 def is_renaming_slowly(cluster: Cluster, group: int) -> bool:
@@ -231,9 +239,10 @@ def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
             shown = primary.psql(f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{SLOT}'").strip()
             if not shown:  # between two readers
                 continue
-            os.kill(int(shown), signal.SIGSTOP)
-            end.wait(STUTTER_S)
-            os.kill(int(shown), signal.SIGCONT)
+            with suppress(ProcessLookupError):  # the reader has gone, and its walsender with it
+                os.kill(int(shown), signal.SIGSTOP)
+                end.wait(STUTTER_S)
+                os.kill(int(shown), signal.SIGCONT)
 
     thread = threading.Thread(target=stutter)
     thread.start()

@@ -1,8 +1,9 @@
 """`make chaos`: every fault once, then pairs of them drawn by the seed, on a whole cluster under mixed load; what each cost.
 
 Per round: arenas whose histories are judged (arena.py), lanes that measure for how long nothing was acknowledged or answered,
-analysts who ask in SQL, a watch for directories that no PostgreSQL ever had (phantoms.py); the fault; its end; and then, once the cluster is whole again: nothing that was acknowledged is lost,
-`mantle fsck` finds no difference on any replica, no lock is left. Writes docs/chaos.md; fails if anything was wrong.
+analysts who ask in SQL, a watch for directories that no PostgreSQL ever had (phantoms.py); the fault; its end; and then, once the
+cluster is whole again: nothing that was acknowledged is lost, `mantle fsck` finds no difference on any replica, no lock is left.
+Writes docs/chaos.md; fails if anything was wrong.
 """
 
 import argparse

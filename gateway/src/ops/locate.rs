@@ -2,6 +2,8 @@
 //! looked up once in PostgreSQL before anybody is told that it does not exist (PROTOCOLS rules 26 and 28): a listing,
 //! which PostgreSQL answers, never shows what a lookup denies.
 
+use std::sync::Arc;
+
 use mantle_index_client::{Query, Resolution};
 use mantle_types::{Caller, Error, ErrorCode, Lease, Permission, Result, permission::Access};
 
@@ -98,7 +100,8 @@ impl Gateway {
         paths: &[&[&str]],
         purpose: Purpose,
     ) -> Result<Vec<Result<Reached>>> {
-        let query = |path: &&[&str]| Query::new(namespace, path.iter().copied(), caller.clone());
+        let (name, asker): (Arc<str>, _) = (namespace.into(), Arc::new(caller.clone()));
+        let query = |path: &&[&str]| Query::new(name.clone(), path.iter().copied(), asker.clone());
         let (moment, answers) = match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
             Ok((moment, answers)) => (moment, answers.into_iter().map(Some).collect()),
             Err(e) if is_without_index(&e) && purpose == Purpose::Lookup => {

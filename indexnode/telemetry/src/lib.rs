@@ -2,9 +2,9 @@
 //! and in an IndexNode.
 //!
 //! Spans are made only where they are sent: to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` (or
-//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) names, over gRPC. `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`,
-//! `OTEL_RESOURCE_ATTRIBUTES` and the others of OpenTelemetry's specification hold as anywhere. Without an endpoint a span
-//! costs a comparison. A trace goes from process to process in W3C's `traceparent`.
+//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) names, over gRPC without TLS. `OTEL_TRACES_SAMPLER`,
+//! `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and those of the batches (`OTEL_BSP_…`) hold as OpenTelemetry has them.
+//! Without an endpoint a span costs a comparison. A trace goes from process to process in W3C's `traceparent`.
 
 use std::time::Duration;
 
