@@ -37,7 +37,8 @@ INDEX_GROUPS = (1, 2)
 DATA_GB = 3.0
 OLDEST_VERSION = "0.1.0"  # of those in sql/versions
 VENV = TESTS / ".venv"
-SIMULATION = ("-p", "mantle-indexnode", "--features", "simulation", "--test", "simulation")
+# Chosen from the whole workspace: one package alone would have its dependencies built again, with fewer features.
+SIMULATION = ("--workspace", "--features", "mantle-indexnode/simulation", "--test", "simulation")
 DISTRIBUTED = sorted((TESTS / "concurrency").glob("test_citus*.py"))
 
 
@@ -115,12 +116,12 @@ def unit(_stack: Stack) -> Counts:
 
 def simulation(_stack: Stack) -> Counts:
     """Seeded histories of an IndexNode group; MANTLE_SIMULATION_SEEDS says how many."""
-    return cargo_test(*SIMULATION, "--profile", "simulation", "--", "--nocapture")
+    return cargo_test(*SIMULATION, "--", "--nocapture")
 
 
 def simulate(seed: int) -> int:
     """One seed with its trace."""
-    command = ["cargo", "test", "--locked", *SIMULATION, "--profile", "simulation", "--"]
+    command = ["cargo", "test", "--locked", *SIMULATION, "--"]
     environment = {**cargo_environment(), "MANTLE_SIMULATION_SEED": str(seed), "MANTLE_SIMULATION_TRACE": "1"}
     _, lines = stream([*command, "one_history", "--exact", "--ignored", "--nocapture"], env=environment)
     return 0 if any(line.rstrip().endswith("violation=none") for line in lines) else 1
@@ -136,7 +137,6 @@ def replicas(stack: Stack) -> Counts:
     """IndexNodes of their own, with databases of their own in the stack's PostgreSQL."""
     shorten_lease(stack)
     url = stack.postgresql.url("postgres", "superuser")
-    # Chosen by name from the whole workspace: one package alone would be built again, with other features.
     account = stack.postgresql.account
     counts = cargo_test(
         "--workspace", "--", "--ignored", "replicas_", MANTLE_TEST_DATABASE_URL=url,
@@ -222,7 +222,7 @@ def cluster(_stack: Stack) -> Counts:
 
 def chaos(arguments: list[str], program: str = "run.py") -> Counts:
     """Every fault on a whole cluster, in .chaos/; writes docs/chaos.md. Not part of the suite."""
-    packages.install_missing(programs.PACKAGES)
+    packages.install_missing((*programs.PACKAGES, "libfaketime"))
     programs.make_patroni()
     packages.make_venv(VENV, TESTS / "e2e" / "requirements.txt")
     status, _ = stream([str(VENV / "bin" / "python"), str(TESTS / "chaos" / program), *arguments])
@@ -231,7 +231,7 @@ def chaos(arguments: list[str], program: str = "run.py") -> Counts:
 
 def chaos_proof(arguments: list[str]) -> Counts:
     """The same with one protection left out after the other; writes docs/chaos-proof.md."""
-    command = ["cargo", "build", "--locked", "-p", "mantle-indexnode", "--features", "failpoints", "--profile", "simulation"]
+    command = ["cargo", "build", "--locked", "-p", "mantle-indexnode", "--features", "failpoints"]
     status, _ = stream(command, env=cargo_environment())
     return Counts(failed=1) if status != 0 else chaos(arguments, "proof.py")
 

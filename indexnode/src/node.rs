@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use mantle_types::{Error, ErrorCode, Result as MantleResult};
 use openraft::{
-    Instant as _, ServerState,
+    BasicNode, ChangeMembers, Instant as _, ServerState,
     async_runtime::watch::WatchReceiver,
     errors::{ClientWriteError, ForwardReason, RaftError},
     impls::ProgressResponder,
@@ -35,7 +35,8 @@ use crate::{
     source::progress::StreamProgress,
 };
 
-/// After an election the leader's lease begins with the first answer of a quorum; a proposal before that is repeated.
+/// A leader's lease begins with the first answer of a quorum, and runs out while none answers: until it has one, what it is
+/// asked to commit is refused by Raft, and repeated.
 const LEASE_RETRY: Duration = Duration::from_millis(2);
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// A leader that neither speaks nor is answered for this many leases does not work.
@@ -255,6 +256,22 @@ impl Node {
                     return Err(self.not_leader());
                 }
                 Err(_) => return Err(Error::new(ErrorCode::IndexUnavailable, "this replica is stopping")),
+            }
+        }
+    }
+
+    /// Changes the group's membership, if need be by way of a joint one; with `retain`, voters that are removed stay learners.
+    /// `not_leader`: it is committed partly or not at all, and the same change may be asked for again.
+    pub async fn change_membership(&self, change: ChangeMembers<NodeId, BasicNode>, retain: bool) -> MantleResult<()> {
+        let deadline = Instant::now() + LEASE_WAIT_MAX;
+        loop {
+            let Err(e) = self.raft.change_membership(change.clone(), retain).await else { return Ok(()) };
+            match e.forward_to_leader() {
+                Some(forward) if forward.reason == ForwardReason::LeaseExpired && Instant::now() < deadline => {
+                    sleep(LEASE_RETRY).await;
+                }
+                Some(_) => return Err(self.not_leader()),
+                None => return Err(Error::new(ErrorCode::Internal, format!("{:#}", raft_error(&e)))),
             }
         }
     }

@@ -173,3 +173,40 @@ async fn replicas_change_their_members_under_load() {
     drop(group);
     database.drop().await;
 }
+
+/// A leader that has heard of no quorum for a moment refuses every proposal; a change of the members waits until it has, as
+/// any other command does, and fails at last in a way that may be repeated.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_change_their_members_when_the_quorum_is_back() {
+    let mut database = TestDatabase::create().await;
+    let mut group = TestGroup::with_learners(VOTERS, 1, &database);
+    group.start_all();
+    all_ready(&group).await;
+    eventually("three voters and a learner", || async {
+        let (voters, learners) = members(&group).await;
+        (voters.len() == VOTERS && learners.len() == 1).then_some(())
+    })
+    .await;
+    database.create_namespace(NAMESPACE).await;
+    let leader = group.leader().await;
+    let learner = group.replicas[VOTERS].address.clone();
+    let others = (0..VOTERS).filter(|i| *i != leader);
+    others.clone().for_each(|i| group.replicas[i].freeze());
+    let of_leader = IndexClient::connect_lazy(vec![group.replicas[leader].address.clone()]).unwrap();
+    let impatient = of_leader.with_resolve_timeout(Duration::from_millis(200));
+    eventually("a leader without a lease", || async {
+        let query = Query::new(NAMESPACE, [""; 0], Caller { uid: ROOT, gids: vec![] });
+        impatient.resolve_one(Epoch(0), query).await.err()
+    })
+    .await;
+
+    let remove = async |limit: Duration| group.client.change_member(&learner, MemberChange::Remove, limit).await;
+    let early = remove(Duration::from_millis(500)).await.unwrap_err();
+    assert!(early.code() == ErrorCode::AwaitTimeout || early.code() == ErrorCode::IndexUnavailable, "{early}");
+    others.for_each(|i| group.replicas[i].thaw());
+    remove(WAIT).await.unwrap();
+    assert_eq!(members(&group).await.1, Vec::<String>::new());
+    drop(group);
+    database.drop().await;
+}

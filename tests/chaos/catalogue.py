@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
+import clocks
 import psycopg
 import slow
 from cluster import faults
@@ -30,6 +31,7 @@ LAG_S = 3.0
 STUTTER_S = 1.0
 MOVES = 5
 DROPS = 3
+CLOCK_JUMP_S = 600  # longer than every lease; what signs requests tolerates 15 minutes
 Undo = Callable[[], None]
 
 
@@ -42,9 +44,14 @@ class Fault:
     lasts_s: float = 10.0
     needs_network: bool = False
     needs_citus: bool = False
+    needs_clocks: bool = False
 
     def is_possible(self, cluster: Cluster) -> bool:
-        return (cluster.network.is_real or not self.needs_network) and (cluster.shape.is_citus or not self.needs_citus)
+        return (
+            (cluster.network.is_real or not self.needs_network)
+            and (cluster.shape.is_citus or not self.needs_citus)
+            and (clocks.library() is not None or not self.needs_clocks)
+        )
 
 
 # Who is who at the moment.
@@ -254,6 +261,18 @@ def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
     return undo
 
 
+def clock_set(choose: Callable[[Cluster, random.Random], Host], seconds: int) -> Callable[[Cluster, random.Random], Undo]:
+    """A host's clock jumps, and back again at the end."""
+
+    def cause(cluster: Cluster, draw: random.Random) -> Undo:
+        host = choose(cluster, draw)
+        print(f"    clock set: {host.name} {seconds:+d} s", flush=True)
+        clocks.put(cluster, host, seconds)
+        return lambda: clocks.put(cluster, host, 0)
+
+    return cause
+
+
 def slowed(slower: Callable, as_before: Callable) -> Callable[[Cluster, random.Random], Undo]:
     """Steps of changes that sleep now and then, on every node."""
 
@@ -298,6 +317,10 @@ def any_source(cluster: Cluster, draw: random.Random) -> int:
     return draw.choice(sources(cluster))
 
 
+def primary_host(cluster: Cluster, draw: random.Random) -> Host:
+    return cluster.leader(any_source(cluster, draw)).address
+
+
 def first_group(_cluster: Cluster, _draw: random.Random) -> int:
     return COORDINATOR
 
@@ -324,13 +347,18 @@ CATALOGUE = [
     Fault("gateway frozen", frozen(lambda c, draw: [draw.choice(c.gateways).process]), 8),
     Fault("index leader cut off", cut_off(lambda c, _: index_leader(c).host), 10, needs_network=True),
     Fault("gateway cut off", cut_off(lambda c, draw: draw.choice(c.gateways).host), 10, needs_network=True),
-    Fault("primary cut off", cut_off(lambda c, draw: c.leader(any_source(c, draw)).address), 30, needs_network=True),
+    Fault("primary cut off", cut_off(primary_host), 30, needs_network=True),
     Fault("index follower's disk full", disk_full, 10),
     Fault("slot dropped", slot_dropped),
     Fault("slot dropped beneath a slow rename", slot_dropped_beneath_a_rename, 20),
     Fault("shard moved", shard_moved, needs_citus=True),
     Fault("busy shards moved", busy_shards_moved, needs_citus=True),
     Fault("change streams stutter", streams_stutter, 20),
+    Fault("primary's clock set ahead", clock_set(primary_host, CLOCK_JUMP_S), 15, needs_clocks=True),
+    Fault("primary's clock set back", clock_set(primary_host, -CLOCK_JUMP_S), 15, needs_clocks=True),
+    Fault("index leader's clock set ahead", clock_set(lambda c, _: index_leader(c).host, CLOCK_JUMP_S), needs_clocks=True),
+    Fault("index leader's clock set back", clock_set(lambda c, _: index_leader(c).host, -CLOCK_JUMP_S), needs_clocks=True),
+    Fault("gateway's clock set ahead", clock_set(lambda c, draw: draw.choice(c.gateways).host, CLOCK_JUMP_S), needs_clocks=True),
     Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 15),
     Fault("renames that outlast their locks", slowed(slow.slower_renames, slow.renames_as_before), 30),
 ]

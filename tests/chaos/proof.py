@@ -30,7 +30,7 @@ from stack import citus, packages
 
 REPORT = chaos.REPOSITORY / "docs" / "chaos-proof.md"
 # Built by tests/run.py.
-PROGRAM = packages.target() / "simulation" / "mantle-indexnode"
+PROGRAM = packages.target() / "debug" / "mantle-indexnode"
 ROUNDS_MAX = 6
 MORE = 6  # arenas, of the one mix that meets the protection
 EPOCH_IS_COMPARED = r"\(s\.epoch = p_epoch AND d\.epoch = p_epoch\) IS NOT TRUE"

@@ -11,10 +11,7 @@ use openraft::{ChangeMembers, async_runtime::watch::WatchReceiver};
 use tokio::time::timeout;
 
 use super::join::caught_up;
-use crate::{
-    node::{Node, raft_error},
-    raft::NodeId,
-};
+use crate::{node::Node, raft::NodeId};
 
 /// The group's members, voters first, as the leader knows them. `not_leader` elsewhere.
 pub fn members(node: &Node) -> Result<Vec<Member>> {
@@ -87,21 +84,13 @@ async fn must_be_caught_up(node: &Node, id: NodeId) -> Result<()> {
     }
 }
 
-async fn commit(node: &Node, change: ChangeMembers<NodeId, openraft::BasicNode>, retain: bool) -> Result<()> {
-    match node.raft.change_membership(change, retain).await {
-        Ok(_) => Ok(()),
-        Err(_) if !node.is_leader() => Err(node.not_leader()),
-        Err(e) => Err(Error::new(ErrorCode::Internal, format!("{:#}", raft_error(&e)))),
-    }
-}
-
 async fn promote(node: &Node, id: NodeId) -> Result<()> {
     if is_voter(node, id) {
         return Ok(());
     }
     must_be_caught_up(node, id).await?;
     tracing::info!(id, "a replica becomes a voter, by an administrator");
-    commit(node, ChangeMembers::AddVoterIds([id].into()), true).await
+    node.change_membership(ChangeMembers::AddVoterIds([id].into()), true).await
 }
 
 /// Takes the vote, and with `stays` false the membership.
@@ -111,11 +100,11 @@ async fn withdraw(node: &Node, id: NodeId, stays: bool) -> Result<()> {
     }
     if is_voter(node, id) {
         tracing::info!(id, stays, "a replica loses its vote, by an administrator");
-        commit(node, ChangeMembers::RemoveVoters([id].into()), stays).await?;
+        node.change_membership(ChangeMembers::RemoveVoters([id].into()), stays).await?;
     }
     if !stays && node.membership().get_node(&id).is_some() {
         tracing::info!(id, "a replica leaves the group, by an administrator");
-        commit(node, ChangeMembers::RemoveNodes([id].into()), false).await?;
+        node.change_membership(ChangeMembers::RemoveNodes([id].into()), false).await?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{leader_of, view};
 use crate::{
-    node::{Node, raft_error},
+    node::Node,
     proto::peer::{JoinRequest, JoinResponse, join_response::State},
     raft::NodeId,
 };
@@ -59,8 +59,8 @@ async fn admit(node: &Node, request: &JoinRequest) -> Result<bool> {
     }
     if membership.get_node(&joiner).is_none() {
         tracing::info!(joiner, address, "a replica joins as a learner");
-        let added = node.raft.add_learner(joiner, BasicNode::new(address), false).await;
-        added.map_err(|e| raft_error(&e)).context("adding the learner")?;
+        let learner = ChangeMembers::AddNodes([(joiner, BasicNode::new(address))].into());
+        node.change_membership(learner, true).await.context("adding the learner")?;
     }
     if !caught_up(node, joiner).await? {
         return Ok(false);
@@ -74,8 +74,7 @@ async fn admit(node: &Node, request: &JoinRequest) -> Result<bool> {
     let mut voters: BTreeSet<NodeId> = membership.voter_ids().filter(|id| !older.contains(id)).collect();
     voters.insert(joiner);
     tracing::info!(joiner, address, replaces = ?older, "a replica becomes a voter");
-    let changed = node.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await;
-    changed.map_err(|e| raft_error(&e)).context("making it a voter")?;
+    node.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await.context("making it a voter")?;
     replace_older(node, joiner, address).await
 }
 
@@ -86,8 +85,7 @@ async fn replace_older(node: &Node, joiner: NodeId, address: &str) -> Result<boo
     let is_older = |(id, at): &(&NodeId, &BasicNode)| **id != joiner && at.addr == address && !voters.contains(id);
     let left: BTreeSet<NodeId> = membership.nodes().filter(is_older).map(|(id, _)| *id).collect();
     if !left.is_empty() {
-        let removed = node.raft.change_membership(ChangeMembers::RemoveNodes(left), false).await;
-        removed.map_err(|e| raft_error(&e)).context("removing the older replica")?;
+        node.change_membership(ChangeMembers::RemoveNodes(left), false).await.context("removing the older replica")?;
     }
     Ok(true)
 }

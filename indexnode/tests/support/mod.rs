@@ -189,6 +189,21 @@ impl TestReplica {
         }
     }
 
+    /// SIGSTOP: its connections stay, and nothing answers.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("a running replica").id();
+        assert!(Command::new("kill").args([name, &id.to_string()]).status().unwrap().success());
+    }
+
     pub fn data(&self) -> &Path {
         &self.data
     }
