@@ -267,8 +267,8 @@ def clock_set(choose: Callable[[Cluster, random.Random], Host], seconds: int) ->
     def cause(cluster: Cluster, draw: random.Random) -> Undo:
         host = choose(cluster, draw)
         print(f"    clock set: {host.name} {seconds:+d} s", flush=True)
-        clocks.put(cluster, host, seconds)
-        return lambda: clocks.put(cluster, host, 0)
+        clocks.jump(cluster, host, seconds)
+        return lambda: clocks.jump(cluster, host, 0)
 
     return cause
 

@@ -5,17 +5,23 @@ Patroni, etcd, PgBouncer and HAProxy keep the machine's clock: Patroni cannot sl
 kernel itself.
 """
 
+import time
+import urllib.request
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from cluster.cluster import Cluster
 from cluster.layout import Host
 from cluster.member import Member
 from stack.account import Account
+from stack.poll import wait_until
 
 LIBRARIES = "*/faketime/libfaketimeMT.so.1"
 # A program looks at the file that often, in seconds.
 NOTICED_S = 1
+NOTICED_BOUND_S = 30.0
+PRECISE_S = 5.0
 
 
 def library() -> Path | None:
@@ -31,7 +37,7 @@ def give(cluster: Cluster) -> None:
     folder.mkdir(mode=0o755, exist_ok=True)
     for part in (*cluster.replicas, *cluster.gateways):
         put(cluster, part.host, 0)
-        part.process.environment = {**part.process.environment, **_variables(folder / part.host.name)}
+        part.process.command = _behind(folder / part.host.name, part.process.command)
     for member in cluster.members:
         put(cluster, member.address, 0)
         member.prepare = _prepared_with_clock(member, member.prepare, folder, cluster.account)
@@ -44,6 +50,28 @@ def put(cluster: Cluster, host: Host, seconds: int) -> None:
     new.write_text(f"{seconds:+d}\n", encoding="ascii")
     new.chmod(0o644)
     new.replace(clock)
+
+
+def jump(cluster: Cluster, host: Host, seconds: int) -> None:
+    """Sets it, and waits until the host's program says so: a server in any case, one that dates its answers unless its clock went
+    back, for it has the date in a cache until the time is past that."""
+    dates = all(member.address != host for member in cluster.members)
+    before = _now_at(cluster, host) if dates else 0
+    put(cluster, host, seconds)
+    if before > time.time() + seconds:
+        return
+    shown = lambda: abs(_now_at(cluster, host) - time.time() - seconds) < PRECISE_S  # noqa: E731
+    wait_until(shown, f"{host.name}'s clock to be set", NOTICED_BOUND_S)
+
+
+def _now_at(cluster: Cluster, host: Host) -> float:
+    """Seconds since 1970, as PostgreSQL has them, or as an answer over HTTP is dated."""
+    for member in cluster.members:
+        if member.address == host:
+            return float(member.psql("SELECT extract(epoch FROM clock_timestamp())"))
+    probes = {replica.host: replica.probe for replica in cluster.replicas} | {gateway.host: gateway.url for gateway in cluster.gateways}
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{probes[host]}/readyz", timeout=PRECISE_S) as response:
+        return parsedate_to_datetime(response.headers["Date"]).timestamp()
 
 
 def _folder(cluster: Cluster) -> Path:
@@ -59,6 +87,13 @@ def _variables(clock: Path) -> dict[str, str]:
         # It would leave shared memory behind for each program; of one that is not there it needs none.
         "FAKETIME_SHARED": "/mantle-none /mantle-none",
     }
+
+
+def _behind(clock: Path, command: list[str]) -> list[str]:
+    """The command with the library before the program alone: what enters the host and becomes the account is not preloaded."""
+    at = len(command) - command[::-1].index("--") if "--" in command else 0
+    given = [f"{name}={value}" for name, value in _variables(clock).items()]
+    return [*command[:at], "/usr/bin/env", *given, *command[at:]]
 
 
 def _prepared_with_clock(member: Member, prepare: Callable[[], None], folder: Path, account: Account) -> Callable[[], None]:

@@ -127,19 +127,23 @@ def prove(protection: Protection, given: argparse.Namespace) -> Finding:
 
 
 def report(findings: list[Finding], given: argparse.Namespace) -> str:
-    """docs/chaos-proof.md."""
+    """docs/chaos-proof.md: what was found now, and of the protections that were not left out now what it said before."""
     head = f"""# Faults: would they be noticed?
 
-Written by `make chaos-proof SEED={given.seed}` (`tests/chaos/proof.py`); do not edit. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC,
-{os.cpu_count()} processors, {platform.release()}. One protection is left out, on a cluster of its own; the faults beside it are caused,
-under the load of `make chaos` (or more of the part of it that meets the protection), until its judges find something wrong.
+Written by `make chaos-proof` (`tests/chaos/proof.py`; `ONLY=name` renews the rows of that name); do not edit. {os.cpu_count()} processors,
+{platform.release()}. One protection is left out, on a cluster of its own; the faults beside it are caused, under the load of `make chaos`
+(or more of the part of it that meets the protection), until its judges find something wrong.
 
-| left out | faults | rounds until it was noticed | what was said first |
-|---|---|---|---|
+| left out | faults | rounds until it was noticed | what was said first | when |
+|---|---|---|---|---|
 """
-    return head + "".join(
-        f"| {found.protection.name} | {' + '.join(found.protection.faults)} | {found.rounds} | {told(found.said)} |\n" for found in findings
-    )
+    before = REPORT.read_text(encoding="utf-8").splitlines() if REPORT.exists() else []
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in before}
+    for found in findings:
+        cells = [found.protection.name, " + ".join(found.protection.faults), found.rounds, told(found.said)]
+        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, seed {given.seed}"
+        rows[found.protection.name] = "| " + " | ".join(map(str, [*cells, when])) + " |"
+    return head + "".join(f"{rows[protection.name]}\n" for protection in PROTECTIONS if protection.name in rows)
 
 
 def told(said: str | None) -> str:
@@ -151,7 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos-proof", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=ROUNDS_MAX, help="how often a fault is caused before its absence counts as unnoticed")
-    parser.add_argument("--only", help="protections whose name has this in it; the report is not kept")
+    parser.add_argument("--only", help="protections whose name has this in it; the report's other rows stay")
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()
     chaos.begin()
@@ -161,8 +165,7 @@ def main() -> int:
             found = prove(protection, given)
             findings.append(found)
             print(f"== without {protection.name}: {found.rounds} rounds, {found.seconds:.0f} s: {told(found.said)}", flush=True)
-    if not given.only:
-        REPORT.write_text(report(findings, given), encoding="utf-8")
+    REPORT.write_text(report(findings, given), encoding="utf-8")
     unnoticed = [found.protection.name for found in findings if found.said is None]
     print(f"{len(findings)} protections left out, {len(unnoticed)} unnoticed {unnoticed or ''}")
     return 1 if unnoticed else 0
