@@ -59,7 +59,8 @@ class Row:
     faults: str
     writes_s: float = 0.0
     reads_s: float = 0.0
-    others_s: float = 0.0
+    other_writes_s: float = 0.0
+    other_reads_s: float = 0.0
     refusals: int = 0
     calls: int = 0
     windows: int = 0
@@ -128,9 +129,9 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
         mend(cluster)
         load.await_progress()
         until = time.monotonic()
-    gaps = {group: max(lane.reads.longest_gap_s(since, until) for lane in of_group) for group, of_group in lanes.items()}
-    row.writes_s = max(lane.writes.longest_gap_s(since, until) for lane in every)
-    row.reads_s, row.others_s = max(gaps.values()), min(gaps.values())
+    writes, reads = zip(*(load.longest_s(since, until, of_group) for of_group in lanes.values()), strict=True)
+    row.writes_s, row.other_writes_s = max(writes), min(writes)
+    row.reads_s, row.other_reads_s = max(reads), min(reads)
     row.refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every) + sum(arena.refusals for arena in arenas)
     row.calls, row.windows = sum(arena.calls for arena in arenas), sum(arena.windows for arena in arenas)
     row.acknowledged = len(load.acknowledged)
@@ -267,8 +268,8 @@ def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Se
         row.is_judged = isinstance(error, AssertionError)
         row.wrong.append(f"logs: {kept_logs(cluster)}")
         mend(cluster)
-    print(f"{row.faults:<60} writes {row.writes_s:5.1f}  reads {row.reads_s:5.1f}  others {row.others_s:5.1f}  refusals {row.refusals:5}"
-          f"  windows {row.windows:4}  {'sound' if not row.wrong else f'{len(row.wrong)} WRONG'}", flush=True)  # fmt: skip
+    print(f"{row.faults:<60} writes {row.writes_s:5.1f}  reads {row.reads_s:5.1f}  others {row.other_writes_s:5.1f} {row.other_reads_s:5.1f}"
+          f"  refusals {row.refusals:5}  windows {row.windows:4}  {'sound' if not row.wrong else f'{len(row.wrong)} WRONG'}", flush=True)  # fmt: skip
     for problem in row.wrong:
         print(f"    {problem}", flush=True)
     return row
@@ -284,17 +285,17 @@ Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); d
 {os.cpu_count()} processors, {platform.release()}; {what}, {shape.standbys} standby each; three IndexNode replicas and a learner, two
 gateways, all on one machine in network namespaces of their own. Load over S3, REST and SQL while each fault lasts.
 
-*Writes*, *reads*: the longest time, in seconds, without any acknowledged mkdir, or answered lookup with its row, of the directories that
-waited longest; *others*: the same for lookups of directories whose rows are on the PostgreSQL group that the fault touched least.
+*Writes*, *reads*: the longest time, in seconds, without any acknowledged mkdir (of clients that name no request: one that is named is looked
+for on every node first), or answered lookup with its row, of the directories that waited longest; *other writes*, *other reads*: the same of those on the PostgreSQL group that waited least.
 *Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history that were found
 linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice, no replica told of a directory that PostgreSQL never had,
 `mantle fsck` clean on every replica, no lock left.
 
-| fault | writes | reads | others | refusals | windows | calls | acknowledged | outcome |
-|---|---|---|---|---|---|---|---|---|
+| fault | writes | reads | other writes | other reads | refusals | windows | calls | acknowledged | outcome |
+|---|---|---|---|---|---|---|---|---|---|
 """
     lines = [
-        f"| {row.faults} | {row.writes_s:.1f} | {row.reads_s:.1f} | {row.others_s:.1f} | {row.refusals} | {row.windows} | {row.calls} "
+        f"| {row.faults} | {row.writes_s:.1f} | {row.reads_s:.1f} | {row.other_writes_s:.1f} | {row.other_reads_s:.1f} | {row.refusals} | {row.windows} | {row.calls} "
         f"| {row.acknowledged} | {'sound' if not row.wrong else f'**{len(row.wrong)} problems**'} |\n"
         for row in rows
     ]

@@ -109,7 +109,8 @@ def make_lanes(cluster: Cluster, ns: str) -> dict[int, list[Lane]]:
             group = oracle.group_of(connection, id) if cluster.shape.is_citus else COORDINATOR
             if len(found[group]) < LANES_EACH:
                 number = len(found[group])
-                found[group].append(Lane(ns, name, id, rest_of(cluster, number % 2), rest_of(cluster, (number + 1) % 2)))
+                gateways = [rest_of(cluster, (number + at) % 2) for at in range(2)]
+                found[group].append(Lane(ns, name, id, *gateways, keyed=number % 2 == 0))
     return found
 
 

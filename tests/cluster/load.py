@@ -31,10 +31,14 @@ class Times:
 
 
 class Lane:
-    """One directory: a thread that makes directories in it, one that looks them up."""
+    """One directory: a thread that makes directories in it, one that looks them up.
 
-    def __init__(self, ns: str, directory: str, id: int, writer: Rest, reader: Rest):
-        self.ns, self.directory, self.id = ns, directory, id
+    `keyed`: it names its requests, and repeats a refused one until it is answered, which takes every node; if not, it goes on with
+    another directory.
+    """
+
+    def __init__(self, ns: str, directory: str, id: int, writer: Rest, reader: Rest, keyed: bool):
+        self.ns, self.directory, self.id, self.keyed = ns, directory, id, keyed
         self.writer, self.reader = writer, reader
         self.acknowledged: list[str] = []
         self.writes, self.reads = Times(), Times()
@@ -42,7 +46,7 @@ class Lane:
 
     def write_one(self, end: threading.Event) -> None:
         path = f"{self.directory}/{uuid.uuid4().hex[:12]}"
-        key = str(uuid.uuid4())
+        key = str(uuid.uuid4()) if self.keyed else None
         while not end.is_set():
             answer = self.writer.call("PUT", f"/v1/ns/{self.ns}/dirs/{path}/", key=key)
             if answer.status == 201:
@@ -50,6 +54,8 @@ class Lane:
                 self.writes.at.append(time.monotonic())
                 return
             self._refused(self.writes, f"mkdir {path}", answer, end)
+            if not self.keyed:
+                return
 
     def read_one(self, end: threading.Event) -> None:
         if not self.acknowledged:
@@ -74,10 +80,17 @@ class Load:
 
     def __init__(self, lanes: list[Lane]):
         self.lanes = lanes
-        self.lookups_s: dict[str, float] = {}  # the longest time without one, where that was measured
+        # The longest time without one, where that was measured.
+        self.writes_s: dict[str, float] = {}
+        self.lookups_s: dict[str, float] = {}
         self._end = threading.Event()
         works = [work for lane in lanes for work in (lane.write_one, lane.read_one)]
         self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
+
+    def longest_s(self, since: float, until: float, chosen: list[Lane]) -> tuple[float, float]:
+        """Of some lanes, the longest time without a write, of those that name no request, and without a lookup."""
+        writes = max(lane.writes.longest_gap_s(since, until) for lane in chosen if not lane.keyed)
+        return writes, max(lane.reads.longest_gap_s(since, until) for lane in chosen)
 
     def _repeat(self, work) -> None:
         while not self._end.is_set():

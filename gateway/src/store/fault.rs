@@ -4,6 +4,8 @@ use mantle_types::{Error, ErrorCode};
 use tokio_postgres::error::{DbError, SqlState};
 
 const CITUS_INTERMEDIATE_RESULT_NOT_FOUND: &str = "CIINF";
+const CITUS_CONNECTIONS: [&str; 4] =
+    ["remote_commands.c", "adaptive_executor.c", "connection_management.c", "intermediate_results.c"];
 
 /// A failure, by what may be done about it.
 #[derive(Debug)]
@@ -89,10 +91,12 @@ impl Fault {
     }
 }
 
-/// Did a connection from node to node break? In `remote_commands.c` Citus passes on what the other node said; when that had no
-/// SQLSTATE, because the connection broke, it says XX000.
+/// Did a connection from node to node break, or the node's own postmaster end? In these files Citus has no SQLSTATE for either: it
+/// passes on what the other node said, and XX000 when nothing was said; and a session whose postmaster is gone says XX000 when it
+/// waits for other nodes.
 fn is_of_other_node(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().and_then(DbError::file).is_some_and(|file| file.ends_with("remote_commands.c"))
+    let file = error.as_db_error().and_then(DbError::file).unwrap_or_default();
+    CITUS_CONNECTIONS.iter().any(|name| file.ends_with(name))
 }
 
 /// An error in full, for the log: what the server said, or the chain of causes on this side.

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use mantle_types::{Error, ErrorCode, RequestKey, Result as MantleResult};
 use tokio::time::sleep;
 
 use super::{
     assign,
     continuity::Reason,
-    feed::{self, Feed},
+    feed::{self, Feed, Feeds},
     locks,
     rebuild::rebuild,
     stream::Stream,
@@ -60,8 +60,8 @@ async fn lead(node: &Arc<Node>, leadership: &Leadership, database: &Database) ->
     }
 }
 
-/// One session with PostgreSQL: until an error, the end of a rebuild, a reason for one (then `None`), or a reason to leave the
-/// cluster.
+/// One session with PostgreSQL: until an error, the end of a rebuild, a reason for one or a node's return (then `None`), or a
+/// reason to leave the cluster.
 async fn session(
     node: &Arc<Node>,
     leadership: &Leadership,
@@ -86,14 +86,15 @@ async fn session(
         }
         let is_diverged = reason.is_diverged;
         *must_rebuild = Some(reason);
-        rebuild(node, leadership, &control, &group, feeds, is_diverged).await.context("rebuild")?;
+        ensure!(feeds.away.is_empty(), "the copy waits for a PostgreSQL node that is away");
+        rebuild(node, leadership, &control, &group, feeds.connected, is_diverged).await.context("rebuild")?;
         *must_rebuild = None;
         return Ok(None);
     }
-    follow_timelines(node, leadership, &feeds).await?;
+    follow_timelines(node, leadership, &feeds.connected).await?;
     assign::restrict(node, leadership, &*control).await?;
     let stream = Stream::start(node, leadership, &control, (database, &group), feeds).await?;
-    *must_rebuild = Some(stream.run().await?);
+    *must_rebuild = stream.run().await?;
     Ok(None)
 }
 
@@ -120,7 +121,7 @@ async fn check_abandoned(node: &Node, group: &IndexGroup) -> Result<Option<NodeE
     Ok(None)
 }
 
-fn reason_to_rebuild(node: &Node, group: &IndexGroup, feeds: &[Feed], known: Option<Reason>) -> Option<Reason> {
+fn reason_to_rebuild(node: &Node, group: &IndexGroup, feeds: &Feeds, known: Option<Reason>) -> Option<Reason> {
     let (is_built, is_rebuilding, epoch) = {
         let state = node.state.read();
         (state.index.is_built(), state.index.is_rebuilding(), state.index.epoch())

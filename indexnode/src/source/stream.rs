@@ -3,9 +3,9 @@
 //!
 //! Invariant: a transaction is never split over entries, and an entry is capped in bytes (PROTOCOLS 28).
 
-use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::pending, pin::Pin, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use mantle_types::Lsn;
 use tokio::{
@@ -18,7 +18,7 @@ use tracing::Instrument;
 use super::{
     assign::Foreign,
     continuity::{Reason, end_of},
-    feed::Feed,
+    feed::{self, Feeds},
     moves::Moves,
     reader::{Inbox, Reader},
     upstream::{Database, IndexGroup, Session, Statements},
@@ -38,30 +38,35 @@ const CHECK: Duration = Duration::from_secs(2);
 
 type Underway<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
 
-/// One term's reading of all slots.
+/// Reading of all slots, until it has to begin anew.
 pub struct Stream<'a> {
     node: &'a Arc<Node>,
     leadership: &'a Leadership,
+    database: &'a Database,
     control: &'a Session,
     group: &'a IndexGroup,
+    away: BTreeSet<SourceId>,
     inboxes: Vec<Arc<Inbox>>,
     sessions: Vec<(SourceId, Session)>,
     arrived: Arc<Notify>,
     readers: JoinSet<Result<Reason>>,
 }
 
+/// Why the reading has to begin anew: a rebuild is due, or there is more to read or to look after than there was.
+type Ended = Option<Reason>;
+
 impl<'a> Stream<'a> {
-    /// Begins to read every source where the index is.
+    /// Begins to read every source that is there, where the index is.
     pub async fn start(
         node: &'a Arc<Node>,
         leadership: &'a Leadership,
         control: &'a Session,
-        (database, group): (&Database, &'a IndexGroup),
-        feeds: Vec<Feed>,
+        (database, group): (&'a Database, &'a IndexGroup),
+        feeds: Feeds,
     ) -> Result<Self> {
         let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
         let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
-        for feed in feeds {
+        for feed in feeds.connected {
             if let Some(pid) = feed.slot.and_then(|slot| slot.active_pid) {
                 tracing::info!(source = feed.id.0, pid, "taking the slot over");
                 feed.session.terminate(pid).await?;
@@ -80,24 +85,19 @@ impl<'a> Stream<'a> {
             inboxes.push(inbox);
             readers.spawn(reader.run(client));
         }
-        let verifier = Verifier { node: node.clone(), control: control.clone(), sessions: sessions.clone() };
-        readers.spawn(verifier.run());
-        let moves = Moves::new(node, leadership, database, control, &sessions);
-        readers.spawn(moves.run().in_current_span());
-        tracing::info!(slot = %group.slot_name, sources = inboxes.len(), "reading the change stream");
-        Ok(Self { node, leadership, control, group, inboxes, sessions, arrived, readers })
+        let away = feeds.away;
+        tracing::info!(slot = %group.slot_name, sources = inboxes.len(), away = away.len(), "reading the change stream");
+        Ok(Self { node, leadership, database, control, group, away, inboxes, sessions, arrived, readers })
     }
 
-    /// Proposes what the readers let through, until an error, or until a rebuild is due.
-    pub async fn run(mut self) -> Result<Reason> {
+    /// Proposes what the readers let through, until an error, or until the reading has to begin anew.
+    pub async fn run(mut self) -> Result<Ended> {
         let progress = &self.node.stream;
         let _streaming = progress.streaming();
         let foreign = tokio::sync::Mutex::new(Foreign::default());
         let mut under_way: Underway<'_, Vec<(SourceId, Lsn)>> = None;
         let mut last_proposal = Instant::now();
-        let mut check = interval(CHECK);
-        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut checking: Underway<'_, ()> = None;
+        let mut care = self.care();
         loop {
             if under_way.is_none()
                 && let Some(batches) = self.next_entry(last_proposal)
@@ -114,23 +114,46 @@ impl<'a> Stream<'a> {
                 }
                 () = self.arrived.notified() => {}
                 () = progress.wake.notified() => self.inboxes.iter().for_each(|inbox| inbox.nudge.notify_one()),
-                result = poll_or_pend(&mut checking) => {
-                    checking = None;
-                    result?;
-                }
                 Some(ended) = self.readers.join_next() => {
-                    return ended.context("a reader of the change stream panicked")?;
+                    return ended.context("a reader of the change stream panicked")?.map(Some);
                 }
-                _ = check.tick(), if checking.is_none() => {
-                    let (node, leadership) = (self.node, self.leadership);
-                    let (control, group, sessions) = (self.control, self.group, self.sessions.clone());
-                    checking = Some(Box::pin(async move {
-                        check_group(&**control, group, sessions.iter().map(|(id, _)| *id)).await?;
-                        move_horizon(node, leadership, &sessions).await
-                    }));
-                }
+                Some(ended) = care.join_next() => match ended.context("what goes on beside the change stream panicked")? {
+                    Ok(ended) => return Ok(ended),
+                    // What it asks may be away. The readers know best whether there is anything to read.
+                    Err(e) => {
+                        tracing::warn!(error = format!("{e:#}"), "the change stream is read without being looked after");
+                        care = self.await_return();
+                    }
+                },
             }
         }
+    }
+
+    /// What goes on beside the reading, and needs every source, and the node that knows them all.
+    fn care(&self) -> JoinSet<Result<Ended>> {
+        if !self.away.is_empty() {
+            return self.await_return();
+        }
+        let mut tasks = JoinSet::new();
+        let (node, leadership, control) = (self.node.clone(), self.leadership.clone(), self.control.clone());
+        let verifier = Verifier { node: node.clone(), control: control.clone(), sessions: self.sessions.clone() };
+        tasks.spawn(async move { verifier.run().await.map(Some) });
+        let moves = Moves::new(&node, &leadership, self.database, &control, &self.sessions);
+        tasks.spawn(async move { moves.run().await.map(Some) }.in_current_span());
+        let (group, sessions) = (self.group.clone(), self.sessions.clone());
+        tasks.spawn(async move { watch_group(&node, &leadership, &*control, &group, &sessions).await.map(|()| None) });
+        tasks
+    }
+
+    fn await_return(&self) -> JoinSet<Result<Ended>> {
+        let mut tasks = JoinSet::new();
+        let (node, database, group) = (self.node.clone(), self.database.clone(), self.group.clone());
+        let away = self.away.clone();
+        tasks.spawn(async move {
+            feed::returned(&node, &database, &group.slot_name, &away).await;
+            Ok(None)
+        });
+        tasks
     }
 
     /// What goes into the next entry; `None`: there is nothing to say.
@@ -184,19 +207,28 @@ async fn propose(
     Ok(positions)
 }
 
-/// Are epoch, cluster, slot and nodes in PostgreSQL what they were?
-async fn check_group(
+/// Asks, again and again, whether epoch, cluster, slot and nodes in PostgreSQL are what they were; ends when they are not.
+async fn watch_group(
+    node: &Node,
+    leadership: &Leadership,
     control: &dyn Statements,
     group: &IndexGroup,
-    sources: impl Iterator<Item = SourceId>,
+    sessions: &[(SourceId, Session)],
 ) -> Result<()> {
-    if control.index_group().await? != *group {
-        bail!("epoch, cluster or slot of the group changed in PostgreSQL");
+    let mut check = interval(CHECK);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        check.tick().await;
+        if control.index_group().await? != *group {
+            tracing::warn!("epoch, cluster or slot of the group changed in PostgreSQL");
+            return Ok(());
+        }
+        if !control.sources().await?.iter().map(|(id, _)| id).eq(sessions.iter().map(|(id, _)| id)) {
+            tracing::warn!("other PostgreSQL nodes feed the group than before");
+            return Ok(());
+        }
+        move_horizon(node, leadership, sessions).await?;
     }
-    if !control.sources().await?.iter().map(|(id, _)| *id).eq(sources) {
-        bail!("other PostgreSQL nodes feed the group than before");
-    }
-    Ok(())
 }
 
 /// Lets the index forget directories that were removed long ago: what another source knew of them then has been flushed
