@@ -188,7 +188,7 @@ class Cluster:
     def await_protection(self, group: int, bound_s: float = STANDBY_BOUND_S) -> None:
         """Until nothing that a group acknowledges can be lost by a failover, and its next primary has the index's slot."""
         self.await_standbys(group, bound_s)
-        wanted = self._slot_position(self.leader(group))
+        (wanted,) = wait_until(lambda: self._wanted_position(group), f"group {group}'s primary to answer", bound_s)
         wait_until(lambda: self._is_protected(group, wanted), f"the slot on every server of group {group}", bound_s)
 
     def await_settled(self) -> None:
@@ -215,6 +215,13 @@ class Cluster:
         states = [(row["role"], row["state"]) for row in patronictl.members(self.leader(group))]
         rest = [state for role, state in states if role != "leader"]
         return ("sync_standby", "streaming") in states and len(rest) == self.shape.standbys and set(rest) == {"streaming"}
+
+    def _wanted_position(self, group: int) -> tuple[int] | None:
+        """Where the slot is on the primary; None when that does not answer in time."""
+        try:
+            return (self._slot_position(self.leader(group)),)
+        except Failure:
+            return None
 
     def _is_protected(self, group: int, wanted: int) -> bool:
         """Is there a synchronous standby, and has every server the slot, up to there at least?"""

@@ -137,11 +137,10 @@ def _install_cargo_pgrx() -> None:
         return
     say(f"  cargo-pgrx {CARGO_PGRX} is built once (some minutes)")
     run(
-        # It works for seconds: not worth the minutes that the optimizer takes.
-        ["cargo", "install", "--debug", "--root", str(tools()), "--locked", f"cargo-pgrx@{CARGO_PGRX}"],
+        ["cargo", "install", "--root", str(tools()), "--locked", f"cargo-pgrx@{CARGO_PGRX}"],
         "cargo install cargo-pgrx",
         show=True,
-        env={**environment(), "CARGO_PROFILE_DEV_DEBUG": "0"},
+        env=environment(),
     )
 
 

@@ -28,7 +28,7 @@ from stack.process import Process
 
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0
-STUTTER_S = 1.0
+STUTTER_S = 3.0  # longer than a shard moves its last changes
 MOVES = 5
 DROPS = 3
 CLOCK_JUMP_S = 600  # longer than every lease; what signs requests tolerates 15 minutes

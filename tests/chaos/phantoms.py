@@ -1,8 +1,10 @@
-"""Directories that an IndexNode answers with, and that PostgreSQL never had: a watch beside the arenas.
+"""What an IndexNode answers with and should not: directories that PostgreSQL never had, and records older than one it has told of
+before. A watch beside the arenas.
 
-Clients hardly meet them: whoever asks for more than the way to such a directory asks PostgreSQL too, and whoever was making it
+Clients hardly meet the first: whoever asks for more than the way to such a directory asks PostgreSQL too, and whoever was making it
 makes it again. So the replicas are asked themselves, all the time, and at the end PostgreSQL whether it knows each id that was
-told: as a directory, or in the answer to a request that made one (removed since).
+told: as a directory, or in the answer to a request that made one (removed since). Nor the second, which the index finds itself after
+some seconds, and mends by a rebuild.
 """
 
 import threading
@@ -16,6 +18,7 @@ messages, services = grpc.protos_and_services("index.proto")
 
 PAUSE_S = 0.05
 TIMEOUT_S = 1.0
+RECORDS = 512  # of those that were met last
 
 
 class Phantoms:
@@ -26,6 +29,8 @@ class Phantoms:
         self.paths = [path for arena in arenas for path in paths_of(arena)]
         self.answers = 0
         self._seen: dict[int, str] = {}
+        self._newest: dict[int, tuple[int, str]] = {}
+        self._older: list[str] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -42,7 +47,9 @@ class Phantoms:
         while not self._end.is_set():
             for address, channel in with_each:
                 try:
-                    self._ask(address, services.IndexStub(channel))
+                    stub = services.IndexStub(channel)
+                    self._ask(address, stub)
+                    self._look(address, stub)
                 except (grpc.RpcError, StopIteration):
                     pass  # it is down, or cut off: that is what a fault is
                 self._end.wait(PAUSE_S)
@@ -61,8 +68,19 @@ class Phantoms:
                 self._seen.setdefault(found, f"{path} at {address}")
         self.answers += len(answer.codes) > 0
 
+    def _look(self, address: str, stub) -> None:
+        """Every answer is as of all that was committed before, so a version goes up, whoever is asked."""
+        ids = messages.DirectoryIds(ids=list(self._seen)[-RECORDS:])
+        answer = stub.Directories(messages.DirectoriesRequest(group=1, ids=ids, timeout_ms=int(TIMEOUT_S * 1000)), timeout=TIMEOUT_S)
+        for found in answer.directories:
+            newest, told_by = self._newest.get(found.id, (0, ""))
+            if found.version < newest:
+                self._older.append(f"version {found.version} of directory {found.id} at {address} after {newest} at {told_by}")
+            else:
+                self._newest[found.id] = (found.version, address)
+
     def wrong(self) -> list[str]:
-        """What PostgreSQL does not know."""
+        """What went back, and what PostgreSQL does not know."""
         if self.answers == 0:
             return ["no replica answered the watch for phantoms"]
         with session(self.cluster) as connection:
@@ -72,7 +90,7 @@ class Phantoms:
                 (list(self._seen),),
             ).fetchall()
         phantoms = self._seen.keys() - {row[0] for row in known}
-        return [f"a directory that PostgreSQL never had: {self._seen[one]} as {one}" for one in sorted(phantoms)]
+        return self._older[:1] + [f"a directory that PostgreSQL never had: {self._seen[one]} as {one}" for one in sorted(phantoms)]
 
 
 def paths_of(arena: Arena) -> list[str]:

@@ -236,7 +236,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pairs", type=int, default=6, help="pairs of faults after the single ones")
-    parser.add_argument("--only", help="faults whose name has this in it, nothing else; the report is not kept")
+    parser.add_argument("--only", help="faults whose name has this in it, nothing else; the report's other rows stay")
     parser.add_argument("--times", type=int, default=1, help="with --only: how often")
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()
@@ -251,8 +251,8 @@ def main() -> int:
                 rows.append(one(cluster, number, chosen, given.seed))
     finally:
         cluster.remove()
-    if not given.only:
-        REPORT.write_text(report(cluster, rows, given), encoding="utf-8")
+    text = renewed(REPORT.read_text(encoding="utf-8"), rows) if given.only else report(cluster, rows, given)
+    REPORT.write_text(text, encoding="utf-8")
     wrong = [problem for row in rows for problem in row.wrong]
     print(f"{len(rows)} rounds, {len(wrong)} problems (seed {given.seed})")
     return 1 if wrong else 0
@@ -294,12 +294,24 @@ linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice
 | fault | writes | reads | other writes | other reads | refusals | windows | calls | acknowledged | outcome |
 |---|---|---|---|---|---|---|---|---|---|
 """
-    lines = [
-        f"| {row.faults} | {row.writes_s:.1f} | {row.reads_s:.1f} | {row.other_writes_s:.1f} | {row.other_reads_s:.1f} | {row.refusals} | {row.windows} | {row.calls} "
-        f"| {row.acknowledged} | {'sound' if not row.wrong else f'**{len(row.wrong)} problems**'} |\n"
-        for row in rows
-    ]
-    return head + "".join(lines)
+    return head + "".join(f"{line(row)}\n" for row in rows)
+
+
+def line(row: Row, when: str = "") -> str:
+    """Of the page's table."""
+    outcome = "sound" if not row.wrong else f"**{len(row.wrong)} problems**"
+    cells = [f"{row.writes_s:.1f}", f"{row.reads_s:.1f}", f"{row.other_writes_s:.1f}", f"{row.other_reads_s:.1f}", row.refusals, row.windows, row.calls]
+    return "| " + " | ".join(map(str, [row.faults, *cells, row.acknowledged, outcome + when])) + " |"
+
+
+def renewed(page: str, rows: list[Row]) -> str:
+    """The page with the rows of faults that were caused once more, by themselves; they say when."""
+    lines = page.splitlines()
+    for row in rows:
+        new = line(row, f", alone at {datetime.now(UTC):%Y-%m-%d %H:%M}")
+        at = next((at for at, old in enumerate(lines) if old.startswith(f"| {row.faults} |")), len(lines))
+        lines[at : at + 1] = [new]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def backup(cluster: Cluster) -> Iterator[Backup]:
     backup = Backup(cluster)
     yield backup
     for group in cluster.groups:
-        backup.keep_wal(group, "true")
+        backup.keep_wal(group, "/bin/true")
     shutil.rmtree(backup.place)
 
 

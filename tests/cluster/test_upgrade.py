@@ -1,4 +1,12 @@
-"""A rolling upgrade under load, as docs/runbooks.md has it: every server, every IndexNode, every gateway, one by one."""
+"""A rolling upgrade under load, as docs/runbooks.md has it: every server, every IndexNode, every gateway, one by one.
+
+`MANTLE_PREVIOUS` names a folder with `mantle-indexnode` and `mantle-gateway` of the release before: IndexNodes and gateways are of that
+one when it begins, so that both releases are there side by side. Without it they are upgraded to themselves.
+"""
+
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +19,7 @@ from stack.poll import wait_until
 from test_cluster import index_leader, measured
 
 pytestmark = pytest.mark.long
+PROGRAMS = ("mantle-indexnode", "mantle-gateway")
 
 
 def test_servers(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
@@ -38,21 +47,36 @@ def restart(cluster: Cluster, group: int, server: str) -> None:
 
 
 def test_indexnodes_and_gateways(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+    before = Path(os.environ.get("MANTLE_PREVIOUS", cluster.layout.binaries))
+    for part in (*cluster.replicas, *cluster.gateways):
+        start_again(part, kept(cluster, before))
     with measured("rolling upgrade of IndexNodes and gateways", lanes, max(lanes)) as load:
         first = wait_until(lambda: index_leader(cluster), "a leader of the index", PROGRESS_BOUND_S)
         others = [replica for replica in cluster.replicas if replica is not first]
         for part in others:
-            start_again(part)
+            start_again(part, cluster.layout.binaries)
         heir = next(replica for replica in others if not replica.is_learner)
         assert heir.listen in runbook.typed(cluster, "Upgrading IndexNodes and gateways", ADDRESS=heir.listen)
         wait_until(lambda: index_leader(cluster) is heir, "the leadership to be handed over", PROGRESS_BOUND_S)
         for part in (first, *cluster.gateways):
-            start_again(part)
+            start_again(part, cluster.layout.binaries)
         load.await_progress()
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
 
 
-def start_again(part) -> None:
+def kept(cluster: Cluster, programs: Path) -> Path:
+    """A copy of a release's programs that the services' account can run."""
+    place = cluster.layout.folder / "previous"
+    place.mkdir(exist_ok=True)
+    for name in PROGRAMS:
+        shutil.copy2(programs / name, place / name)
+        (place / name).chmod(0o755)
+    return place
+
+
+def start_again(part, programs: Path) -> None:
+    """With the programs of a release."""
     part.process.stop()
+    part.process.command = [str(programs / Path(word).name) if Path(word).name in PROGRAMS else word for word in part.process.command]
     part.start()
     part.await_ready()

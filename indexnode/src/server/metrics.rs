@@ -160,6 +160,7 @@ fn set_source_gauges(node: &Node, group: &str) {
             ("mantle_index_stream_lag_bytes", received.0.saturating_sub(applied.0)),
             ("mantle_index_gate_held_bytes", received.0.saturating_sub(released.0)),
             ("mantle_index_unprotected", u64::from(is_unprotected)),
+            ("mantle_index_source_streaming", u64::from(read.is_some())),
         ] {
             gauge!(name, "group" => group.to_owned(), "source" => label.clone()).set(value as f64);
         }
