@@ -11,6 +11,8 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     ("indexnode", r"WARN openraft::.*(Unreachable|transport error|tcp connect error)", "Raft says that a killed replica does not answer"),
     ("indexnode", r"WARN openraft::.*(belongs to no cluster yet|another node is at this address)", "a wiped replica is not a member until it has joined"),
     ("indexnode", r"source::lead: the change stream is interrupted", "a leader that lost its office, or PostgreSQL; the next one goes on"),
+    ("indexnode", r"source::stream: the change stream is read without being looked after", "a session with PostgreSQL ended before its stream"),
+    ("indexnode", r"source::stream: epoch, cluster or slot of the group changed", "a cluster was founded anew, or PostgreSQL restored"),
     ("postgresql", r"FATAL:  the database system is (starting up|shutting down|in recovery mode)", "clients are faster than a restart"),
     ("postgresql", r"FATAL:  (connection to client lost|terminating connection due to administrator command)", "a killed client; a slot taken over"),
     ("postgresql", r"FATAL:  (terminating connection due to unexpected postmaster exit|the database system is not yet accepting)", "kill -9"),
