@@ -47,9 +47,9 @@ def restart(cluster: Cluster, group: int, server: str) -> None:
 
 
 def test_indexnodes_and_gateways(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
-    before = Path(os.environ.get("MANTLE_PREVIOUS", cluster.layout.binaries))
+    before = kept(cluster, Path(os.environ.get("MANTLE_PREVIOUS", cluster.layout.binaries)))
     for part in (*cluster.replicas, *cluster.gateways):
-        start_again(part, kept(cluster, before))
+        start_again(part, before)
     with measured("rolling upgrade of IndexNodes and gateways", lanes, max(lanes)) as load:
         first = wait_until(lambda: index_leader(cluster), "a leader of the index", PROGRESS_BOUND_S)
         others = [replica for replica in cluster.replicas if replica is not first]
