@@ -98,11 +98,9 @@ async fn all_ready(group: &TestGroup) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
-async fn replicas_change_their_members_under_load() {
-    let mut database = TestDatabase::create().await;
-    let mut group = TestGroup::with_learners(VOTERS, 1, &database);
+/// Three voters and a learner, the last replica.
+async fn start_group(database: &TestDatabase) -> TestGroup {
+    let mut group = TestGroup::with_learners(VOTERS, 1, database);
     group.start_all();
     all_ready(&group).await;
     eventually("three voters and a learner", || async {
@@ -110,6 +108,14 @@ async fn replicas_change_their_members_under_load() {
         (voters.len() == VOTERS && learners == [group.replicas[VOTERS].address.clone()]).then_some(())
     })
     .await;
+    group
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_change_their_members_under_load() {
+    let mut database = TestDatabase::create().await;
+    let mut group = start_group(&database).await;
     let ns = database.create_namespace(NAMESPACE).await;
     let down = Arc::new(AtomicUsize::new(usize::MAX));
     let load = Load::start(&database, &group, ns, down.clone()).await;
@@ -180,14 +186,7 @@ async fn replicas_change_their_members_under_load() {
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_change_their_members_when_the_quorum_is_back() {
     let mut database = TestDatabase::create().await;
-    let mut group = TestGroup::with_learners(VOTERS, 1, &database);
-    group.start_all();
-    all_ready(&group).await;
-    eventually("three voters and a learner", || async {
-        let (voters, learners) = members(&group).await;
-        (voters.len() == VOTERS && learners.len() == 1).then_some(())
-    })
-    .await;
+    let group = start_group(&database).await;
     database.create_namespace(NAMESPACE).await;
     let leader = group.leader().await;
     let learner = group.replicas[VOTERS].address.clone();

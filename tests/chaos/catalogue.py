@@ -23,6 +23,7 @@ from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR, VOTERS, Host
 from cluster.member import SLOT, Member
 from conftest import session
+from oracle import rebuilds
 from stack.poll import wait_until
 from stack.process import Process
 
@@ -187,11 +188,6 @@ def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo
             slot_dropped(cluster, draw)
             wait_until(lambda before=before: rebuilds(cluster) > before, "the index to be rebuilt", LEADER_BOUND_S)
         return undoing.pop_all().close
-
-
-def rebuilds(cluster: Cluster) -> float:
-    """Ended, by whichever replica led."""
-    return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)
 
 
 def is_renaming_slowly(cluster: Cluster, group: int) -> bool:

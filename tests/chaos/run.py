@@ -12,7 +12,6 @@ import platform
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,11 +34,10 @@ from catalogue import CATALOGUE, LEADER_BOUND_S, Fault  # noqa: E402
 from cluster import faults, network  # noqa: E402
 from cluster.__main__ import new_shape  # noqa: E402
 from cluster.cluster import Cluster  # noqa: E402
-from cluster.layout import COORDINATOR  # noqa: E402
 from conftest import make_lanes, rest_of, s3_of, session  # noqa: E402
 from load import Load  # noqa: E402
 from objects import caller  # noqa: E402
-from oracle import assert_nothing_is_lost  # noqa: E402
+from oracle import assert_nothing_is_lost, fsck  # noqa: E402
 from phantoms import Phantoms  # noqa: E402
 from stack import citus, secret  # noqa: E402
 from stack.layout import DATABASE  # noqa: E402
@@ -204,12 +202,7 @@ def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
             found += [f"check_cluster: {row}" for row in connection.execute("SELECT * FROM mantle.check_cluster()").fetchall()]
     except Exception as error:  # noqa: BLE001: a report of one round, then the next
         found.append(f"{type(error).__name__}: {error}")
-    leader = cluster.leader(COORDINATOR)
-    done = subprocess.run(
-        [str(cluster.layout.binaries / "mantle"), "fsck"], capture_output=True, text=True, check=False,
-        env={"MANTLE_INDEX": ",".join(cluster.layout.index_addresses), "DATABASE_URL": leader.url("postgres", "superuser")},
-    )  # fmt: skip
-    return found + ([] if done.returncode == 0 else [f"fsck: {done.stdout}{done.stderr}"])
+    return found + fsck(cluster)
 
 
 def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:

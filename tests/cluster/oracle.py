@@ -2,6 +2,7 @@
 same directories.
 """
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -68,3 +69,17 @@ def assert_replicas_agree(cluster: Cluster) -> None:
         return all(replica.metric("mantle_index_directories") == there for replica in cluster.replicas)
 
     wait_until(do_agree, "every replica to have as many directories as PostgreSQL", AGREE_BOUND_S)
+
+
+def fsck(cluster: Cluster) -> list[str]:
+    """What `mantle fsck` finds wrong; nothing if it finds nothing."""
+    done = subprocess.run(
+        [str(cluster.layout.binaries / "mantle"), "fsck"], capture_output=True, text=True, check=False,
+        env={"MANTLE_INDEX": ",".join(cluster.layout.index_addresses), "DATABASE_URL": cluster.leader(COORDINATOR).url("postgres", "superuser")},
+    )  # fmt: skip
+    return [] if done.returncode == 0 else [f"fsck: {done.stdout}{done.stderr}"]
+
+
+def rebuilds(cluster: Cluster) -> float:
+    """Ended, by whichever replica led."""
+    return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)

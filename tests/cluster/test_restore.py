@@ -12,10 +12,9 @@ import pytest
 import runbook
 from cluster.cluster import Cluster
 from cluster.host import command_on
-from cluster.layout import COORDINATOR
 from cluster.member import Member
 from conftest import rest_of, session
-from oracle import assert_nothing_is_lost
+from oracle import assert_nothing_is_lost, fsck, rebuilds
 from stack import secret
 from stack.poll import wait_until
 
@@ -100,10 +99,6 @@ def backup(cluster: Cluster) -> Iterator[Backup]:
     shutil.rmtree(backup.place)
 
 
-def rebuilds(cluster: Cluster) -> float:
-    return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)
-
-
 def test_every_group_goes_back_to_one_point(cluster: Cluster, ns: str, backup: Backup) -> None:
     rest = rest_of(cluster)
     backup.take()
@@ -137,8 +132,4 @@ def test_every_group_goes_back_to_one_point(cluster: Cluster, ns: str, backup: B
     assert rest.list(ns, "") == sorted(f"kept{n}/" for n in range(8))
     assert rest.list(ns, "kept0/below/") == ["after/"]
     assert_nothing_is_lost(cluster, ns, kept)
-    done = subprocess.run(
-        [str(cluster.layout.binaries / "mantle"), "fsck"], capture_output=True, text=True, check=False,
-        env={"MANTLE_INDEX": ",".join(cluster.layout.index_addresses), "DATABASE_URL": cluster.leader(COORDINATOR).url("postgres", "superuser")},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert fsck(cluster) == []
