@@ -31,6 +31,7 @@ from rest import Rest  # noqa: E402
 
 FOLDER = REPOSITORY / ".test-cluster"
 LANES_EACH = 2
+ERRORS_QUOTED = 10
 REPORT: list[str] = []
 
 
@@ -39,6 +40,17 @@ def pytest_terminal_summary(terminalreporter) -> None:
         terminalreporter.section("unavailability, seconds")
         for line in REPORT:
             terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    """What a gateway answered 500 for is in its log alone, which goes with the folder: a failure quotes its last errors."""
+    report = yield
+    if report.failed:
+        for log in sorted((FOLDER / "logs").glob("gateway*.log")):
+            errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
+            report.sections.append((f"errors in {log.name}", "\n".join(errors[-ERRORS_QUOTED:])))
+    return report
 
 
 @pytest.fixture(scope="session")

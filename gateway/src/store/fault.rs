@@ -46,10 +46,12 @@ impl Fault {
             }
             SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => Self::Lost(error),
             SqlState::INTERNAL_ERROR if is_of_other_node(&error) => Self::Lost(error),
+            // The last of these: a standby, asked for what only a primary has.
             SqlState::CANNOT_CONNECT_NOW
             | SqlState::TOO_MANY_CONNECTIONS
             | SqlState::READ_ONLY_SQL_TRANSACTION
-            | SqlState::QUERY_CANCELED => Self::Unavailable(told(&error)),
+            | SqlState::QUERY_CANCELED
+            | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => Self::Unavailable(told(&error)),
             // What one node had sent another to read went with a shard that moved, or with a connection.
             _ if state.code() == CITUS_INTERMEDIATE_RESULT_NOT_FOUND => Self::Conflict(error),
             _ if state.code().starts_with("08") => Self::Lost(error),

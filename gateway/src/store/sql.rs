@@ -1,5 +1,9 @@
 //! Every SQL string of the gateway. One call of one function each, so that no call needs BEGIN and COMMIT around it: a
 //! single statement is its own transaction, one round trip.
+//!
+//! Invariant: a standby answers none of them. One may stand where the primary was before the proxy, or `pg_dist_node`, says so,
+//! and what it would say of the past, of halves that are prepared, or of leases, may be false. Changes are refused by itself;
+//! what reads asks for the end of the WAL, which a standby refuses (55000).
 
 /// A statement: its name in metrics and logs, its text, and whether it changes anything.
 pub struct Statement {
@@ -12,12 +16,18 @@ pub struct Statement {
 }
 
 macro_rules! statements {
-    ($($(#[$doc:meta])* $id:ident $name:literal $kind:ident $text:literal;)*) => {
-        $($(#[$doc])* pub const $id: Statement =
-            Statement { name: $name, text: $text, mutates: statements!(@ $kind) };)*
+    ($($(#[$doc:meta])* $id:ident $name:literal $kind:ident $text:literal $(then $tail:literal)?;)*) => {
+        $($(#[$doc])* pub const $id: Statement = statements!(@ $kind $name $text $($tail)?);)*
     };
-    (@ read) => { false };
-    (@ change) => { true };
+    // Evaluated once, before anything is read: the condition depends on no row.
+    (@ read $name:literal $text:literal $($tail:literal)?) => {
+        Statement {
+            name: $name,
+            text: concat!($text, " WHERE (SELECT pg_current_wal_flush_lsn()) IS NOT NULL", $(" ", $tail)?),
+            mutates: false,
+        }
+    };
+    (@ change $name:literal $text:literal) => { Statement { name: $name, text: $text, mutates: true } };
 }
 
 statements! {
@@ -78,9 +88,9 @@ statements! {
          FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
-         user_metadata, locator, created, modified FROM mantle.stat($1, $2, $3) ORDER BY ord";
+         user_metadata, locator, created, modified FROM mantle.stat($1, $2, $3)" then "ORDER BY ord";
     DIRSTAT "dirstat" read
-        "SELECT code, entries, subdirectories, bytes FROM mantle.dirstat($1, $2) ORDER BY ord";
+        "SELECT code, entries, subdirectories, bytes FROM mantle.dirstat($1, $2)" then "ORDER BY ord";
     LIST "list" read
         "SELECT name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
          user_metadata, locator, created, modified FROM mantle.list($1, $2, $3, $4, $5)";
@@ -92,7 +102,7 @@ statements! {
     /// A directory, and those below it down to a depth; in byte order, so each after those that it is below.
     DU "du" read
         "SELECT directory, objects, directories, bytes, owner, grp, mode \
-         FROM mantle.usage($1, $2, $3) ORDER BY directory COLLATE \"C\" LIMIT $4";
+         FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed \
          FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
