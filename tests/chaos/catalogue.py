@@ -181,7 +181,7 @@ def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo
     """A rename was prepared, and waits to commit; then the index is rebuilt, and knows nothing of its lock any more."""
     with ExitStack() as undoing:
         undoing.callback(slow.on_every_node, cluster, slow.renames_as_before)
-        slow.on_every_node(cluster, slow.slower_renames)
+        slow.on_every_node(cluster, lambda connection: slow.slower_renames(connection, slow.RENAME_SLEEP_BENEATH))
         for _ in range(DROPS):
             wait_until(lambda: any(is_renaming_slowly(cluster, group) for group in sources(cluster)), "a slow rename", LEADER_BOUND_S)
             before = rebuilds(cluster)

@@ -104,7 +104,7 @@ PROTECTIONS = [
     Protection("latch", without_step(NO_LATCH), ("slow changes",), (BUDDING,) * 3),
     Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",), (BUDDING,) * 3),
     Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * MORE),
-    Protection("epoch check", without_epoch, ("slot dropped beneath a slow rename",), (CROSSING,) * MORE),
+    Protection("epoch check", without_epoch, ("slot dropped beneath a slow rename",), (CROSSING,) * 3),
 ]
 
 

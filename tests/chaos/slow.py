@@ -17,6 +17,8 @@ CHANGE_SLEEP = "IF random() < 0.15 THEN PERFORM pg_sleep(random() / 2); END IF;"
 # shorter than what it resolved may be relied on (lease_s).
 RENAME_STEP = "latch_sides"
 RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.25 THEN PERFORM pg_sleep(13); END IF;"
+# Beneath these the index is rebuilt, and what they excluded has begun, before they go on.
+RENAME_SLEEP_BENEATH = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(18); END IF;"
 # Those that have not waited for long yet.
 RENAMES_BEGUN = (
     "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%rename_directory%'"
