@@ -231,7 +231,8 @@ def chaos(arguments: list[str], program: str = "run.py") -> Counts:
 
 def chaos_proof(arguments: list[str]) -> Counts:
     """The same with one protection left out after the other; writes docs/chaos-proof.md."""
-    command = ["cargo", "build", "--locked", "-p", "mantle-indexnode", "--features", "failpoints"]
+    # Chosen from the whole workspace, as SIMULATION is.
+    command = ["cargo", "build", "--locked", "--workspace", "--features", "mantle-indexnode/failpoints", "--bin", "mantle-indexnode"]
     status, _ = stream(command, env=cargo_environment())
     return Counts(failed=1) if status != 0 else chaos(arguments, "proof.py")
 

@@ -24,6 +24,7 @@ from cluster.layout import COORDINATOR, VOTERS, Host
 from cluster.member import SLOT, Member
 from conftest import session
 from oracle import rebuilds
+from stack.failure import Failure
 from stack.poll import wait_until
 from stack.process import Process
 
@@ -238,8 +239,10 @@ def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
 
     def stutter() -> None:
         while not end.is_set():
-            primary = cluster.leader(any_source(cluster, draw))
-            shown = primary.psql(f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{SLOT}'").strip()
+            shown = ""
+            with suppress(Failure):  # a server that another fault keeps busy
+                primary = cluster.leader(any_source(cluster, draw))
+                shown = primary.psql(f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{SLOT}'").strip()
             if not shown:  # between two readers
                 continue
             with suppress(ProcessLookupError):  # the reader has gone, and its walsender with it
