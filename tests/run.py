@@ -37,8 +37,7 @@ INDEX_GROUPS = (1, 2)
 DATA_GB = 3.0
 OLDEST_VERSION = "0.1.0"  # of those in sql/versions
 VENV = TESTS / ".venv"
-# Chosen from the whole workspace: one package alone would have its dependencies built again, with fewer features.
-SIMULATION = ("--workspace", "--features", "mantle-indexnode/simulation", "--test", "simulation")
+SEEDED = "seeded::"  # the simulation's tests, which take minutes
 DISTRIBUTED = sorted((TESTS / "concurrency").glob("test_citus*.py"))
 
 
@@ -88,8 +87,7 @@ def lint(_stack: Stack) -> Counts:
     counts = Counts()
     commands = (
         ["cargo", "fmt", "--all", "--check"],
-        ["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
-        ["cargo", "clippy", *SIMULATION, "--locked", "--", "-D", "warnings"],
+        ["cargo", "clippy", *build.TESTED, "--all-targets", "--", "-D", "warnings"],
     )
     for command in commands:
         status, _ = stream(command, env=cargo_environment())
@@ -99,7 +97,7 @@ def lint(_stack: Stack) -> Counts:
 
 def cargo_test(*arguments: str, **environment: str) -> Counts:
     """Ignored tests are no skipped ones: they are another phase's, or measurements."""
-    command = ["cargo", "test", "--locked", "--no-fail-fast", *arguments]
+    command = ["cargo", "test", *build.TESTED, "--no-fail-fast", *arguments]
     status, lines = stream(command, env={**cargo_environment(), **environment})
     counts = Counts()
     for line in lines:
@@ -111,19 +109,19 @@ def cargo_test(*arguments: str, **environment: str) -> Counts:
 
 def unit(_stack: Stack) -> Counts:
     """Rust's tests that need no service."""
-    return cargo_test("--workspace")
+    return cargo_test("--", "--skip", SEEDED)
 
 
 def simulation(_stack: Stack) -> Counts:
     """Seeded histories of an IndexNode group; MANTLE_SIMULATION_SEEDS says how many."""
-    return cargo_test(*SIMULATION, "--", "--nocapture")
+    return cargo_test("--test", "simulation", "--", "--nocapture", SEEDED)
 
 
 def simulate(seed: int) -> int:
     """One seed with its trace."""
-    command = ["cargo", "test", "--locked", *SIMULATION, "--"]
+    command = ["cargo", "test", *build.TESTED, "--test", "simulation", "--"]
     environment = {**cargo_environment(), "MANTLE_SIMULATION_SEED": str(seed), "MANTLE_SIMULATION_TRACE": "1"}
-    _, lines = stream([*command, "one_history", "--exact", "--ignored", "--nocapture"], env=environment)
+    _, lines = stream([*command, f"{SEEDED}one_history", "--exact", "--ignored", "--nocapture"], env=environment)
     return 0 if any(line.rstrip().endswith("violation=none") for line in lines) else 1
 
 
@@ -139,7 +137,7 @@ def replicas(stack: Stack) -> Counts:
     url = stack.postgresql.url("postgres", "superuser")
     account = stack.postgresql.account
     counts = cargo_test(
-        "--workspace", "--", "--ignored", "replicas_", MANTLE_TEST_DATABASE_URL=url,
+        "--", "--ignored", "replicas_", MANTLE_TEST_DATABASE_URL=url,
         # Those whose PostgreSQL fails over make servers of their own.
         MANTLE_TEST_POSTGRESQL_BIN=str(stack.layout.postgresql_bin), MANTLE_TEST_ACCOUNT=f"{account.uid}:{account.gid}",
     )  # fmt: skip
@@ -231,8 +229,7 @@ def chaos(arguments: list[str], program: str = "run.py") -> Counts:
 
 def chaos_proof(arguments: list[str]) -> Counts:
     """The same with one protection left out after the other; writes docs/chaos-proof.md."""
-    # Chosen from the whole workspace, as SIMULATION is.
-    command = ["cargo", "build", "--locked", "--workspace", "--features", "mantle-indexnode/failpoints", "--bin", "mantle-indexnode"]
+    command = ["cargo", "build", *build.TESTED, "--bin", "mantle-indexnode"]
     status, _ = stream(command, env=cargo_environment())
     return Counts(failed=1) if status != 0 else chaos(arguments, "proof.py")
 

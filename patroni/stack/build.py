@@ -14,6 +14,8 @@ from .packages import environment, target
 from .terminal import run, say, step
 
 BINARIES = ("mantle-gateway", "mantle-indexnode", "mantle")
+# How everything that is tested is built: one set of features, or the same crates would be compiled once for each phase.
+TESTED = ("--locked", "--workspace", "--features", "mantle-indexnode/simulation")
 EXTENSION_SOURCES = ("extension", "sql", "indexnode/types", "Cargo.toml", "Cargo.lock", "patroni/stack/upgrade.py")
 DEBIAN = Path("/usr")
 

@@ -224,7 +224,7 @@ def test_a_message_is_on_the_node_of_its_row(places):
 
 
 def run_rust_test(citus_cluster: CitusCluster, target: CitusTarget, name: str) -> None:
-    """Chosen by name from the whole workspace, as the unit tests are built."""
+    """Chosen by name from all."""
     environment = {
         **packages.environment(),
         "PGRX_PG_CONFIG_PATH": str(build.pg_config()),
@@ -232,7 +232,7 @@ def run_rust_test(citus_cluster: CitusCluster, target: CitusTarget, name: str) -
         "MANTLE_TEST_CITUS_DATABASE": target.database,
         "MANTLE_TEST_CITUS_PASSWORD_FILE": str(citus_cluster.servers[0].postgresql.layout.secrets / "superuser"),
     }
-    command = ["cargo", "test", "--locked", "--workspace", "--", "--ignored", name]
+    command = ["cargo", "test", *build.TESTED, "--", "--ignored", name]
     done = subprocess.run(command, cwd=build.REPOSITORY, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert f"{name} ... ok" in done.stdout
