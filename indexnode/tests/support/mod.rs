@@ -7,8 +7,13 @@ pub mod server;
 use std::{
     fs,
     net::TcpListener,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU16, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -224,9 +229,19 @@ pub struct TestGroup {
     _folder: TempDir,
 }
 
+/// Addresses that nobody listens at. Not of the system's choice: what it gives, it gives the next connection that goes out, in the
+/// time until a replica listens there. Each once in this process.
 pub fn free_addresses(n: usize) -> Vec<String> {
-    let listeners: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|l| l.local_addr().unwrap().to_string()).collect()
+    /// Below what Linux takes for connections that go out (net.ipv4.ip_local_port_range).
+    const PORTS: RangeInclusive<u16> = 16_000..=31_999;
+    static BEGINNING: LazyLock<u16> = LazyLock::new(rand::random);
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let any = || {
+        let at = BEGINNING.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        let address = format!("127.0.0.1:{}", PORTS.start() + at % PORTS.len() as u16);
+        TcpListener::bind(&address).is_ok().then_some(address)
+    };
+    (0..n).map(|_| (0..PORTS.len()).find_map(|_| any()).expect("a free port")).collect()
 }
 
 impl TestGroup {
