@@ -47,9 +47,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """What a gateway answered 500 for is in its log alone, which goes with the folder: a failure quotes its last errors."""
     report = yield
     if report.failed:
-        for log in sorted((FOLDER / "logs").glob("gateway*.log")):
+        for log in sorted((FOLDER / "logs").glob("gateway[0-9].log")):
             errors = [line for line in log.read_text(errors="replace").splitlines() if "ERROR" in line]
-            report.sections.append((f"errors in {log.name}", "\n".join(errors[-ERRORS_QUOTED:])))
+            if errors:
+                report.sections.append((f"errors in {log.name}", "\n".join(errors[-ERRORS_QUOTED:])))
     return report
 
 
