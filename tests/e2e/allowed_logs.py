@@ -4,6 +4,7 @@
 ALLOWED: list[tuple[str, str, str]] = [
     ("indexnode", r"source::reader: PostgreSQL has no synchronous standby", "a stack on one machine has one PostgreSQL"),
     ("indexnode", r"heartbeat::worker.*Elapsed", "a busy machine is late with a heartbeat; the next one follows, and lateness alone elects nobody"),
+    ("postgresql", r"index@mantle FATAL:  connection to client lost", "a leader that lost its office on a busy machine leaves its change stream"),
 ]
 
 # Only in tests marked `faults`, which kill and wipe services.
@@ -17,6 +18,7 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     ("postgresql", r"FATAL:  (connection to client lost|terminating connection due to administrator command)", "a killed client; a slot taken over"),
     ("postgresql", r"FATAL:  (terminating connection due to unexpected postmaster exit|the database system is not yet accepting)", "kill -9"),
     ("gateway", r"store::fault: the (connection broke|database is unavailable)", "PostgreSQL or PgBouncer was killed; the client is told 503"),
+    ("postgresql", r"(gateway|index)@mantle ERROR:  recovery is in progress", "a gateway, or an index, that found a standby, or a server that is being restored"),
     ("indexnode", r"replication worker terminated with error: io error", "PostgreSQL was killed"),
     ("indexnode", r"ProgressResponder.complete_tx.send: is_ok: false", "the caller of a proposal was gone by its end"),
     ("indexnode", r"raft::raft_inner: .*(raft stopped|failed to receive from RaftCore)", "a question that arrives while its replica stops"),

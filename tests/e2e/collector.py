@@ -1,11 +1,14 @@
 """A collector of OpenTelemetry spans: the service that exporters call, and a list of what they sent."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+# Its handlers at a fork crash now and then, in the child, before that is the service that a test starts; we never fork and go on.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+import grpc  # noqa: E402
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc  # noqa: E402
+from opentelemetry.proto.trace.v1.trace_pb2 import Span  # noqa: E402
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):

@@ -14,7 +14,7 @@ from stack.poll import wait_until
 from trees import directories, documents, write_listing
 
 PACKAGES = 2_000
-EMPTIED_BOUND_S = 60.0
+EMPTIED_BOUND_S = 180.0
 
 
 def remove(rest, ns: str, path: str, key: str | None = None) -> dict:
