@@ -80,9 +80,6 @@ class Load:
 
     def __init__(self, lanes: list[Lane]):
         self.lanes = lanes
-        # The longest time without one, where that was measured.
-        self.writes_s: dict[str, float] = {}
-        self.lookups_s: dict[str, float] = {}
         self._end = threading.Event()
         works = [work for lane in lanes for work in (lane.write_one, lane.read_one)]
         self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
