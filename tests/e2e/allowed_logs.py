@@ -22,5 +22,6 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     ("indexnode", r"replication worker terminated with error: io error", "PostgreSQL was killed"),
     ("indexnode", r"ProgressResponder.complete_tx.send: is_ok: false", "the caller of a proposal was gone by its end"),
     ("indexnode", r"raft::raft_inner: .*(raft stopped|failed to receive from RaftCore)", "a question that arrives while its replica stops"),
+    ("indexnode", r"heartbeat::worker: .* failed to send HeartbeatProgress.* to RaftCore", "a heartbeat that was answered while its replica stops"),
     ("pgbouncer", r"pooler error|login failed|got packet 'E' from server|server conn crashed|connect failed", "PostgreSQL was killed"),
 ]
