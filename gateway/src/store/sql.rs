@@ -2,7 +2,7 @@
 //! single statement is its own transaction, one round trip.
 //!
 //! Invariant: a standby answers none of them. One may stand where the primary was before the proxy, or `pg_dist_node`, says so,
-//! and what it would say of the past, of halves that are prepared, or of leases, may be false. Changes are refused by itself;
+//! and what it would say of the past, of halves that are prepared, or of leases, may be false. What writes is refused by itself (25006);
 //! what reads asks for the end of the WAL, which a standby refuses (55000).
 
 /// A statement: its name in metrics and logs, its text, and whether it changes anything.
