@@ -41,7 +41,7 @@ enum Command {
     Citus(citus::Options),
     Lookup(lookup::Options),
     #[command(hide = true)]
-    IndexReplicas(lookup::group::Options),
+    IndexReplicas(lookup::serve::Options),
 }
 
 /// Measure everything, with baselines
@@ -126,7 +126,7 @@ async fn perform(command: Command) -> Result<ExitCode> {
             (options.output, report, true)
         }
         Command::IndexReplicas(options) => {
-            lookup::group::serve(&options).await?;
+            lookup::serve::serve(&options).await?;
             return Ok(ExitCode::SUCCESS);
         }
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use mantle_types::Result as MantleResult;
+use openraft::async_runtime::watch::WatchReceiver;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
@@ -59,6 +60,14 @@ impl Detached {
     /// The node.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// Builds a snapshot of what is applied; answers when it is durable.
+    pub async fn snapshot(&self) -> Result<()> {
+        let applied = self.node.raft.metrics().borrow_watched().last_applied;
+        self.node.raft.trigger().snapshot().await?;
+        self.node.raft.wait(None).metrics(|metrics| metrics.snapshot >= applied, "a snapshot").await?;
+        Ok(())
     }
 
     /// Proposes a command, once this replica leads; answers when it is applied here.

@@ -101,8 +101,8 @@ def failpoint(name: str) -> Callable[[Cluster], None]:
 PROTECTIONS = [
     Protection("standby gating", failpoint("ApplyBeyondStandby"), ("standby behind, then primary's machine killed",), (BUDDING,) * 3),
     Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter", "busy shards moved"), (HOPPING,) * MORE),
-    Protection("latch", without_step(NO_LATCH), ("slow changes",), (BUDDING,) * 3),
-    Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",), (BUDDING,) * 3),
+    Protection("latch", without_step(NO_LATCH), ("slow changes",), (BUDDING,) * MORE),
+    Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",), (BUDDING,) * MORE),
     Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * MORE),
     Protection("epoch check", without_epoch, ("slot dropped beneath a slow rename",), (CROSSING,) * 3),
 ]

@@ -12,11 +12,11 @@ from wrapping import put_before
 
 # Before the latch is taken, and with it held, when everything has been looked at and written.
 CHANGE_STEPS = ("latch_batch", "latch_entries", "placement_fault", "placements_fault")
-CHANGE_SLEEP = "IF random() < 0.15 THEN PERFORM pg_sleep(random() / 2); END IF;"
+CHANGE_SLEEP = "IF random() < 0.3 THEN PERFORM pg_sleep(random() / 2); END IF;"
 # Only what the index has prepared names an index group here. Longer than the lock of a rename (times.toml: rename_lock_ms),
 # shorter than what it resolved may be relied on (lease_s).
 RENAME_STEP = "latch_sides"
-RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.25 THEN PERFORM pg_sleep(13); END IF;"
+RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(13); END IF;"
 # Beneath these the index is rebuilt, and what they excluded has begun, before they go on.
 RENAME_SLEEP_BENEATH = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(18); END IF;"
 # Those that have not waited for long yet.

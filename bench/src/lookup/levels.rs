@@ -12,7 +12,7 @@ use mantle_types::{Caller, Epoch};
 
 use super::{
     Options,
-    group::{self, cpu_seconds},
+    serve::{self, cpu_seconds},
     tree::{NAMESPACE, ROOT, mix, record},
 };
 use crate::{
@@ -82,7 +82,7 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
 }
 
 /// Looks paths up; the processor time that took.
-fn look_up<'a>(
+pub fn look_up<'a>(
     index: &Index,
     cache: &PathCache,
     caller: &Caller,
@@ -135,7 +135,7 @@ fn index_of(input: &Input) -> Result<(Index, Vec<String>)> {
     drop(ids);
     let (mut index, mut effects) = (Index::new(), Effects::default());
     let begin = Command::RebuildBegin { epoch: Epoch(1), is_diverged: false };
-    let end = Command::RebuildEnd { sources: vec![group::start()] };
+    let end = Command::RebuildEnd { sources: vec![serve::start()] };
     for (at, command) in [begin, Command::RebuildChunk { records }, end].into_iter().enumerate() {
         index.apply(at as u64 + 1, command, &mut effects);
     }

@@ -2,10 +2,13 @@
 //! and services as in production, no PostgreSQL); the callers are tasks of this one. Everything that is compared takes
 //! turns, so that all meet the same machine.
 
-pub mod group;
+mod changes;
+mod group;
 mod levels;
 mod rows;
+pub mod serve;
 mod tree;
+mod writer;
 
 use std::{
     path::PathBuf,
@@ -39,7 +42,7 @@ pub struct Options {
     /// Directories of the largest tree
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     directories_max: u64,
-    /// Only these rows, of: throughput, latency, scale, writes, followers, levels; separated by commas
+    /// Only these rows, of: throughput, latency, scale, writes, snapshots, followers, levels, batching; separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     rows: Vec<String>,
 }
@@ -125,10 +128,16 @@ pub async fn run(options: &Options) -> Result<Report> {
         rows::scale(options, &mut report).await?;
     }
     if options.wants("writes") {
-        rows::writes(options, &mut report).await?;
+        changes::writes(options, &mut report).await?;
+    }
+    if options.wants("snapshots") {
+        changes::snapshots(options, &mut report).await?;
     }
     if options.wants("followers") {
         rows::followers(options, &mut report).await?;
+    }
+    if options.wants("batching") {
+        changes::batching(options, &mut report).await?;
     }
     if options.wants("levels") {
         levels::run(options, &mut report)?;

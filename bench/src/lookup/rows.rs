@@ -1,23 +1,19 @@
 //! The rows over RPC.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use mantle_index_client::IndexClient;
 
-use super::{Group, Options, group::cpu_seconds, queries, run_callers, tree::LEVELS, warmed};
+use super::{Group, Options, queries, serve::cpu_seconds, run_callers, tree::LEVELS, warmed};
 use crate::{
     report::{Report, count, short},
     sample::Sample,
 };
 
 const CALLERS: usize = 256;
-/// Callers while the p99 is measured against a writer: some queueing, no saturation.
-const CALLERS_FEW: usize = 8;
-const DIRECTORIES: u64 = 1_000_000;
+pub const DIRECTORIES: u64 = 1_000_000;
 /// A follower's group is small: what it costs to ask the leader does not depend on the tree.
-const DIRECTORIES_FEW: u64 = 100_000;
-const WRITES_PER_SECOND: u64 = 50_000;
+pub const DIRECTORIES_FEW: u64 = 100_000;
+const LOOKUPS_IN_PROCESS: u64 = 2_000_000;
 /// What one IndexNode core serves in the paper (Mantle, SOSP '25, section 6).
 const PAPER_PER_CORE: &str = "6,700–7,800";
 
@@ -89,6 +85,18 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
             ["depth 10".to_owned(), short(ten), short(ten / one)],
         ],
     );
+    let in_process = groups[0].look_up(LOOKUPS_IN_PROCESS).await?;
+    report.table(
+        ["cache on, one core", "lookups/s", "÷ in process"],
+        &[
+            ["in process, 64 at a time (baseline)".to_owned(), count(in_process), short(1.0)],
+            [
+                "over RPC, the replica's share".to_owned(),
+                count(cores[0].median() as u64),
+                short(cores[0].median() / in_process as f64),
+            ],
+        ],
+    );
     for group in groups {
         group.stop().await?;
     }
@@ -136,42 +144,6 @@ pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
         group.stop().await?;
     }
     Ok(())
-}
-
-/// Lookups while directories change, against the same callers when nothing does.
-pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
-    let mut group = Group::start(DIRECTORIES, 1, 3).await?;
-    let client = warmed(&group, 0..1).await?;
-    let queries = queries(&group.tree, LEVELS);
-    let mut samples = [(); 4].map(|()| Sample::default());
-    let (mut applied, mut writing) = (0, Duration::ZERO);
-    for _ in 0..options.turns {
-        for (at, callers) in [1, CALLERS_FEW].into_iter().enumerate() {
-            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
-            let before = group.write(WRITES_PER_SECOND).await?;
-            let started = std::time::Instant::now();
-            samples[2 * at + 1].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
-            applied += group.write(0).await? - before;
-            writing += started.elapsed();
-        }
-    }
-    report.heading("Lookups while directories change");
-    report.paragraph(&format!(
-        "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
-         with others below it, which empties a part of the cache. Proposed in the replica's process, through Raft and its log.",
-        count((applied as f64 / writing.as_secs_f64()) as u64),
-        count(WRITES_PER_SECOND),
-    ));
-    let row = |name: String, at: usize| {
-        let [idle, busy] =
-            [&samples[at], &samples[at + 1]].map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);
-        [name, short(idle[0]), short(busy[0]), short(idle[1]), short(busy[1]), short(busy[1] / idle[1])]
-    };
-    report.table(
-        ["callers", "p50 µs idle", "p50 µs", "p99 µs idle (baseline)", "p99 µs", "p99 ÷ idle"],
-        &[row("1".into(), 0), row(CALLERS_FEW.to_string(), 2)],
-    );
-    group.stop().await
 }
 
 /// One caller at the leader and at a follower; and many at the leader alone, or at all three.

@@ -7,6 +7,7 @@
 
 mod apply;
 mod arena;
+mod before;
 mod cell;
 pub mod command;
 mod digest;
@@ -35,6 +36,7 @@ use mantle_types::{
 pub use apply::LogEntry;
 pub use path::Path;
 pub use resolve::{Descent, Prefix, Resolution};
+pub use snapshot::{Part, SnapshotWriter};
 
 use command::{Source, SourceId, Standing};
 use locks::{Lock, Locks};

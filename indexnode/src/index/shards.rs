@@ -19,7 +19,7 @@ pub(super) struct Shards {
 }
 
 /// Bits that hashbrown does not use: it takes the low ones for the bucket and the highest seven for the tag.
-fn shard_of(hash: u64) -> usize {
+pub(super) fn shard_of(hash: u64) -> usize {
     (hash >> 44) as usize % SHARDS
 }
 

@@ -12,16 +12,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, RandomState},
+    sync::Arc,
 };
 
 use mantle_types::{DirectoryId, PartitionId, Permission, limits::NAME_BYTES_MAX};
 
 use super::{
     arena::{Address, Arena},
+    before::{BeforeImages, Image, Reading},
     cell::{Cell, CellMut, cell_bytes},
     digest,
     permissions::{PermissionIndex, Permissions},
-    shards::Shards,
+    shards::{Shards, shard_of},
 };
 
 /// What the table holds of a directory, its name aside.
@@ -69,6 +71,8 @@ pub(super) struct IndexTable {
     displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
     /// Directories that left a place or changed their permission, since it was asked last.
     modified: Vec<DirectoryId>,
+    /// For whoever reads the table as it was when they began.
+    before: Option<BeforeImages>,
 }
 
 fn place_hash(seed: &RandomState, pid: PartitionId, name: &[u8]) -> u64 {
@@ -91,6 +95,7 @@ impl IndexTable {
             absent_parents: HashMap::with_hasher(seed.clone()),
             displaced: BTreeSet::new(),
             modified: Vec::new(),
+            before: None,
             seed,
         }
     }
@@ -140,6 +145,7 @@ impl IndexTable {
         debug_assert!(record.name.len() <= NAME_BYTES_MAX);
         let permission = self.permissions.acquire(record.permission);
         if let Some(at) = self.find_id(record.id) {
+            self.keep_before(record.id, Some(at));
             let cell = self.cell(at);
             if cell.is_at(record.pid, record.name) {
                 let (old, is_displaced) = (cell.permission(), cell.is_displaced());
@@ -171,6 +177,7 @@ impl IndexTable {
     }
 
     fn insert_cell(&mut self, record: &Record<'_>, permission: PermissionIndex) -> Address {
+        self.keep_before(record.id, None);
         let at = self.arena.allocate(cell_bytes(record.name));
         let children = self.absent_parents.remove(&record.id).unwrap_or(0);
         let mut cell = self.cell_mut(at);
@@ -186,6 +193,7 @@ impl IndexTable {
     /// Forgets a directory. Its place is emptied only if it is the occupant.
     pub(super) fn remove(&mut self, id: DirectoryId) {
         let Some(at) = self.find_id(id) else { return };
+        self.keep_before(id, Some(at));
         if !self.cell(at).is_displaced() {
             self.modified.push(id);
         }
@@ -212,6 +220,46 @@ impl IndexTable {
         self.ids.iter().map(|at| (self.record(at), self.cell(at).is_displaced()))
     }
 
+    /// Begins to read the table as it is now, shard by shard, while it changes. A reading that began before has ended.
+    pub(super) fn begin_reading(&mut self) -> Arc<Reading> {
+        let (before, reading) = BeforeImages::begin();
+        self.before = Some(before);
+        reading
+    }
+
+    /// Is this the table that the reading began with?
+    pub(super) fn is_read_by(&self, reading: &Arc<Reading>) -> bool {
+        self.before.as_ref().is_some_and(|before| before.are_of(reading))
+    }
+
+    /// The records of a shard of ids, as they were when the reading began or as they are, and whether they were displaced.
+    pub(super) fn records_of_shard(
+        &self,
+        shard: usize,
+        reading: Option<&Arc<Reading>>,
+    ) -> impl Iterator<Item = (Record<'_>, bool)> {
+        let before = self.before.as_ref().filter(|_| reading.is_some_and(|reading| self.is_read_by(reading)));
+        let is_unchanged = move |id| before.is_none_or(|before| !before.has(shard, id));
+        let here = self.ids.shard(shard).filter(move |at| is_unchanged(self.cell(*at).id()));
+        let changed = before.into_iter().flat_map(move |before| before.of_shard(shard));
+        here.map(|at| (self.record(at), self.cell(at).is_displaced()))
+            .chain(changed.map(|image| (image.record(), image.is_displaced)))
+    }
+
+    /// To be called before a directory changes, comes or goes, with where it is.
+    fn keep_before(&mut self, id: DirectoryId, at: Option<Address>) {
+        let Some(before) = &self.before else { return };
+        if before.is_over() {
+            self.before = None;
+            return;
+        }
+        let shard = shard_of(id_hash(self.id_seed, id));
+        if before.lack(shard, id) {
+            let image = at.map(|at| Image::new(&self.record(at), self.cell(at).is_displaced()));
+            self.before.as_mut().expect("looked at above").keep(shard, id, image);
+        }
+    }
+
     /// The ids of one of [`SHARDS`](super::shards::SHARDS) parts.
     pub(super) fn ids_of_shard(&self, shard: usize) -> impl Iterator<Item = DirectoryId> {
         self.ids.shard(shard).map(|at| self.cell(at).id())
@@ -221,9 +269,9 @@ impl IndexTable {
         self.find_id(id).map(|at| self.record(at))
     }
 
-    /// The records of the displaced, in the order of place and id.
-    pub(super) fn displaced_records(&self) -> impl Iterator<Item = Record<'_>> {
-        self.displaced.iter().filter_map(|(_, _, id)| self.find_id(*id)).map(|at| self.record(at))
+    /// Who claims a place that another occupies, in the order of place and id.
+    pub(super) fn displaced(&self) -> impl Iterator<Item = (PartitionId, &str, DirectoryId)> {
+        self.displaced.iter().map(|(pid, name, id)| (*pid, &**name, *id))
     }
 
     pub(super) fn digest(&self) -> u64 {
@@ -247,6 +295,7 @@ impl IndexTable {
             + self.ids.heap_bytes()
             + self.permissions.heap_bytes()
             + self.absent_parents.capacity() * 24
+            + self.before.as_ref().map_or(0, BeforeImages::heap_bytes)
             + displaced
     }
 
@@ -339,6 +388,7 @@ impl IndexTable {
     }
 
     fn mark_displaced(&mut self, at: Address, is_displaced: bool) {
+        self.keep_before(self.cell(at).id(), Some(at));
         let permission = self.cell(at).permission();
         self.cell_mut(at).set_permission(permission, is_displaced);
     }

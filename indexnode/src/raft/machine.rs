@@ -16,7 +16,7 @@ use std::{
 use futures::{Stream, StreamExt};
 use mantle_types::{DirectoryId, Lsn};
 use openraft::{
-    EntryPayload, OptionalSend, RaftSnapshotBuilder,
+    EntryPayload, OptionalSend,
     storage::{EntryResponder, RaftStateMachine},
 };
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use super::{
     TypeConfig,
+    builder::SnapshotBuilder,
     offload::Offload,
     snapshot::{SnapshotFile, SnapshotStore},
     types::{LogId, Snapshot, SnapshotMeta, StoredMembership},
@@ -32,7 +33,7 @@ use crate::{
     config::LookupSettings,
     failpoints::{self, Failpoint},
     index::{
-        Effects, Index, LogEntry,
+        Effects, Index, LogEntry, SnapshotWriter,
         command::{Applied, Command, SourceId},
     },
     lookup::PathCache,
@@ -161,6 +162,14 @@ impl IndexState {
         });
     }
 
+    /// Begins a snapshot of what is applied now; never of half an entry.
+    pub(super) fn begin_snapshot(&self) -> io::Result<(SnapshotMeta, SnapshotWriter)> {
+        let _entry = self.entry.lock();
+        let mut replicated = self.replicated.write();
+        let meta = SnapshotMeta { last_log_id: replicated.applied, last_membership: replicated.membership.clone() };
+        Ok((meta, replicated.index.begin_snapshot()?))
+    }
+
     fn apply(
         &self,
         log_id: LogId,
@@ -275,7 +284,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder { state: self.state.clone(), snapshots: self.snapshots.clone(), offload: self.offload.clone() }
+        SnapshotBuilder::new(self.state.clone(), self.snapshots.clone(), self.offload.clone())
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
@@ -302,40 +311,6 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
         Ok(self.snapshots.current()?.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
-    }
-}
-
-/// Builds a snapshot of whatever is applied when it begins to.
-pub struct SnapshotBuilder {
-    state: Arc<IndexState>,
-    snapshots: SnapshotStore,
-    offload: Offload,
-}
-
-impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
-    type SnapshotData = SnapshotFile;
-
-    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
-        let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
-        let work = move || {
-            let started = Instant::now();
-            // Lookups go on; apply waits for the copy into the page cache, not for the disk.
-            let unfinished = {
-                let boundary = state.entry.lock();
-                let replicated = state.read();
-                drop(boundary);
-                let meta =
-                    SnapshotMeta { last_log_id: replicated.applied, last_membership: replicated.membership.clone() };
-                snapshots.write(&meta, &replicated.index)?
-            };
-            snapshots.finish(unfinished)?;
-            let current = snapshots.current()?;
-            let (meta, snapshot) = current.ok_or_else(|| io::Error::other("the snapshot vanished"))?;
-            let elapsed_ms = started.elapsed().as_millis() as u64;
-            tracing::info!(last = ?meta.last_log_id, bytes = snapshot.bytes, elapsed_ms, "snapshot built");
-            Ok(Snapshot { meta, snapshot })
-        };
-        self.offload.run(work).await
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: what a replica has acknowledged to a leader or a candidate is on its disk before the answer leaves. Source:
 //! openraft's storage and network (v2) contracts.
 
+pub mod builder;
 pub mod durable;
 pub mod identity;
 pub mod log;

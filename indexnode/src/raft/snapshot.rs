@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader, BufWriter, Read, Write},
+    io::{self, BufReader, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -69,19 +69,15 @@ impl SnapshotStore {
         Ok(Some((meta, SnapshotFile { file, bytes, path, is_received: false })))
     }
 
-    /// Writes metadata and index to a new file, still unfinished: the caller may hold the index's lock and shall not while
-    /// the disk is waited for.
-    pub fn write(&self, meta: &SnapshotMeta, index: &Index) -> io::Result<UnfinishedSnapshot> {
+    /// Begins a new file with the metadata; what [`SnapshotWriter`](crate::index::SnapshotWriter) writes follows.
+    pub fn begin(&self, meta: &SnapshotMeta) -> io::Result<UnfinishedSnapshot> {
         let path = self.unfinished_path("build");
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(&path)?);
-        let unfinished = UnfinishedSnapshot { path };
+        let mut file = File::create(&path)?;
         let encoded = postcard::to_stdvec(meta).map_err(io::Error::other)?;
-        out.write_all(&(encoded.len() as u32).to_le_bytes())?;
-        out.write_all(&crc32fast::hash(&encoded).to_le_bytes())?;
-        out.write_all(&encoded)?;
-        index.write_snapshot(&mut out)?;
-        out.flush()?;
-        Ok(unfinished)
+        file.write_all(&(encoded.len() as u32).to_le_bytes())?;
+        file.write_all(&crc32fast::hash(&encoded).to_le_bytes())?;
+        file.write_all(&encoded)?;
+        Ok(UnfinishedSnapshot { path, file })
     }
 
     /// Makes an unfinished snapshot the current one, durably.
@@ -113,8 +109,9 @@ impl SnapshotStore {
         if snapshot.is_received {
             self.promote(&snapshot.path)?;
         } else if snapshot.path != self.folder.join(FILE) {
-            let copy = UnfinishedSnapshot { path: self.unfinished_path("copy") };
-            fs::copy(&snapshot.path, &copy.path)?;
+            let path = self.unfinished_path("copy");
+            let mut copy = UnfinishedSnapshot { file: File::create(&path)?, path };
+            io::copy(&mut File::open(&snapshot.path)?, &mut copy.file)?;
             self.finish(copy)?;
         }
         Ok(index)
@@ -136,6 +133,17 @@ impl SnapshotStore {
 #[derive(Debug)]
 pub struct UnfinishedSnapshot {
     path: PathBuf,
+    file: File,
+}
+
+impl Write for UnfinishedSnapshot {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl Drop for UnfinishedSnapshot {

@@ -7,7 +7,7 @@ use mantle_types::Permission;
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 
 use super::*;
-use crate::index::command::Prepare;
+use crate::index::{Part, command::Prepare};
 
 fn some_record() -> impl Strategy<Value = DirectoryRecord> {
     (0u64..8, 0u8..4, 0u64..10, 0u64..6, 0u32..3, 0u16..0o777).prop_map(|(pid, name, id, version, owner, mode)| {
@@ -138,6 +138,37 @@ proptest! {
         }
     }
 
+    /// Whatever is applied between its parts, in whatever parts.
+    #[test]
+    fn a_snapshot_is_of_the_moment_when_it_was_begun(log in some_log(), at in any::<Pick>(), part in 1usize..4) {
+        let (before, after) = log.split_at(at.index(log.len() + 1));
+        let mut replica = replica_of(before);
+        replica.part = part;
+        let (then, mut writer) = (State::of(&replica.index), replica.index.begin_snapshot().unwrap());
+        let (mut bytes, mut next) = (Vec::new(), after.iter());
+        let ended = loop {
+            match writer.write_part(&replica.index, part, &mut bytes).unwrap() {
+                Part::Written => next.next().map(|command| replica.apply(command.clone())),
+                ended => break ended,
+            };
+        };
+        if ended == Part::Superseded {
+            let is_rebuild = |c: &Command| matches!(c, Command::RebuildBegin { .. } | Command::RebuildEnd { .. });
+            prop_assert!(after.iter().any(is_rebuild));
+        } else {
+            let mut back = replica_of(before);
+            back.index = read(&bytes).unwrap();
+            prop_assert_eq!(State::of(&back.index), then);
+            for command in after {
+                back.apply(command.clone());
+            }
+            for command in next {
+                replica.apply(command.clone());
+            }
+            prop_assert_eq!(State::of(&back.index), State::of(&replica.index));
+        }
+    }
+
     #[test]
     fn a_cut_or_flipped_snapshot_is_refused(log in some_log(), at in any::<Pick>(), bit in 0u8..8) {
         let mut bytes = snapshot_of(&replica_of(&log).index);
@@ -193,4 +224,18 @@ fn a_snapshot_of_many_frames_comes_back_whole_through_a_slow_reader() {
     back.invariants();
     assert_eq!(State::of(&back), State::of(&replica.index));
     assert_eq!(back.digest(), replica.index.digest());
+}
+
+#[test]
+fn what_changed_is_kept_no_longer_than_the_snapshot_is_written() {
+    let mut replica = Replica::new();
+    let records = |versions: u64| (2..1_000).map(move |id| put(record(1, &format!("directory {id}"), id, versions))).collect();
+    replica.stream(10, records(1));
+    let bytes = replica.index.heap_bytes();
+    let writer = replica.index.begin_snapshot().unwrap();
+    replica.stream(20, records(2));
+    assert!(replica.index.heap_bytes() > bytes + 1_000 * 8);
+    drop(writer);
+    replica.stream(30, records(3));
+    assert_eq!(replica.index.heap_bytes(), bytes);
 }

@@ -1,0 +1,139 @@
+//! The rows with changes: lookups beside them, and what batching them in Raft's log saves.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::{
+    Group, Options, queries,
+    rows::{DIRECTORIES, DIRECTORIES_FEW},
+    run_callers,
+    tree::LEVELS,
+    warmed,
+};
+use crate::{
+    report::{Report, count, short},
+    sample::Sample,
+};
+
+/// Callers whose p99 is measured: one, and some that queue a little but leave the processors time.
+const CALLERS: [usize; 2] = [1, 8];
+const WRITES_PER_SECOND: u64 = 50_000;
+/// While snapshots are built.
+const WRITES_BESIDE_SNAPSHOTS: u64 = 1_000;
+/// Clients that make directories.
+const CLIENTS: [usize; 3] = [1, 16, 256];
+
+/// Lookups while directories change, against the same callers when nothing does.
+pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
+    let mut group = Group::start(DIRECTORIES, 1, 3).await?;
+    let client = warmed(&group, 0..1).await?;
+    let queries = queries(&group.tree, LEVELS);
+    let mut samples = [(); 4].map(|()| Sample::default());
+    let (mut applied, mut writing) = (0, Duration::ZERO);
+    for _ in 0..options.turns {
+        for (at, callers) in CALLERS.into_iter().enumerate() {
+            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            let before = group.write(WRITES_PER_SECOND).await?;
+            let started = Instant::now();
+            samples[2 * at + 1].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            applied += group.write(0).await? - before;
+            writing += started.elapsed();
+        }
+    }
+    report.heading("Lookups while directories change");
+    report.paragraph(&format!(
+        "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
+         with others below it, which empties a part of the cache. Proposed in the replica's process, through Raft and its log.",
+        count((applied as f64 / writing.as_secs_f64()) as u64),
+        count(WRITES_PER_SECOND),
+    ));
+    table(&samples, report);
+    group.stop().await
+}
+
+/// Idle and busy, for each number of callers.
+fn table(samples: &[Sample], report: &mut Report) {
+    let rows = CALLERS.iter().zip(samples.chunks(2)).map(|(callers, samples)| {
+        let [idle, busy] = [&samples[0], &samples[1]].map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);
+        let longest = samples[1].percentile_ms(1.0) * 1e3;
+        [
+            callers.to_string(),
+            short(idle[0]),
+            short(busy[0]),
+            short(idle[1]),
+            short(busy[1]),
+            short(busy[1] / idle[1]),
+            short(longest),
+        ]
+    });
+    report.table(
+        ["callers", "p50 µs idle", "p50 µs", "p99 µs idle (baseline)", "p99 µs", "p99 ÷ idle", "longest µs"],
+        &rows.collect::<Vec<_>>(),
+    );
+}
+
+/// Lookups while snapshots are built, one after the other, and some directories change.
+pub async fn snapshots(options: &Options, report: &mut Report) -> Result<()> {
+    let mut group = Group::start(DIRECTORIES, 1, 3).await?;
+    let client = warmed(&group, 0..1).await?;
+    let queries = queries(&group.tree, LEVELS);
+    let mut samples = [(); 4].map(|()| Sample::default());
+    let (mut built, mut building) = (0, Duration::ZERO);
+    for _ in 0..options.turns {
+        for (at, callers) in CALLERS.into_iter().enumerate() {
+            group.write(WRITES_BESIDE_SNAPSHOTS).await?;
+            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            let before = group.snapshots(true).await?;
+            let started = Instant::now();
+            samples[2 * at + 1].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            built += group.snapshots(false).await? - before;
+            building += started.elapsed();
+            group.write(0).await?;
+        }
+    }
+    report.heading("Lookups while snapshots are built");
+    report.paragraph(&format!(
+        "{} directories, of which {} a second change (idle: the same without snapshots). {built} snapshots in {} s, one after \
+         the other.",
+        count(group.tree.directories()),
+        count(WRITES_BESIDE_SNAPSHOTS),
+        short(building.as_secs_f64()),
+    ));
+    table(&samples, report);
+    group.stop().await
+}
+
+/// mkdirs that are applied a second, with what waits in one entry and with one entry each.
+pub async fn batching(options: &Options, report: &mut Report) -> Result<()> {
+    let mut groups = Vec::new();
+    for log_batching in [true, false] {
+        groups.push(Group::start_with(DIRECTORIES_FEW, 3, 3, log_batching).await?);
+    }
+    let mut rows = Vec::new();
+    for clients in CLIENTS {
+        let mut made = [[0; 2]; 2];
+        for _ in 0..options.turns {
+            for (group, made) in groups.iter_mut().zip(&mut made) {
+                let [directories, entries] = group.make(clients, options.period()).await?;
+                *made = [made[0] + directories, made[1] + entries];
+            }
+        }
+        let seconds = options.period().as_secs_f64() * options.turns as f64;
+        let [on, off] = made.map(|[directories, _]| directories as f64 / seconds);
+        let an_entry = made[0][0] as f64 / made[0][1] as f64;
+        rows.push([clients.to_string(), count(on as u64), short(an_entry), count(off as u64), short(on / off)]);
+    }
+    report.heading("Raft log batching");
+    report.paragraph(
+        "Three replicas in one process, each with its own log and flush; every client waits until its directory is applied, \
+         then makes the next. Off (baseline): each directory an entry of its own, as `raft.log_batching = false`. One entry is \
+         under way at a time either way, as for the change stream. PostgreSQL's share of a mkdir is not in this: the paper's \
+         +raftlogbatch is of the whole operation.",
+    );
+    report.table(["clients", "on: mkdirs/s", "directories an entry", "off: mkdirs/s", "on ÷ off"], &rows);
+    for group in groups {
+        group.stop().await?;
+    }
+    Ok(())
+}

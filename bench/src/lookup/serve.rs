@@ -1,0 +1,191 @@
+//! The other side of the measurement: a process with one or three index replicas that no PostgreSQL feeds, told by lines
+//! on its standard input what to do.
+
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use mantle_indexnode::{
+    config::Config,
+    detached::Detached,
+    index::command::{Command, SourceStart},
+};
+use mantle_types::{Caller, Epoch, Lineage, Lsn};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use super::{
+    PATHS, levels,
+    tree::{LEVELS, Tree},
+    writer::{SOURCE, Writer, make_one_by_one},
+};
+
+/// Directories of one entry while the tree is filled, and entries under way at once.
+const FILL_RECORDS: usize = 2_000;
+const FILL_ENTRIES: usize = 8;
+/// Between two snapshots.
+const SNAPSHOT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Hold index replicas for `mantle-bench lookup`
+#[derive(clap::Args)]
+pub struct Options {
+    #[arg(long)]
+    directories: u64,
+    #[arg(long, value_delimiter = ',')]
+    addresses: Vec<String>,
+    #[arg(long)]
+    cache_levels: usize,
+    #[arg(long, action = clap::ArgAction::Set)]
+    log_batching: bool,
+    #[arg(long)]
+    folder: PathBuf,
+}
+
+/// Runs until standard input ends.
+pub async fn serve(options: &Options) -> Result<()> {
+    let tree = Tree::of(options.directories);
+    let mut replicas = Vec::new();
+    for (at, _) in options.addresses.iter().enumerate() {
+        let config = config(options, at)?;
+        replicas.push(Arc::new(Detached::start(config, "bench", at == 0).await?));
+    }
+    fill(&replicas[0], &tree).await?;
+    for replica in &replicas {
+        let node = replica.node();
+        while !(node.state.is_serving() && node.membership().voter_ids().count() == replicas.len()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    println!("ready");
+    let writer = Arc::new(Writer::default());
+    let writing = tokio::spawn(writer.clone().run(replicas[0].clone(), tree));
+    let snapshots = Arc::new(Snapshots::default());
+    let building = tokio::spawn(snapshots.clone().run(replicas[0].clone()));
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        match line.split_once(' ') {
+            Some(("write", per_second)) => {
+                writer.per_second.store(per_second.parse()?, Ordering::Relaxed);
+                println!("{}", writer.applied.load(Ordering::Relaxed));
+            }
+            Some(("snapshots", wanted)) => {
+                snapshots.are_wanted.store(wanted.parse()?, Ordering::Relaxed);
+                println!("{}", snapshots.built.load(Ordering::Relaxed));
+            }
+            Some(("make", how)) => {
+                let (clients, seconds) = how.split_once(' ').context("how many clients, for how many seconds?")?;
+                let period = Duration::from_secs_f64(seconds.parse()?);
+                let made = make_one_by_one(&replicas[0], tree, clients.parse()?, period, options.log_batching).await?;
+                println!("{} {}", made.directories, made.entries);
+            }
+            Some(("look_up", count)) => println!("{}", look_up_in_process(&replicas[0], &tree, count.parse()?)?),
+            _ if line == "cpu" => println!("{}", cpu_seconds()?),
+            _ if line == "size" => {
+                let state = replicas[0].node().state.clone();
+                let (entries, bytes) = state.cache.size();
+                let heap = state.read().index.heap_bytes();
+                println!("{entries} {bytes} {heap}");
+            }
+            _ => bail!("`{line}` is no command"),
+        }
+        std::io::stdout().flush()?;
+    }
+    writer.is_over.store(true, Ordering::Relaxed);
+    writing.await??;
+    building.abort();
+    Ok(())
+}
+
+/// Lookups a second of one processor, without RPC.
+fn look_up_in_process(replica: &Detached, tree: &Tree, count: u64) -> Result<u64> {
+    let paths: Vec<String> = (0..PATHS as u64).map(|choice| tree.path(LEVELS, choice).join("/")).collect();
+    let state = replica.node().state.clone();
+    let replicated = state.read();
+    let caller = Caller { uid: 9, gids: vec![100] };
+    let paths = paths.iter().map(String::as_str).cycle().take(count as usize);
+    let time = levels::look_up(&replicated.index, &state.cache, &caller, paths)?;
+    Ok((count as f64 / time.as_secs_f64()) as u64)
+}
+
+/// One snapshot after the other, while they are wanted.
+#[derive(Default)]
+struct Snapshots {
+    are_wanted: AtomicBool,
+    built: AtomicU64,
+}
+
+impl Snapshots {
+    async fn run(self: Arc<Self>, leader: Arc<Detached>) -> Result<()> {
+        loop {
+            if self.are_wanted.load(Ordering::Relaxed) {
+                leader.snapshot().await?;
+                self.built.fetch_add(1, Ordering::Relaxed);
+            }
+            // Raft builds none where nothing was applied since the last.
+            tokio::time::sleep(SNAPSHOT_PAUSE).await;
+        }
+    }
+}
+
+fn config(options: &Options, at: usize) -> Result<Config> {
+    let folder = options.folder.join(at.to_string());
+    std::fs::create_dir_all(&folder)?;
+    // Nothing listens here: a detached replica answers no probes, and asks no PostgreSQL.
+    Config::parse(&format!(
+        "group = 1\ndata_dir = {data:?}\nlisten = {listen:?}\nhttp_listen = \"127.0.0.1:9\"\npeers = {peers:?}\n\
+         [postgres]\nhost = \"none\"\ndatabase = \"none\"\nuser = \"none\"\npassword_file = {password:?}\n\
+         [raft]\nsnapshot_log_entries = 1000000000\nlog_batching = {batching}\n[lookup]\ncache_levels = {levels}\n",
+        data = folder.join("data"),
+        listen = options.addresses[at],
+        peers = options.addresses,
+        password = write_password(&folder)?,
+        batching = options.log_batching,
+        levels = options.cache_levels,
+    ))
+}
+
+fn write_password(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("password");
+    std::fs::write(&path, "unused")?;
+    Ok(path)
+}
+
+/// The one source, of which nothing is streamed but what the bench makes up.
+pub fn start() -> SourceStart {
+    let lineage = Lineage { system_identifier: 1, timeline: 1 };
+    SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
+}
+
+async fn fill(leader: &Detached, tree: &Tree) -> Result<()> {
+    leader.propose(&Command::RebuildBegin { epoch: Epoch(1), is_diverged: false }).await?;
+    let mut records = tree.records();
+    let chunks = std::iter::from_fn(move || {
+        let chunk: Vec<_> = records.by_ref().take(FILL_RECORDS).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    });
+    stream::iter(chunks)
+        .map(|records| async move { leader.propose(&Command::RebuildChunk { records }).await })
+        .buffered(FILL_ENTRIES)
+        .try_for_each(|_| async { Ok(()) })
+        .await?;
+    leader.propose(&Command::RebuildEnd { sources: vec![start()] }).await?;
+    Ok(())
+}
+
+/// Processor time that this process has used, in seconds.
+pub fn cpu_seconds() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    // utime and stime, in hundredths of a second, are the 14th and 15th field; the name was the second.
+    let hundredths: u64 =
+        fields.get(11..13).context("/proc/self/stat is short")?.iter().map(|f| f.parse::<u64>().unwrap_or(0)).sum();
+    Ok(hundredths as f64 / 100.0)
+}
+

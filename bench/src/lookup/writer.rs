@@ -1,0 +1,146 @@
+//! Changes of directories, as a change stream would bring them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use mantle_indexnode::{
+    detached::Detached,
+    index::command::{Command, SourceBatch, SourceId, StreamTransaction},
+};
+use mantle_types::{
+    Lsn,
+    message::{DirectoryOp, DirectoryRecord},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use super::tree::{MADE_LATER, Tree, record};
+
+/// The one source, of which nothing is streamed but what the bench makes up.
+pub const SOURCE: SourceId = SourceId(0);
+/// The writer proposes so often.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Changes directories at a given rate: of ten operations seven make one, two remove one, one renames one among the
+/// directories that were there before, and so empties a part of the cache.
+#[derive(Default)]
+pub struct Writer {
+    pub per_second: AtomicU64,
+    pub applied: AtomicU64,
+    pub is_over: AtomicBool,
+}
+
+impl Writer {
+    /// Until it is over.
+    pub async fn run(self: Arc<Self>, leader: Arc<Detached>, tree: Tree) -> Result<()> {
+        let (mut lsn, mut next, mut oldest) = (10, 0_u64, 0_u64);
+        let mut ticks = tokio::time::interval(TICK);
+        let mut owed = 0.0;
+        let mut last = Instant::now();
+        while !self.is_over.load(Ordering::Relaxed) {
+            ticks.tick().await;
+            let per_second = self.per_second.load(Ordering::Relaxed) as f64;
+            owed = (owed + per_second * last.elapsed().as_secs_f64()).min(per_second / 5.0);
+            last = Instant::now();
+            let count = owed as u64;
+            if count == 0 {
+                continue;
+            }
+            owed -= count as f64;
+            let mut transactions = Vec::new();
+            for _ in 0..count {
+                lsn += 1;
+                let op = some_op(&tree, next, &mut oldest);
+                next += 1;
+                transactions.push(StreamTransaction { commit_lsn: Lsn(lsn), ops: vec![op] });
+            }
+            let batch = SourceBatch { source: SOURCE, transactions, position: Lsn(lsn + 1) };
+            leader.propose(&Command::Stream(vec![batch])).await?;
+            self.applied.fetch_add(count, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+fn made(tree: &Tree, number: u64, version: u64) -> DirectoryRecord {
+    record(tree.some_id(9, number), format!("made {number}"), MADE_LATER + number, version)
+}
+
+fn some_op(tree: &Tree, number: u64, oldest: &mut u64) -> DirectoryOp {
+    match number % 10 {
+        7 | 8 if *oldest < number => {
+            *oldest += 1;
+            // Every tenth number made nothing; its removal finds nothing.
+            DirectoryOp::Remove { record: made(tree, *oldest - 1, 2), cause: None }
+        }
+        9 => {
+            let id = tree.some_id(8, number);
+            let moved = record(tree.some_id(7, number), format!("moved {id}"), id, 2 + number);
+            DirectoryOp::Put { record: moved, cause: None }
+        }
+        _ => DirectoryOp::Put { record: made(tree, number, 1), cause: None },
+    }
+}
+
+/// What came of [`make_one_by_one`].
+pub struct Made {
+    pub directories: u64,
+    pub entries: u64,
+}
+
+/// So many clients make directories for a while, each the next when its last is applied. One entry is under way at a time, as
+/// for the change stream; while it is, others wait, and go together in the next (or one an entry, without batching).
+/// Nobody else may write to the group.
+pub async fn make_one_by_one(
+    leader: &Detached,
+    tree: Tree,
+    clients: usize,
+    period: Duration,
+    is_batching: bool,
+) -> Result<Made> {
+    let (sender, mut waiting) = mpsc::channel::<oneshot::Sender<()>>(clients);
+    let started = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..clients {
+        let sender = sender.clone();
+        tasks.spawn(async move {
+            while started.elapsed() < period {
+                let (done, is_done) = oneshot::channel();
+                // Whoever proposes has failed, and says why.
+                if sender.send(done).await.is_err() || is_done.await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut made_so_far = Made { directories: 0, entries: 0 };
+    let mut batch = Vec::with_capacity(clients);
+    let batch_max = if is_batching { clients } else { 1 };
+    let mut lsn = 10;
+    while waiting.recv_many(&mut batch, batch_max).await > 0 {
+        let transactions = batch.iter().map(|_| {
+            lsn += 1;
+            let record = made(&tree, lsn, 1);
+            StreamTransaction { commit_lsn: Lsn(lsn), ops: vec![DirectoryOp::Put { record, cause: None }] }
+        });
+        let batches = vec![SourceBatch { source: SOURCE, transactions: transactions.collect(), position: Lsn(lsn + 1) }];
+        leader.propose(&Command::Stream(batches)).await?;
+        made_so_far.entries += 1;
+        made_so_far.directories += batch.len() as u64;
+        batch.drain(..).for_each(|done| {
+            // A client whose time is over.
+            let _ = done.send(());
+        });
+    }
+    tasks.join_all().await;
+    Ok(made_so_far)
+}

@@ -1,0 +1,222 @@
+//! Writing a snapshot, a part at a time, while the index goes on changing: all but the directories is taken when it begins,
+//! each directory as it was then (see `before`). One part reads a few shards of the table; between two parts nobody is held up.
+
+use std::{
+    collections::VecDeque,
+    io::{Error, Result, Write},
+    sync::Arc,
+};
+
+use super::{Entry, FRAME_BYTES, Index, Item, MAGIC};
+use crate::index::{
+    before::{Image, Reading},
+    shards::SHARDS,
+    table::Record,
+    tree::Tree,
+};
+
+/// What came of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// There is more to write.
+    Written,
+    /// That was the last.
+    Last,
+    /// The index is another one by now (a rebuild ended, or another snapshot was installed): begin anew.
+    Superseded,
+}
+
+/// Which of an index's trees.
+#[derive(Clone, Copy)]
+enum Role {
+    Serving,
+    Rebuild,
+}
+
+impl Role {
+    fn of(self, index: &Index) -> Option<&Tree> {
+        match self {
+            Self::Serving => index.serving.as_ref(),
+            Self::Rebuild => index.rebuild.as_ref(),
+        }
+    }
+}
+
+/// A snapshot of an index as it was when this was made.
+pub struct SnapshotWriter {
+    frames: Frames,
+    trees: VecDeque<TreeWriter>,
+    directories: u64,
+}
+
+/// What is left of a tree.
+struct TreeWriter {
+    role: Role,
+    /// Frames of everything but the directories.
+    head: Vec<u8>,
+    /// `None` when nothing changes meanwhile.
+    reading: Option<Arc<Reading>>,
+    shard: usize,
+    /// Who claims another's place: written when all the others are.
+    displaced: Vec<Image>,
+}
+
+impl Index {
+    /// Begins a snapshot of the index as it is now. It may change between the parts that
+    /// [`SnapshotWriter::write_part`] writes; the writer is to be dropped soon, for what changes is kept until then.
+    pub fn begin_snapshot(&mut self) -> Result<SnapshotWriter> {
+        let serving = self.serving.as_mut().map(|tree| tree.table.begin_reading());
+        let rebuild = self.rebuild.as_mut().map(|tree| tree.table.begin_reading());
+        SnapshotWriter::new(self, [serving, rebuild])
+    }
+
+    /// Writes the whole state at once.
+    pub fn write_snapshot(&self, out: &mut impl Write) -> Result<()> {
+        let mut writer = SnapshotWriter::new(self, [None, None])?;
+        while writer.write_part(self, usize::MAX, out)? == Part::Written {}
+        Ok(())
+    }
+}
+
+impl SnapshotWriter {
+    fn new(index: &Index, [serving, rebuild]: [Option<Arc<Reading>>; 2]) -> Result<Self> {
+        let mut frames = Frames { closed: MAGIC.to_vec(), open: Vec::new() };
+        let catch_up = index.catch_up.iter().map(|(source, lsn)| (*source, *lsn)).collect();
+        frames.put(&Item::Head { epoch: index.epoch, catch_up })?;
+        for lock in index.locks.iter() {
+            frames.put(&Item::Lock(lock.clone()))?;
+        }
+        let mut trees = VecDeque::new();
+        for (role, reading) in [(Role::Serving, serving), (Role::Rebuild, rebuild)] {
+            if let Some(tree) = role.of(index) {
+                trees.push_back(TreeWriter { role, head: head(role, tree)?, reading, shard: 0, displaced: Vec::new() });
+            }
+        }
+        Ok(Self { frames, trees, directories: 0 })
+    }
+
+    /// Writes the next part: shards until so many directories were among them. `index` must not change meanwhile.
+    pub fn write_part(&mut self, index: &Index, directories_max: usize, out: &mut impl Write) -> Result<Part> {
+        let part = match self.trees.front_mut() {
+            None => {
+                self.frames.put(&Item::End { directories: self.directories })?;
+                self.frames.close();
+                Part::Last
+            }
+            Some(tree) => {
+                let Some(directories) = tree.write_part(index, directories_max, &mut self.frames)? else {
+                    return Ok(Part::Superseded);
+                };
+                self.directories += directories;
+                if tree.shard == SHARDS {
+                    self.trees.pop_front();
+                }
+                Part::Written
+            }
+        };
+        out.write_all(&self.frames.closed)?;
+        self.frames.closed.clear();
+        Ok(part)
+    }
+}
+
+impl TreeWriter {
+    /// How many directories were written; `None`: the tree is not there any more.
+    fn write_part(&mut self, index: &Index, directories_max: usize, frames: &mut Frames) -> Result<Option<u64>> {
+        let table = self.role.of(index).map(|tree| &tree.table);
+        let Some(table) = table.filter(|table| self.reading.as_ref().is_none_or(|reading| table.is_read_by(reading))) else {
+            return Ok(None);
+        };
+        if self.shard == 0 {
+            frames.append(std::mem::take(&mut self.head));
+        }
+        let mut directories = 0;
+        while self.shard < SHARDS && directories < directories_max {
+            for (record, is_displaced) in table.records_of_shard(self.shard, self.reading.as_ref()) {
+                directories += 1;
+                if is_displaced {
+                    self.displaced.push(Image::new(&record, true));
+                } else {
+                    frames.put(&entry(&record, false))?;
+                }
+            }
+            self.shard += 1;
+            if let Some(reading) = &self.reading {
+                reading.set_shards_read(self.shard);
+            }
+        }
+        if self.shard == SHARDS {
+            for image in self.displaced.drain(..) {
+                frames.put(&entry(&image.record(), true))?;
+            }
+        }
+        Ok(Some(directories as u64))
+    }
+}
+
+fn head(role: Role, tree: &Tree) -> Result<Vec<u8>> {
+    let mut frames = Frames::default();
+    frames.put(&match role {
+        Role::Serving => Item::Serving,
+        Role::Rebuild => Item::Rebuild,
+    })?;
+    if let Some(namespaces) = &tree.namespaces {
+        frames.put(&Item::Namespaces)?;
+        for (ns, standing, moves, copied) in namespaces.iter() {
+            frames.put(&Item::Namespace { ns, standing, moves, copied: copied.to_vec() })?;
+        }
+    }
+    for (&id, &source) in &tree.sources {
+        frames.put(&Item::Source { id, source })?;
+    }
+    for (&id, &removal) in &tree.removed.removals {
+        frames.put(&Item::Removal { id, removal })?;
+    }
+    for horizon in &tree.removed.horizons {
+        frames.put(&Item::Horizon(horizon.clone()))?;
+    }
+    frames.close();
+    Ok(frames.closed)
+}
+
+fn entry<'a>(r: &Record<'a>, is_displaced: bool) -> Item<'a> {
+    Item::Directory(Entry {
+        pid: r.pid,
+        name: r.name,
+        id: r.id,
+        version: r.version,
+        permission: r.permission,
+        is_displaced,
+    })
+}
+
+/// Frames that are complete, and the one that is being filled.
+#[derive(Default)]
+struct Frames {
+    closed: Vec<u8>,
+    open: Vec<u8>,
+}
+
+impl Frames {
+    fn put(&mut self, item: &Item<'_>) -> Result<()> {
+        self.open = postcard::to_extend(item, std::mem::take(&mut self.open)).map_err(Error::other)?;
+        if self.open.len() >= FRAME_BYTES {
+            self.close();
+        }
+        Ok(())
+    }
+
+    /// Adds frames that are complete.
+    fn append(&mut self, frames: Vec<u8>) {
+        self.close();
+        self.closed.extend(frames);
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.closed.extend((self.open.len() as u32).to_le_bytes());
+            self.closed.extend(crc32fast::hash(&self.open).to_le_bytes());
+            self.closed.append(&mut self.open);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Builds snapshots while entries are applied and lookups answered: a short part at a time, none of which takes longer than
+//! the application of a few entries.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+    time::Instant,
+};
+
+use openraft::RaftSnapshotBuilder;
+
+use super::{
+    TypeConfig,
+    machine::IndexState,
+    offload::Offload,
+    snapshot::{SnapshotFile, SnapshotStore, UnfinishedSnapshot},
+    types::Snapshot,
+};
+use crate::index::{Part, SnapshotWriter};
+
+/// Directories that are read under one guard of the index, about.
+const DIRECTORIES_PER_PART: usize = 256;
+
+/// Builds a snapshot of whatever is applied when it begins to.
+pub struct SnapshotBuilder {
+    state: Arc<IndexState>,
+    snapshots: SnapshotStore,
+    offload: Offload,
+}
+
+impl SnapshotBuilder {
+    pub(super) fn new(state: Arc<IndexState>, snapshots: SnapshotStore, offload: Offload) -> Self {
+        Self { state, snapshots, offload }
+    }
+}
+
+/// A snapshot under way.
+struct Build {
+    writer: SnapshotWriter,
+    file: UnfinishedSnapshot,
+    /// Of the part before, to be written to the file without the index's guard.
+    bytes: Vec<u8>,
+}
+
+impl Build {
+    /// Of what is applied now.
+    fn begin(state: &IndexState, snapshots: &SnapshotStore) -> io::Result<Self> {
+        let (meta, writer) = state.begin_snapshot()?;
+        let file = snapshots.begin(&meta)?;
+        Ok(Self { writer, file, bytes: Vec::new() })
+    }
+
+    fn write_part(&mut self, state: &IndexState) -> io::Result<Part> {
+        let part = {
+            let replicated = state.read();
+            self.writer.write_part(&replicated.index, DIRECTORIES_PER_PART, &mut self.bytes)?
+        };
+        self.file.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(part)
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+    type SnapshotData = SnapshotFile;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        let started = Instant::now();
+        let build = loop {
+            if let Some(build) = self.try_build().await? {
+                break build;
+            }
+        };
+        let snapshots = self.snapshots.clone();
+        self.offload
+            .run(move || {
+                snapshots.finish(build.file)?;
+                let (meta, snapshot) = snapshots.current()?.ok_or_else(|| io::Error::other("the snapshot vanished"))?;
+                let elapsed_ms = started.elapsed().as_millis() as u64;
+                tracing::info!(last = ?meta.last_log_id, bytes = snapshot.bytes, elapsed_ms, "snapshot built");
+                Ok(Snapshot { meta, snapshot })
+            })
+            .await
+    }
+}
+
+impl SnapshotBuilder {
+    /// `None`: the index was replaced meanwhile.
+    async fn try_build(&self) -> io::Result<Option<Build>> {
+        let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
+        let mut build = self.offload.run(move || Build::begin(&state, &snapshots)).await?;
+        loop {
+            let state = self.state.clone();
+            let part;
+            (build, part) = self
+                .offload
+                .run(move || {
+                    let part = build.write_part(&state)?;
+                    Ok((build, part))
+                })
+                .await?;
+            match part {
+                Part::Written => tokio::task::yield_now().await,
+                Part::Last => return Ok(Some(build)),
+                Part::Superseded => return Ok(None),
+            }
+        }
+    }
+}
