@@ -32,10 +32,15 @@ def kill_postgresql(member: Member) -> None:
     _send(signal.SIGKILL, [pid for pid in [member.postmaster()] if pid is not None])
 
 
+def kill_all_of_postgresql(member: Member) -> None:
+    """kill -9 of the postmaster and everything it started, also of what stands still: what was on its way to them is lost."""
+    _send(signal.SIGKILL, tree(member.postmaster()))
+
+
 def kill_machine(member: Member) -> None:
     """kill -9 of Patroni, then of PostgreSQL with everything it started, as when the power goes. Nothing restarts it."""
     member.process.kill()
-    _send(signal.SIGKILL, tree(member.postmaster()))
+    kill_all_of_postgresql(member)
 
 
 def thaw(processes: list[Process], members: list[Member]) -> None:

@@ -126,7 +126,8 @@ def cut_off(choose: Callable[[Cluster, random.Random], Host]) -> Callable[[Clust
 
 
 def machine_killed(of: Callable[[Cluster, random.Random], int], lags: bool = False) -> Callable[[Cluster, random.Random], Undo]:
-    """A primary and its Patroni, as when the power goes; `lags`: its standby has stood still before, and lacks what it has."""
+    """A primary and its Patroni, as when the power goes; `lags`: its standby has stood still before, and lacks what it has, also
+    what the kernel has received for it: else it would read that when it goes on, and lack nothing."""
 
     def cause(cluster: Cluster, draw: random.Random) -> Undo:
         primary = cluster.leader(of(cluster, draw))
@@ -137,7 +138,7 @@ def machine_killed(of: Callable[[Cluster, random.Random], int], lags: bool = Fal
             time.sleep(LAG_S)  # that is what the fault is: meanwhile nothing is acknowledged, and nobody may see it
         faults.kill_machine(primary)
         if lags:
-            faults.thaw([], [late])
+            faults.kill_all_of_postgresql(late)
         return primary.start
 
     return cause

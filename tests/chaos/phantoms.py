@@ -16,6 +16,7 @@ import grpc  # noqa: E402
 from arena import Arena  # noqa: E402
 from cluster.cluster import Cluster  # noqa: E402
 from conftest import session  # noqa: E402
+from load import Lane  # noqa: E402
 
 messages, services = grpc.protos_and_services("index.proto")
 
@@ -25,10 +26,10 @@ RECORDS = 512  # of those that were met last
 
 
 class Phantoms:
-    """Asks one replica after the other for the paths of arenas, until it is left."""
+    """Asks one replica after the other for the paths of arenas, and for what lanes are making, until it is left."""
 
-    def __init__(self, cluster: Cluster, ns: str, arenas: list[Arena]):
-        self.cluster, self.ns = cluster, ns
+    def __init__(self, cluster: Cluster, ns: str, arenas: list[Arena], lanes: list[Lane]):
+        self.cluster, self.ns, self.lanes = cluster, ns, lanes
         self.paths = [path for arena in arenas for path in paths_of(arena)]
         self.answers = 0
         self._seen: dict[int, str] = {}
@@ -60,13 +61,14 @@ class Phantoms:
             channel.close()
 
     def _ask(self, address: str, stub) -> None:
-        count = len(self.paths)
+        paths = [*self.paths, *(lane.writing for lane in self.lanes if lane.writing)]
+        count = len(paths)
         request = messages.ResolveRequest(
-            number=1, timeout_ms=int(TIMEOUT_S * 1000), paths="".join(self.paths), path_bytes=[len(path) for path in self.paths],
+            number=1, timeout_ms=int(TIMEOUT_S * 1000), paths="".join(paths), path_bytes=[len(path) for path in paths],
             namespaces=[self.ns], namespace_queries=[count], callers=[messages.Caller(uid=0)], caller_queries=[count],
         )  # fmt: skip
         answer = next(stub.Resolve(iter([request]), timeout=TIMEOUT_S))
-        for path, code, found in zip(self.paths, answer.codes, answer.ids, strict=False):
+        for path, code, found in zip(paths, answer.codes, answer.ids, strict=False):
             if code == 0:
                 self._seen.setdefault(found, f"{path} at {address}")
         self.answers += len(answer.codes) > 0

@@ -120,7 +120,7 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
         load = running.enter_context(Load(every))
         for arena in arenas:
             running.enter_context(arena)
-        phantoms = running.enter_context(Phantoms(cluster, ns, arenas))
+        phantoms = running.enter_context(Phantoms(cluster, ns, arenas, every))
         load.await_progress()
         since = time.monotonic()
         hit(cluster, chosen, draw)

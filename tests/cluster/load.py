@@ -41,12 +41,14 @@ class Lane:
         self.ns, self.directory, self.id, self.keyed = ns, directory, id, keyed
         self.writer, self.reader = writer, reader
         self.acknowledged: list[str] = []
+        self.writing: str | None = None  # not acknowledged yet
         self.writes, self.reads = Times(), Times()
         self.wrong: list[str] = []
 
     def write_one(self, end: threading.Event) -> None:
         path = f"{self.directory}/{uuid.uuid4().hex[:12]}"
         key = str(uuid.uuid4()) if self.keyed else None
+        self.writing = path
         while not end.is_set():
             answer = self.writer.call("PUT", f"/v1/ns/{self.ns}/dirs/{path}/", key=key)
             if answer.status == 201:

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use mantle_index_client::IndexClient;
 
-use super::{Group, Options, queries, serve::cpu_seconds, run_callers, tree::LEVELS, warmed};
+use super::{Group, Options, queries, run_callers, serve::cpu_seconds, tree::LEVELS, warmed};
 use crate::{
     report::{Report, count, short},
     sample::Sample,

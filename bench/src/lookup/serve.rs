@@ -188,4 +188,3 @@ pub fn cpu_seconds() -> Result<f64> {
         fields.get(11..13).context("/proc/self/stat is short")?.iter().map(|f| f.parse::<u64>().unwrap_or(0)).sum();
     Ok(hundredths as f64 / 100.0)
 }
-

@@ -132,7 +132,8 @@ pub async fn make_one_by_one(
             let record = made(&tree, lsn, 1);
             StreamTransaction { commit_lsn: Lsn(lsn), ops: vec![DirectoryOp::Put { record, cause: None }] }
         });
-        let batches = vec![SourceBatch { source: SOURCE, transactions: transactions.collect(), position: Lsn(lsn + 1) }];
+        let batches =
+            vec![SourceBatch { source: SOURCE, transactions: transactions.collect(), position: Lsn(lsn + 1) }];
         leader.propose(&Command::Stream(batches)).await?;
         made_so_far.entries += 1;
         made_so_far.directories += batch.len() as u64;

@@ -81,4 +81,3 @@ struct Entry<'a> {
 fn bad(why: &str) -> Error {
     Error::new(ErrorKind::InvalidData, format!("index snapshot: {why}"))
 }
-

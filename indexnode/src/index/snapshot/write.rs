@@ -124,7 +124,8 @@ impl TreeWriter {
     /// How many directories were written; `None`: the tree is not there any more.
     fn write_part(&mut self, index: &Index, directories_max: usize, frames: &mut Frames) -> Result<Option<u64>> {
         let table = self.role.of(index).map(|tree| &tree.table);
-        let Some(table) = table.filter(|table| self.reading.as_ref().is_none_or(|reading| table.is_read_by(reading))) else {
+        let Some(table) = table.filter(|table| self.reading.as_ref().is_none_or(|reading| table.is_read_by(reading)))
+        else {
             return Ok(None);
         };
         if self.shard == 0 {
