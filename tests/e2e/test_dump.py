@@ -7,8 +7,10 @@ import pytest
 
 from conftest import connect_as
 from mkdir_load import MkdirLoad
+from stack.poll import wait_until
 
 RESTORED = "mantle_restored"
+END_BOUND_S = 30
 
 
 def digests(connection: psycopg.Connection) -> dict[str, tuple]:
@@ -32,6 +34,9 @@ def restored(stack):
         admin.execute(f"DROP DATABASE IF EXISTS {RESTORED} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {RESTORED}")
         yield RESTORED
+        # A session that is over for its client ends a moment later in the server, which would complain of being forced to.
+        sessions = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{RESTORED}' AND backend_type = 'client backend'"
+        wait_until(lambda: admin.execute(sessions).fetchone() == (0,), "the restored database's sessions to end", END_BOUND_S)
         admin.execute(f"DROP DATABASE {RESTORED} WITH (FORCE)")
 
 

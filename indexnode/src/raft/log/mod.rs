@@ -39,8 +39,9 @@ use super::{
     types::{Entry, LogId, Vote},
 };
 
-/// Entries kept in memory, so that replication and apply of fresh ones read no file.
-const CACHE_BYTES_MAX: usize = 16 << 20;
+/// Entries kept in memory, so that replication and apply of fresh ones read no file. Behind it there is the page cache, which
+/// other processes share.
+const CACHE_BYTES_MAX: usize = 4 << 20;
 /// One append RPC carries at most this much, unless a single entry is larger.
 const READ_BYTES_MAX: usize = 4 << 20;
 /// What an entry takes beside its proposal.
