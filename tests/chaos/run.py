@@ -7,6 +7,7 @@ Writes docs/chaos.md; fails if anything was wrong.
 """
 
 import argparse
+import itertools
 import os
 import platform
 import random
@@ -208,7 +209,8 @@ def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
 def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:
     possible = [fault for fault in CATALOGUE if fault.is_possible(cluster)]
     if given.only:
-        return [[fault] for fault in possible if given.only in fault.name] * given.times
+        named = [[fault for fault in possible if name in fault.name] for name in given.only.split(" + ")]
+        return [list(chosen) for chosen in itertools.product(*named)] * given.times
     draw = random.Random(given.seed)
     # A server that starts while its clock is not its Patroni's writes down when, and Patroni takes it for another's.
     to_pair = [fault for fault in possible if not fault.needs_clocks]
@@ -229,7 +231,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pairs", type=int, default=6, help="pairs of faults after the single ones")
-    parser.add_argument("--only", help="faults whose name has this in it, nothing else; the report's other rows stay")
+    parser.add_argument("--only", help="faults whose name has this in it (with +: several at once), nothing else; the report's other rows stay")
     parser.add_argument("--times", type=int, default=1, help="with --only: how often")
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()

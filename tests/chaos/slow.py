@@ -4,11 +4,16 @@ Invariant: when something happens changes, not what: a step that is wrapped does
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import psycopg
 from cluster.cluster import Cluster
 from conftest import session
+from stack.failure import Failure
+from stack.poll import wait_until
 from wrapping import put_before
+
+PRIMARY_BOUND_S = 60.0
 
 # Before the latch is taken, and with it held, when everything has been looked at and written.
 CHANGE_STEPS = ("latch_batch", "latch_entries", "placement_fault", "placements_fault")
@@ -27,13 +32,21 @@ RENAMES_BEGUN = (
 
 
 def on_every_node(cluster: Cluster, work: Callable[[psycopg.Connection], None]) -> None:
-    """At the primary of every group, at once for all who look; nothing that Citus sends on."""
+    """At the primary of every group, at once for all who look; nothing that Citus sends on. Beside a failover: when it is over."""
     for group in cluster.groups:
+        wait_until(partial(is_done, cluster, group, work), f"group {group} to have a primary that can be changed", PRIMARY_BOUND_S)
+
+
+def is_done(cluster: Cluster, group: int, work: Callable[[psycopg.Connection], None]) -> bool:
+    try:
         with session(cluster, group) as connection:
             if cluster.shape.is_citus:
                 connection.execute("SET citus.enable_ddl_propagation = off")
             with connection.transaction():
                 work(connection)
+    except (Failure, psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction):
+        return False
+    return True
 
 
 def slower_changes(connection: psycopg.Connection, sleep: str = CHANGE_SLEEP) -> None:

@@ -6,6 +6,7 @@ pub mod load;
 pub mod lookup;
 pub mod mkdir;
 pub mod puts;
+pub mod rebuild;
 pub mod rename;
 
 use std::{

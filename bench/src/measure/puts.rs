@@ -9,8 +9,8 @@ use crate::{
 };
 
 /// Elements a batch, and sessions at once.
-const ROWS: [(usize, usize); 7] = [(1, 2), (1, 8), (8, 8), (64, 2), (64, 8), (512, 2), (512, 8)];
-const SESSIONS_MAX: usize = 8;
+const ROWS: [(usize, usize); 8] = [(1, 2), (1, 8), (1, 32), (8, 8), (64, 2), (64, 8), (512, 2), (512, 8)];
+const SESSIONS_MAX: usize = 32;
 const DIRECTORIES: usize = 512;
 /// New ids of one measurement.
 const IDS: i64 = 8_000_000;

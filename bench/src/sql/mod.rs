@@ -5,10 +5,11 @@ mod citus;
 mod contention;
 mod soak;
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use tokio_postgres::{Client, NoTls, Statement, types::Type};
+use futures::TryStreamExt;
+use tokio_postgres::{Client, NoTls, Statement, error::SqlState, types::Type};
 use uuid::Uuid;
 
 pub use self::{
@@ -26,6 +27,14 @@ const TEXTBOOK_PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NUL
      $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
 const SET_DELTA_RECORDS: &str = "SELECT set_config('mantle.delta_records', $1, false)";
+const COPY_DIRECTORIES: &str = "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, \
+     mode::integer, entry::text FROM mantle.directories WHERE ns = ANY (ARRAY(SELECT ns FROM mantle.index_namespaces(1)))) \
+     TO STDOUT (FORMAT binary)";
+const SLOT_OF_GROUP: &str = "SELECT slot_name FROM mantle.index_group($1)";
+const TERMINATE: &str = "SELECT pg_terminate_backend(active_pid::integer, 5000::bigint) FROM pg_replication_slots \
+     WHERE slot_name = $1 AND active_pid IS NOT NULL";
+const DROP_TRIES: usize = 10;
+const DROP_SLOT: &str = "SELECT pg_drop_replication_slot($1)";
 const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
 /// Vacuum after a load of some millions takes seconds.
 const VACUUM_POLL: Duration = Duration::from_millis(500);
@@ -71,6 +80,32 @@ impl Session {
             tokio::time::sleep(VACUUM_POLL).await;
         }
         bail!("a table is still being vacuumed after {:?}", VACUUM_POLL * VACUUM_POLLS_MAX)
+    }
+
+    /// Reads what an index is rebuilt from, and keeps nothing; how many directories.
+    pub async fn copy_directories(&self) -> Result<u64> {
+        let mut rows = pin!(self.client.copy_out(COPY_DIRECTORIES).await?);
+        let mut messages = 0;
+        while rows.try_next().await?.is_some() {
+            messages += 1;
+        }
+        // Besides the rows there is a trailer; the header comes with the first.
+        Ok(messages - 1)
+    }
+
+    /// Takes an index group's slot away; as superuser.
+    pub async fn drop_slot(&self, group: i32) -> Result<()> {
+        let rows = self.client.query_typed(SLOT_OF_GROUP, &[(&group, Type::INT4)]).await?;
+        let slot: String = rows.first().with_context(|| format!("no index group {group}"))?.get(0);
+        // Whoever reads it may be back before it is dropped.
+        for _ in 0..DROP_TRIES {
+            self.client.query_typed(TERMINATE, &[(&slot, Type::TEXT)]).await?;
+            match self.client.query_typed(DROP_SLOT, &[(&slot, Type::TEXT)]).await {
+                Err(e) if e.code() == Some(&SqlState::OBJECT_IN_USE) => {}
+                dropped => return dropped.map(drop).context("the slot"),
+            }
+        }
+        bail!("slot {slot} is in use again each time that its reader is ended")
     }
 
     /// How this session's changes reach their directories' counts; only for a direct session.

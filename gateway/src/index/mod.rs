@@ -166,6 +166,17 @@ impl Index {
         self.in_all_groups(namespace, What::Positions { positions, limit }).await
     }
 
+    /// Waits until the index has all that is committed by now, for a change that has not been made yet.
+    pub async fn catch_up(&self, namespace: &str) -> Result<()> {
+        let waited = timed("catch_up", self.await_flushed(namespace, self.await_timeout)).await;
+        waited.map_err(|e| match e.code() {
+            ErrorCode::AwaitTimeout => {
+                Error::new(ErrorCode::IndexUnavailable, "the index has not caught up with PostgreSQL in time")
+            }
+            _ => e,
+        })
+    }
+
     /// Waits in every group that has to have a change. Which those are is asked again at the end: they may have become more
     /// meanwhile, and then lookups may go to one that does not have it yet.
     async fn in_all_groups(&self, namespace: &str, what: What) -> Result<()> {

@@ -5,6 +5,7 @@ pub mod get_object;
 pub mod list;
 pub mod list_keys;
 mod locate;
+mod locked;
 pub mod mkdir;
 pub mod namespaces;
 mod parents;

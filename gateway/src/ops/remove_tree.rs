@@ -7,20 +7,17 @@ use mantle_index_client::RenameRequest;
 use mantle_types::{Error, ErrorCode, NamespaceId, RequestKey, Result, name::Path, request::derive_request_id};
 use uuid::Uuid;
 
-use super::{RESTARTS_MAX, directory_name, locate::Purpose, locate::Reached, rename::is_passing};
+use super::{
+    directory_name,
+    locate::{Purpose, Reached},
+    locked::{Tried, Tries, refused},
+};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
     index::PreparedRename,
-    store::{Leased, Operation, RemoveTree, Written, pause},
+    store::{Leased, Operation, RemoveTree, Written},
 };
-
-/// One try's outcome.
-enum Tried {
-    /// The id of the directory.
-    Done(i64),
-    Again(Error),
-}
 
 impl Gateway {
     /// Removes a directory with all that is below it; answers the operation that empties it.
@@ -33,15 +30,13 @@ impl Gateway {
         if let Some(id) = self.replayed(call, namespace, hash).await? {
             return self.operation(call, operation_id(call, id)).await;
         }
-        let mut last = Error::from(ErrorCode::Locked);
-        for restart in 0..RESTARTS_MAX {
-            match self.try_remove_tree(call, namespace, &path, hash).await? {
-                Tried::Done(id) => return self.operation(call, operation_id(call, id)).await,
-                Tried::Again(error) => last = error,
+        let mut tries = Tries::default();
+        loop {
+            let tried = self.try_remove_tree(call, namespace, &path, hash).await?;
+            if let Some(id) = tries.judge(self, namespace, tried).await? {
+                return self.operation(call, operation_id(call, id)).await;
             }
-            pause(restart).await;
         }
-        Err(last)
     }
 
     /// A background operation, for whoever began it.
@@ -64,12 +59,11 @@ impl Gateway {
         let moment = self.index.moment(namespace).await?;
         let prepared = match self.index.prepare_rename(request).await {
             Ok(prepared) => prepared,
-            Err(e) if is_passing(e.code()) => return Ok(Tried::Again(e)),
             Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound) => {
                 // PostgreSQL decides whether it exists, in which case the index is a moment behind.
                 let reached = self.search(&call.caller, namespace, path.components(), Purpose::DirectoryChange).await?;
                 return match reached {
-                    Reached::All(_) => Ok(Tried::Again(e)),
+                    Reached::All(_) => refused(e),
                     part => Err(self.whole(part, path.components(), false).await.err().unwrap_or(e)),
                 };
             }
@@ -79,7 +73,7 @@ impl Gateway {
                 let Some((ns, written)) = recorded else { return Ok(Tried::Again(e)) };
                 return self.acknowledge_removal(call, (namespace, ns), hash, &written).await;
             }
-            Err(e) => return Err(e),
+            Err(e) => return refused(e),
         };
         let from = self.store.leased(&moment, prepared.source_pid.0 as i64);
         self.remove_locked(call, (namespace, path), from, hash, &prepared).await

@@ -5,12 +5,16 @@
 use mantle_index_client::RenameRequest;
 use mantle_types::{Error, ErrorCode, NamespaceId, RequestKey, Result, name::Path};
 
-use super::{RESTARTS_MAX, directory_name, locate::Purpose, locate::Reached};
+use super::{
+    directory_name,
+    locate::{Purpose, Reached},
+    locked::{Tried, Tries, refused},
+};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
     index::PreparedRename,
-    store::{Leased, RenameDirectory, Signed, pause},
+    store::{Leased, RenameDirectory, Signed},
 };
 
 /// What to move where.
@@ -22,17 +26,6 @@ pub struct Rename {
     pub destination: String,
     /// Replace what is there: an object, or an empty directory?
     pub overwrite: bool,
-}
-
-/// Is a prepare refused for a reason that passes?
-pub(super) fn is_passing(refusal: ErrorCode) -> bool {
-    matches!(refusal, ErrorCode::Locked | ErrorCode::StaleEpoch | ErrorCode::NotServed)
-}
-
-/// One try's outcome.
-enum Tried {
-    Done(i64),
-    Again(Error),
 }
 
 impl Gateway {
@@ -58,15 +51,13 @@ impl Gateway {
         if !source.is_directory() {
             return self.rename_object(call, namespace, &source, &destination, rename.overwrite, hash).await;
         }
-        let mut last = Error::from(ErrorCode::Locked);
-        for restart in 0..RESTARTS_MAX {
-            match self.try_rename(call, namespace, &source, &destination, rename.overwrite, hash).await? {
-                Tried::Done(id) => return Ok(id),
-                Tried::Again(error) => last = error,
+        let mut tries = Tries::default();
+        loop {
+            let tried = self.try_rename(call, namespace, &source, &destination, rename.overwrite, hash).await?;
+            if let Some(id) = tries.judge(self, namespace, tried).await? {
+                return Ok(id);
             }
-            pause(restart).await;
         }
-        Err(last)
     }
 
     async fn try_rename(
@@ -92,7 +83,6 @@ impl Gateway {
         let moment = self.index.moment(namespace).await?;
         let prepared = match self.index.prepare_rename(request).await {
             Ok(prepared) => prepared,
-            Err(e) if is_passing(e.code()) => return Ok(Tried::Again(e)),
             Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound) => {
                 return self.is_missing(call, namespace, source, destination, e).await;
             }
@@ -103,7 +93,7 @@ impl Gateway {
                 self.index.await_written(namespace, call.key(&call.signed(ns, hash)), &written).await?;
                 return Ok(Tried::Done(written.id));
             }
-            Err(e) => return Err(e),
+            Err(e) => return refused(e),
         };
         let signed = call.signed(prepared.ns.as_i64(), hash);
         let from = self.store.leased(&moment, prepared.source_pid.0 as i64);
@@ -176,6 +166,6 @@ impl Gateway {
                 return Err(self.whole(reached, path, is_parent).await.err().unwrap_or(miss));
             }
         }
-        Ok(Tried::Again(miss))
+        refused(miss)
     }
 }

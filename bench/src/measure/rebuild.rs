@@ -1,0 +1,70 @@
+//! The index rebuilt from PostgreSQL, beside the one that serves: as after a lost slot, which is how it is caused.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Bench;
+use crate::{
+    report::{Report, count, short},
+    sql::Session,
+};
+
+const GROUP: i32 = 1;
+const ROUNDS: usize = 3;
+/// The replicas are asked how far they are.
+const POLL: Duration = Duration::from_millis(5);
+const BOUND: Duration = Duration::from_secs(120);
+
+/// Measures.
+pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    report.heading("Rebuild of the index from PostgreSQL");
+    let admin = Session::connect(&bench.admin_url).await?;
+    admin.wait_for_vacuum().await?;
+    let mut rows = Vec::new();
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        let copied = admin.copy_directories().await?;
+        let copy = copied as f64 / started.elapsed().as_secs_f64();
+        let (directories, elapsed) = rebuild(bench, &admin).await?;
+        let rate = directories as f64 / elapsed.as_secs_f64();
+        rows.push([
+            count(directories),
+            short(elapsed.as_secs_f64()),
+            count(rate as u64),
+            count(copy as u64),
+            short(rate / copy),
+        ]);
+    }
+    report.paragraph(
+        "The slot is dropped; the leader notices and rebuilds: from the new epoch until it follows the new slot, so with the \
+         slot's creation, the copy, three replicas' logs and the change from the old tree to the new. Baseline: COPY of the \
+         same rows to a client that throws them away.",
+    );
+    report.table(
+        ["directories", "seconds", "directories/s", "COPY alone (baseline): directories/s", "rebuild ÷ COPY"],
+        &rows,
+    );
+    Ok(())
+}
+
+/// How many directories were copied, and how long it took.
+async fn rebuild(bench: &Bench, admin: &Session) -> Result<(u64, Duration)> {
+    let epoch = bench.index.status().await.iter().flat_map(|(_, status)| status).map(|status| status.epoch).max();
+    let epoch = epoch.context("no index replica answers")?;
+    admin.drop_slot(GROUP).await?;
+    let dropped = Instant::now();
+    let mut begun = None;
+    while dropped.elapsed() < BOUND {
+        for (_, status) in bench.index.status().await {
+            // A replica that does not answer now may later.
+            let Some(status) = status.ok().filter(|status| status.epoch > epoch) else { continue };
+            let begun = *begun.get_or_insert_with(Instant::now);
+            if status.streaming {
+                return Ok((status.directories, begun.elapsed()));
+            }
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    bail!("the index was not rebuilt within {BOUND:?} after its slot was dropped")
+}
