@@ -20,7 +20,10 @@ pub(super) enum Tried {
 pub(super) fn refused(refusal: Error) -> Result<Tried> {
     match refusal.code() {
         ErrorCode::Locked | ErrorCode::StaleEpoch | ErrorCode::NotServed => Ok(Tried::Again(refusal)),
-        ErrorCode::NotFound | ErrorCode::NamespaceNotFound | ErrorCode::AlreadyExists | ErrorCode::RenameLoop
+        ErrorCode::NotFound
+        | ErrorCode::NamespaceNotFound
+        | ErrorCode::AlreadyExists
+        | ErrorCode::RenameLoop
         | ErrorCode::AccessDenied => Ok(Tried::Refused(refusal)),
         _ => Err(refusal),
     }
