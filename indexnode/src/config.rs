@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 
 /// PostgreSQL keeps a group's number in four bytes.
 const GROUP_MAX: u64 = i32::MAX as u64;
+const THREADS_MAX: usize = 1024;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,6 +32,11 @@ pub struct Config {
     pub http_listen: String,
     /// gRPC addresses of all replicas that vote, this one's `listen` among them unless it is a learner.
     pub peers: Vec<String>,
+    /// Threads that serve, follow the change stream and apply; what waits for a disk has threads beside them. By default one
+    /// for every two processors: calls and answers pass from task to task, and a task that wakes another one's processor costs
+    /// more than a lookup.
+    #[serde(default = "default_threads")]
+    pub threads: usize,
     /// Answers lookups, and neither votes nor leads; until an administrator promotes it.
     #[serde(default)]
     pub learner: bool,
@@ -122,6 +128,10 @@ fn one_or_several<'de, D: Deserializer<'de>>(groups: D) -> Result<Vec<u64>, D::E
     })
 }
 
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
+}
+
 fn default_port() -> u16 {
     5432
 }
@@ -178,6 +188,7 @@ impl Config {
             ensure!((1..=GROUP_MAX).contains(group), "groups: a group is a number from 1 to {GROUP_MAX}");
             ensure!(!self.groups[..i].contains(group), "groups names {group} twice");
         }
+        ensure!((1..=THREADS_MAX).contains(&self.threads), "threads must be between 1 and {THREADS_MAX}");
         ensure!(!self.data_dir.as_os_str().is_empty(), "data_dir is empty");
         resolve(&self.listen).context("listen")?;
         resolve(&self.http_listen).context("http_listen")?;
@@ -262,6 +273,7 @@ mod tests {
     fn a_good_file_gets_defaults() {
         let config = Config::parse(GOOD).unwrap();
         assert_eq!((config.raft.lease_ms(), &config.groups[..]), (1000, &[1][..]));
+        assert!(config.threads >= 1);
         assert_eq!(config.others().collect::<Vec<_>>(), ["127.0.0.1:7412"]);
     }
 
@@ -282,6 +294,7 @@ mod tests {
         for (from, to, why) in [
             ("group = 1", "group = 0", "group"),
             ("group = 1", "groups = []", "no group"),
+            ("group = 1", "group = 1\nthreads = 0", "threads"),
             ("group = 1", "groups = [1, 2, 1]", "twice"),
             ("http_listen = \"127.0.0.1:7421\"", "http_listen = \"127.0.0.1:7411\"", "same address"),
             ("\"127.0.0.1:7411\", \"127.0.0.1:7412\"", "\"127.0.0.1:7412\"", "does not contain"),

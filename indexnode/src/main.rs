@@ -60,7 +60,11 @@ fn run(arguments: &Arguments) -> Result<()> {
         filter = filter.add_directive("openraft=error".parse().context("log filter")?);
     }
     let is_terminal = std::io::stderr().is_terminal();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(config.threads)
+        .enable_all()
+        .build()
+        .context("tokio")?;
     runtime.block_on(async {
         let telemetry = Telemetry::install("mantle-indexnode", filter, is_terminal)?;
         #[cfg(feature = "failpoints")]

@@ -19,7 +19,10 @@ use mantle_indexnode::{
     index::command::{Command, SourceStart},
 };
 use mantle_types::{Caller, Epoch, Lineage, Lsn};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    runtime::{self, Handle, Runtime},
+};
 
 use super::{
     PATHS, levels,
@@ -51,11 +54,13 @@ pub struct Options {
 /// Runs until standard input ends.
 pub async fn serve(options: &Options) -> Result<()> {
     let tree = Tree::of(options.directories);
-    let mut replicas = Vec::new();
+    let (mut replicas, mut threads) = (Vec::new(), Threads::default());
     for (at, _) in options.addresses.iter().enumerate() {
         let config = config(options, at)?;
-        replicas.push(Arc::new(Detached::start(config, "bench", at == 0).await?));
+        let start = threads.add(config.threads)?.spawn(async move { Detached::start(config, "bench", at == 0).await });
+        replicas.push(Arc::new(start.await??));
     }
+    let leaders = threads.of(0);
     fill(&replicas[0], &tree).await?;
     for replica in &replicas {
         let node = replica.node();
@@ -65,9 +70,9 @@ pub async fn serve(options: &Options) -> Result<()> {
     }
     println!("ready");
     let writer = Arc::new(Writer::default());
-    let writing = tokio::spawn(writer.clone().run(replicas[0].clone(), tree));
+    let writing = leaders.spawn(writer.clone().run(replicas[0].clone(), tree));
     let snapshots = Arc::new(Snapshots::default());
-    let building = tokio::spawn(snapshots.clone().run(replicas[0].clone()));
+    let building = leaders.spawn(snapshots.clone().run(replicas[0].clone()));
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         match line.split_once(' ') {
@@ -101,6 +106,28 @@ pub async fn serve(options: &Options) -> Result<()> {
     writing.await??;
     building.abort();
     Ok(())
+}
+
+/// Each replica's threads, as it has them in a process of its own.
+#[derive(Default)]
+struct Threads(Vec<Runtime>);
+
+impl Threads {
+    fn add(&mut self, count: usize) -> Result<Handle> {
+        self.0.push(runtime::Builder::new_multi_thread().worker_threads(count).enable_all().build()?);
+        Ok(self.of(self.0.len() - 1))
+    }
+
+    fn of(&self, replica: usize) -> Handle {
+        self.0[replica].handle().clone()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Not waited for: this is no thread of theirs.
+        self.0.drain(..).for_each(Runtime::shutdown_background);
+    }
 }
 
 /// Lookups a second of one processor, without RPC.

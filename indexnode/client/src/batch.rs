@@ -1,12 +1,8 @@
 //! Batches of lookups on the wire: columns, not a message a query.
 
-use mantle_types::{Caller, DirectoryId, Error, ErrorCode, NamespaceId, Permission, Result};
+use mantle_types::{Caller, Error, ErrorCode, Result};
 
-use crate::{
-    convert::error_code,
-    model::{Query, Resolution},
-    proto::{ResolveRequest, ResolveResponse},
-};
+use crate::{model::Query, proto::ResolveRequest};
 
 /// Adds a query to a batch.
 pub(crate) fn push(request: &mut ResolveRequest, query: &Query) {
@@ -64,33 +60,6 @@ fn runs<'a, T>(values: &'a [T], counts: &'a [u32]) -> impl Iterator<Item = &'a T
     values.iter().zip(counts).flat_map(|(value, count)| std::iter::repeat_n(value, *count as usize))
 }
 
-/// The answers to `expected` queries, each when it is asked for. `internal` when their columns do not fit together.
-pub(crate) fn resolutions(
-    response: &ResolveResponse,
-    expected: usize,
-) -> Result<impl Iterator<Item = Resolution> + use<'_>> {
-    let r = response;
-    let lengths = [r.codes.len(), r.depths.len(), r.owners.len(), r.groups.len(), r.modes.len()];
-    let more = [r.namespaces.len(), r.ids.len(), r.parent_ids.len(), r.versions.len(), r.crossed_locks.len()];
-    if lengths.iter().chain(&more).any(|length| *length != expected) {
-        return Err(Error::new(ErrorCode::Internal, "an index replica answered another number of queries"));
-    }
-    let resolution = move |i: usize| Resolution {
-        outcome: match r.codes[i] {
-            0 => Ok(()),
-            code => Err(Error::new(error_code(code), "")),
-        },
-        ns: NamespaceId(r.namespaces[i]),
-        id: DirectoryId(r.ids[i]),
-        depth: r.depths[i] as usize,
-        parent_id: DirectoryId(r.parent_ids[i]),
-        permission: Permission { owner: r.owners[i], group: r.groups[i], mode: (r.modes[i] & 0o777) as u16 },
-        version: r.versions[i],
-        crossed_lock: r.crossed_locks[i],
-    };
-    Ok((0..expected).map(resolution))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +111,5 @@ mod tests {
             edit(&mut request);
             assert!(queries(&request, &callers(&request)).is_err(), "edit {i}");
         }
-        assert!(resolutions(&ResolveResponse::default(), 1).is_err());
-        assert_eq!(resolutions(&ResolveResponse::default(), 0).map(Iterator::count), Ok(0));
     }
 }

@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use crate::{
-    Stub, batch,
+    Stub, answer, batch,
     convert::check_outcome,
     model::{Ask, Resolutions},
     proto::{ResolveRequest, ResolveResponse},
@@ -213,6 +213,7 @@ impl Batch {
     fn new(group: u32, first: Job) -> Self {
         let mut request = ResolveRequest {
             group,
+            reads_rows: true,
             epoch: first.ask.basis.epoch.0,
             lineages: first.ask.basis.lineages.to_vec(),
             ..ResolveRequest::default()
@@ -245,7 +246,7 @@ impl Batch {
     fn distribute(self, response: &ResolveResponse) {
         let epoch = Some(Epoch(response.epoch));
         let expected = self.jobs.iter().map(|job| job.ask.queries.len()).sum();
-        let answered = check_outcome(response.outcome.as_ref()).and_then(|()| batch::resolutions(response, expected));
+        let answered = check_outcome(response.outcome.as_ref()).and_then(|()| answer::resolutions(response, expected));
         let (mut resolutions, error) = match answered {
             Ok(resolutions) => (Some(resolutions), None),
             Err(e) => (None, Some(e)),

@@ -21,6 +21,7 @@
 //! # Ok(()) }
 //! ```
 
+mod answer;
 mod batch;
 mod convert;
 mod lane;
@@ -41,6 +42,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use answer::{Row, push as push_answer, reserve as reserve_answers};
 pub use batch::{QueryRef, queries};
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
 use mantle_telemetry::Propagate;

@@ -19,6 +19,7 @@ mod permissions;
 mod prepare;
 mod removed;
 mod resolve;
+mod seed;
 mod shards;
 mod snapshot;
 mod table;
@@ -26,7 +27,7 @@ mod table;
 pub(crate) mod tests;
 mod tree;
 
-use std::{collections::BTreeMap, hash::RandomState};
+use std::collections::BTreeMap;
 
 use mantle_types::{
     Caller, DirectoryId, Epoch, ErrorCode, Lsn, NamespaceId, PartitionId, Permission, RequestKey,
@@ -36,6 +37,7 @@ use mantle_types::{
 pub use apply::LogEntry;
 pub use path::Path;
 pub use resolve::{Descent, Prefix, Resolution};
+pub use seed::{Seed, fresh_seed};
 pub use snapshot::{Part, SnapshotWriter};
 
 use command::{Source, SourceId, Standing};
@@ -47,7 +49,7 @@ const HORIZONS_MAX: usize = 16;
 
 /// The index of one group.
 pub struct Index {
-    seed: RandomState,
+    seed: Seed,
     epoch: Epoch,
     /// What lookups read.
     serving: Option<Tree>,
@@ -114,11 +116,11 @@ impl Default for Index {
 impl Index {
     /// An index of epoch 0 that holds and serves nothing; its hash tables get a fresh seed.
     pub fn new() -> Self {
-        Self::with_seed(RandomState::new())
+        Self::with_seed(fresh_seed())
     }
 
     /// The same, with a given seed.
-    pub fn with_seed(seed: RandomState) -> Self {
+    pub fn with_seed(seed: Seed) -> Self {
         Self { seed, epoch: Epoch(0), serving: None, catch_up: BTreeMap::new(), rebuild: None, locks: Locks::default() }
     }
 

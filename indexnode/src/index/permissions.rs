@@ -2,9 +2,11 @@
 //!
 //! Counted, so that a permission that no directory has any more gives its number back.
 
-use std::{collections::HashMap, hash::RandomState};
+use std::collections::HashMap;
 
 use mantle_types::Permission;
+
+use super::seed::Seed;
 
 /// Number of a permission in the table that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +20,11 @@ struct Row {
 pub(super) struct Permissions {
     rows: Vec<Row>,
     free: Vec<u32>,
-    numbers: HashMap<Permission, u32, RandomState>,
+    numbers: HashMap<Permission, u32, Seed>,
 }
 
 impl Permissions {
-    pub(super) fn new(seed: RandomState) -> Self {
+    pub(super) fn new(seed: Seed) -> Self {
         Self { rows: Vec::new(), free: Vec::new(), numbers: HashMap::with_hasher(seed) }
     }
 

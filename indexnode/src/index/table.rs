@@ -11,7 +11,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::Arc,
 };
 
@@ -23,6 +23,7 @@ use super::{
     cell::{Cell, CellMut, cell_bytes},
     digest,
     permissions::{PermissionIndex, Permissions},
+    seed::Seed,
     shards::{Shards, shard_of},
 };
 
@@ -59,14 +60,14 @@ pub(super) fn directory_of(partition: PartitionId) -> DirectoryId {
 }
 
 pub(super) struct IndexTable {
-    seed: RandomState,
+    seed: Seed,
     id_seed: u64,
     arena: Arena,
     places: Shards,
     ids: Shards,
     permissions: Permissions,
     /// Child counts of directories that are not here (yet, or any more).
-    absent_parents: HashMap<DirectoryId, u32, RandomState>,
+    absent_parents: HashMap<DirectoryId, u32, Seed>,
     /// Who claims a place that another occupies.
     displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
     /// Directories that left a place or changed their permission, since it was asked last.
@@ -75,7 +76,7 @@ pub(super) struct IndexTable {
     before: Option<BeforeImages>,
 }
 
-fn place_hash(seed: &RandomState, pid: PartitionId, name: &[u8]) -> u64 {
+fn place_hash(seed: &Seed, pid: PartitionId, name: &[u8]) -> u64 {
     seed.hash_one((pid.0, name))
 }
 
@@ -85,7 +86,7 @@ fn id_hash(id_seed: u64, id: DirectoryId) -> u64 {
 }
 
 impl IndexTable {
-    pub(super) fn new(seed: RandomState) -> Self {
+    pub(super) fn new(seed: Seed) -> Self {
         Self {
             id_seed: seed.hash_one("id"),
             arena: Arena::new(),

@@ -3,7 +3,7 @@
 //! Invariant: the table holds, per id, the record of the highest version that was applied, or none when that was the
 //! removal. Streams of several sources converge however they interleave, because nothing else decides.
 
-use std::{collections::BTreeMap, hash::RandomState};
+use std::collections::BTreeMap;
 
 use mantle_types::{
     DirectoryId, Lsn, NamespaceId,
@@ -17,6 +17,7 @@ use super::{
     command::{Source, SourceId, SourceStart},
     namespaces::{Namespaces, Standing},
     removed::{Horizon, Removal, Removed},
+    seed::Seed,
     table::{IndexTable, Record},
 };
 
@@ -30,7 +31,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(seed: RandomState) -> Self {
+    pub(super) fn new(seed: Seed) -> Self {
         Self { table: IndexTable::new(seed), removed: Removed::default(), namespaces: None, sources: BTreeMap::new() }
     }
 

@@ -1,18 +1,18 @@
 //! TopDirPathCache: a hash table from the prefix of a path to where it leads.
 //!
-//! Cut into shards, each under a lock of its own that is held for one probe.
+//! Cut into shards, each under a lock of its own: a table that grows keeps few waiting, and not for long.
 
-use std::hash::{BuildHasher, RandomState};
+use std::{hash::BuildHasher, hint::black_box};
 
 use hashbrown::HashTable;
 use mantle_types::{
     DirectoryId, Permission,
     limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX},
 };
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
-use crate::index::Path;
+use crate::index::{Path, Seed, fresh_seed};
 
 const SHARDS: usize = 64;
 
@@ -59,6 +59,13 @@ impl Entry {
             && self.key.ends_with(key.prefix.0)
     }
 
+    /// Begins to load what lies outside of the table.
+    fn touch(&self) -> u64 {
+        let key = self.key.as_bytes();
+        let ends = [key.first(), key.last()].map(|byte| byte.map_or(0, |byte| u64::from(*byte)));
+        ends[0] ^ ends[1] ^ self.ids[0].0 ^ self.id().0
+    }
+
     /// The prefix's directory.
     pub(super) fn id(&self) -> DirectoryId {
         self.ids[self.ids.len() - 1]
@@ -71,14 +78,28 @@ impl Entry {
     }
 }
 
+fn shard_of(hash: u64) -> usize {
+    // Bits that hashbrown does not use: it takes the low ones for the bucket and the highest seven for the tag.
+    (hash >> 44) as usize % SHARDS
+}
+
+/// Shards that are locked for reading.
+struct Locked<'a>([Option<RwLockReadGuard<'a, HashTable<Entry>>>; SHARDS]);
+
+impl Locked<'_> {
+    fn of(&self, hash: u64) -> &HashTable<Entry> {
+        self.0[shard_of(hash)].as_ref().expect("the shards of all keys are locked")
+    }
+}
+
 pub(super) struct Entries {
-    seed: RandomState,
+    seed: Seed,
     shards: Box<[RwLock<HashTable<Entry>>]>,
 }
 
 impl Entries {
     pub(super) fn new() -> Self {
-        Self { seed: RandomState::new(), shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
+        Self { seed: fresh_seed(), shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
 
     /// The key of a prefix; `None` when it is longer than what exists.
@@ -87,15 +108,45 @@ impl Entries {
         is_usual.then(|| Key { hash: self.seed.hash_one((namespace, prefix.0)), namespace, prefix })
     }
 
-    fn shard(&self, hash: u64) -> &RwLock<HashTable<Entry>> {
-        // Bits that hashbrown does not use: it takes the low ones for the bucket and the highest seven for the tag.
-        &self.shards[(hash >> 44) as usize % SHARDS]
+    /// What `read` makes of the entry of each key, in their order; `None` where there is none, or no key. In steps, one for
+    /// all after the other, for the reason that [`descend_all`](crate::index::Index::descend_all) has. The shards that the
+    /// keys are of are locked meanwhile.
+    pub(super) fn find_all<T>(
+        &self,
+        keys: &[Option<Key<'_>>],
+        mut read: impl FnMut(usize, &Entry) -> T,
+    ) -> Vec<Option<T>> {
+        let shards = self.lock(keys.iter().flatten());
+        // The first entry with the same tag: nearly always the one.
+        let guess = |key: &Option<Key<'_>>| key.as_ref().and_then(|key| shards.of(key.hash).find(key.hash, |_| true));
+        let guesses: Vec<Option<&Entry>> = keys.iter().map(guess).collect();
+        black_box(guesses.iter().flatten().fold(0, |all, entry| all ^ entry.hash ^ entry.permissions.len() as u64));
+        black_box(guesses.iter().flatten().fold(0, |all, entry| all ^ entry.touch()));
+        let mut found = Vec::with_capacity(keys.len());
+        for (at, (key, guess)) in keys.iter().zip(guesses).enumerate() {
+            let entry = key.as_ref().and_then(|key| {
+                let is_of = |entry: &&Entry| entry.is_of(key);
+                guess.filter(is_of).or_else(|| shards.of(key.hash).find(key.hash, |entry| entry.is_of(key)))
+            });
+            found.push(entry.map(|entry| read(at, entry)));
+        }
+        found
     }
 
-    /// What `read` makes of the entry of a key. The shard is locked meanwhile.
-    pub(super) fn find<T>(&self, key: &Key<'_>, read: impl FnOnce(&Entry) -> T) -> Option<T> {
-        let shard = self.shard(key.hash).read();
-        shard.find(key.hash, |entry| entry.is_of(key)).map(read)
+    /// Locks the shards of keys, to be read. In the order of the shards: who waits for one holds lower ones only, and who
+    /// writes holds one, so that nobody waits in a circle.
+    fn lock<'k>(&self, keys: impl Iterator<Item = &'k Key<'k>>) -> Locked<'_> {
+        let mut wanted = [false; SHARDS];
+        keys.for_each(|key| wanted[shard_of(key.hash)] = true);
+        let mut locked = Locked([const { None }; SHARDS]);
+        for (at, shard) in self.shards.iter().enumerate().filter(|(at, _)| wanted[*at]) {
+            locked.0[at] = Some(shard.read());
+        }
+        locked
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<HashTable<Entry>> {
+        &self.shards[shard_of(hash)]
     }
 
     /// Adds an entry in place of the one of its key.

@@ -97,18 +97,6 @@ pub struct Found {
     entries: Vec<Entry>,
 }
 
-/// What the cache says of a path.
-enum Cached<'a> {
-    /// The walk goes on below an entry.
-    Below(Descent<'a>),
-    /// No entry: what the walk finds may be cached.
-    Miss(Key<'a>),
-    /// Ask the table, and leave the cache as it is.
-    Bypass,
-    /// The path is not deep enough to have an entry, or nothing is cached.
-    Shallow,
-}
-
 impl PathCache {
     /// An empty cache.
     pub fn new(settings: LookupSettings) -> Self {
@@ -191,19 +179,19 @@ impl Lookups<'_> {
 
     /// Looks paths up, and tells `answer` in their order. Those that begin with a cached prefix are walked together.
     pub fn resolve_all(&mut self, queries: &[PathQuery<'_>], mut answer: impl FnMut(Resolution)) {
-        // All hashes first, for the reason that `descend_all` has.
-        let keys: Vec<_> = queries.iter().map(|query| self.key(query)).collect();
+        let (keys, below): (Vec<_>, Vec<_>) = queries.iter().map(|query| self.key(query).unzip()).unzip();
+        let cached = self.cached(queries, &keys, &below);
         let mut walks = Vec::with_capacity(queries.len());
         let mut others = Vec::new();
-        for (at, (query, key)) in queries.iter().zip(keys).enumerate() {
-            match self.cached(query, key.as_ref()) {
-                Cached::Below(walk) => walks.push(walk),
-                Cached::Miss(key) => others.push((at, self.walk_and_keep(query, key))),
-                Cached::Bypass => {
+        for (at, ((query, key), cached)) in queries.iter().zip(keys).zip(cached).enumerate() {
+            match (key, cached) {
+                (_, Some(Some(walk))) => walks.push(walk),
+                (_, Some(None)) => {
                     self.bypasses += 1;
                     others.push((at, self.walk(query)));
                 }
-                Cached::Shallow => others.push((at, self.walk(query))),
+                (Some(key), None) => others.push((at, self.walk_and_keep(query, key))),
+                (None, None) => others.push((at, self.walk(query))),
             }
         }
         self.hits += walks.len() as u64;
@@ -237,19 +225,21 @@ impl Lookups<'_> {
         Some((self.cache.entries.key(query.namespace, prefix)?, below))
     }
 
-    fn cached<'q>(&self, query: &PathQuery<'q>, key: Option<&(Key<'q>, Path<'q>)>) -> Cached<'q> {
-        let Some((key, below)) = key else { return Cached::Shallow };
-        let found = self.cache.entries.find(key, |entry| {
+    /// What the cache says of paths: nothing, a walk that begins below an entry, or that an entry does not help here.
+    fn cached<'q>(
+        &self,
+        queries: &[PathQuery<'q>],
+        keys: &[Option<Key<'q>>],
+        below: &[Option<Path<'q>>],
+    ) -> Vec<Option<Option<Descent<'q>>>> {
+        self.cache.entries.find_all(keys, |at, entry| {
+            let caller = queries[at].caller;
             // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
-            let is_open = entry.permissions.iter().all(|permission| permission.allows(query.caller, Access::Search));
+            let is_open = entry.permissions.iter().all(|permission| permission.allows(caller, Access::Search));
+            let (key, below) = (keys[at]?, below[at]?);
             (is_open && !self.removals.touch(&entry.ids))
-                .then(|| self.index.descent(&Prefix { path: key.prefix, ids: &entry.ids }, *below, query.caller))
-        });
-        match found {
-            Some(Some(walk)) => Cached::Below(walk),
-            Some(None) => Cached::Bypass,
-            None => Cached::Miss(*key),
-        }
+                .then(|| self.index.descent(&Prefix { path: key.prefix, ids: &entry.ids }, below, caller))
+        })
     }
 
     /// Walks all of a path whose prefix was just looked for.

@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use mantle_index_client::{
-    QueryRef, outcome_of_result,
+    QueryRef, Row, outcome_of_result,
     proto::{self, ResolveRequest, ResolveResponse},
-    queries, wire_code,
+    push_answer, queries, reserve_answers, wire_code,
 };
 use mantle_types::{Caller, Error, ErrorCode, Result};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -83,7 +83,7 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
         return Err(unavailable());
     }
     catch_up(node, deadline).await?;
-    response.reserve(queries.len());
+    reserve_answers(response, queries.len(), request.reads_rows);
     for queries in queries.chunks(QUERIES_PER_GUARD) {
         let found = {
             let state = node.state.read();
@@ -101,7 +101,7 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
                 if state.index.refuses(resolution.ns) {
                     resolution.outcome = Err(ErrorCode::NotServed);
                 }
-                response.push(&resolution);
+                push_answer(response, &row(&resolution), request.reads_rows);
             });
             lookups.end()
         };
@@ -128,33 +128,18 @@ impl<'a> From<QueryRef<'a>> for PathQuery<'a> {
     }
 }
 
-/// The columns of an answer.
-trait Columns {
-    fn reserve(&mut self, queries: usize);
-    fn push(&mut self, resolution: &Resolution);
-}
-
-impl Columns for ResolveResponse {
-    fn reserve(&mut self, queries: usize) {
-        for column in [&mut self.codes, &mut self.depths, &mut self.owners, &mut self.groups, &mut self.modes] {
-            column.reserve(queries);
-        }
-        for column in [&mut self.namespaces, &mut self.ids, &mut self.parent_ids, &mut self.versions] {
-            column.reserve(queries);
-        }
-        self.crossed_locks.reserve(queries);
-    }
-
-    fn push(&mut self, r: &Resolution) {
-        self.codes.push(r.outcome.err().map_or(0, wire_code));
-        self.namespaces.push(r.ns.0);
-        self.ids.push(r.id.0);
-        self.depths.push(r.depth as u32);
-        self.parent_ids.push(r.parent_id.0);
-        self.owners.push(r.permission.owner);
-        self.groups.push(r.permission.group);
-        self.modes.push(u32::from(r.permission.mode));
-        self.versions.push(r.version);
-        self.crossed_locks.push(r.crossed_lock);
+/// An answer, for the wire.
+fn row(r: &Resolution) -> Row {
+    Row {
+        namespace: r.ns.0.into(),
+        id: r.id.0.into(),
+        parent_id: r.parent_id.0.into(),
+        version: r.version.into(),
+        depth: (r.depth as u32).into(),
+        owner: r.permission.owner.into(),
+        group: r.permission.group.into(),
+        mode: r.permission.mode.into(),
+        code: r.outcome.err().map_or(0, |code| wire_code(code) as u16).into(),
+        crossed_lock: r.crossed_lock.into(),
     }
 }

@@ -96,6 +96,7 @@ impl Host {
             listen: addresses[id].clone(),
             http_listen: String::new(),
             peers: addresses.to_vec(),
+            threads: 1,
             learner: false,
             postgres: PostgresSettings {
                 host: String::new(),

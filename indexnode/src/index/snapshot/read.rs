@@ -1,9 +1,6 @@
 //! Reading a snapshot.
 
-use std::{
-    hash::RandomState,
-    io::{Read, Result},
-};
+use std::io::{Read, Result};
 
 use mantle_types::{DirectoryId, Lsn, limits::NAME_BYTES_MAX};
 
@@ -11,6 +8,7 @@ use super::{Entry, FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, 
 use crate::index::{
     command::{SourceId, Standing},
     namespaces::Namespaces,
+    seed::{Seed, fresh_seed},
     table::Record,
     tree::Tree,
 };
@@ -18,11 +16,11 @@ use crate::index::{
 impl Index {
     /// Reads what [`Self::write_snapshot`] wrote; its hash tables get a fresh seed.
     pub fn read_snapshot(input: &mut impl Read) -> Result<Self> {
-        Self::read_snapshot_seeded(input, RandomState::new())
+        Self::read_snapshot_seeded(input, fresh_seed())
     }
 
     /// The same, with a given seed.
-    pub fn read_snapshot_seeded(input: &mut impl Read, seed: RandomState) -> Result<Self> {
+    pub fn read_snapshot_seeded(input: &mut impl Read, seed: Seed) -> Result<Self> {
         let mut magic = [0; MAGIC.len()];
         input.read_exact(&mut magic)?;
         if magic != MAGIC && magic != MAGIC_OLD {
