@@ -7,7 +7,7 @@ use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude:
 use crate::{
     distribution::{delta_ts_base, is_distributed},
     kept::{Kept, argument},
-    probe::{Table, entry_key},
+    probe::{Table, entry_key, record_key},
     settings::{DELTA_RECORDS, DeltaRecords},
     writer::{Copy, Writer},
 };
@@ -15,6 +15,8 @@ use crate::{
 const INT8: pg_sys::Oid = pg_sys::INT8OID;
 /// Most delta records that one node keeps of a directory.
 const DELTA_RECORDS_MAX: i64 = 8192;
+/// So many numbers of delta records are tried before one is waited for.
+const NUMBERS_TRIED: usize = 16;
 
 thread_local! {
     // Citus.
@@ -60,11 +62,11 @@ pub struct Delta {
 
 impl Delta {
     /// Adds to `pid`'s counts. `meta`: the MetaTable, but on Citus. Within `Spi::connect` only.
-    pub fn add_to(&self, pid: i64, meta: Option<&mut Writer>) {
+    pub fn add_to(&self, pid: i64, mut meta: Option<&mut Writer>) {
         let counts = [argument(pid), argument(self.entries), argument(self.subdirectories), argument(self.bytes)];
         let [key, entries, subdirectories, bytes] = counts;
         let ns = argument(self.ns);
-        let done = match (DELTA_RECORDS.get(), meta) {
+        let done = match (DELTA_RECORDS.get(), meta.as_deref_mut()) {
             (DeltaRecords::Never, _) => {
                 WAIT_AND_ADD.with(|s| s.run(&[key, entries, subdirectories, bytes, ns]));
                 true
@@ -77,7 +79,8 @@ impl Delta {
             }
         };
         if !done {
-            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, argument(next_ts())]));
+            let ts = meta.map_or_else(next_ts, |meta| free_ts(pid, meta));
+            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, argument(ts)]));
         }
     }
 
@@ -114,6 +117,20 @@ fn next_ts() -> i64 {
         direct_function_call::<i64>(pg_sys::nextval_oid, &[sequence])
     };
     delta_ts_base() + 1 + next.unwrap_or_default() % DELTA_RECORDS_MAX
+}
+
+/// The number of a delta record that nobody holds: there is none of it, or it is locked here, to be added to. One that is being
+/// folded is passed over: who folds it may wait for a directory that this transaction added to in place, so that both would
+/// wait for ever. (On Citus compaction takes one directory after the other, as batches do: there is no such circle.)
+fn free_ts(pid: i64, meta: &mut Writer) -> i64 {
+    let mut ts = next_ts();
+    for _ in 0..NUMBERS_TRIED {
+        match Table::open(c"meta").find(&record_key(pid, "/_ATTR", ts), Copy::of) {
+            Some(row) if !meta.lock(&row) => ts = next_ts(),
+            _ => break,
+        }
+    }
+    ts
 }
 
 /// Adds to one directory's counts.

@@ -106,7 +106,12 @@ impl Drop for Table {
     }
 }
 
-/// The MetaTable's primary key of an entry, or of the attribute record.
+/// The MetaTable's primary key of an entry, or of the primary attribute record.
 pub fn entry_key(pid: i64, name: &str) -> [Key; 3] {
-    [Key::int8(1, pid), Key::text(2, name), Key::int8(3, 0)]
+    record_key(pid, name, 0)
+}
+
+/// The MetaTable's primary key of a record; `ts` is 0 but for delta records.
+pub fn record_key(pid: i64, name: &str, ts: i64) -> [Key; 3] {
+    [Key::int8(1, pid), Key::text(2, name), Key::int8(3, ts)]
 }
