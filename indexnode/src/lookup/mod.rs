@@ -22,7 +22,7 @@
 //! A directory that no entry passes needs no RemovalList: only the counter moves. (So rmdir of a leaf is free.) Whether
 //! a cached prefix crosses a rename's lock is asked of the locks each time (PROTOCOLS 26).
 //!
-//! Order of locks: the index's guard, then PrefixTree's, then a shard's, then RemovalList's.
+//! Order of locks: the index's guard, then PrefixTree's, then shards' (readers take several, in their order), then RemovalList's.
 //!
 //! [`Effects::modified`]: crate::index::Effects::modified
 
