@@ -123,9 +123,9 @@ fn next_ts() -> i64 {
 /// folded is passed over: who folds it may wait for a directory that this transaction added to in place, so that both would
 /// wait for ever. (On Citus compaction takes one directory after the other, as batches do: there is no such circle.)
 fn free_ts(pid: i64, meta: &mut Writer) -> i64 {
-    let mut ts = next_ts();
+    let (records, mut ts) = (Table::open(c"meta"), next_ts());
     for _ in 0..NUMBERS_TRIED {
-        match Table::open(c"meta").find(&record_key(pid, "/_ATTR", ts), Copy::of) {
+        match records.find(&record_key(pid, "/_ATTR", ts), Copy::of) {
             Some(row) if !meta.lock(&row) => ts = next_ts(),
             _ => break,
         }

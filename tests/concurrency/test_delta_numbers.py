@@ -9,8 +9,6 @@ import verbs
 from stack.poll import wait_until
 
 WAIT_BOUND_S = 20.0
-MKDIR = """SELECT r.id FROM mantle.mkdir('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(ns)s::bigint], ARRAY[%(name)s], ARRAY[%(id)s::bigint], '{0}',
-             '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') AS r"""
 ADD = "SELECT mantle.apply_deltas(ARRAY[ROW(%s, %s, 1, 0, 10)::mantle.delta])"
 IS_WAITING = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
 
@@ -37,10 +35,8 @@ def test_a_number_that_is_being_folded_may_be_wanted_again(make_target):
     target = make_target("numbers")
     with target.connect() as connection, target.connect() as batch, target.connect() as compaction:
         ns = verbs.create_namespace(connection, f"numbers-{uuid.uuid4().hex[:12]}")
-        first = verbs.allocate_ids(connection, 2)
-        lower, upper = (
-            connection.execute(MKDIR, {"ns": ns, "name": f"{id}/", "id": id}).fetchone()[0] for id in (first, first + 1)
-        )
+        lower = verbs.allocate_ids(connection, 2)
+        upper = lower + 1
         for pid in (lower, upper):
             add(connection, ns, pid, "never")
             add(connection, ns, pid, "always")

@@ -112,11 +112,11 @@ pub async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::default();
     report.title("Bench: lookups");
     report.paragraph(
-        "Written by `make bench ONLY=lookup` (`mantle-bench lookup`); do not edit. Replicas run in one process, each on threads of its own, callers in \
-         another; both share the machine's processors. Raft, its log and the services are those of production; no PostgreSQL \
-         feeds them. Paths have ten components unless said, of a complete tree with names of 9 bytes; a caller without \
-         privileges asks, each time for another path. What is compared takes turns within the run; ratios hold better than \
-         absolute figures.",
+        "Written by `make bench ONLY=lookup` (`mantle-bench lookup`); do not edit. Replicas run in one process, each on \
+         threads of its own, callers in another; both share the machine's processors. Raft, its log and the services are those \
+         of production; no PostgreSQL feeds them. Paths have ten components unless said, of a complete tree with names of 9 \
+         bytes; a caller without privileges asks, each time for another path. What is compared takes turns within the run; \
+         ratios hold better than absolute figures.",
     );
     let mut facts = machine::hardware()?;
     facts.push(format!("turns          {} of {} seconds (--turns, --seconds)", options.turns, options.seconds));

@@ -25,6 +25,8 @@ pub(super) struct Key<'a> {
     hash: u64,
     namespace: &'a str,
     pub prefix: Path<'a>,
+    /// What the prefix leaves of the path; no part of the key.
+    pub below: Path<'a>,
 }
 
 /// Where a prefix leads.
@@ -102,19 +104,19 @@ impl Entries {
         Self { seed: fresh_seed(), shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
 
-    /// The key of a prefix; `None` when it is longer than what exists.
-    pub(super) fn key<'a>(&self, namespace: &'a str, prefix: Path<'a>) -> Option<Key<'a>> {
+    /// The key of a path's prefix; `None` when that is longer than what exists.
+    pub(super) fn key<'a>(&self, namespace: &'a str, (prefix, below): (Path<'a>, Path<'a>)) -> Option<Key<'a>> {
         let is_usual = namespace.len() <= NAMESPACE_BYTES_MAX && prefix.0.len() <= KEY_BYTES_MAX;
-        is_usual.then(|| Key { hash: self.seed.hash_one((namespace, prefix.0)), namespace, prefix })
+        is_usual.then(|| Key { hash: self.seed.hash_one((namespace, prefix.0)), namespace, prefix, below })
     }
 
     /// What `read` makes of the entry of each key, in their order; `None` where there is none, or no key. In steps, one for
     /// all after the other, for the reason that [`descend_all`](crate::index::Index::descend_all) has. The shards that the
     /// keys are of are locked meanwhile.
-    pub(super) fn find_all<T>(
+    pub(super) fn find_all<'k, T>(
         &self,
-        keys: &[Option<Key<'_>>],
-        mut read: impl FnMut(usize, &Entry) -> T,
+        keys: &[Option<Key<'k>>],
+        mut read: impl FnMut(usize, &Key<'k>, &Entry) -> T,
     ) -> Vec<Option<T>> {
         let shards = self.lock(keys.iter().flatten());
         // The first entry with the same tag: nearly always the one.
@@ -124,11 +126,11 @@ impl Entries {
         black_box(guesses.iter().flatten().fold(0, |all, entry| all ^ entry.touch()));
         let mut found = Vec::with_capacity(keys.len());
         for (at, (key, guess)) in keys.iter().zip(guesses).enumerate() {
-            let entry = key.as_ref().and_then(|key| {
-                let is_of = |entry: &&Entry| entry.is_of(key);
-                guess.filter(is_of).or_else(|| shards.of(key.hash).find(key.hash, |entry| entry.is_of(key)))
-            });
-            found.push(entry.map(|entry| read(at, entry)));
+            found.push(key.as_ref().and_then(|key| {
+                let guessed = guess.filter(|entry| entry.is_of(key));
+                let entry = guessed.or_else(|| shards.of(key.hash).find(key.hash, |entry| entry.is_of(key)))?;
+                Some(read(at, key, entry))
+            }));
         }
         found
     }

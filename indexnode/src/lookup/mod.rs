@@ -97,6 +97,14 @@ pub struct Found {
     entries: Vec<Entry>,
 }
 
+/// What an entry is to a lookup.
+enum Cached<'a> {
+    /// The walk goes on below it.
+    Below(Descent<'a>),
+    /// No help: ask the table, and leave the cache as it is.
+    Bypass,
+}
+
 impl PathCache {
     /// An empty cache.
     pub fn new(settings: LookupSettings) -> Self {
@@ -179,14 +187,14 @@ impl Lookups<'_> {
 
     /// Looks paths up, and tells `answer` in their order. Those that begin with a cached prefix are walked together.
     pub fn resolve_all(&mut self, queries: &[PathQuery<'_>], mut answer: impl FnMut(Resolution)) {
-        let (keys, below): (Vec<_>, Vec<_>) = queries.iter().map(|query| self.key(query).unzip()).unzip();
-        let cached = self.cached(queries, &keys, &below);
+        let keys: Vec<_> = queries.iter().map(|query| self.key(query)).collect();
+        let cached = self.cached(queries, &keys);
         let mut walks = Vec::with_capacity(queries.len());
         let mut others = Vec::new();
         for (at, ((query, key), cached)) in queries.iter().zip(keys).zip(cached).enumerate() {
             match (key, cached) {
-                (_, Some(Some(walk))) => walks.push(walk),
-                (_, Some(None)) => {
+                (_, Some(Cached::Below(walk))) => walks.push(walk),
+                (_, Some(Cached::Bypass)) => {
                     self.bypasses += 1;
                     others.push((at, self.walk(query)));
                 }
@@ -218,27 +226,22 @@ impl Lookups<'_> {
         self.index.resolve_passing(query.namespace, query.path, query.caller, |_, _| {})
     }
 
-    /// The key of a path's prefix, and what is below it; `None` when the path is not deep enough, or odd, or nothing is
-    /// cached.
-    fn key<'q>(&self, query: &PathQuery<'q>) -> Option<(Key<'q>, Path<'q>)> {
-        let (prefix, below) = query.path.cut(self.cache.settings.cache_levels)?;
-        Some((self.cache.entries.key(query.namespace, prefix)?, below))
+    /// The key of a path's prefix; `None` when the path is not deep enough, or odd, or nothing is cached.
+    fn key<'q>(&self, query: &PathQuery<'q>) -> Option<Key<'q>> {
+        self.cache.entries.key(query.namespace, query.path.cut(self.cache.settings.cache_levels)?)
     }
 
-    /// What the cache says of paths: nothing, a walk that begins below an entry, or that an entry does not help here.
-    fn cached<'q>(
-        &self,
-        queries: &[PathQuery<'q>],
-        keys: &[Option<Key<'q>>],
-        below: &[Option<Path<'q>>],
-    ) -> Vec<Option<Option<Descent<'q>>>> {
-        self.cache.entries.find_all(keys, |at, entry| {
+    /// What the cache has for each query; `None`: no entry, or no key.
+    fn cached<'q>(&self, queries: &[PathQuery<'q>], keys: &[Option<Key<'q>>]) -> Vec<Option<Cached<'q>>> {
+        self.cache.entries.find_all(keys, |at, key, entry| {
             let caller = queries[at].caller;
             // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
             let is_open = entry.permissions.iter().all(|permission| permission.allows(caller, Access::Search));
-            let (key, below) = (keys[at]?, below[at]?);
-            (is_open && !self.removals.touch(&entry.ids))
-                .then(|| self.index.descent(&Prefix { path: key.prefix, ids: &entry.ids }, below, caller))
+            if !is_open || self.removals.touch(&entry.ids) {
+                return Cached::Bypass;
+            }
+            let prefix = Prefix { path: key.prefix, ids: &entry.ids };
+            Cached::Below(self.index.descent(&prefix, key.below, caller))
         })
     }
 
