@@ -93,6 +93,29 @@ class Load:
             for thread in (*threads, killer):
                 thread.join()
 
+    def send(self, connection: psycopg.Connection, batch: list[Submission]) -> None:
+        """One call, and what it answered: both belong to the history."""
+        began = time.time()
+        for submission in batch:
+            submission.began = began
+        self.submissions += batch
+        self.recent += batch
+        try:
+            answers = verbs.call(connection, self.ns, [s.op for s in batch], [s.key for s in batch])
+        except psycopg.Error as error:
+            if error.sqlstate in GAVE_UP:
+                answers = [Answer(error.sqlstate)] * len(batch)
+            elif error.sqlstate in self.target.moved_codes:
+                answers = [Answer("MT043")] * len(batch)
+            elif isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P01").startswith(("57P", "08")):
+                answers = [None] * len(batch)
+            else:
+                answers = [Answer(error.sqlstate)] * len(batch)
+                self.surprises.append(f"{batch[0].op.verb} failed with {error.sqlstate}: {error}")
+        ended = time.time()
+        for submission, answer in zip(batch, answers, strict=True):
+            submission.answer, submission.ended = answer, ended
+
     def _kill(self) -> None:
         """Ends the sessions it is told to, a random number of round trips later."""
         choose = random.Random(f"{self.seed}-killer")
@@ -155,36 +178,13 @@ class Session:
         if self.choose.random() < KILL_SHARE:
             self.load.victims.put((self.connection.info.port, self.connection.info.backend_pid))
         if verb not in RENAMES:
-            self._send(batch)
+            self.load.send(self.connection, batch)
             return
         with self.load.prepares.prepared(self.connection, batch[0].op) as granted:
             if granted:
-                self._send(batch)
+                self.load.send(self.connection, batch)
                 if batch[0].answer is None:
                     self._decide(batch[0])
-
-    def _send(self, batch: list[Submission]) -> None:
-        load = self.load
-        began = time.time()
-        for submission in batch:
-            submission.began = began
-        load.submissions += batch
-        load.recent += batch
-        try:
-            answers = verbs.call(self.connection, load.ns, [s.op for s in batch], [s.key for s in batch])
-        except psycopg.Error as error:
-            if error.sqlstate in GAVE_UP:
-                answers = [Answer(error.sqlstate)] * len(batch)
-            elif error.sqlstate in load.target.moved_codes:
-                answers = [Answer("MT043")] * len(batch)
-            elif isinstance(error, psycopg.OperationalError) and (error.sqlstate or "57P01").startswith(("57P", "08")):
-                answers = [None] * len(batch)
-            else:
-                answers = [Answer(error.sqlstate)] * len(batch)
-                load.surprises.append(f"{batch[0].op.verb} failed with {error.sqlstate}: {error}")
-        ended = time.time()
-        for submission, answer in zip(batch, answers, strict=True):
-            submission.answer, submission.ended = answer, ended
 
     def _decide(self, submission: Submission) -> None:
         """As the index's leader does, before it gives the lock back."""

@@ -21,7 +21,7 @@ import matrix
 import state
 import verbs
 from history import judge
-from load import Load
+from load import Load, Submission, digest
 from pairs import agrees
 from scenes import IDS, LEVELS, NEW_A, SIBLINGS, Scene
 from stack.poll import wait_until
@@ -210,14 +210,14 @@ def test_a_missing_row_is_noticed(target):
     """What the judge says of an answer that has no record, and of a change without its request."""
     load = Load(target, SEED, SESSIONS)
     load.run(200)
-    with target.connect() as connection:
+    # An object outside the load's names: nothing but this request explains it.
+    op = Op("put_object", load.ns, "kept", next(load.ids), 1, "v1", mode=420)
+    key = Key(uuid.uuid4(), digest(op))
+    with target.connect(load.ns) as connection:
+        load.send(connection, [Submission(op, key, 0.0)])
         assert judge(connection, load.ns, load.submissions, load.surprises) == []
-        connection.execute(
-            # Of an object that is there as that request made it: no other change explains it.
-            "DELETE FROM mantle.requests WHERE ns = %s AND request_id = (SELECT max(r.request_id::text)::uuid FROM mantle.requests r"
-            " JOIN mantle.meta m ON m.id = r.id AND m.version = 1 WHERE r.ns = %s AND r.verb = 'put_object' AND r.version = 1)",
-            (load.ns, load.ns),
-        )
+        deleted = connection.execute("DELETE FROM mantle.requests WHERE ns = %s AND request_id = %s", (load.ns, key.request))
+        assert deleted.rowcount == 1
         problems = judge(connection, load.ns, load.submissions, load.surprises)
         assert any(text.startswith("lost") for text in problems), problems
         assert any(text.startswith(("tree", "order", "refusal")) for text in problems), problems
