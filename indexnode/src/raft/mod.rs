@@ -5,6 +5,7 @@
 
 pub mod builder;
 pub mod durable;
+pub mod exchange;
 pub mod identity;
 pub mod log;
 pub mod machine;

@@ -26,13 +26,17 @@ use openraft::{
 };
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::mpsc;
+use tokio::{
+    sync::mpsc,
+    time::{error::Elapsed, timeout},
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{body::Body, transport::Endpoint};
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use super::{
     NodeId, TypeConfig,
+    exchange::Exchange,
     offload::Offload,
     snapshot::SnapshotFile,
     types::{Snapshot, Vote},
@@ -128,8 +132,10 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     type Network = PeerNetwork;
 
     async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> PeerNetwork {
+        let client = self.peers.new_client(&node.addr).map_err(|e| e.to_string());
         PeerNetwork {
-            client: self.peers.new_client(&node.addr).map_err(|e| e.to_string()),
+            appends: client.clone().map(Exchange::new),
+            client,
             to: Destination { group: self.group as u32, cluster_id: self.cluster_id.clone(), node_id: target },
             offload: self.offload.clone(),
         }
@@ -139,6 +145,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
 /// The way to one peer.
 pub struct PeerNetwork {
     client: Result<PeerClient<PeerChannel>, String>,
+    appends: Result<Exchange<RaftMessage>, String>,
     to: Destination,
     offload: Offload,
 }
@@ -147,7 +154,11 @@ type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
 
 impl PeerNetwork {
     fn client(&self) -> RpcResult<PeerClient<PeerChannel>> {
-        self.client.clone().map_err(|e| RPCError::Unreachable(Unreachable::from_string(e)))
+        self.client.clone().map_err(unreachable)
+    }
+
+    fn message<Q: Serialize>(&self, request: &Q) -> RpcResult<RaftMessage> {
+        Ok(RaftMessage { to: Some(self.to.clone()), body: encode(request).map_err(network_error)? })
     }
 
     /// One request and its answer.
@@ -162,12 +173,18 @@ impl PeerNetwork {
         R: DeserializeOwned,
         Fut: Future<Output = Result<tonic::Response<RaftMessage>, tonic::Status>>,
     {
-        let message = RaftMessage { to: Some(self.to.clone()), body: encode(request).map_err(network_error)? };
-        match tokio::time::timeout(limit, send(self.client()?, message)).await {
-            Ok(Ok(response)) => decode(&response.into_inner().body).map_err(network_error),
-            Ok(Err(status)) => Err(rpc_error(&status)),
-            Err(_) => Err(RPCError::Unreachable(Unreachable::from_string("no answer in time"))),
-        }
+        let message = self.message(request)?;
+        let answered = timeout(limit, send(self.client()?, message)).await;
+        answer_of(answered.map(|answer| answer.map(tonic::Response::into_inner)))
+    }
+}
+
+/// What a replica answered in time, if it did.
+fn answer_of<R: DeserializeOwned>(answered: Result<Result<RaftMessage, tonic::Status>, Elapsed>) -> RpcResult<R> {
+    match answered {
+        Ok(Ok(answer)) => decode(&answer.body).map_err(network_error),
+        Ok(Err(status)) => Err(rpc_error(&status)),
+        Err(_) => Err(unreachable("no answer in time")),
     }
 }
 
@@ -186,7 +203,11 @@ fn network_error(error: io::Error) -> RPCError<TypeConfig> {
 }
 
 fn rpc_error(status: &tonic::Status) -> RPCError<TypeConfig> {
-    RPCError::Unreachable(Unreachable::from_string(status.message()))
+    unreachable(status.message())
+}
+
+fn unreachable(why: impl std::fmt::Display) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(why))
 }
 
 impl RaftNetworkV2<TypeConfig> for PeerNetwork {
@@ -198,7 +219,9 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         option: RPCOption,
     ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
         let limit = if rpc.entries.is_empty() { option.hard_ttl().max(VOTE_TIMEOUT) } else { APPEND_TIMEOUT };
-        self.call(&rpc, limit, |mut client, message| async move { client.append(message).await }).await
+        let message = self.message(&rpc)?;
+        let appends = self.appends.as_mut().map_err(|e| unreachable(e))?;
+        answer_of(timeout(limit, appends.ask(message)).await)
     }
 
     async fn vote(&mut self, rpc: VoteRequest<TypeConfig>, _option: RPCOption) -> RpcResult<VoteResponse<TypeConfig>> {

@@ -3,6 +3,7 @@
 use std::{io::Write, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
+use futures::{StreamExt, stream::BoxStream};
 use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{Request, Response, Status, Streaming};
@@ -23,7 +24,8 @@ use crate::{
     },
 };
 
-/// The service of one process.
+/// The service of one process; clones share it.
+#[derive(Clone)]
 pub struct PeerService {
     groups: Arc<Groups>,
 }
@@ -55,11 +57,44 @@ impl PeerService {
         let request = decode(&message.body).map_err(|e| Status::invalid_argument(e.to_string()))?;
         Ok((node, request))
     }
+
+    async fn answer_read_index(&self, request: &ReadIndexRequest) -> Result<ReadIndexResponse, Status> {
+        let node = self.groups.node(request.group).ok().filter(|node| node.cluster_id == request.cluster_id);
+        let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
+        let mut response = ReadIndexResponse::default();
+        if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)
+            && let Some(log_index) = node.unconfirmed_read_index()
+        {
+            return Ok(ReadIndexResponse { is_leader: true, log_index, ..response });
+        }
+        if node.is_leader()
+            && let Ok(log_index) = local_read_index(&node.raft).await
+        {
+            response.is_leader = true;
+            response.log_index = log_index;
+        } else if let Some((_, address)) = node.leader() {
+            response.leader_address = address;
+        }
+        Ok(response)
+    }
+
+    async fn answer_append(&self, message: &RaftMessage) -> Result<RaftMessage, Status> {
+        let (node, rpc) = self.open(message)?;
+        let appended = node.raft.append_entries(rpc).await.map_err(failed)?;
+        if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
+            node.hear_leader();
+        }
+        message_of(&appended)
+    }
+}
+
+fn message_of<T: Serialize>(value: &T) -> Result<RaftMessage, Status> {
+    let body = encode(value).map_err(|e| Status::internal(e.to_string()))?;
+    Ok(RaftMessage { to: None, body })
 }
 
 fn answer<T: Serialize>(value: &T) -> Answer {
-    let body = encode(value).map_err(|e| Status::internal(e.to_string()))?;
-    Ok(Response::new(RaftMessage { to: None, body }))
+    message_of(value).map(Response::new)
 }
 
 fn failed(error: impl std::fmt::Display) -> Status {
@@ -83,33 +118,36 @@ impl Peer for PeerService {
     }
 
     async fn read_index(&self, request: Request<ReadIndexRequest>) -> Result<Response<ReadIndexResponse>, Status> {
-        let request = request.get_ref();
-        let node = self.groups.node(request.group).ok().filter(|node| node.cluster_id == request.cluster_id);
-        let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
-        let mut response = ReadIndexResponse::default();
-        if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)
-            && let Some(log_index) = node.unconfirmed_read_index()
-        {
-            return Ok(Response::new(ReadIndexResponse { is_leader: true, log_index, ..response }));
-        }
-        if node.is_leader()
-            && let Ok(log_index) = local_read_index(&node.raft).await
-        {
-            response.is_leader = true;
-            response.log_index = log_index;
-        } else if let Some((_, address)) = node.leader() {
-            response.leader_address = address;
-        }
-        Ok(Response::new(response))
+        self.answer_read_index(request.get_ref()).await.map(Response::new)
+    }
+
+    type ReadIndexesStream = BoxStream<'static, Result<ReadIndexResponse, Status>>;
+
+    async fn read_indexes(
+        &self,
+        request: Request<Streaming<ReadIndexRequest>>,
+    ) -> Result<Response<Self::ReadIndexesStream>, Status> {
+        let service = self.clone();
+        let answers = request.into_inner().then(move |question| {
+            let service = service.clone();
+            async move { service.answer_read_index(&question?).await }
+        });
+        Ok(Response::new(answers.boxed()))
     }
 
     async fn append(&self, request: Request<RaftMessage>) -> Answer {
-        let (node, rpc) = self.open(request.get_ref())?;
-        let appended = node.raft.append_entries(rpc).await.map_err(failed)?;
-        if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
-            node.hear_leader();
-        }
-        answer(&appended)
+        self.answer_append(request.get_ref()).await.map(Response::new)
+    }
+
+    type AppendsStream = BoxStream<'static, Result<RaftMessage, Status>>;
+
+    async fn appends(&self, request: Request<Streaming<RaftMessage>>) -> Result<Response<Self::AppendsStream>, Status> {
+        let service = self.clone();
+        let answers = request.into_inner().then(move |message| {
+            let service = service.clone();
+            async move { service.answer_append(&message?).await }
+        });
+        Ok(Response::new(answers.boxed()))
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Answer {

@@ -16,7 +16,7 @@ use tokio::{
 use crate::{
     failpoints::{self, Failpoint},
     proto::peer::ReadIndexRequest,
-    raft::{Raft, network::Peers},
+    raft::{Raft, exchange::Exchange, network::Peers},
 };
 
 /// The leader is given this long; whoever waits longer asks again.
@@ -33,7 +33,7 @@ impl ReadGate {
     /// Starts the gate's task; it ends with the last handle.
     pub fn spawn(raft: Raft, peers: Peers, group: u64, cluster_id: String) -> Self {
         let (queue, requests) = mpsc::unbounded_channel();
-        let asker = Asker { raft: raft.clone(), peers, group, cluster_id };
+        let asker = Asker { raft: raft.clone(), peers, group, cluster_id, leader: None };
         tokio::spawn(asker.run(requests));
         Self { raft, queue }
     }
@@ -70,10 +70,12 @@ struct Asker {
     peers: Peers,
     group: u64,
     cluster_id: String,
+    /// The leader that was asked last, by its address.
+    leader: Option<(String, Exchange<ReadIndexRequest>)>,
 }
 
 impl Asker {
-    async fn run(self, mut requests: mpsc::UnboundedReceiver<oneshot::Sender<Result<u64>>>) {
+    async fn run(mut self, mut requests: mpsc::UnboundedReceiver<oneshot::Sender<Result<u64>>>) {
         let mut batch = Vec::new();
         while requests.recv_many(&mut batch, usize::MAX).await > 0 {
             let result = self.ask().await;
@@ -84,7 +86,7 @@ impl Asker {
         }
     }
 
-    async fn ask(&self) -> Result<u64> {
+    async fn ask(&mut self) -> Result<u64> {
         if self.raft.is_leader() {
             return local_read_index(&self.raft).await;
         }
@@ -96,11 +98,15 @@ impl Asker {
             node.map(|node| node.addr.clone())
         };
         let address = address.ok_or_else(|| unavailable("the group has no leader now".into()))?;
-        let mut client = self.peers.client(&address)?;
+        let known = self.leader.take().filter(|(known, _)| *known == address);
+        let exchange = match known {
+            Some((_, exchange)) => exchange,
+            None => Exchange::new(self.peers.client(&address)?),
+        };
+        let (_, exchange) = self.leader.insert((address.clone(), exchange));
         let request = ReadIndexRequest { group: self.group as u32, cluster_id: self.cluster_id.clone() };
-        match timeout(ASK_TIMEOUT, client.read_index(request)).await {
+        match timeout(ASK_TIMEOUT, exchange.ask(request)).await {
             Ok(Ok(response)) => {
-                let response = response.into_inner();
                 let not_leading = || unavailable(format!("{address} does not lead the group"));
                 response.is_leader.then_some(response.log_index).ok_or_else(not_leading)
             }

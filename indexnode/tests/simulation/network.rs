@@ -12,20 +12,26 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use http_body_util::{BodyExt, Collected};
 use mantle_indexnode::raft::network::{Dial, PeerChannel};
 use mantle_types::{Error, ErrorCode};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{sync::oneshot, time::timeout};
-use tonic::body::Body;
+use tonic::{Status, body::Body};
 use tower::{Service, util::BoxCloneSyncService};
 
 use crate::trace::Trace;
 
 /// A connection on which nothing comes for this long is given up, if its message was lost.
 const SILENCE: Duration = Duration::from_secs(4);
+
+/// Calls that stay open; each message of one may as well be a call of its own, as it is for an older replica.
+const STREAMS: [&str; 2] = ["/Appends", "/ReadIndexes"];
 
 /// Number of a host.
 pub type HostId = usize;
@@ -265,6 +271,9 @@ impl Service<http::Request<Body>> for Way {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let Self { network, from, to } = self.clone();
+        if STREAMS.iter().any(|method| request.uri().path().ends_with(method)) {
+            return ready(Ok(Status::unimplemented("only whole messages travel here").into_http())).boxed();
+        }
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?;

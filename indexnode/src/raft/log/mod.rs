@@ -19,6 +19,7 @@ use std::{
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::{Stream, stream};
@@ -27,7 +28,7 @@ use openraft::{
     storage::{IOFlushed, RaftLogStorage},
 };
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use self::{
     segment::{Location, Segment, read_entry},
@@ -49,6 +50,8 @@ const ENTRY_OVERHEAD_BYTES: usize = 64;
 const VOTE_FILE: &str = "vote";
 const PURGED_FILE: &str = "purged";
 const COMMITTED_FILE: &str = "committed";
+/// The committed position is written at most this often: the write stands between an entry's commit and its apply.
+const COMMITTED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What readers and the writer share.
 struct State {
@@ -63,6 +66,7 @@ struct State {
     purged: Option<LogId>,
     last: Option<LogId>,
     vote: Option<Vote>,
+    committed: Option<LogId>,
 }
 
 impl State {
@@ -114,6 +118,7 @@ pub struct LogStore {
     shared: Arc<Mutex<State>>,
     jobs: Arc<Queue>,
     committed: Arc<File>,
+    committed_written: Option<Instant>,
     folder: PathBuf,
 }
 
@@ -153,10 +158,12 @@ impl LogStore {
             purged,
             last,
             vote,
+            committed: read_committed(folder)?,
         };
         let shared = Arc::new(Mutex::new(state));
         let jobs = Writer::new(folder.to_owned(), shared.clone(), is_batching).start(offload)?;
-        Ok(Self { shared, jobs, committed: Arc::new(committed), folder: folder.to_owned() })
+        let committed = Arc::new(committed);
+        Ok(Self { shared, jobs, committed, committed_written: None, folder: folder.to_owned() })
     }
 
     /// Bytes of the segments on disk.
@@ -231,6 +238,15 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
     (start, end)
 }
 
+/// The committed position on disk; one that was cut short counts as none.
+fn read_committed(folder: &Path) -> io::Result<Option<LogId>> {
+    match fs::read(folder.join(COMMITTED_FILE)) {
+        Ok(bytes) => Ok(record::parse(&bytes).and_then(|payload| postcard::from_bytes(payload).ok()).flatten()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// Removes leading segments whose entries are all purged.
 fn remove_purged(segments: &mut Vec<Segment>, purged: Option<LogId>) -> io::Result<()> {
     let keep_from = segments.partition_point(|s| s.end() <= purged.next_index());
@@ -296,19 +312,24 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         Ok(())
     }
 
-    /// Kept in the page cache only: it outlives the process, and a power cut loses no more than a head start.
+    /// Now and then, and into the page cache only: what a replica does not find here it learns from the leader. It is a head
+    /// start.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        self.shared.lock().committed = committed;
+        let now = Instant::now();
+        if self.committed_written.is_some_and(|written| now < written + COMMITTED_INTERVAL) {
+            return Ok(());
+        }
+        self.committed_written = Some(now);
         let mut bytes = Vec::with_capacity(64);
         record::append(&mut bytes, |out| postcard::to_io(&committed, out).map(|_| ()).map_err(io::Error::other))?;
         std::os::unix::fs::FileExt::write_all_at(&*self.committed, &bytes, 0)
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
-        let bytes = fs::read(self.folder.join(COMMITTED_FILE))?;
-        let committed: Option<LogId> =
-            record::parse(&bytes).and_then(|payload| postcard::from_bytes(payload).ok()).flatten();
-        // A power cut may have spared the pointer and lost entries below it that were not flushed here.
-        Ok(committed.filter(|c| Some(*c) <= self.shared.lock().last))
+        let state = self.shared.lock();
+        // A power cut may have spared the position and lost entries below it that were not flushed here.
+        Ok(state.committed.filter(|committed| Some(*committed) <= state.last))
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
