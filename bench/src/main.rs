@@ -103,8 +103,9 @@ struct Options {
 fn main() -> Result<ExitCode> {
     let command = Command::parse();
     let mut runtime = match command {
-        // Its callers are tasks of one thread: the processors are shared with the replicas.
-        Command::Lookup(_) => Builder::new_current_thread(),
+        // Callers are tasks of one thread: the processors are shared with those who answer, and a call that passes from thread
+        // to thread wakes two of them.
+        Command::Lookup(_) | Command::Measure(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(perform(command))

@@ -3,6 +3,7 @@
 
 use std::{
     net::SocketAddr,
+    num::NonZero,
     path::{Path, PathBuf},
 };
 
@@ -12,6 +13,8 @@ use serde::Deserialize;
 
 /// Most calls that may go together: each takes up to two latches, its directory's and its name's.
 const COALESCED_ELEMENTS_MAX: usize = BATCH_LATCHES_MAX / 2;
+/// More would only wake each other.
+const THREADS_MAX: usize = 1024;
 
 /// Everything the gateway is told at its start.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,6 +29,10 @@ pub struct Config {
     pub region: String,
     /// File of the credentials, mode 0600.
     pub credentials_file: PathBuf,
+    /// Threads that answer; what waits for a disk has threads beside them. By default one for every processor. Fewer make each
+    /// call cheaper where the processors are shared with PostgreSQL and IndexNodes: calls wake other threads less often.
+    #[serde(default = "default_threads")]
+    pub threads: usize,
     /// Name of this gateway; the owner of its id blocks.
     #[serde(default = "default_owner_name")]
     pub owner_name: String,
@@ -121,6 +128,10 @@ impl Default for Limits {
     }
 }
 
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
 fn default_region() -> String {
     "us-east-1".into()
 }
@@ -164,6 +175,7 @@ impl Config {
             (1..=COALESCED_ELEMENTS_MAX).contains(&self.postgres.batch_elements_max),
             "postgres.batch_elements_max must be between 1 and {COALESCED_ELEMENTS_MAX}"
         );
+        ensure!((1..=THREADS_MAX).contains(&self.threads), "threads must be between 1 and {THREADS_MAX}");
         ensure!(!self.owner_name.is_empty(), "owner_name is empty");
         ensure!(!self.region.is_empty(), "region is empty");
         ensure!(limits.id_block >= 16, "limits.id_block must be at least 16");
@@ -225,5 +237,12 @@ mod tests {
         assert!(with(&format!("batch_elements_max = {}", COALESCED_ELEMENTS_MAX + 1)).is_err());
         assert!(with("batch_elements_max = 0").is_err());
         assert!(with("batches_in_flight_max = 0").is_err());
+    }
+    #[test]
+    fn threads_are_as_many_as_processors_unless_said() {
+        let with = |threads: usize| Config::parse(&format!("threads = {threads}\n{MINIMAL}"));
+        assert!(Config::parse(MINIMAL).unwrap().threads >= 1);
+        assert_eq!(with(1).unwrap().threads, 1);
+        assert!(with(0).is_err() && with(THREADS_MAX + 1).is_err());
     }
 }

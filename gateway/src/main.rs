@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Parser;
 use mantle_gateway::{Credentials, config::Config, serve};
 use mantle_telemetry::Telemetry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+};
 use tracing_subscriber::EnvFilter;
 
 /// Serves S3 and the native REST API of Mantle.
@@ -33,8 +36,7 @@ fn log_filter() -> EnvFilter {
     EnvFilter::new(filter)
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let config = Config::read(&arguments.config)?;
     if arguments.check_config {
@@ -42,10 +44,15 @@ async fn main() -> anyhow::Result<()> {
         println!("{}: valid", arguments.config.display());
         return Ok(());
     }
+    let runtime = Builder::new_multi_thread().worker_threads(config.threads).enable_all().build()?;
+    runtime.block_on(run(&config))
+}
+
+async fn run(config: &Config) -> anyhow::Result<()> {
     let telemetry = Telemetry::install("mantle-gateway", log_filter(), false)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let served = serve(&config, async move {
+    let served = serve(config, async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

@@ -1,5 +1,7 @@
 """The gateway of a stack; the bench starts more of them."""
 
+import os
+
 from . import http, secret
 from .account import Account
 from .layout import DATABASE, REGION, Layout
@@ -9,6 +11,7 @@ from .terminal import write_private
 
 READY_BOUND_S = 60.0
 OWNER_UID = 1000
+THREADS = max(1, (os.cpu_count() or 1) // 2)  # everything shares the machine's processors
 
 
 class Gateway:
@@ -49,6 +52,7 @@ class Gateway:
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
         return f"""listen = "{self.listen}"
 data_dir = "{self.data}"
+threads = {THREADS}
 region = "{REGION}"
 credentials_file = "{self.credentials}"
 owner_name = "{self.owner_name}"
