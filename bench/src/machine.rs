@@ -20,6 +20,7 @@ pub fn hardware() -> Result<Vec<String>> {
         format!("processors     {} × {}", std::thread::available_parallelism()?, cpu_model()),
         format!("memory         {} GiB", short(memory_kib() as f64 / f64::from(1 << 20))),
         format!("kernel         {}", read("/proc/sys/kernel/osrelease")),
+        format!("idle           {}", idle()),
         format!("load before    {}", read("/proc/loadavg")),
     ])
 }
@@ -38,6 +39,18 @@ fn field(path: &str, name: &str) -> String {
 
 fn cpu_model() -> String {
     field("/proc/cpuinfo", "model name")
+}
+
+/// What a processor without work does: one caller's latency is mostly the wakes of processors (patroni/README.md).
+fn idle() -> String {
+    match (
+        read("/sys/devices/system/cpu/cpuidle/current_driver"),
+        read("/sys/module/haltpoll/parameters/guest_halt_poll_ns"),
+    ) {
+        (driver, _) if driver.is_empty() => "unknown".to_owned(),
+        (driver, polls) if driver == "haltpoll" => format!("haltpoll, guest_halt_poll_ns = {polls}"),
+        (driver, _) => driver,
+    }
 }
 
 fn memory_kib() -> u64 {

@@ -126,3 +126,166 @@ impl<Q: Question> Stream<Q> {
 fn ended() -> Status {
     Status::unavailable("the other replica ended the stream")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::SeqCst},
+        },
+        time::Duration,
+    };
+
+    use futures::{StreamExt, stream::BoxStream};
+    use tonic::{Request, body::Body};
+    use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
+
+    use super::*;
+    use crate::proto::peer::{
+        DescribeRequest, DescribeResponse, JoinRequest, JoinResponse, SnapshotPart,
+        peer_server::{Peer, PeerServer},
+    };
+
+    /// The other replica: answers a question's body; `late` takes its time, `end` ends the stream instead.
+    #[derive(Clone, Default)]
+    struct Other {
+        is_old: bool,
+        streams: Arc<AtomicUsize>,
+        calls: Arc<AtomicUsize>,
+    }
+
+    impl Other {
+        fn exchange(&self) -> Exchange<RaftMessage> {
+            let server = PeerServer::new(self.clone());
+            let way = service_fn(move |request: http::Request<Body>| {
+                let served = server.clone().oneshot(request);
+                async move { served.await.map_err(|never| match never {}) }
+            });
+            Exchange::new(PeerClient::new(BoxCloneSyncService::new(way)))
+        }
+
+        fn counts(&self) -> (usize, usize) {
+            (self.streams.load(SeqCst), self.calls.load(SeqCst))
+        }
+    }
+
+    async fn echo(question: Result<RaftMessage, Status>) -> Result<RaftMessage, Status> {
+        let question = question?;
+        match &question.body[..] {
+            b"late" => tokio::time::sleep(Duration::from_secs(1)).await,
+            b"end" => return Err(Status::failed_precondition("another node is here")),
+            _ => {}
+        }
+        Ok(question)
+    }
+
+    type Unused<T> = Result<Response<T>, Status>;
+
+    fn unused<T>() -> Unused<T> {
+        Err(Status::internal("not part of the test"))
+    }
+
+    #[tonic::async_trait]
+    impl Peer for Other {
+        type AppendsStream = BoxStream<'static, Result<RaftMessage, Status>>;
+        type ReadIndexesStream = BoxStream<'static, Result<ReadIndexResponse, Status>>;
+
+        async fn appends(&self, request: Request<Streaming<RaftMessage>>) -> Unused<Self::AppendsStream> {
+            if self.is_old {
+                return Err(Status::unimplemented("appends"));
+            }
+            self.streams.fetch_add(1, SeqCst);
+            Ok(Response::new(request.into_inner().then(echo).boxed()))
+        }
+
+        async fn append(&self, request: Request<RaftMessage>) -> Unused<RaftMessage> {
+            self.calls.fetch_add(1, SeqCst);
+            echo(Ok(request.into_inner())).await.map(Response::new)
+        }
+
+        async fn describe(&self, _: Request<DescribeRequest>) -> Unused<DescribeResponse> {
+            unused()
+        }
+
+        async fn join(&self, _: Request<JoinRequest>) -> Unused<JoinResponse> {
+            unused()
+        }
+
+        async fn read_index(&self, _: Request<ReadIndexRequest>) -> Unused<ReadIndexResponse> {
+            unused()
+        }
+
+        async fn read_indexes(&self, _: Request<Streaming<ReadIndexRequest>>) -> Unused<Self::ReadIndexesStream> {
+            unused()
+        }
+
+        async fn vote(&self, _: Request<RaftMessage>) -> Unused<RaftMessage> {
+            unused()
+        }
+
+        async fn pre_vote(&self, _: Request<RaftMessage>) -> Unused<RaftMessage> {
+            unused()
+        }
+
+        async fn transfer_leader(&self, _: Request<RaftMessage>) -> Unused<RaftMessage> {
+            unused()
+        }
+
+        async fn install_snapshot(&self, _: Request<Streaming<SnapshotPart>>) -> Unused<RaftMessage> {
+            unused()
+        }
+    }
+
+    async fn ask(exchange: &mut Exchange<RaftMessage>, text: &'static str) -> Result<String, Code> {
+        let answer = exchange.ask(RaftMessage { to: None, body: text.into() }).await;
+        answer.map(|answer| String::from_utf8(answer.body.to_vec()).unwrap()).map_err(|status| status.code())
+    }
+
+    #[tokio::test]
+    async fn questions_share_a_stream() {
+        let other = Other::default();
+        let mut exchange = other.exchange();
+        for text in ["a", "b", "c"] {
+            assert_eq!(ask(&mut exchange, text).await.unwrap(), text);
+        }
+        assert_eq!(other.counts(), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_broke_is_opened_again_once() {
+        let other = Other::default();
+        let mut exchange = other.exchange();
+        assert_eq!(ask(&mut exchange, "a").await.unwrap(), "a");
+        assert_eq!(ask(&mut exchange, "end").await, Err(Code::FailedPrecondition));
+        assert_eq!(other.counts(), (2, 0));
+        assert_eq!(ask(&mut exchange, "b").await.unwrap(), "b");
+        assert_eq!(other.counts(), (3, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_was_given_up_reaches_no_later_question() {
+        let other = Other::default();
+        let mut exchange = other.exchange();
+        assert_eq!(ask(&mut exchange, "a").await.unwrap(), "a");
+        let late = tokio::time::timeout(Duration::from_millis(1), ask(&mut exchange, "late")).await;
+        assert!(late.is_err());
+        assert_eq!(ask(&mut exchange, "b").await.unwrap(), "b");
+        assert_eq!(other.counts(), (2, 0));
+    }
+
+    #[tokio::test]
+    async fn an_older_replica_is_called_until_it_may_be_another() {
+        let other = Other { is_old: true, ..Other::default() };
+        let mut exchange = other.exchange();
+        for text in ["a", "b"] {
+            assert_eq!(ask(&mut exchange, text).await.unwrap(), text);
+        }
+        assert_eq!(other.counts(), (0, 2));
+        assert_eq!(ask(&mut exchange, "end").await, Err(Code::FailedPrecondition));
+        let newer = Other::default();
+        exchange.client = newer.exchange().client;
+        assert_eq!(ask(&mut exchange, "c").await.unwrap(), "c");
+        assert_eq!((other.counts(), newer.counts()), ((0, 3), (1, 0)));
+    }
+}

@@ -220,7 +220,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
     ) -> RpcResult<AppendEntriesResponse<TypeConfig>> {
         let limit = if rpc.entries.is_empty() { option.hard_ttl().max(VOTE_TIMEOUT) } else { APPEND_TIMEOUT };
         let message = self.message(&rpc)?;
-        let appends = self.appends.as_mut().map_err(|e| unreachable(e))?;
+        let appends = self.appends.as_mut().map_err(unreachable)?;
         answer_of(timeout(limit, appends.ask(message)).await)
     }
 
