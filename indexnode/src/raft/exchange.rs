@@ -4,7 +4,7 @@
 //! mkdir asks the followers four times). Invariant: an answer belongs to the question before it: whoever gives up on an answer
 //! gives up the stream.
 
-use std::{fmt::Debug, future::Future};
+use std::future::Future;
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,7 +17,7 @@ type Client = PeerClient<PeerChannel>;
 type Called<A> = Result<Response<A>, Status>;
 
 /// What can be asked both ways. Asking twice must do no harm.
-pub trait Question: Clone + Debug + Send + 'static {
+pub trait Question: Clone + Send + 'static {
     /// What comes back.
     type Answer: Send + 'static;
 
