@@ -106,6 +106,7 @@ class Entrance(Gateway):
         self.database = (host.address, PORT_PGBOUNCER)  # its HAProxy
         self.replicas = replicas or layout.index_addresses
         self.owner_name = self.name
+        self.threads = None  # a host of its own; and the release before does not know the setting
         command = [str(layout.binaries / "mantle-gateway"), "--config", str(self.config)]
         self.process = process_on(host, layout, account, self.name, command, environment=self.process.environment)
 

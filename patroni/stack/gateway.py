@@ -26,6 +26,7 @@ class Gateway:
         self.database = ("127.0.0.1", layout.pgbouncer_port)
         self.replicas = layout.index_addresses
         self.batch_elements_max = batch_elements_max
+        self.threads: int | None = THREADS
         self.owner_name = "mantle"
         self.data = layout.data / "objects"
         self.config = layout.config / f"{name}.toml"
@@ -49,11 +50,11 @@ class Gateway:
     def settings(self) -> str:
         host, port = self.database
         replicas = ", ".join(f'"{address}"' for address in self.replicas)
+        threads = "" if self.threads is None else f"threads = {self.threads}\n"
         batches = "" if self.batch_elements_max is None else f"batch_elements_max = {self.batch_elements_max}\n"
         return f"""listen = "{self.listen}"
 data_dir = "{self.data}"
-threads = {THREADS}
-region = "{REGION}"
+{threads}region = "{REGION}"
 credentials_file = "{self.credentials}"
 owner_name = "{self.owner_name}"
 
