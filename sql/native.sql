@@ -8,12 +8,6 @@ GRANT EXECUTE ON FUNCTION mantle.lineage(), mantle.lease(bigint) TO mantle_gatew
 
 COMMENT ON FUNCTION mantle.batch_fault(int, int[]) IS
     'Checks isolation, commit level, and that a batch''s arrays are equally long and not too long';
-COMMENT ON FUNCTION mantle.mkdir_new(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
-    'Makes the new directories of a batch; answers the numbers of those made';
-COMMENT ON FUNCTION mantle.put_new_object(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[], text[]) IS 'Makes the new objects of a batch; answers the numbers of those made';
 COMMENT ON FUNCTION mantle.add_counts(bigint, bigint, bigint, bigint, bigint) IS
     'Adds to one directory''s counts, as mantle.delta_records says';
 COMMENT ON FUNCTION mantle.lineage() IS 'The history of this node: system identifier/timeline';

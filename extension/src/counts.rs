@@ -5,9 +5,9 @@
 use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude::*};
 
 use crate::{
-    distribution::{delta_ts_base, is_distributed},
-    kept::{Kept, argument},
-    probe::{Table, entry_key, record_key},
+    distribution::{delta_ts_base, home_of},
+    kept::{Argument, Kept, Row, argument},
+    probe::{entry_key, record_key},
     settings::{DELTA_RECORDS, DeltaRecords},
     writer::{Copy, Writer},
 };
@@ -19,15 +19,6 @@ const DELTA_RECORDS_MAX: i64 = 8192;
 const NUMBERS_TRIED: usize = 16;
 
 thread_local! {
-    // Citus.
-    static LOCK: Kept = const { Kept::new(
-        c"SELECT FROM mantle.meta h WHERE h.pid = $1 AND h.name = '/_ATTR' AND h.ts = 0 AND h.removed IS NOT TRUE
-             FOR UPDATE SKIP LOCKED", &[INT8]) };
-    static ADD: Kept = const { Kept::new(
-        c"UPDATE mantle.meta m
-             SET entries = m.entries + $2, subdirectories = m.subdirectories + $3, bytes = m.bytes + $4,
-                 modified = greatest(m.modified, now())
-           WHERE m.pid = $1 AND m.name = '/_ATTR' AND m.ts = 0", &[INT8, INT8, INT8, INT8]) };
     // The numbers come round, so that keys of records that are folded are used again: else dirstat reads past the dead index
     // entries of all since the last vacuum (4,000 a second and 60 s: 1,060 pages, 3 to 8 ms). A number that is taken means
     // that thousands wait for compaction, or that two came to it at once: it is added to.
@@ -61,52 +52,90 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Adds to `pid`'s counts. `meta`: the MetaTable, but on Citus. Within `Spi::connect` only.
-    pub fn add_to(&self, pid: i64, mut meta: Option<&mut Writer>) {
-        let counts = [argument(pid), argument(self.entries), argument(self.subdirectories), argument(self.bytes)];
-        let [key, entries, subdirectories, bytes] = counts;
-        let ns = argument(self.ns);
-        let done = match (DELTA_RECORDS.get(), meta.as_deref_mut()) {
+    /// Adds to `pid`'s counts. `meta`: the table that they are in, `None` when it is on another node. Within `Spi::connect` only.
+    pub fn add_to(&self, pid: i64, meta: Option<&mut Writer>) {
+        let is_done = match (DELTA_RECORDS.get(), meta) {
             (DeltaRecords::Never, _) => {
-                WAIT_AND_ADD.with(|s| s.run(&[key, entries, subdirectories, bytes, ns]));
+                WAIT_AND_ADD.with(|s| s.run(&self.arguments(pid)));
                 true
             }
-            (DeltaRecords::Always, _) => false,
-            (DeltaRecords::Auto, Some(meta)) => self.add_in_place(pid, meta),
-            (DeltaRecords::Auto, None) => {
-                let held = LOCK.with(|s| s.run(&[key])) > 0;
-                held && ADD.with(|s| s.run(&counts)) > 0
-            }
+            (DeltaRecords::Auto, Some(meta)) => self.add_in_place(pid, meta) || self.append(pid, meta),
+            (DeltaRecords::Always, Some(meta)) => self.append(pid, meta),
+            (_, None) => false,
         };
-        if !done {
-            let ts = meta.map_or_else(next_ts, |meta| free_ts(pid, meta));
-            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, argument(ts)]));
+        if !is_done {
+            let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
+            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, argument(next_ts())]));
         }
+    }
+
+    fn arguments(&self, pid: i64) -> [Argument; 5] {
+        [pid, self.entries, self.subdirectories, self.bytes, self.ns].map(argument)
     }
 
     /// Adds to the primary attribute record if it is free. A record that was changed since it was read is taken for held.
     fn add_in_place(&self, pid: i64, meta: &mut Writer) -> bool {
-        let read = Table::open(c"meta").find(&entry_key(pid, "/_ATTR"), |row| {
-            let count = |name, more| argument(row.named::<i64>(name).map(|count| count + more));
-            let counts = [
-                count(c"entries", self.entries),
-                count(c"subdirectories", self.subdirectories),
-                count(c"bytes", self.bytes),
-            ];
-            let is_live = row.named::<bool>(c"removed") != Some(true);
-            is_live.then(|| (Copy::of(row), counts, row.named::<i64>(c"modified")))
+        let read = meta.find(&entry_key(pid, "/_ATTR"), |row| {
+            (row.named::<bool>(c"removed") != Some(true)).then(|| Sum::of(self, row))
         });
-        let Some((row, [entries, subdirectories, bytes], modified)) = read.flatten() else { return false };
-        if !meta.lock(&row) {
-            return false;
-        }
-        // SAFETY: reads the transaction's state.
-        let now = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
-        let modified = argument(modified.map_or(now, |modified| modified.max(now)));
-        let columns = meta.columns([c"entries", c"subdirectories", c"bytes", c"modified"]);
-        meta.update(&row, &columns, [entries, subdirectories, bytes, modified]);
-        true
+        read.flatten().is_some_and(|sum| sum.write(meta))
     }
+
+    /// Adds a delta record under a number that nobody holds: there is none of it, or it can be locked, and is added to. One
+    /// that is being folded is passed over: who folds it may wait for a directory that this transaction added to in place,
+    /// so that both would wait for ever. `false` when so many are held.
+    fn append(&self, pid: i64, meta: &mut Writer) -> bool {
+        let columns =
+            meta.columns([c"pid", c"name", c"ts", c"ns", c"entries", c"subdirectories", c"bytes", c"modified"]);
+        (0..NUMBERS_TRIED).any(|_| {
+            let ts = next_ts();
+            match meta.find(&record_key(pid, "/_ATTR", ts), |row| Sum::of(self, row)) {
+                Some(sum) => sum.write(meta),
+                None => {
+                    let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
+                    let (name, now) = (argument("/_ATTR"), argument(now()));
+                    meta.insert_if_free(&columns, [key, name, argument(ts), ns, entries, subdirectories, bytes, now])
+                }
+            }
+        })
+    }
+}
+
+/// A record of counts as it will be.
+struct Sum {
+    row: Copy,
+    /// Entries, subdirectories, bytes, time of modification.
+    values: [Argument; 4],
+}
+
+impl Sum {
+    fn of(delta: &Delta, row: &Row) -> Self {
+        let count = |name, more| argument(row.named::<i64>(name).map(|count| count + more));
+        let modified = row.named::<i64>(c"modified").map_or(now(), |modified| modified.max(now()));
+        let values = [
+            count(c"entries", delta.entries),
+            count(c"subdirectories", delta.subdirectories),
+            count(c"bytes", delta.bytes),
+            argument(modified),
+        ];
+        Self { row: Copy::of(row), values }
+    }
+
+    /// If the record is what it was, and nobody holds it.
+    fn write(self, meta: &mut Writer) -> bool {
+        let is_free = meta.lock(&self.row);
+        if is_free {
+            let columns = meta.columns([c"entries", c"subdirectories", c"bytes", c"modified"]);
+            meta.update(&self.row, &columns, self.values);
+        }
+        is_free
+    }
+}
+
+/// As now() of SQL, in microseconds of PostgreSQL's.
+fn now() -> i64 {
+    // SAFETY: reads the transaction's state.
+    unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
 }
 
 /// The number of a delta record. Not within its statement: Citus keeps no plan of one that has a volatile function in it.
@@ -119,23 +148,9 @@ fn next_ts() -> i64 {
     delta_ts_base() + 1 + next.unwrap_or_default() % DELTA_RECORDS_MAX
 }
 
-/// The number of a delta record that nobody holds: there is none of it, or it is locked here, to be added to. One that is being
-/// folded is passed over: who folds it may wait for a directory that this transaction added to in place, so that both would
-/// wait for ever. (On Citus compaction takes one directory after the other, as batches do: there is no such circle.)
-fn free_ts(pid: i64, meta: &mut Writer) -> i64 {
-    let (records, mut ts) = (Table::open(c"meta"), next_ts());
-    for _ in 0..NUMBERS_TRIED {
-        match records.find(&record_key(pid, "/_ATTR", ts), Copy::of) {
-            Some(row) if !meta.lock(&row) => ts = next_ts(),
-            _ => break,
-        }
-    }
-    ts
-}
-
 /// Adds to one directory's counts.
 #[pg_extern(volatile)]
 fn add_counts(p_ns: i64, p_pid: i64, p_entries: i64, p_subdirectories: i64, p_bytes: i64) {
     let delta = Delta { ns: p_ns, entries: p_entries, subdirectories: p_subdirectories, bytes: p_bytes };
-    Spi::connect_mut(|_| delta.add_to(p_pid, (!is_distributed()).then(|| Writer::open(c"meta")).as_mut()));
+    Spi::connect_mut(|_| delta.add_to(p_pid, home_of(p_pid).map(|home| Writer::open(&home.meta)).as_mut()));
 }

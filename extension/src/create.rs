@@ -1,6 +1,6 @@
 //! The short way of mkdir and put_object: new entries against which nothing speaks, one after the other. What exists, is
 //! refused, or was answered before is left to the way for all cases (`sql/verbs/mkdir.sql`, `put_object.sql`), which finds
-//! out why. The caller has taken the latches, so what is read of a name here stays until the commit.
+//! out why. The caller has taken the latches (`verb.rs`), so what is read of a name here stays until the commit.
 
 mod directories;
 mod objects;
@@ -9,7 +9,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     ffi::CStr,
-    thread::LocalKey,
+    rc::Rc,
 };
 
 use mantle_types::{ErrorCode, name::check_name};
@@ -17,48 +17,32 @@ use pgrx::{pg_sys, prelude::*};
 
 use crate::{
     counts::Delta,
-    distribution::is_distributed,
+    distribution::{Home, home_of},
     guard::{self, Fault, sqlstate},
     import_plan::FIRST_ID,
     kept::{Argument, Kept, argument},
     lease::{self, recent_epoch_of},
-    probe::{Table, entry_key},
+    probe::{Probe, entry_key},
+    verb::Arguments,
     writer::Writer,
 };
 
-const INT4: pg_sys::Oid = pg_sys::INT4OID;
-const INT8: pg_sys::Oid = pg_sys::INT8OID;
-const TEXT: pg_sys::Oid = pg_sys::TEXTOID;
-const UUID: pg_sys::Oid = pg_sys::UUIDOID;
-const BOOL: pg_sys::Oid = pg_sys::BOOLOID;
-const JSONB: pg_sys::Oid = pg_sys::JSONBOID;
 const INT4S: pg_sys::Oid = pg_sys::INT4ARRAYOID;
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
+const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
 const UUIDS: pg_sys::Oid = pg_sys::UUIDARRAYOID;
-const TIME: pg_sys::Oid = pg_sys::TIMESTAMPTZOID;
+const JSONBS: pg_sys::Oid = pg_sys::JSONBARRAYOID;
+const TEXT: pg_sys::Oid = pg_sys::TEXTOID;
+
+/// Of table `requests`.
+const REQUEST: [&CStr; 9] =
+    [c"ns", c"principal", c"request_id", c"request_hash", c"verb", c"pid", c"id", c"version", c"created"];
 
 thread_local! {
     // The block that an id is of, if any; not one of this transaction, which may yet be rolled back.
     static BLOCK: Kept = const { Kept::new(
         c"SELECT b.first_id, b.last_id, b.allocated < now() FROM mantle.id_blocks b
-           WHERE b.first_id <= $1 ORDER BY b.first_id DESC LIMIT 1", &[INT8]) };
-    // On Citus one of them after the other: it keeps the local plans of statements on one row alone, and of no volatile
-    // function (CLAIM has the time as a parameter). Any other is put into words, parsed and planned each time.
-    static RECORD: Kept = const { Kept::new(
-        c"SELECT coalesce(m.removed, false) FROM mantle.meta m WHERE m.pid = $1 AND m.name = '/_ATTR' AND m.ts = 0", &[INT8]) };
-    static ENTRY: Kept = const { Kept::new(
-        c"SELECT FROM mantle.meta m WHERE m.pid = $1 AND m.name = $2 AND m.ts = 0", &[INT8, TEXT]) };
-    static CLAIM: Kept = const { Kept::new(
-        c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version, created)
-          VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8) ON CONFLICT DO NOTHING",
-        &[INT8, INT4, UUID, INT8, TEXT, INT8, INT8, TIME]) };
-    // As CLAIM, for many at once.
-    static CLAIM_MANY: Kept = const { Kept::new(
-        c"INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version)
-          SELECT u.ns, u.principal, u.request, u.hash, $1, u.pid, u.id, 1
-            FROM unnest($2, $3, $4, $5, $6, $7) AS u(ns, principal, request, hash, pid, id)
-              ON CONFLICT DO NOTHING RETURNING id",
-        &[TEXT, INT8S, INT4S, UUIDS, INT8S, INT8S, INT8S]) };
+           WHERE b.first_id <= $1 ORDER BY b.first_id DESC LIMIT 1", &[pg_sys::INT8OID]) };
     /// Blocks that were found recorded. Rows of id_blocks are never changed or removed.
     static BLOCKS: RefCell<Vec<(i64, i64)>> = const { RefCell::new(Vec::new()) };
 }
@@ -80,6 +64,19 @@ struct Columns<'a> {
     hash: Vec<Option<i64>>,
     /// None: all were resolved in this transaction.
     lease: Vec<Option<&'a str>>,
+}
+
+/// Arguments whose text [`Columns`] look at.
+struct Texts<'a> {
+    name: Array<'a, &'a str>,
+    lease: Option<Array<'a, &'a str>>,
+}
+
+impl Texts<'_> {
+    /// `None`: the names are NULL.
+    fn of(call: &Arguments, lease_at: usize) -> Option<Self> {
+        Some(Self { name: call.get(3)?, lease: call.get(lease_at) })
+    }
 }
 
 /// An element of which nothing is NULL that may not be, and nothing out of range.
@@ -106,6 +103,24 @@ impl<'a> Element<'a> {
 }
 
 impl<'a> Columns<'a> {
+    /// Principals to modes are the first of a verb's arguments, `texts` among them; the request and its hash follow one another.
+    /// `None`: one is NULL.
+    fn of(call: &Arguments, texts: &'a Texts<'_>, request_at: usize) -> Option<Self> {
+        Some(Self {
+            principal: call.get(0)?,
+            ns: call.get(1)?,
+            pid: call.get(2)?,
+            name: texts.name.iter().collect(),
+            id: call.get(4)?,
+            owner: call.get(5)?,
+            grp: call.get(6)?,
+            mode: call.get(7)?,
+            request: call.get(request_at)?,
+            hash: call.get(request_at + 1)?,
+            lease: texts.lease.iter().flat_map(|leases| leases.iter()).collect(),
+        })
+    }
+
     /// Are all arrays, the verb's `others` too, as long as the names, and not too long? Leases may be none.
     fn are_even<const N: usize>(&self, others: [usize; N]) -> bool {
         let lengths = [
@@ -144,17 +159,19 @@ impl<'a> Columns<'a> {
 
 /// What a call has found out, and done, so far.
 #[derive(Default)]
-struct Call {
+struct Call<'a> {
     /// Those that exist, and the epochs of their index groups.
     namespaces: HashMap<i64, u64>,
     /// Directories without a tombstone; the latch keeps them so.
     live: HashSet<i64>,
+    /// Entries made, by directory and stem.
+    entries: HashSet<(i64, &'a str)>,
     /// Numbers of the elements made, from 1.
     made: Vec<i32>,
     deltas: BTreeMap<i64, Delta>,
 }
 
-impl Call {
+impl<'a> Call<'a> {
     /// Are name, id, namespace and lease good?
     fn is_sound(&mut self, element: &Element<'_>) -> bool {
         if check_name(element.stem()).is_err() || !is_recorded(element.id) {
@@ -171,95 +188,31 @@ impl Call {
     }
 
     /// Has the directory no tombstone (PROTOCOLS 7), and no entry of this name, be it a directory's or an object's
-    /// (PROTOCOLS 29)? `meta`: the MetaTable, but on Citus.
-    fn is_free(&mut self, meta: Option<&Table>, element: &Element<'_>) -> bool {
+    /// (PROTOCOLS 29)?
+    fn is_free(&mut self, meta: &mut Probe, element: &Element<'_>) -> bool {
         let (pid, object) = (element.pid, element.stem());
-        let names = [object, &format!("{object}/")];
         let is_live = self.live.contains(&pid) || {
-            let removed = match meta {
-                Some(meta) => meta.find(&entry_key(pid, "/_ATTR"), |row| row.named::<bool>(c"removed")).flatten(),
-                None => RECORD.with(|s| s.rows(&[argument(pid)], |row| row.get::<bool>(1))).pop().flatten(),
-            };
+            let removed = meta.find(&entry_key(pid, "/_ATTR"), |row| row.named::<bool>(c"removed")).flatten();
             removed != Some(true) && self.live.insert(pid)
         };
+        let names = [object, &format!("{object}/")];
         is_live
-            && !names.into_iter().any(|name| match meta {
-                Some(meta) => meta.has(&entry_key(pid, name)),
-                None => ENTRY.with(|s| s.run(&[argument(pid), argument(name)])) > 0,
-            })
+            && !self.entries.contains(&(pid, object))
+            && !names.into_iter().any(|name| meta.find(&entry_key(pid, name), |_| ()).is_some())
     }
 
     /// Does nothing speak against this new entry? If so its request is recorded.
-    fn claim(&mut self, meta: Option<&Table>, element: &Element<'_>, verb: &str) -> bool {
-        self.is_sound(element)
-            && self.is_free(meta, element)
-            && CLAIM.with(|s| {
-                s.run(&[
-                    argument(element.ns),
-                    argument(element.principal),
-                    argument(element.request),
-                    argument(element.hash),
-                    argument(verb),
-                    argument(element.pid),
-                    argument(element.id),
-                    now(),
-                ])
-            }) == 1
+    fn claim<const N: usize>(&mut self, tables: &mut Tables<N>, element: &Element<'_>, verb: &str) -> bool {
+        self.is_sound(element) && self.is_free(&mut tables.probe, element) && tables.record(element, verb)
     }
 
-    fn count(&mut self, at: usize, element: &Element<'_>, subdirectories: i64, bytes: i64) {
+    fn count(&mut self, at: usize, element: &Element<'a>, subdirectories: i64, bytes: i64) {
         self.made.push(at as i32 + 1);
+        self.entries.insert((element.pid, element.stem()));
         let delta = self.deltas.entry(element.pid).or_insert(Delta { ns: element.ns, ..Delta::default() });
         delta.entries += 1;
         delta.subdirectories += subdirectories;
         delta.bytes += bytes;
-    }
-}
-
-/// Claims many at once; answers the ids of those that were. No id or request stands twice among them.
-fn claim_many(elements: &[&Element<'_>], verb: &str) -> HashSet<i64> {
-    let claimed = CLAIM_MANY.with(|s| {
-        s.rows(
-            &[
-                argument(verb),
-                column(elements, |e| e.ns),
-                column(elements, |e| e.principal),
-                column(elements, |e| e.request),
-                column(elements, |e| e.hash),
-                column(elements, |e| e.pid),
-                column(elements, |e| e.id),
-            ],
-            |row| row.get::<i64>(1),
-        )
-    });
-    claimed.into_iter().flatten().collect()
-}
-
-/// One array of what elements have.
-fn column<E, T>(elements: &[E], value: impl Fn(&E) -> T) -> Argument
-where
-    Vec<T>: IntoDatum,
-{
-    argument(elements.iter().map(value).collect::<Vec<T>>())
-}
-
-/// Entries, ids and requests of a call: what stands twice goes one after the other.
-#[derive(Default)]
-struct Seen {
-    entries: HashSet<(i64, String)>,
-    ids: HashSet<i64>,
-    requests: HashSet<[u8; 16]>,
-}
-
-impl Seen {
-    /// Is nothing of this element another's? All of it is seen from now on.
-    fn is_first(&mut self, e: &Element<'_>) -> bool {
-        let of_it = [
-            self.entries.insert((e.pid, e.stem().to_owned())),
-            self.ids.insert(e.id),
-            self.requests.insert(*e.request.as_bytes()),
-        ];
-        of_it == [true; 3]
     }
 }
 
@@ -275,42 +228,72 @@ fn transaction_start() -> Argument {
     Some(unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }.into())
 }
 
-/// The MetaTable, for [`Call::is_free`]. Opened when the latches are held. Within `Spi::connect` only.
-fn meta() -> Option<Table> {
-    (!is_distributed()).then(|| Table::open(c"meta"))
+/// The tables of one home, open for a call. `N` columns of an entry are written.
+struct Tables<const N: usize> {
+    home: Rc<Home>,
+    /// Of the MetaTable as it was when the latches were held: it does not see what this call does. Dropped before `meta`.
+    probe: Probe,
+    meta: Writer,
+    columns: [i32; N],
+    requests: Writer,
+    request_columns: [i32; REQUEST.len()],
 }
 
-/// Rows of new entries on their way into the MetaTable. Within `Spi::connect` only.
-struct Rows<const N: usize> {
-    /// Columns of the table, and the statement that has them as parameters, in this order.
-    columns: [&'static CStr; N],
-    statement: &'static LocalKey<Kept>,
-    /// Opened by the first row; `None` on Citus.
-    meta: Option<(Writer, [i32; N])>,
-}
+impl<const N: usize> Tables<N> {
+    fn open(home: Rc<Home>, columns: [&CStr; N]) -> Self {
+        let (meta, requests) = (Writer::open(&home.meta), Writer::open(&home.requests));
+        let (columns, request_columns) = (meta.columns(columns), requests.columns(REQUEST));
+        let probe = meta.probe(entry_key(0, "").len());
+        Self { home, probe, meta, columns, requests, request_columns }
+    }
 
-impl<const N: usize> Rows<N> {
-    fn new(columns: [&'static CStr; N], statement: &'static LocalKey<Kept>) -> Self {
-        Self { columns, statement, meta: None }
+    /// Records the answer to a request; `false`: it has one, or is answered by another call just now.
+    fn record(&mut self, element: &Element<'_>, verb: &str) -> bool {
+        let values = [
+            argument(element.ns),
+            argument(element.principal),
+            argument(element.request),
+            argument(element.hash),
+            argument(verb),
+            argument(element.pid),
+            argument(element.id),
+            argument(1_i64),
+            now(),
+        ];
+        self.requests.insert_if_free(&self.request_columns, values)
     }
 
     fn insert(&mut self, values: [Argument; N]) {
-        if is_distributed() {
-            self.statement.with(|s| s.run(&values));
-            return;
-        }
-        let (meta, numbers) = self.meta.get_or_insert_with(|| {
-            let meta = Writer::open(c"meta");
-            let numbers = meta.columns(self.columns);
-            (meta, numbers)
+        self.meta.insert(&self.columns, values);
+    }
+}
+
+/// The tables that a call writes to. Opened when the latches are held, within `Spi::connect` only.
+struct Homes<const N: usize> {
+    columns: [&'static CStr; N],
+    /// One, but on Citus.
+    open: Vec<Tables<N>>,
+}
+
+impl<const N: usize> Homes<N> {
+    fn new(columns: [&'static CStr; N]) -> Self {
+        Self { columns, open: Vec::new() }
+    }
+
+    /// Those of a directory's entries; `None`: on another node.
+    fn of(&mut self, pid: i64) -> Option<&mut Tables<N>> {
+        let home = home_of(pid)?;
+        let at = self.open.iter().position(|tables| tables.home == home).unwrap_or_else(|| {
+            self.open.push(Tables::open(home, self.columns));
+            self.open.len() - 1
         });
-        meta.insert(numbers, values);
+        self.open.get_mut(at)
     }
 
     /// Adds to the counts of directories that got new entries.
     fn count(mut self, deltas: &BTreeMap<i64, Delta>) {
         for (pid, delta) in deltas {
-            delta.add_to(*pid, self.meta.as_mut().map(|(meta, _)| meta));
+            delta.add_to(*pid, self.of(*pid).map(|tables| &mut tables.meta));
         }
     }
 }

@@ -5,9 +5,13 @@
 //! wrong: after its writes, which keep the shard from moving until the commit, a mutation asks [`placement_fault`], which
 //! listens for such news first (PROTOCOLS 14). One made of parts on several nodes asks [`placements_fault`] too: each part
 //! knows only that its shard is where it wrote, not that it was latched there.
+//!
+//! Rows of a partition on this node are read and written in the shard itself ([`home_of`]), under the lock that Citus takes
+//! for a change: its own way to a statement costs several times what the statement does.
 
 use std::{
     cell::{Cell, RefCell},
+    ffi::{CStr, CString},
     rc::Rc,
 };
 
@@ -17,6 +21,7 @@ use pgrx::prelude::*;
 use crate::{
     guard::{Fault, sqlstate},
     kept::Kept,
+    latch,
 };
 
 /// Delta records are told apart by a number that each node counts for itself, below this many bits of its group's number:
@@ -29,9 +34,11 @@ thread_local! {
                  'mantle.meta'::regclass::oid", &[]) };
     static GROUP: Kept = const { Kept::new(c"SELECT groupid FROM pg_catalog.pg_dist_local_group", &[]) };
     static SHARDS: Kept = const { Kept::new(
-        c"SELECT s.shardminvalue::int, p.groupid FROM pg_catalog.pg_dist_shard s
+        c"SELECT s.shardminvalue::int, p.groupid, d.colocationid, s.shardid, r.shardid FROM pg_catalog.pg_dist_shard s
             JOIN pg_catalog.pg_dist_placement p ON p.shardid = s.shardid
             JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = s.logicalrelid AND d.partmethod = 'h'
+            LEFT JOIN pg_catalog.pg_dist_shard r
+              ON r.logicalrelid = 'mantle.requests'::regclass AND r.shardminvalue = s.shardminvalue
            WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardminvalue::int", &[]) };
     static MAP: RefCell<Option<Rc<Map>>> = const { RefCell::new(None) };
     /// The MetaTable, while a map of it is kept.
@@ -42,26 +49,63 @@ thread_local! {
     static DISTRIBUTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The shards of the MetaTable; none where it is an ordinary table.
-#[derive(Debug, Default)]
-struct Map {
+/// The tables that rows of a partition are in: the extension's own, or shards of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Entries and counts.
+    pub meta: CString,
+    /// Answers to request ids.
+    pub requests: CString,
+}
+
+impl Home {
+    fn new(suffix: impl Fn(i64) -> String, [meta, requests]: [i64; 2]) -> Rc<Self> {
+        let name = |table: &CStr, shard| {
+            let name = [table.to_bytes(), suffix(shard).as_bytes()].concat();
+            CString::new(name).expect("numbers have no NUL")
+        };
+        Rc::new(Self { meta: name(c"meta", meta), requests: name(c"requests", requests) })
+    }
+}
+
+/// A shard of the MetaTable, with those of the other tables that go where it goes.
+#[derive(Debug)]
+struct Shard {
+    /// The smallest hash value in it.
+    least: i32,
+    /// The nodes that have it.
     group: i32,
-    /// The smallest hash value of each shard, and the group of nodes that has it, in order.
-    shards: Vec<(i32, i32)>,
+    /// What a change locks, and who moves it: the tables' common number, and the shard's among theirs.
+    lock: (u32, u32),
+    home: Rc<Home>,
+}
+
+/// The shards of the MetaTable in order; none where it is an ordinary table.
+#[derive(Debug)]
+struct Map {
+    /// This node's.
+    group: i32,
+    shards: Vec<Shard>,
+    /// Where all is if there are none.
+    whole: Rc<Home>,
 }
 
 impl Map {
-    fn group_of(&self, pid: i64) -> Option<i32> {
+    fn new(group: i32, shards: Vec<Shard>) -> Self {
+        Self { group, shards, whole: Home::new(|_| String::new(), [0, 0]) }
+    }
+
+    fn shard_of(&self, pid: i64) -> Option<&Shard> {
         // SAFETY: hashint8 takes one value and calls nothing.
         let hash = unsafe {
             pgrx::direct_function_call_as_datum(pg_sys::hashint8, &[pid.into_datum()]).map_or(0, |d| d.value() as i32)
         };
-        let after = self.shards.partition_point(|(least, _)| *least <= hash);
-        after.checked_sub(1).map(|at| self.shards[at].1)
+        let after = self.shards.partition_point(|shard| shard.least <= hash);
+        after.checked_sub(1).map(|at| &self.shards[at])
     }
 
     fn is_local(&self, pid: i64) -> bool {
-        self.group_of(pid).is_none_or(|group| group == self.group)
+        self.shard_of(pid).is_none_or(|shard| shard.group == self.group)
     }
 }
 
@@ -90,7 +134,7 @@ fn map() -> Rc<Map> {
             let mut asked = CITUS.with(|s| s.rows(&[], |row| (row.get::<bool>(1), row.get::<pg_sys::Oid>(2))));
             let (citus, meta) = asked.pop().unwrap_or_default();
             META.set(meta.unwrap_or(pg_sys::Oid::INVALID));
-            let map = if citus == Some(true) { read() } else { Map::default() };
+            let map = if citus == Some(true) { read() } else { Map::new(0, Vec::new()) };
             // Nothing changed while it was read.
             if META.get() != pg_sys::Oid::INVALID {
                 return map;
@@ -104,8 +148,36 @@ fn map() -> Rc<Map> {
 
 fn read() -> Map {
     let group = GROUP.with(|s| s.rows(&[], |row| row.get::<i32>(1))).pop().flatten().unwrap_or_default();
-    let shards = SHARDS.with(|s| s.rows(&[], |row| (row.get(1).unwrap_or_default(), row.get(2).unwrap_or_default())));
-    Map { group, shards }
+    let rows = SHARDS.with(|s| {
+        s.rows(&[], |row| {
+            let shards = [row.get(4).unwrap_or_default(), row.get(5).unwrap_or_default()];
+            let [least, group, tables] = [1, 2, 3].map(|column| row.get::<i32>(column).unwrap_or_default());
+            (least, group, tables as u32, Home::new(|shard| format!("_{shard}"), shards))
+        })
+    });
+    let shards = rows.into_iter().enumerate();
+    let shards =
+        shards.map(|(at, (least, group, tables, home))| Shard { least, group, lock: (tables, at as u32), home });
+    Map::new(group, shards.collect())
+}
+
+/// The tables that a partition's rows are in, `None` when they are on another node. Until the transaction ends the shard stays
+/// where it is: whoever moves it waits for the lock that is taken here, as for a change that Citus carries out itself.
+pub fn home_of(pid: i64) -> Option<Rc<Home>> {
+    loop {
+        let before = map();
+        let Some(shard) = before.shard_of(pid) else { return Some(before.whole.clone()) };
+        if shard.group != before.group {
+            return None;
+        }
+        let (tables, number) = shard.lock;
+        latch::keep_shard(tables, number);
+        // SAFETY: listens for other sessions' changes, as every statement does: who held the lock may have moved it.
+        unsafe { pg_sys::AcceptInvalidationMessages() };
+        if Rc::ptr_eq(&before, &map()) {
+            return Some(shard.home.clone());
+        }
+    }
 }
 
 /// Is the MetaTable distributed by Citus?
@@ -165,9 +237,13 @@ pub fn delta_ts_base() -> i64 {
 #[pg_extern(volatile)]
 fn node_partitions() -> SetOfIterator<'static, i64> {
     let map = map();
-    let mut groups: Vec<i32> = map.shards.iter().map(|(_, group)| *group).collect();
+    let mut groups: Vec<i32> = map.shards.iter().map(|shard| shard.group).collect();
     groups.sort_unstable();
     groups.dedup();
     // Hash values are spread evenly: a few tries a shard find every one.
-    SetOfIterator::new(groups.into_iter().filter_map(move |group| (2..).find(|pid| map.group_of(*pid) == Some(group))))
+    SetOfIterator::new(
+        groups
+            .into_iter()
+            .filter_map(move |group| (2..).find(|pid| map.shard_of(*pid).is_some_and(|shard| shard.group == group))),
+    )
 }

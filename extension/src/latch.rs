@@ -18,10 +18,12 @@ unsafe extern "C" {
     fn hash_bytes_extended(bytes: *const u8, length: i32, seed: u64) -> u64;
 }
 
-/// Lock-tag classes: `M` and a letter.
+/// Lock-tag classes: `M` and a letter, but for one of Citus' own.
 #[repr(u16)]
 #[derive(Clone, Copy)]
 enum Class {
+    /// Where shards with one number of tables that go together are (Citus: `COLOCATED_SHARDS_METADATA`).
+    CitusShards = 8,
     Pid = 0x4d01,
     Name = 0x4d02,
     Epoch = 0x4d03,
@@ -78,6 +80,11 @@ fn acquire(class: Class, key: u64, mode: Mode, wait: bool) -> bool {
         let result = pg_sys::LockAcquire(&tag, mode as i32, false, !wait);
         result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
     }
+}
+
+/// Keeps a shard where it is, until the transaction ends. Waits for whoever is moving it.
+pub fn keep_shard(tables: u32, number: u32) {
+    acquire(Class::CitusShards, u64::from(number) << 32 | u64::from(tables), Mode::Shared, true);
 }
 
 /// Hash of a name without its slash in its directory: object `a` and directory `a/` meet in one latch (PROTOCOLS 29).

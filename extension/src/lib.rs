@@ -20,6 +20,7 @@ pub mod settings;
 pub mod sql;
 pub mod stream;
 pub mod tree;
+pub mod verb;
 pub mod walk;
 pub mod worker;
 pub mod writer;

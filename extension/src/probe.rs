@@ -1,7 +1,7 @@
 //! One row of a table of ours by its primary key, without the executor: starting a statement and ending it costs several
 //! times what the probe does (a put of one new object makes five).
 //!
-//! Not for tables that Citus distributes: what stands here under their names is empty there.
+//! Of a table that Citus distributes, a shard is opened: what stands under its own name is empty.
 
 use std::ffi::CStr;
 
@@ -42,54 +42,19 @@ pub fn open(name: &CStr, lock: u32) -> pg_sys::Relation {
     }
 }
 
-/// A table of schema `mantle`, open for probes. Sees what a statement would that begins when it is opened.
-pub struct Table {
-    relation: pg_sys::Relation,
-    index: pg_sys::Oid,
-    snapshot: pg_sys::Snapshot,
-}
+/// A table of schema `mantle`, open for probes.
+pub struct Table(pg_sys::Relation);
 
 impl Table {
-    /// Opens it. Under READ COMMITTED: sees all that committed before.
+    /// Opens it.
     pub fn open(name: &CStr) -> Self {
-        let relation = open(name, pg_sys::AccessShareLock);
-        // SAFETY: the table is open. All is closed by `drop`, or by the end of a transaction that fails.
-        unsafe {
-            let index = pg_sys::RelationGetPrimaryKeyIndex(relation);
-            let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
-            Self { relation, index, snapshot }
-        }
+        Self(open(name, pg_sys::AccessShareLock))
     }
 
-    /// Reads of the row with this primary key, all of its columns given; `None`: there is none.
+    /// As [`find`].
     pub fn find<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
-        // SAFETY: a scan key is plain data, filled in below.
-        let mut keys = vec![unsafe { std::mem::zeroed::<pg_sys::ScanKeyData>() }; key.len()];
-        // SAFETY: table, index and snapshot are open as long as this lives; the keys outlive the scan, and the row is read
-        // before it ends. Functions and values fit the columns' types, as callers say.
-        unsafe {
-            for (entry, key) in keys.iter_mut().zip(key) {
-                let value = key.value.unwrap_or(pg_sys::Datum::from(0_usize));
-                pg_sys::ScanKeyInit(entry, key.column, pg_sys::BTEqualStrategyNumber as u16, key.equal, value);
-            }
-            let scan = pg_sys::systable_beginscan(
-                self.relation,
-                self.index,
-                true,
-                self.snapshot,
-                keys.len() as i32,
-                keys.as_mut_ptr(),
-            );
-            let tuple = pg_sys::systable_getnext(scan);
-            let found = (!tuple.is_null()).then(|| read(&Row::new(tuple, (*self.relation).rd_att)));
-            pg_sys::systable_endscan(scan);
-            found
-        }
-    }
-
-    /// Is there a row with this primary key?
-    pub fn has(&self, key: &[Key]) -> bool {
-        self.find(key, |_| ()).is_some()
+        // SAFETY: open as long as this lives.
+        unsafe { find(self.0, key, read) }
     }
 }
 
@@ -98,12 +63,100 @@ impl Drop for Table {
         // An error that unwinds ends the transaction, which closes all.
         if !std::thread::panicking() {
             // SAFETY: opened by `open`, closed once. The lock stays until the transaction ends, as a statement's does.
+            unsafe { pg_sys::table_close(self.0, pg_sys::NoLock as pg_sys::LOCKMODE) };
+        }
+    }
+}
+
+/// Reads of the row with this primary key, all of its columns given; `None`: there is none. Sees what a statement would that
+/// begins now: under READ COMMITTED all that committed before, and what this transaction did.
+///
+/// # Safety
+/// The table is open, and has a primary key with these columns.
+pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
+    let mut keys = scan_keys(key);
+    // SAFETY: table and snapshot are open until the end; the keys outlive the scan, and the row is read before it ends. An
+    // error that unwinds ends the transaction, which closes all.
+    unsafe {
+        let index = pg_sys::RelationGetPrimaryKeyIndex(table);
+        let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
+        let scan = pg_sys::systable_beginscan(table, index, true, snapshot, keys.len() as i32, keys.as_mut_ptr());
+        let tuple = pg_sys::systable_getnext(scan);
+        let found = (!tuple.is_null()).then(|| read(&Row::new(tuple, (*table).rd_att)));
+        pg_sys::systable_endscan(scan);
+        pg_sys::UnregisterSnapshot(snapshot);
+        found
+    }
+}
+
+/// As [`find`], many times, of a table whose first columns are its primary key. Sees what a statement would that begins when it
+/// is opened.
+pub struct Probe {
+    index: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+    scan: pg_sys::IndexScanDesc,
+    slot: *mut pg_sys::TupleTableSlot,
+}
+
+impl Probe {
+    /// # Safety
+    /// The table stays open as long as this lives; its primary key has `columns` columns.
+    pub unsafe fn open(table: pg_sys::Relation, columns: usize) -> Self {
+        // SAFETY: index and snapshot live until `drop`, or the end of a transaction that fails.
+        unsafe {
+            let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+            let index = pg_sys::index_open(pg_sys::RelationGetPrimaryKeyIndex(table), lock);
+            let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
+            let scan = pg_sys::index_beginscan(table, index, snapshot, columns as i32, 0);
+            Self { index, snapshot, scan, slot: pg_sys::table_slot_create(table, std::ptr::null_mut()) }
+        }
+    }
+
+    /// Reads of the row with this primary key, all of its columns given; `None`: there is none.
+    pub fn find<T>(&mut self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
+        let mut keys = scan_keys(key);
+        // SAFETY: scan and slot are open; the keys are copied. The row is read before the slot gives it up.
+        unsafe {
+            pg_sys::index_rescan(self.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
+            if !pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot) {
+                return None;
+            }
+            let mut is_copy = false;
+            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &mut is_copy);
+            let found = read(&Row::new(tuple, (*self.slot).tts_tupleDescriptor));
+            pg_sys::ExecClearTuple(self.slot);
+            Some(found)
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // An error that unwinds ends the transaction, which closes all.
+        if !std::thread::panicking() {
+            // SAFETY: opened by `open`, closed once.
             unsafe {
+                pg_sys::index_endscan(self.scan);
+                pg_sys::ExecDropSingleTupleTableSlot(self.slot);
                 pg_sys::UnregisterSnapshot(self.snapshot);
-                pg_sys::table_close(self.relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+                pg_sys::index_close(self.index, pg_sys::NoLock as pg_sys::LOCKMODE);
             }
         }
     }
+}
+
+fn scan_keys(key: &[Key]) -> Vec<pg_sys::ScanKeyData> {
+    key.iter()
+        .map(|key| {
+            let value = key.value.unwrap_or(pg_sys::Datum::from(0_usize));
+            // SAFETY: a scan key is plain data, all of which is set. Functions and values fit the columns' types, as callers say.
+            unsafe {
+                let mut entry = std::mem::zeroed::<pg_sys::ScanKeyData>();
+                pg_sys::ScanKeyInit(&mut entry, key.column, pg_sys::BTEqualStrategyNumber as u16, key.equal, value);
+                entry
+            }
+        })
+        .collect()
 }
 
 /// The MetaTable's primary key of an entry, or of the primary attribute record.

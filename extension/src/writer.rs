@@ -2,7 +2,7 @@
 //! times what a row does. Constraints are checked, every PostgreSQL index is kept and a user's triggers are run by the
 //! functions that logical replication writes with.
 //!
-//! Not for tables that Citus distributes.
+//! Of a table that Citus distributes, a shard is opened.
 
 use std::ffi::CStr;
 
@@ -10,7 +10,7 @@ use pgrx::pg_sys;
 
 use crate::{
     kept::{Argument, Row},
-    probe,
+    probe::{self, Key, Probe},
 };
 
 /// A table of schema `mantle`, open for writing.
@@ -47,12 +47,24 @@ impl Writer {
             let target = context.palloc0_struct::<pg_sys::ResultRelInfo>();
             (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
-            pg_sys::ExecOpenIndices(target, false);
+            pg_sys::ExecOpenIndices(target, true);
             // Where triggers look for it.
             (*state).es_opened_result_relations = pg_sys::lappend((*state).es_opened_result_relations, target.cast());
             let slot = || pg_sys::MakeSingleTupleTableSlot((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
             Self { relation, state, target, new: slot(), old: slot() }
         }
+    }
+
+    /// As [`probe::find`].
+    pub fn find<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
+        // SAFETY: open as long as this lives.
+        unsafe { probe::find(self.relation, key, read) }
+    }
+
+    /// For many probes of the table, which must be dropped before this.
+    pub fn probe(&self, columns: usize) -> Probe {
+        // SAFETY: open as long as this lives.
+        unsafe { Probe::open(self.relation, columns) }
     }
 
     /// The numbers of columns, from 1.
@@ -67,13 +79,79 @@ impl Writer {
     pub fn insert<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) {
         // SAFETY: the slot is as wide as the table; values are of the columns' types, as callers say.
         unsafe {
-            pg_sys::ExecClearTuple(self.new);
-            std::slice::from_raw_parts_mut((*self.new).tts_isnull, self.width()).fill(true);
-            self.set(columns, values);
+            self.set_all(columns, values);
             self.begin_row();
             pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
         }
         self.end_row();
+    }
+
+    /// As INSERT … ON CONFLICT DO NOTHING: was there no row with any of its unique keys? Waits for the end of a transaction
+    /// that is writing one.
+    pub fn insert_if_free<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) -> bool {
+        // SAFETY: as for `insert`; as the executor does it.
+        let inserted = unsafe {
+            self.set_all(columns, values);
+            self.begin_row();
+            let triggers = (*self.target).ri_TrigDesc;
+            let is_wanted = triggers.is_null()
+                || !(*triggers).trig_insert_before_row
+                || pg_sys::ExecBRInsertTriggers(self.state, self.target, self.new);
+            if is_wanted && !(*(*self.relation).rd_att).constr.is_null() {
+                pg_sys::ExecConstraints(self.target, self.new, self.state);
+            }
+            is_wanted && self.insert_unless_taken()
+        };
+        self.end_row();
+        inserted
+    }
+
+    /// # Safety
+    /// The slot holds a row, and [`begin_row`](Self::begin_row) was called.
+    unsafe fn insert_unless_taken(&mut self) -> bool {
+        let everywhere = std::ptr::null_mut();
+        // SAFETY: table, slot and state are this writer's. What the table's access method does may raise, so it is called
+        // inside of pgrx's guard.
+        unsafe {
+            let xid = pg_sys::GetCurrentTransactionId();
+            let method = &*(*self.relation).rd_tableam;
+            let (Some(insert), Some(complete)) = (method.tuple_insert_speculative, method.tuple_complete_speculative)
+            else {
+                pgrx::error!("the access method of a table of mantle's has no speculative insertion");
+            };
+            loop {
+                // Another transaction that comes to the same key now waits for this insertion, not for the transaction.
+                let token = pg_sys::SpeculativeInsertionLockAcquire(xid);
+                let command = (*self.state).es_output_cid;
+                pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                    insert(self.relation, self.new, command, 0, std::ptr::null_mut(), token);
+                });
+                let mut conflict = false;
+                let rechecked = pg_sys::ExecInsertIndexTuples(
+                    self.target,
+                    self.new,
+                    self.state,
+                    false,
+                    true,
+                    &mut conflict,
+                    everywhere,
+                    #[cfg(any(feature = "pg16", feature = "pg17"))]
+                    false,
+                );
+                pg_sys::ffi::pg_guard_ffi_boundary(|| complete(self.relation, self.new, token, !conflict));
+                pg_sys::SpeculativeInsertionLockRelease(xid);
+                if !conflict {
+                    pg_sys::ExecARInsertTriggers(self.state, self.target, self.new, rechecked, std::ptr::null_mut());
+                    return true;
+                }
+                // Not before the first try, as INSERT does it: that would cost each new row a probe, to spare those few that
+                // are taken a dead one. Waits for who has the key; if that one failed it is free after all.
+                let mut taken = pg_sys::ItemPointerData::default();
+                if !pg_sys::ExecCheckIndexConstraints(self.target, self.new, self.state, &mut taken, everywhere) {
+                    return false;
+                }
+            }
+        }
     }
 
     /// Locks a row for [`update`](Self::update), unless it is held, or is not what it was when it was read.
@@ -115,6 +193,17 @@ impl Writer {
             pg_sys::ExecSimpleRelationUpdate(self.target, self.state, &mut recheck, self.old, self.new);
         }
         self.end_row();
+    }
+
+    /// # Safety
+    /// Values are of the columns' types.
+    unsafe fn set_all<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) {
+        // SAFETY: the slot has as many places as the table columns.
+        unsafe {
+            pg_sys::ExecClearTuple(self.new);
+            std::slice::from_raw_parts_mut((*self.new).tts_isnull, self.width()).fill(true);
+            self.set(columns, values);
+        }
     }
 
     /// # Safety

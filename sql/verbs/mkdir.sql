@@ -122,34 +122,26 @@ COMMENT ON FUNCTION mantle.mkdir_elsewhere(
 REVOKE ALL ON FUNCTION mantle.mkdir_elsewhere(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.mkdir(
+-- As mantle.put_object_rest.
+CREATE FUNCTION mantle.mkdir_rest(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
-    p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
+    p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[], p_made int[], p_fault text)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_fault text;
-    v_made int[];
     e record;
     o mantle.outcome;
     v_changes mantle.directory_change[];
     v_deltas mantle.delta[];
 BEGIN
-    -- Expressions, few: in a short transaction each costs as much as a probe.
-    v_fault := mantle.latch_batch(p_pid, p_name);
-    IF v_fault IS NULL THEN
-        v_made := mantle.mkdir_new(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata,
-                                   p_request, p_hash, coalesce(p_lease, '{}'));
-    END IF;
-    IF v_made IS NULL THEN
+    IF p_made IS NULL THEN
         PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
             cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
             cardinality(p_grp), cardinality(p_mode), cardinality(p_explicit), cardinality(p_user_metadata),
             cardinality(p_request), cardinality(p_hash),
             coalesce(cardinality(p_lease), cardinality(p_name))]));
-        IF v_fault <> 'MT043' THEN
-            PERFORM mantle.fault(v_fault);
+        IF p_fault <> 'MT043' THEN
+            PERFORM mantle.fault(p_fault);
         END IF;
         RETURN QUERY SELECT * FROM mantle.mkdir_elsewhere(
             p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash,
@@ -157,24 +149,24 @@ BEGIN
         RETURN;
     END IF;
     version := 1; replayed := false;
-    FOREACH ord IN ARRAY v_made LOOP
+    FOREACH ord IN ARRAY p_made LOOP
         id := p_id[ord];
         RETURN NEXT;
     END LOOP;
-    IF cardinality(v_made) < cardinality(p_name) THEN
+    IF cardinality(p_made) < cardinality(p_name) THEN
         SELECT coalesce(array_agg(ROW(false, u.ns, u.pid, u.name, u.id, 1, u.owner, u.grp, u.mode, u.principal,
                                       u.request)::mantle.directory_change), '{}'),
                coalesce(array_agg(ROW(u.ns, u.pid, 1, 1, 0)::mantle.delta), '{}')
           INTO v_changes, v_deltas
           FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_request)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, request, n) WHERE u.n = ANY (v_made);
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, request, n) WHERE u.n = ANY (p_made);
         FOR e IN
             SELECT u.*
               FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata,
                           p_request, p_hash, p_lease)
                    WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, explicit, user_metadata, request,
                                         hash, lease, n)
-             WHERE u.n <> ALL (v_made)
+             WHERE u.n <> ALL (p_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
             o := mantle.mkdir_one(e.principal, e.ns, e.pid, e.name, e.id, e.owner, e.grp, e.mode, e.explicit,
@@ -187,11 +179,21 @@ BEGIN
         END LOOP;
         PERFORM mantle.finish(0, v_changes, v_deltas);
     END IF;
-    v_fault := mantle.placement_fault(p_pid);
-    IF v_fault IS NOT NULL THEN
-        PERFORM mantle.fault(v_fault);
-    END IF;
+    PERFORM mantle.fault(mantle.placement_fault(p_pid));
 END $$;
+COMMENT ON FUNCTION mantle.mkdir_rest(
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[], int[], text) IS
+    'Makes those directories of a call that were not made by the short way of mantle.mkdir';
+REVOKE ALL ON FUNCTION mantle.mkdir_rest(
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[], int[], text)
+    FROM PUBLIC;
+
+-- Without a search_path of its own: see mantle.put_object.
+CREATE FUNCTION mantle.mkdir(
+    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
+    p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
+RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
+LANGUAGE c VOLATILE SECURITY DEFINER AS 'MODULE_PATHNAME', 'mantle_mkdir';
 COMMENT ON FUNCTION mantle.mkdir(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'Makes directories. Names end in a slash. MT012 with the id when one exists; an explicit mkdir of an implicit one succeeds';

@@ -124,36 +124,28 @@ REVOKE ALL ON FUNCTION mantle.put_object_elsewhere(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
     uuid[], bigint[], text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.put_object(
+-- What the short way leaves: elements that are not in p_made, or, where that is NULL, all of a call that was not begun,
+-- p_fault being why; without one the arrays do not fit.
+CREATE FUNCTION mantle.put_object_rest(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
-    p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
+    p_request uuid[], p_hash bigint[], p_lease text[], p_made int[], p_fault text)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_fault text;
-    v_made int[];
     e record;
     o mantle.outcome;
     v_deltas mantle.delta[];
 BEGIN
-    -- Expressions, few: in a short transaction each costs as much as a probe.
-    v_fault := mantle.latch_batch(p_pid, p_name);
-    IF v_fault IS NULL THEN
-        v_made := mantle.put_new_object(
-            p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
-            p_locator, p_condition, p_request, p_hash, coalesce(p_lease, '{}'));
-    END IF;
-    IF v_made IS NULL THEN
+    IF p_made IS NULL THEN
         PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
             cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
             cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
             cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
             cardinality(p_hash),
             coalesce(cardinality(p_lease), cardinality(p_name))]));
-        IF v_fault <> 'MT043' THEN
-            PERFORM mantle.fault(v_fault);
+        IF p_fault <> 'MT043' THEN
+            PERFORM mantle.fault(p_fault);
         END IF;
         RETURN QUERY SELECT * FROM mantle.put_object_elsewhere(
             p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
@@ -161,20 +153,20 @@ BEGIN
         RETURN;
     END IF;
     version := 1; replayed := false;
-    FOREACH ord IN ARRAY v_made LOOP
+    FOREACH ord IN ARRAY p_made LOOP
         id := p_id[ord];
         RETURN NEXT;
     END LOOP;
-    IF cardinality(v_made) < cardinality(p_name) THEN
+    IF cardinality(p_made) < cardinality(p_name) THEN
         v_deltas := ARRAY(SELECT ROW(u.ns, u.pid, 1, 0, u.size)::mantle.delta
-                            FROM unnest(p_ns, p_pid, p_size) WITH ORDINALITY AS u(ns, pid, size, n) WHERE u.n = ANY (v_made));
+                            FROM unnest(p_ns, p_pid, p_size) WITH ORDINALITY AS u(ns, pid, size, n) WHERE u.n = ANY (p_made));
         FOR e IN
             SELECT u.*
               FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type,
                           p_user_metadata, p_locator, p_condition, p_request, p_hash, p_lease)
                    WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, size, etag, content_type,
                                         user_metadata, locator, condition, request, hash, lease, n)
-             WHERE u.n <> ALL (v_made)
+             WHERE u.n <> ALL (p_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
             o := mantle.put_object_one(
@@ -187,11 +179,23 @@ BEGIN
         END LOOP;
         PERFORM mantle.finish(0, '{}', v_deltas);
     END IF;
-    v_fault := mantle.placement_fault(p_pid);
-    IF v_fault IS NOT NULL THEN
-        PERFORM mantle.fault(v_fault);
-    END IF;
+    PERFORM mantle.fault(mantle.placement_fault(p_pid));
 END $$;
+COMMENT ON FUNCTION mantle.put_object_rest(
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
+    bigint[], text[], int[], text) IS
+    'Creates or overwrites those objects of a call that were not made by the short way of mantle.put_object';
+REVOKE ALL ON FUNCTION mantle.put_object_rest(
+    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
+    bigint[], text[], int[], text) FROM PUBLIC;
+
+-- Without a search_path of its own, which costs as much as a row: what it runs has one (extension/src/kept.rs).
+CREATE FUNCTION mantle.put_object(
+    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
+    p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
+    p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
+RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
+LANGUAGE c VOLATILE SECURITY DEFINER AS 'MODULE_PATHNAME', 'mantle_put_object';
 COMMENT ON FUNCTION mantle.put_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[]) IS

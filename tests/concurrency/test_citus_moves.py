@@ -17,6 +17,7 @@ import faults
 import state
 from distributed import PLACEMENTS, CitusTarget, Places, distributed_target, move
 from stack import citus
+from stack.poll import wait_until
 from test_citus import ELEMENTS, histories
 from test_property import SEED, one_history
 from tree import Op
@@ -24,6 +25,9 @@ from verbs import Key
 from wrapping import wrap
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
+
+
+MOVE_BOUND_S = 60.0
 
 
 class Mover:
@@ -130,6 +134,46 @@ def test_a_call_overtaken_by_its_shard_fails_retryably(citus_cluster, checked):
         if checked:
             assert places.call(session, op, key).code is None, "again, from where it is not"
             assert places.call(places.sessions[1], op, key).replayed, "and from where it is"
+
+
+IS_MOVE_WAITING = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND NOT granted"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("verb", ["put_object", "mkdir"])
+def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
+    """New entries are written to the shard itself, past Citus: under its lock, or a move would leave them behind."""
+    with distributed_target(citus_cluster, f"mantle_kept_{verb}") as target:
+        places = Places(target)
+        pid, session, id = places.by_worker[0][0], places.sessions[0], places.new_id()
+        op = Op("mkdir", pid, "late/", id, explicit=True) if verb == "mkdir" else Op("put_object", pid, "late", id, size=1, mode=420)
+        ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
+        failures = []
+
+        def move_away() -> None:
+            try:
+                move(places.coordinator, places.shard_of(pid), ends[0], ends[1], "block_writes")
+            except psycopg.Error as error:
+                failures.append(error)
+
+        moving = threading.Thread(target=move_away)
+        with psycopg.connect(**target.all[1], autocommit=True) as watch:
+            session.execute("BEGIN")
+            try:
+                assert places.call(session, op).code is None
+                moving.start()
+                wait_until(
+                    lambda: not moving.is_alive() or watch.execute(IS_MOVE_WAITING).fetchone() == (True,), "the move to wait", MOVE_BOUND_S
+                )
+                assert moving.is_alive(), "the shard has moved away from under the call"
+            finally:
+                session.execute("COMMIT")
+                moving.join()
+        assert failures == []
+        assert places.worker_of(pid) == 1
+        found = places.coordinator.execute("SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, op.name)).fetchall()
+        assert found == [(id,)], "it went along"
+        assert state.damage(places.coordinator) == []
 
 
 @pytest.mark.timeout(120)

@@ -1,6 +1,6 @@
 -- What the roles may not do, tried as them (PROTOCOLS 6).
 \ir setup.psql
-SELECT plan(24);
+SELECT plan(26);
 SELECT tap.namespace('tap-privileges') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT tap.id() AS id \gset
@@ -40,6 +40,27 @@ SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', '42501', NULL, 'and ra
 SELECT is((SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}', '{1}', '{e}', '{t}',
     ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}')), NULL, 'it calls verbs');
 RESET ROLE;
+
+-- What verbs run as the owner finds nothing of a caller's: these two have no search_path of their own (extension/src/kept.rs).
+CREATE SCHEMA tap_hostile;
+GRANT USAGE ON SCHEMA tap_hostile TO PUBLIC;
+CREATE FUNCTION tap_hostile.compare(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'run as %', current_user; END $$;
+CREATE OPERATOR tap_hostile.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = tap_hostile.compare);
+CREATE OPERATOR tap_hostile.<= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = tap_hostile.compare);
+CREATE OPERATOR tap_hostile.>= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = tap_hostile.compare);
+BEGIN;
+-- Of a block that is not committed nothing is remembered: it is looked up.
+SELECT first_id AS id FROM mantle.allocate_ids('pgtap', 2) \gset
+SET LOCAL ROLE mantle_gateway;
+SET LOCAL search_path = tap_hostile, pg_catalog;
+SELECT coalesce(code, 'done') AS put FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{h}', ARRAY[:id], '{1}', '{1}', '{420}',
+    '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}') \gset
+SELECT coalesce(code, 'done') AS mkdir FROM mantle.mkdir('{5}', ARRAY[:ns], ARRAY[:a], '{hd/}', ARRAY[:id + 1], '{1}', '{1}', '{493}',
+    '{false}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') \gset
+COMMIT;
+SELECT is(:'put'::text, 'done', 'put_object under a hostile search_path');
+SELECT is(:'mkdir'::text, 'done', 'mkdir, which queues an implicit directory for pruning');
+DROP SCHEMA tap_hostile CASCADE;
 
 -- Latches are out of reach of pg_advisory*: locks of every class that SQL can name, on the same numbers, stop nobody.
 SELECT tap.connect('tap_intruder') IS NULL AS x \gset

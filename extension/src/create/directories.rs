@@ -4,10 +4,11 @@ use std::ffi::CStr;
 
 use pgrx::{JsonB, prelude::*};
 
-use super::{BOOL, Call, Columns, INT4, INT8, JSONB, Rows, TEXT, TIME, meta, transaction_start};
+use super::{Call, Columns, Homes, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS, transaction_start};
 use crate::{
     kept::{Kept, argument},
     stream::{NewDirectory, emit_new},
+    verb::{Arguments, Verb, verb},
 };
 
 const COLUMNS: [&CStr; 12] = [
@@ -26,61 +27,56 @@ const COLUMNS: [&CStr; 12] = [
 ];
 
 thread_local! {
-    static INSERT: Kept = const { Kept::new(
-        c"INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, user_metadata, created)
-          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-        &[INT8, TEXT, INT8, INT8, INT8, INT4, INT4, INT4, INT8, BOOL, JSONB, TIME]) };
     // For an object that may never come: its PUT can fail after this.
-    static QUEUE: Kept = const { Kept::new(c"SELECT mantle.queue_pruning($1, $2)", &[INT8, INT8]) };
+    static QUEUE: Kept = const { Kept::new(
+        c"SELECT mantle.queue_pruning($1, $2)", &[pg_sys::INT8OID, pg_sys::INT8OID]) };
 }
+
+/// `mantle.mkdir`.
+static MKDIR: Verb = Verb {
+    rest: c"mkdir_rest",
+    rest_types: &[
+        INT4S,
+        INT8S,
+        INT8S,
+        TEXTS,
+        INT8S,
+        INT4S,
+        INT4S,
+        INT4S,
+        pg_sys::BOOLARRAYOID,
+        JSONBS,
+        UUIDS,
+        INT8S,
+        TEXTS,
+        INT4S,
+        TEXT,
+    ],
+    make,
+};
+
+verb!(mantle_mkdir, pg_finfo_mantle_mkdir, MKDIR);
 
 /// Makes the new directories of a batch; answers the numbers of those made, from 1. If that is all, it has also added to
 /// the counts and emitted the message; else that is left to the caller, who adds what the others need.
-/// Leases: none, or each's. `None`, and nothing was done: the arrays are not equally long, or, as PostgreSQL has it of such
-/// functions, one is NULL.
-#[pg_extern(volatile)]
-#[allow(clippy::too_many_arguments)]
-fn mkdir_new(
-    principal: Array<i32>,
-    ns: Array<i64>,
-    pid: Array<i64>,
-    name: Array<&str>,
-    id: Array<i64>,
-    owner: Array<i32>,
-    grp: Array<i32>,
-    mode: Array<i32>,
-    explicit: Array<bool>,
-    user_metadata: Array<JsonB>,
-    request: Array<pgrx::Uuid>,
-    hash: Array<i64>,
-    lease: Array<&str>,
-) -> Option<Vec<i32>> {
-    let columns = Columns {
-        principal: principal.iter().collect(),
-        ns: ns.iter().collect(),
-        pid: pid.iter().collect(),
-        name: name.iter().collect(),
-        id: id.iter().collect(),
-        owner: owner.iter().collect(),
-        grp: grp.iter().collect(),
-        mode: mode.iter().collect(),
-        request: request.iter().collect(),
-        hash: hash.iter().collect(),
-        lease: lease.iter().collect(),
-    };
+fn make(call: &Arguments) -> Option<Vec<i32>> {
+    let texts = Texts::of(call, 12)?;
+    let columns = Columns::of(call, &texts, 10)?;
+    let (explicit, user_metadata) = (call.get::<Array<bool>>(8)?, call.get::<Array<JsonB>>(9)?);
     if !columns.are_even([explicit.len(), user_metadata.len()]) {
         return None;
     }
     let mut call = Call::default();
     let mut made = Vec::new();
     Spi::connect_mut(|_| {
-        let mut rows = Rows::new(COLUMNS, &INSERT);
+        let mut homes = Homes::new(COLUMNS);
         for (at, (explicit, user_metadata)) in explicit.iter().zip(user_metadata.iter()).enumerate() {
             let Some((e, explicit)) = columns.element(at).zip(explicit) else { continue };
-            if !e.name.ends_with('/') || !call.claim(meta().as_ref(), &e, "mkdir") {
+            let Some(tables) = homes.of(e.pid) else { continue };
+            if !e.name.ends_with('/') || !call.claim(tables, &e, "mkdir") {
                 continue;
             }
-            rows.insert([
+            tables.insert([
                 argument(e.pid),
                 argument(e.name),
                 argument(0_i64),
@@ -101,7 +97,7 @@ fn mkdir_new(
             made.push(e);
         }
         if call.made.len() == columns.name.len() {
-            rows.count(&call.deltas);
+            homes.count(&call.deltas);
             emit_new(made.iter().map(|e| NewDirectory {
                 ns: e.ns,
                 pid: e.pid,
