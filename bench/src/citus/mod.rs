@@ -243,14 +243,11 @@ fn figures(rows: &[[String; 8]], report: &mut Report) {
 fn causes(report: &mut Report) {
     report.heading("Why");
     for cause in [
-        "**Its worker.** Nothing is sent, one commit, the same rows, WAL and latches as plain. What is added is Citus' way to \
-         each statement on the MetaTable: it copies the statement's plan, puts the parameters in, finds the shard, locks its \
-         metadata for a change, and then runs a local plan that it keeps. So the ratio follows the column of statements. Three \
-         probes of plain are one statement here too few: a key each, since Citus keeps no local plan of a statement with a \
-         subquery. Nor does it of one with a volatile function, so times and numbers come as parameters.",
-        "**A batch.** Plain makes 64 objects by two statements for all. Citus would carry an INSERT … SELECT of an array through \
-         intermediate results, which costs more than one kept statement an object; so here there are two probes, a request \
-         and an entry for each, and the ratio is higher than that of single puts although the commit is shared.",
+        "**Its worker.** Nothing is sent, one commit, the same rows, WAL and latches as plain. New directories and objects, one \
+         or many, are written to the shard itself, under the lock by which Citus keeps it where it is: no statement of Citus', \
+         and about what they cost plain. The other verbs pay Citus' way to each statement on the MetaTable: it copies the \
+         statement's plan, puts the parameters in, finds the shard, locks its metadata for a change, and then runs a local plan \
+         that it keeps. So their ratio follows the column of statements.",
         "**Any worker.** Every other call meets the other worker's directory, and is sent there as one call of the delegated \
          function: its text is put together, parsed and planned on both nodes, two sessions instead of one, and a commit that \
          is a message of its own.",
