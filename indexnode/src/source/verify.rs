@@ -10,7 +10,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use anyhow::{Result, anyhow};
 use futures::future::try_join_all;
 use mantle_types::{DirectoryId, NamespaceId};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{continuity::Reason, upstream::Session};
 use crate::{
@@ -22,8 +22,10 @@ use crate::{
     server::wait,
 };
 
-/// Between two slices.
+/// Between two slices, at least.
 const PAUSE: Duration = Duration::from_millis(250);
+/// So many times as long as PostgreSQL took for the last one: of a table that it has not analyzed yet it reads all for a slice.
+const PAUSES_PER_READ: u32 = 9;
 /// Directories in one slice, about.
 const SLICE_DIRECTORIES: usize = 2000;
 /// A difference is looked at so often before it counts, with this time between.
@@ -54,19 +56,23 @@ impl Verifier {
     /// Returns when there is a difference.
     pub async fn run(self) -> Result<Reason> {
         let mut cursor = Cursor::default();
+        let mut read = Duration::ZERO;
         loop {
-            sleep(PAUSE).await;
+            sleep(PAUSE.max(read * PAUSES_PER_READ)).await;
             if !self.node.state.positions().borrow().is_serving {
                 continue;
             }
+            let begun = Instant::now();
             let ids = self.next(&mut cursor).await?;
-            let mut suspects = self.differences(&ids).await?;
+            let slice = begun.elapsed();
+            let (mut suspects, rows) = self.differences(&ids).await?;
+            read = slice + rows;
             for _ in 0..CONFIRMATIONS {
                 if suspects.is_empty() {
                     break;
                 }
                 sleep(CONFIRMATION_PAUSE).await;
-                suspects = self.differences(&suspects).await?;
+                (suspects, _) = self.differences(&suspects).await?;
             }
             self.node.stream.count_compared(ids.len());
             if let Some(id) = suspects.first() {
@@ -92,15 +98,21 @@ impl Verifier {
                 break;
             }
         }
+        // Of few directories both slices are all of them.
+        ids.sort();
+        ids.dedup();
         Ok(ids)
     }
 
-    /// Those of the ids whose directory in the index is not PostgreSQL's.
-    async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<DirectoryId>> {
+    /// Those of the ids whose directory in the index is not PostgreSQL's, and how long it took to read PostgreSQL's.
+    async fn differences(&self, ids: &[DirectoryId]) -> Result<(Vec<DirectoryId>, Duration)> {
         // What the index has that PostgreSQL has not any more counts if the index had it before it was asked for.
         let before = self.entries(ids);
         let mut rows: HashMap<DirectoryId, (Entry, NamespaceId)> = HashMap::with_capacity(ids.len());
-        for (row, ns) in self.control.directories(ids).await? {
+        let begun = Instant::now();
+        let found = self.control.directories(ids).await?;
+        let took = begun.elapsed();
+        for (row, ns) in found {
             let (newest, _) = rows.entry(row.id).or_insert_with(|| (row.clone(), ns));
             if row.version > newest.version {
                 *newest = row;
@@ -121,10 +133,7 @@ impl Verifier {
             (None, Some(before), Some(now)) => before.version == now.version,
             (None, ..) => false,
         };
-        let mut found: Vec<DirectoryId> = ids.iter().filter(differs).copied().collect();
-        found.sort();
-        found.dedup();
-        Ok(found)
+        Ok((ids.iter().filter(differs).copied().collect(), took))
     }
 
     fn entries(&self, ids: &[DirectoryId]) -> HashMap<DirectoryId, Entry> {
