@@ -5,7 +5,7 @@
 use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude::*};
 
 use crate::{
-    distribution::{delta_ts_base, home_of},
+    distribution::{at_home, delta_ts_base},
     kept::{Argument, Kept, Row, argument},
     probe::{entry_key, record_key},
     settings::{DELTA_RECORDS, DeltaRecords},
@@ -110,7 +110,7 @@ struct Sum {
 
 impl Sum {
     fn of(delta: &Delta, row: &Row) -> Self {
-        let count = |name, more| argument(row.named::<i64>(name).map(|count| count + more));
+        let count = |name, more| argument(row.named::<i64>(name).map(|count| sum(count, more)));
         let modified = row.named::<i64>(c"modified").map_or(now(), |modified| modified.max(now()));
         let values = [
             count(c"entries", delta.entries),
@@ -130,6 +130,13 @@ impl Sum {
         }
         is_free
     }
+}
+
+/// As `+` of SQL's bigint.
+pub fn sum(count: i64, more: i64) -> i64 {
+    count.checked_add(more).unwrap_or_else(|| {
+        pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range");
+    })
 }
 
 /// As now() of SQL, in microseconds of PostgreSQL's.
@@ -152,5 +159,5 @@ fn next_ts() -> i64 {
 #[pg_extern(volatile)]
 fn add_counts(p_ns: i64, p_pid: i64, p_entries: i64, p_subdirectories: i64, p_bytes: i64) {
     let delta = Delta { ns: p_ns, entries: p_entries, subdirectories: p_subdirectories, bytes: p_bytes };
-    Spi::connect_mut(|_| delta.add_to(p_pid, home_of(p_pid).map(|home| Writer::open(&home.meta)).as_mut()));
+    Spi::connect_mut(|_| delta.add_to(p_pid, at_home(p_pid, |home| Writer::open(&home.meta)).as_mut()));
 }

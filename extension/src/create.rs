@@ -16,8 +16,8 @@ use mantle_types::{ErrorCode, name::check_name};
 use pgrx::{pg_sys, prelude::*};
 
 use crate::{
-    counts::Delta,
-    distribution::{Home, home_of},
+    counts::{Delta, sum},
+    distribution::{Home, at_home, home_of},
     guard::{self, Fault, sqlstate},
     import_plan::FIRST_ID,
     kept::{Argument, Kept, argument},
@@ -212,7 +212,7 @@ impl<'a> Call<'a> {
         let delta = self.deltas.entry(element.pid).or_insert(Delta { ns: element.ns, ..Delta::default() });
         delta.entries += 1;
         delta.subdirectories += subdirectories;
-        delta.bytes += bytes;
+        delta.bytes = sum(delta.bytes, bytes);
     }
 }
 
@@ -283,11 +283,11 @@ impl<const N: usize> Homes<N> {
     /// Those of a directory's entries; `None`: on another node.
     fn of(&mut self, pid: i64) -> Option<&mut Tables<N>> {
         let home = home_of(pid)?;
-        let at = self.open.iter().position(|tables| tables.home == home).unwrap_or_else(|| {
-            self.open.push(Tables::open(home, self.columns));
-            self.open.len() - 1
-        });
-        self.open.get_mut(at)
+        if let Some(at) = self.open.iter().position(|tables| tables.home == home) {
+            return self.open.get_mut(at);
+        }
+        self.open.push(at_home(pid, |home| Tables::open(home, self.columns))?);
+        self.open.last_mut()
     }
 
     /// Adds to the counts of directories that got new entries.

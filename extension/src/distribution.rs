@@ -19,6 +19,7 @@ use mantle_types::ErrorCode;
 use pgrx::prelude::*;
 
 use crate::{
+    citus,
     guard::{Fault, sqlstate},
     kept::Kept,
     latch,
@@ -77,7 +78,8 @@ struct Shard {
     group: i32,
     /// What a change locks, and who moves it: the tables' common number, and the shard's among theirs.
     lock: (u32, u32),
-    home: Rc<Home>,
+    /// `None`: the table of request ids does not go where this goes.
+    home: Option<Rc<Home>>,
 }
 
 /// The shards of the MetaTable in order; none where it is an ordinary table.
@@ -150,9 +152,9 @@ fn read() -> Map {
     let group = GROUP.with(|s| s.rows(&[], |row| row.get::<i32>(1))).pop().flatten().unwrap_or_default();
     let rows = SHARDS.with(|s| {
         s.rows(&[], |row| {
-            let shards = [row.get(4).unwrap_or_default(), row.get(5).unwrap_or_default()];
             let [least, group, tables] = [1, 2, 3].map(|column| row.get::<i32>(column).unwrap_or_default());
-            (least, group, tables as u32, Home::new(|shard| format!("_{shard}"), shards))
+            let home = row.get(4).zip(row.get(5)).map(|shards| Home::new(|shard| format!("_{shard}"), shards.into()));
+            (least, group, tables as u32, home)
         })
     });
     let shards = rows.into_iter().enumerate();
@@ -161,13 +163,14 @@ fn read() -> Map {
     Map::new(group, shards.collect())
 }
 
-/// The tables that a partition's rows are in, `None` when they are on another node. Until the transaction ends the shard stays
-/// where it is: whoever moves it waits for the lock that is taken here, as for a change that Citus carries out itself.
+/// The tables in which a partition's rows may be written, `None` when that is left to Citus: they are on another node, mostly.
+/// Until the transaction ends the shard stays where it is: whoever moves it waits for the lock that is taken here, as for a
+/// change that Citus carries out itself.
 pub fn home_of(pid: i64) -> Option<Rc<Home>> {
     loop {
         let before = map();
         let Some(shard) = before.shard_of(pid) else { return Some(before.whole.clone()) };
-        if shard.group != before.group {
+        if shard.group != before.group || shard.home.is_none() || !citus::announce_change() {
             return None;
         }
         let (tables, number) = shard.lock;
@@ -175,7 +178,19 @@ pub fn home_of(pid: i64) -> Option<Rc<Home>> {
         // SAFETY: listens for other sessions' changes, as every statement does: who held the lock may have moved it.
         unsafe { pg_sys::AcceptInvalidationMessages() };
         if Rc::ptr_eq(&before, &map()) {
-            return Some(shard.home.clone());
+            return shard.home.clone();
+        }
+    }
+}
+
+/// What is opened of the tables that a partition's rows are in, as [`home_of`] says. Whoever waited to open them may have
+/// waited for them to be distributed: they are asked for again then.
+pub fn at_home<T>(pid: i64, open: impl Fn(Rc<Home>) -> T) -> Option<T> {
+    loop {
+        let home = home_of(pid)?;
+        let opened = open(home.clone());
+        if home_of(pid).as_ref() == Some(&home) {
+            return Some(opened);
         }
     }
 }

@@ -18,7 +18,12 @@ pub fn sqlstate(code: ErrorCode) -> &'static str {
 
 /// Under anything but READ COMMITTED the snapshot may be older than the latch (PROTOCOLS 7): a create would commit below a
 /// removed directory. And a mutation whose commit does not wait for the flush would be acknowledged, then lost.
+///
+/// In a transaction that may only read, or on a standby, raises what a statement that writes does: not all that a mutation
+/// writes is written by statements.
 pub fn mutation_fault() -> Option<ErrorCode> {
+    // SAFETY: the name ends with NUL; an error leaves through pgrx's guard.
+    unsafe { pg_sys::PreventCommandIfReadOnly(c"a change of mantle's".as_ptr()) };
     // SAFETY: plain reads of backend-local settings; the string, when not null, is PostgreSQL's and NUL-terminated.
     let (isolation, commit, standbys) = unsafe {
         let names = pg_sys::SyncRepStandbyNames;

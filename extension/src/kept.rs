@@ -18,8 +18,8 @@ pub struct Kept {
 /// What all functions of ours that run as the owner have.
 const SEARCH_PATH: &CStr = c"pg_catalog, pg_temp";
 
-/// Runs under our search_path. A function of ours that calls this has mostly set it already.
-fn under_own_search_path<T>(run: impl FnOnce() -> T) -> T {
+/// Runs under our search_path: statements, and what a user has added to our tables (triggers, constraints). A function of ours that calls this has mostly set it already.
+pub fn under_own_search_path<T>(run: impl FnOnce() -> T) -> T {
     // SAFETY: the setting is a string, or not set yet. What is set here ends below, or with a transaction that fails.
     unsafe {
         let path = pg_sys::namespace_search_path;

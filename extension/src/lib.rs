@@ -4,6 +4,7 @@
 //! SQL cannot do: latches under lock tags of our own, the change-stream message, name rules shared with the gateway, the
 //! walk behind `mantle.list_tree`, row-level security, settings and the background workers.
 
+pub mod citus;
 pub mod counts;
 pub mod create;
 pub mod distribution;

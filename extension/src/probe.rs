@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 
-use pgrx::pg_sys;
+use pgrx::{PgSqlErrorCode, pg_sys};
 
 use crate::kept::{Argument, Row, argument};
 
@@ -38,7 +38,12 @@ pub fn open(name: &CStr, lock: u32) -> pg_sys::Relation {
     // SAFETY: names are NUL-terminated; errors (no such table) leave through pgrx's guard.
     unsafe {
         let schema = pg_sys::get_namespace_oid(c"mantle".as_ptr(), false);
-        pg_sys::table_open(pg_sys::get_relname_relid(name.as_ptr(), schema), lock as pg_sys::LOCKMODE)
+        let table = pg_sys::get_relname_relid(name.as_ptr(), schema);
+        if table == pg_sys::InvalidOid {
+            let message = format!("relation \"mantle.{}\" does not exist", name.to_string_lossy());
+            pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_UNDEFINED_TABLE, message);
+        }
+        pg_sys::table_open(table, lock as pg_sys::LOCKMODE)
     }
 }
 

@@ -11,6 +11,8 @@ use std::{ffi::CStr, mem};
 
 use pgrx::{pg_sys, prelude::*};
 
+use crate::kept::{Argument, under_own_search_path};
+
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
 const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
 
@@ -23,6 +25,24 @@ impl Arguments {
         let argument = self.raw(at);
         // SAFETY: of the type that the SQL function is declared with.
         unsafe { T::from_datum(argument.value, argument.isnull) }
+    }
+
+    /// An array's elements as they are; NULL is none.
+    pub fn elements(&self, at: usize, of: pg_sys::Oid) -> Option<Vec<Argument>> {
+        let argument = self.raw(at);
+        if argument.isnull {
+            return None;
+        }
+        // SAFETY: an array of this type, as the SQL function is declared; what comes out of it lives as long as the memory
+        // of the function that is running.
+        unsafe {
+            let array = pg_sys::pg_detoast_datum(argument.value.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+            let (mut width, mut by_value, mut align) = (0, false, 0);
+            pg_sys::get_typlenbyvalalign(of, &mut width, &mut by_value, &mut align);
+            let (mut values, mut nulls, mut count) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+            pg_sys::deconstruct_array(array, of, width.into(), by_value, align, &mut values, &mut nulls, &mut count);
+            Some((0..count as usize).map(|at| (!*nulls.add(at)).then_some(*values.add(at))).collect())
+        }
     }
 
     fn raw(&self, at: usize) -> pg_sys::NullableDatum {
@@ -79,7 +99,7 @@ impl Verb {
         if fault.is_some() {
             return self.hand_over(call, None, fault);
         }
-        let Some(made) = (self.make)(call) else { return self.hand_over(call, None, None) };
+        let Some(made) = under_own_search_path(|| (self.make)(call)) else { return self.hand_over(call, None, None) };
         let is_all = call.get::<Array<i64>>(Self::ID).is_some_and(|ids| ids.len() == made.len());
         if !is_all || step(c"placement_fault", &[INT8S], &[call.raw(Self::PID)]).is_some() {
             return self.hand_over(call, Some(made), None);

@@ -1,6 +1,7 @@
 //! Rows of a table of ours, written as INSERT and UPDATE would, but without the executor, whose start and end cost several
-//! times what a row does. Constraints are checked, every PostgreSQL index is kept and a user's triggers are run by the
-//! functions that logical replication writes with.
+//! times what a row does. Constraints are checked, every index is kept, generated columns are computed and a user's triggers
+//! for rows are run by the functions that logical replication writes with. What only statements have is not: defaults,
+//! rules, triggers for statements, transition tables.
 //!
 //! Of a table that Citus distributes, a shard is opened.
 
@@ -12,6 +13,15 @@ use crate::{
     kept::{Argument, Row},
     probe::{self, Key, Probe},
 };
+
+unsafe extern "C-unwind" {
+    fn ExecComputeStoredGenerated(
+        target: *mut pg_sys::ResultRelInfo,
+        state: *mut pg_sys::EState,
+        row: *mut pg_sys::TupleTableSlot,
+        command: pg_sys::CmdType::Type,
+    );
+}
 
 /// A table of schema `mantle`, open for writing.
 pub struct Writer {
@@ -67,12 +77,21 @@ impl Writer {
         unsafe { Probe::open(self.relation, columns) }
     }
 
-    /// The numbers of columns, from 1.
+    /// The numbers of columns, from 1. Quick if they are named in the table's order.
     pub fn columns<const N: usize>(&self, names: [&CStr; N]) -> [i32; N] {
-        // SAFETY: the description is open as long as this lives, names are NUL-terminated.
-        let numbers = names.map(|name| unsafe { pg_sys::SPI_fnumber((*self.relation).rd_att, name.as_ptr()) });
-        assert!(numbers.iter().all(|number| *number > 0), "columns {names:?}");
-        numbers
+        // SAFETY: the description is open as long as this lives, and has as many attributes as it says.
+        let attributes = unsafe { (*(*self.relation).rd_att).attrs.as_slice(self.width()) };
+        let is = |at: &usize, name: &CStr| {
+            let attribute = &attributes[*at];
+            // SAFETY: a name ends with NUL.
+            !attribute.attisdropped && unsafe { CStr::from_ptr(attribute.attname.data.as_ptr()) } == name
+        };
+        let mut next = 0;
+        names.map(|name| {
+            let found = (next..attributes.len()).chain(0..next).find(|at| is(at, name));
+            next = found.unwrap_or_else(|| pgrx::error!("a table of mantle's has no column {name:?}")) + 1;
+            next as i32
+        })
     }
 
     /// Inserts a row; columns that are not given are NULL. A key that is there already is an error, as of INSERT.
@@ -97,13 +116,31 @@ impl Writer {
             let is_wanted = triggers.is_null()
                 || !(*triggers).trig_insert_before_row
                 || pg_sys::ExecBRInsertTriggers(self.state, self.target, self.new);
-            if is_wanted && !(*(*self.relation).rd_att).constr.is_null() {
-                pg_sys::ExecConstraints(self.target, self.new, self.state);
+            if is_wanted {
+                self.constrain();
             }
             is_wanted && self.insert_unless_taken()
         };
         self.end_row();
         inserted
+    }
+
+    /// # Safety
+    /// The slot holds a row.
+    unsafe fn constrain(&mut self) {
+        // SAFETY: table, slot and state are this writer's; what they raise is raised inside of pgrx's guard.
+        unsafe {
+            let constraints = (*(*self.relation).rd_att).constr;
+            if constraints.is_null() {
+                return;
+            }
+            if (*constraints).has_generated_stored {
+                pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                    ExecComputeStoredGenerated(self.target, self.state, self.new, pg_sys::CmdType::CMD_INSERT);
+                });
+            }
+            pg_sys::ExecConstraints(self.target, self.new, self.state);
+        }
     }
 
     /// # Safety

@@ -56,6 +56,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'a worker is not ready: ' || v_bad,
             HINT = 'CREATE EXTENSION mantle, on every node.';
     END IF;
+    -- Replication is PostgreSQL's: copies that Citus writes one by one would each have a change stream.
+    PERFORM set_config('citus.shard_replication_factor', '1', true);
     PERFORM mantle.rekey_requests();
     PERFORM run_command_on_workers('SELECT mantle.rekey_requests()');
     FOR t IN SELECT * FROM mantle.distributed_tables() AS d LOOP

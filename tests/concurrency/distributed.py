@@ -26,6 +26,7 @@ WORKED_DATABASE = "mantle_worked"
 SETTINGS = {
     **citus.SETTINGS,
     "citus.shard_count": "8",
+    "citus.shard_replication_factor": "2",  # whatever a server says, distribute() makes one copy
     "citus.enable_unsafe_triggers": "on",  # the failpoints'
     "citus.recover_2pc_interval": "1s",
     "track_functions": "all",  # which node was asked

@@ -4,6 +4,7 @@ and a gateway read there; what check_cluster finds; a loaded TafDB that is distr
 
 import secrets
 import subprocess
+import threading
 import time
 import uuid
 
@@ -18,6 +19,7 @@ from distributed import PLACEMENTS, CitusCluster, CitusTarget, Places, distribut
 from pairs import Pairs
 from test_isolation import PAIRS, VERBS, run_pair
 from stack import build, citus, packages
+from stack.poll import wait_until
 from test_property import SEED, one_history
 from tree import Op
 from verbs import Key
@@ -127,6 +129,38 @@ def test_a_verb_in_one_directory_touches_its_node_alone(places):
         assert len({node for node, _ in sent}) == 1, f"{op.verb} was sent to several nodes: {sent}"
         assert not any("PREPARE" in command for _, command in sent), f"{op.verb} prepared: {sent}"
         assert sum(command.startswith("COMMIT") for _, command in sent) <= 1
+
+
+def put(places: Places, pid: int, name: str | None = None) -> Op:
+    id = places.new_id()
+    return Op("put_object", pid, name or f"o{id}", id, size=5, mode=420, etag="e")
+
+
+def test_changes_on_two_nodes_commit_in_two_phases(places):
+    """One is made in its shard itself, the other is sent: Citus has to know of the first (extension/src/citus.rs)."""
+    session = places.sessions[0]
+
+    def change_both() -> None:
+        with session.transaction():
+            for directories in places.by_worker:
+                assert places.call(session, put(places, directories[0])).code is None
+
+    sent = [command for _, command in remote_commands(session, change_both)]
+    assert sum(command.startswith("PREPARE TRANSACTION") for command in sent) == 1, sent
+
+
+def test_what_citus_sends_to_its_own_node_sees_what_was_changed_there(places):
+    """Its setting makes it send statements over a connection: then changes have to go that way too."""
+    session, pid = places.sessions[0], places.by_worker[0][0]
+    session.execute("SET citus.enable_local_execution = off")
+    session.execute("SET statement_timeout = '20s'")
+    try:
+        new = put(places, pid)
+        answers = verbs.call(session, places.ns, [new, put(places, pid, new.name)], [Key(uuid.uuid4()), Key(uuid.uuid4())])
+        assert [(answer.code, answer.version) for answer in answers] == [(None, 1), (None, 2)]
+    finally:
+        session.execute("RESET citus.enable_local_execution")
+        session.execute("RESET statement_timeout")
 
 
 def test_reads_touch_one_node(places):
@@ -293,6 +327,31 @@ def test_check_cluster_names_what_is_missing_where(citus_cluster):
         slots = coordinator.execute("SELECT node FROM mantle.check_cluster() WHERE problem = 'slot'").fetchall()
         assert len(slots) == 1 and not slots[0][0].endswith(str(port))
         worker.execute("SELECT pg_drop_replication_slot('mantle_index_1')")
+
+
+@pytest.mark.timeout(120)
+def test_a_call_that_waits_for_distribute_goes_where_its_directory_went(citus_cluster):
+    """It was about to write to a table that is empty from then on. The shards are on its own node: so it is not refused."""
+    name = "mantle_waiting"
+    citus.make_databases(citus_cluster.servers, name)
+    target = CitusTarget(citus_cluster.parameters, name, citus.WORKERS)
+    with target.coordinator() as coordinator, target.coordinator() as caller, target.coordinator() as watcher:
+        ns, id = verbs.create_namespace(coordinator, "waiting"), verbs.allocate_ids(coordinator, 1)
+        host, port = target.all[0]["host"], int(target.all[0]["port"])
+        coordinator.execute("SELECT citus_set_coordinator_host(%s, %s)", (host, port))
+        coordinator.execute("SELECT citus_set_node_property(%s, %s, 'shouldhaveshards', true)", (host, port))
+        op, answers = Op("put_object", ns, "late", id, size=5, mode=420, etag="e"), []
+        thread = threading.Thread(target=lambda: answers.extend(verbs.call(caller, ns, [op], [Key(uuid.uuid4())])))
+        with coordinator.transaction():
+            coordinator.execute("SELECT mantle.distribute()")
+            thread.start()
+            waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
+            wait_until(lambda: watcher.execute(waits, (caller.info.backend_pid,)).fetchone()[0], "the call", 60.0)
+        thread.join()
+        assert [answer.code for answer in answers] == [None]
+        kept = watcher.execute("SELECT count(*) FROM mantle.meta WHERE pid = %s AND name = 'late'", (ns,)).fetchone()[0]
+        assert kept == 1
+    citus.drop(citus_cluster.servers, name)
 
 
 def test_a_loaded_database_is_distributed(citus_cluster):

@@ -1,6 +1,6 @@
 -- Faults of a whole call are raised; ids are allocated, requests remembered.
 \ir setup.psql
-SELECT plan(24);
+SELECT plan(33);
 SELECT tap.namespace('tap-faults') AS ns \gset
 CREATE FUNCTION pg_temp.put_many(ns bigint, n int) RETURNS bigint LANGUAGE sql AS $$
     SELECT count(*) FROM mantle.put_object(array_fill(5, ARRAY[n]), array_fill(ns, ARRAY[n]), array_fill(ns, ARRAY[n]), ARRAY(SELECT 'o' || i FROM generate_series(1, n) i),
@@ -26,6 +26,16 @@ SELECT throws_ok(format('SELECT * FROM tap.rename(%s, %s, ''r/'', 1024, %s, ''s/
 SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', 'MT041', NULL, 'raise_epoch under REPEATABLE READ');
 SELECT throws_ok(format('SELECT mantle.compact(%s)', :ns), 'MT041', NULL, 'compact under REPEATABLE READ');
 ROLLBACK;
+
+-- A transaction that may only read, as all on a standby: nothing is written, not even what no statement writes.
+CREATE FUNCTION pg_temp.read_only(call text, ns bigint) RETURNS text LANGUAGE sql AS $$
+    SELECT throws_ok(format('SET transaction_read_only = on; SELECT ' || call, ns), '25006', NULL, 'read only: ' || call) $$;
+SELECT tap.put(:ns, :ns, 'counted') AS x \gset
+SELECT pg_temp.read_only(call, :ns) FROM (VALUES
+    ('tap.put(%1$s, %1$s, ''ro'', id => 1024)'), ('tap.put(%1$s, %1$s, ''counted'', id => 1024)'), ('tap.mkdir(%1$s, %1$s, ''ro/'', id => 1024)'),
+    ('tap.mkdir(%1$s, %1$s, ''ro/'', false, id => 1024)'), ('tap.delete(%1$s, %1$s, ''counted'')'), ('tap.rmdir(%1$s, %1$s, ''ro/'', 1024)'),
+    ('tap.rename(%1$s, %1$s, ''r/'', 1024, %1$s, ''s/'')'), ('mantle.rename_object(5, %1$s, %1$s, ''counted'', %1$s, ''r'', false, gen_random_uuid(), 0)'),
+    ('mantle.compact(%1$s)')) AS c(call);
 
 -- Commit level.
 SET synchronous_commit = off;

@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(40);
+SELECT plan(42);
 SELECT tap.namespace('tap-objects') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT new_id AS b FROM tap.mkdir(:ns, :ns, 'b/') \gset
@@ -65,6 +65,15 @@ SELECT is((SELECT code FROM tap.delete(:ns, :b, 't')), 'MT010', 'gone');
 SELECT is((SELECT code FROM tap.delete(:ns, :ns, 'a/')), 'MT001', 'not a directory');
 SELECT is((SELECT code FROM tap.delete(:ns + 1, :a, 'c')), 'MT011', 'no such namespace');
 SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'c', (SELECT r.id FROM tap.meta() r WHERE r.pid = :ns AND r.name = 'b/'), 'c', false, gen_random_uuid(), 0)), NULL, 'moved');
+-- What is given is what is kept; sums are bigints.
+SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{exact}', ARRAY[tap.id()], '{7}', '{8}', '{420}', '{1}', '{e}', '{t}',
+    ARRAY['{"n": 12345678901234567890123, "d": 1.10}']::jsonb[], '{l3}', '{NULL}', ARRAY[gen_random_uuid()], '{0}') \gset
+SELECT is((SELECT m.user_metadata::text FROM tap.meta() m WHERE m.pid = :a AND m.name = 'exact'), '{"d": 1.10, "n": 12345678901234567890123}',
+          'numbers of any size');
+SELECT throws_ok(format($$ SELECT * FROM mantle.put_object('{5,5}', ARRAY[%1$s,%1$s], ARRAY[%2$s,%2$s], '{huge,huger}', ARRAY[tap.id(), tap.id()],
+    '{7,7}', '{8,8}', '{420,420}', array_fill(1::bigint << 62, ARRAY[2]), '{e,e}', '{t,t}', ARRAY[NULL, NULL]::jsonb[], '{l4,l5}', '{NULL,NULL}',
+    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') $$, :ns, :b), '22003', NULL, 'two objects of 4 EiB');
+
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
 ROLLBACK;

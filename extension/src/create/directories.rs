@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use pgrx::{JsonB, prelude::*};
+use pgrx::prelude::*;
 
 use super::{Call, Columns, Homes, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS, transaction_start};
 use crate::{
@@ -62,7 +62,7 @@ verb!(mantle_mkdir, pg_finfo_mantle_mkdir, MKDIR);
 fn make(call: &Arguments) -> Option<Vec<i32>> {
     let texts = Texts::of(call, 12)?;
     let columns = Columns::of(call, &texts, 10)?;
-    let (explicit, user_metadata) = (call.get::<Array<bool>>(8)?, call.get::<Array<JsonB>>(9)?);
+    let (explicit, user_metadata) = (call.get::<Array<bool>>(8)?, call.elements(9, pg_sys::JSONBOID)?);
     if !columns.are_even([explicit.len(), user_metadata.len()]) {
         return None;
     }
@@ -70,7 +70,7 @@ fn make(call: &Arguments) -> Option<Vec<i32>> {
     let mut made = Vec::new();
     Spi::connect_mut(|_| {
         let mut homes = Homes::new(COLUMNS);
-        for (at, (explicit, user_metadata)) in explicit.iter().zip(user_metadata.iter()).enumerate() {
+        for (at, (explicit, user_metadata)) in explicit.iter().zip(user_metadata).enumerate() {
             let Some((e, explicit)) = columns.element(at).zip(explicit) else { continue };
             let Some(tables) = homes.of(e.pid) else { continue };
             if !e.name.ends_with('/') || !call.claim(tables, &e, "mkdir") {
@@ -87,7 +87,7 @@ fn make(call: &Arguments) -> Option<Vec<i32>> {
                 argument(e.mode),
                 argument(1_i64),
                 argument(explicit),
-                argument(user_metadata),
+                user_metadata,
                 transaction_start(),
             ]);
             if !explicit {

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use pgrx::{JsonB, prelude::*};
+use pgrx::prelude::*;
 
 use super::{Call, Columns, Homes, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS, transaction_start};
 use crate::{
@@ -47,7 +47,7 @@ verb!(mantle_put_object, pg_finfo_mantle_put_object, PUT_OBJECT);
 fn make(call: &Arguments) -> Option<Vec<i32>> {
     let texts = Texts::of(call, 16)?;
     let columns = Columns::of(call, &texts, 14)?;
-    let (size, user_metadata) = (call.get::<Array<i64>>(8)?, call.get::<Array<JsonB>>(11)?);
+    let (size, user_metadata) = (call.get::<Array<i64>>(8)?, call.elements(11, pg_sys::JSONBOID)?);
     let (etag, content_type) = (call.get::<Array<&str>>(9)?, call.get::<Array<&str>>(10)?);
     let (locator, condition) = (call.get::<Array<&str>>(12)?, call.get::<Array<&str>>(13)?);
     let lengths = [size.len(), etag.len(), content_type.len(), user_metadata.len(), locator.len(), condition.len()];
@@ -55,7 +55,7 @@ fn make(call: &Arguments) -> Option<Vec<i32>> {
         return None;
     }
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
-    let (mut user_metadata, mut condition) = (user_metadata.iter(), condition.iter());
+    let (mut user_metadata, mut condition) = (user_metadata.into_iter(), condition.iter());
     let mut call = Call::default();
     Spi::connect_mut(|_| {
         let mut homes = Homes::new(COLUMNS);
@@ -85,7 +85,7 @@ fn make(call: &Arguments) -> Option<Vec<i32>> {
                 argument(false),
                 argument(etag),
                 argument(content_type),
-                argument(user_metadata),
+                user_metadata,
                 argument(locator),
                 transaction_start(),
                 transaction_start(),

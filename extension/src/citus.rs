@@ -1,0 +1,72 @@
+//! What Citus is told of a change that is made in its shards without it ([`crate::distribution::home_of`]), as its own way to
+//! such a change tells it: else it would commit a transaction that also changes another node in one phase, and would send a
+//! later statement over a connection that does not see this change.
+
+use std::{
+    cell::OnceCell,
+    ffi::{CStr, c_void},
+    mem,
+};
+
+use pgrx::pg_sys;
+
+/// `LocalExecutionStatus`: statements on shards of this node run in this session, as the change does.
+const REQUIRED: u32 = 0;
+/// One was sent over a connection: so must be all that follow.
+const DISABLED: u32 = 2;
+
+thread_local! {
+    static FUNCTIONS: OnceCell<Option<Functions>> = const { OnceCell::new() };
+}
+
+/// Of Citus' library.
+#[derive(Clone, Copy)]
+struct Functions {
+    status: unsafe extern "C-unwind" fn() -> u32,
+    set_status: unsafe extern "C-unwind" fn(u32),
+    use_two_phases: unsafe extern "C-unwind" fn(),
+}
+
+impl Functions {
+    /// `None`: a release of Citus without them.
+    fn load() -> Option<Self> {
+        let load = |name: &CStr| {
+            // SAFETY: names are NUL-terminated; the library is loaded since the server started, and stays.
+            let found = unsafe {
+                pg_sys::load_external_function(c"$libdir/citus".as_ptr(), name.as_ptr(), false, std::ptr::null_mut())
+            };
+            (!found.is_null()).then_some(found)
+        };
+        // SAFETY: as Citus 11 to 13 declare them (local_executor.h, transaction_management.h).
+        unsafe {
+            Some(Self {
+                status: mem::transmute::<*mut c_void, _>(load(c"GetCurrentLocalExecutionStatus")?),
+                set_status: mem::transmute::<*mut c_void, _>(load(c"SetLocalExecutionStatus")?),
+                use_two_phases: mem::transmute::<*mut c_void, _>(load(c"Use2PCForCoordinatedTransaction")?),
+            })
+        }
+    }
+}
+
+/// A change of a shard on this node is about to be made. `false`: it must go Citus' own way.
+pub fn announce_change() -> bool {
+    // SAFETY: the setting is a string, or not there.
+    let is_local_execution_on = unsafe {
+        let setting = pg_sys::GetConfigOption(c"citus.enable_local_execution".as_ptr(), true, false);
+        !setting.is_null() && CStr::from_ptr(setting) == c"on"
+    };
+    if !is_local_execution_on {
+        return false;
+    }
+    let Some(citus) = FUNCTIONS.with(|functions| *functions.get_or_init(Functions::load)) else { return false };
+    // SAFETY: as declared; the first reads, the last sets a flag, and the other may raise, so it is called inside of pgrx's
+    // guard.
+    unsafe {
+        if (citus.status)() == DISABLED {
+            return false;
+        }
+        pg_sys::ffi::pg_guard_ffi_boundary(|| (citus.set_status)(REQUIRED));
+        (citus.use_two_phases)();
+    }
+    true
+}
