@@ -78,7 +78,7 @@ simulate: python ## One seed of the IndexNode simulation, SEED=0, with its trace
 lint: python ## Format and clippy, warnings are errors
 	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint
 
-bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=citus: Citus against plain PostgreSQL)
+bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=puts: on PostgreSQL alone; ONLY=citus: Citus against plain PostgreSQL)
 	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
 soak: python ## Run SEEDS=10000 seeds of the simulation; hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own, writes docs/soak.md

@@ -39,6 +39,7 @@ enum Command {
     Measure(Box<Options>),
     Soak(soak::Options),
     Citus(citus::Options),
+    Puts(measure::puts::Options),
     Lookup(lookup::Options),
     #[command(hide = true)]
     IndexReplicas(lookup::serve::Options),
@@ -105,7 +106,7 @@ fn main() -> Result<ExitCode> {
     let mut runtime = match command {
         // Callers are tasks of one thread: the processors are shared with those who answer, and a call that passes from thread
         // to thread wakes two of them.
-        Command::Lookup(_) | Command::Measure(_) => Builder::new_current_thread(),
+        Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     runtime.enable_all().build()?.block_on(perform(command))
@@ -121,6 +122,10 @@ async fn perform(command: Command) -> Result<ExitCode> {
         Command::Citus(options) => {
             let (report, held) = citus::run(&options).await?;
             (options.output, report, held)
+        }
+        Command::Puts(options) => {
+            let report = measure::puts::run_alone(&options).await?;
+            (options.output, report, true)
         }
         Command::Lookup(options) => {
             let report = lookup::run(&options).await?;

@@ -1,5 +1,5 @@
 """The bench and the soak: each on a stack of its own, which is made for it and removed. Citus is measured against a plain
-PostgreSQL on servers of their own, without the rest of a stack; lookups need no PostgreSQL.
+PostgreSQL on servers of their own, without the rest of a stack, and puts on a plain one alone; lookups need no PostgreSQL.
 
 All write pages of docs/; none is part of `make test`.
 """
@@ -21,6 +21,8 @@ PORT_BASE = 7800
 FOLDER = REPOSITORY / ".bench"
 CITUS_GB = 6.0
 CITUS_SETTINGS = {"shared_buffers": "512MB"}  # of each of four servers
+PUTS_GB = 20.0  # measured: rows, index entries and WAL of three minutes
+PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
 SOAK_GB_PER_MINUTE = 0.5  # measured: rows, index entries and WAL of 4,000 puts a second, before WAL is recycled
 SOAK_GB_MIN = 6.0
 
@@ -57,6 +59,9 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
     """Everything, into docs/bench.md; or a part of it, into a page of its own."""
     if only == "lookup":
         _lookup(part)
+        return
+    if only == "puts":
+        _puts(port_base)
         return
     with _stack(port_base, load.DATA_GB[part], "the bench") as stack:
         stack.start_more_gateways()
@@ -97,6 +102,25 @@ def citus_against_plain(port_base: int | None) -> None:
     finally:
         for server in servers:
             server.stop()
+        remove_folder(FOLDER)
+
+
+def _puts(port_base: int | None) -> None:
+    """Into docs/bench-puts.md."""
+    _build()
+    load.check_disk(FOLDER, PUTS_GB, "the bench")
+    place = make_folder(FOLDER, service_account())
+    server = Server(place / "plain", port_base or PORT_BASE, PUTS_SETTINGS)
+    try:
+        with step("a plain PostgreSQL"):
+            server.start()
+            server.postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
+            server.postgresql.psql("CREATE EXTENSION mantle")
+        program, output = packages.target() / "release" / "mantle-bench", REPOSITORY / "docs" / "bench-puts.md"
+        variables = {**os.environ, "MANTLE_PLAIN_URL": server.postgresql.url("postgres", "superuser")}
+        run([str(program), "puts", "--output", str(output)], "the bench", show=True, env=variables)
+    finally:
+        server.stop()
         remove_folder(FOLDER)
 
 

@@ -1,9 +1,13 @@
-//! `mantle.put_object` in PostgreSQL alone, by elements a batch: what a commit, and a call, are shared by.
+//! `mantle.put_object` called in SQL, by elements a batch: what a commit, and a call, are shared by. On a server alone, or on
+//! that of a stack, whose index reads the WAL.
+
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 
 use super::{Bench, in_lanes};
 use crate::{
+    machine,
     report::{Report, count, short},
     sql::{Session, Store},
 };
@@ -15,27 +19,70 @@ const DIRECTORIES: usize = 512;
 /// New ids of one measurement.
 const IDS: i64 = 8_000_000;
 
-/// Measures.
+/// Measure `mantle.put_object` on a PostgreSQL alone
+#[derive(clap::Args)]
+pub struct Options {
+    /// Seconds of each throughput
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u64,
+    /// Where the report goes; standard output when absent
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Direct PostgreSQL URL of a superuser, on this machine, of a new server
+    #[arg(long, env = "MANTLE_PLAIN_URL", value_name = "URL", hide_env_values = true)]
+    plain: String,
+}
+
+/// A server, and how long each throughput is measured.
+struct Place<'a> {
+    admin_url: &'a str,
+    database_url: &'a str,
+    ns: String,
+    period: Duration,
+}
+
+/// Measures on a server alone.
+pub async fn run_alone(options: &Options) -> Result<Report> {
+    let mut report = Report::default();
+    report.title("put_object by batch");
+    report.paragraph(
+        "Written by `make bench ONLY=puts` (`mantle-bench puts`); do not edit. A plain PostgreSQL with the extension and its \
+         compaction worker, and the client, on one machine; nothing reads the WAL. With a stack around it: docs/bench.md.",
+    );
+    let mut facts = machine::facts(&Session::connect(&options.plain).await?).await?;
+    facts.push(format!("seconds        {} each throughput (--seconds)", options.seconds));
+    report.block(&facts.join("\n"));
+    let (url, period) = (options.plain.as_str(), Duration::from_secs(options.seconds));
+    run_at(&Place { admin_url: url, database_url: url, ns: "bench-puts".to_owned(), period }, &mut report).await?;
+    Ok(report)
+}
+
+/// Measures on the server of a stack.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let admin = Session::connect(&bench.admin_url).await?;
+    report.heading("put_object by batch, called in SQL, while the index reads the WAL");
+    let (admin_url, database_url) = (&bench.admin_url, &bench.database_url);
+    let ns = format!("{}-puts", bench.ns);
+    run_at(&Place { admin_url, database_url, ns, period: bench.period / 2 }, report).await
+}
+
+async fn run_at(place: &Place<'_>, report: &mut Report) -> Result<()> {
+    let admin = Session::connect(place.admin_url).await?;
     admin.make_textbook().await?;
-    let measured = measure(bench, &admin, report).await;
+    let measured = measure(place, &admin, report).await;
     admin.drop_textbook().await?;
     measured
 }
 
-async fn measure(bench: &Bench, admin: &Session, report: &mut Report) -> Result<()> {
-    report.heading("put_object by batch, PostgreSQL alone");
-    let ns = format!("{}-puts", bench.ns);
-    bench.rest.create_namespace(&ns).await?;
+async fn measure(place: &Place<'_>, admin: &Session, report: &mut Report) -> Result<()> {
     let mut lanes = Vec::new();
     for _ in 0..SESSIONS_MAX {
-        let session = Session::connect(&bench.database_url).await?;
+        let session = Session::connect(place.database_url).await?;
         let puts = [session.prepare_puts(Store::Mantle).await?, session.prepare_puts(Store::Textbook).await?];
         lanes.push((session, puts));
     }
     let first = &lanes[0].0;
-    let ns_id = first.namespace(&ns).await?;
+    let ns_id = first.allocate_ids(1).await?;
+    first.create_namespace(&place.ns, ns_id).await?;
     let first_directory = first.allocate_ids(DIRECTORIES as i64).await?;
     for at in 0..DIRECTORIES as i64 {
         first.mkdir(ns_id, ns_id, &format!("d{at}"), first_directory + at).await?;
@@ -49,7 +96,7 @@ async fn measure(bench: &Bench, admin: &Session, report: &mut Report) -> Result<
             for (store, rate) in rates.iter_mut().enumerate() {
                 let first_id = first.allocate_ids(IDS).await?;
                 let lane_ids = IDS / sessions as i64;
-                let (calls, _) = in_lanes(sessions, bench.period / 2, |lane, round| {
+                let (calls, _) = in_lanes(sessions, place.period, |lane, round| {
                     let from = first_id + lane_ids * lane as i64 + (round * batch) as i64;
                     // A session's own directory, or one after the other.
                     let pids: Vec<i64> =

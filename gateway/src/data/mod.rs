@@ -68,9 +68,11 @@ fn path_of(locator: &str) -> Result<object_store::path::Path> {
     })
 }
 
+/// The folder is random, names in it go up: PostgreSQL has an index of locators, and with random names each new one would
+/// change a page of it that no other has changed since the last checkpoint, all of which then goes into the WAL.
 fn new_locator() -> String {
-    let id = Uuid::new_v4().simple().to_string();
-    format!("{OBJECTS}/{}/{id}", &id[..2])
+    let id = Uuid::now_v7().simple().to_string();
+    format!("{OBJECTS}/{}/{id}", &id[id.len() - 2..])
 }
 
 impl DataStore {
