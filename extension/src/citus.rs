@@ -19,12 +19,16 @@ thread_local! {
     static FUNCTIONS: OnceCell<Option<Functions>> = const { OnceCell::new() };
 }
 
+type Status = unsafe extern "C-unwind" fn() -> u32;
+type SetStatus = unsafe extern "C-unwind" fn(u32);
+type UseTwoPhases = unsafe extern "C-unwind" fn();
+
 /// Of Citus' library.
 #[derive(Clone, Copy)]
 struct Functions {
-    status: unsafe extern "C-unwind" fn() -> u32,
-    set_status: unsafe extern "C-unwind" fn(u32),
-    use_two_phases: unsafe extern "C-unwind" fn(),
+    status: Status,
+    set_status: SetStatus,
+    use_two_phases: UseTwoPhases,
 }
 
 impl Functions {
@@ -40,9 +44,9 @@ impl Functions {
         // SAFETY: as Citus 11 to 13 declare them (local_executor.h, transaction_management.h).
         unsafe {
             Some(Self {
-                status: mem::transmute::<*mut c_void, _>(load(c"GetCurrentLocalExecutionStatus")?),
-                set_status: mem::transmute::<*mut c_void, _>(load(c"SetLocalExecutionStatus")?),
-                use_two_phases: mem::transmute::<*mut c_void, _>(load(c"Use2PCForCoordinatedTransaction")?),
+                status: mem::transmute::<*mut c_void, Status>(load(c"GetCurrentLocalExecutionStatus")?),
+                set_status: mem::transmute::<*mut c_void, SetStatus>(load(c"SetLocalExecutionStatus")?),
+                use_two_phases: mem::transmute::<*mut c_void, UseTwoPhases>(load(c"Use2PCForCoordinatedTransaction")?),
             })
         }
     }
