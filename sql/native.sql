@@ -7,7 +7,7 @@ GRANT EXECUTE ON FUNCTION mantle.entry_name_fault(text), mantle.unreached_direct
 GRANT EXECUTE ON FUNCTION mantle.lineage(), mantle.lease(bigint) TO mantle_gateway;
 
 COMMENT ON FUNCTION mantle.batch_fault(int, int[]) IS
-    'Checks isolation, commit level, and that a batch''s arrays are equally long and not too long';
+    'Checks isolation, commit level, that the transaction may write (25006), and that a batch''s arrays are equally long and not too long';
 COMMENT ON FUNCTION mantle.add_counts(bigint, bigint, bigint, bigint, bigint) IS
     'Adds to one directory''s counts, as mantle.delta_records says';
 COMMENT ON FUNCTION mantle.lineage() IS 'The history of this node: system identifier/timeline';
@@ -23,7 +23,7 @@ COMMENT ON FUNCTION mantle.placements_fault(bigint) IS 'MT043 if shards may have
 COMMENT ON FUNCTION mantle.placement_fault(bigint[]) IS 'MT043 for partitions that are not on this node, asked after they were written';
 COMMENT ON FUNCTION mantle.delta_ts_base() IS 'What this node adds to the numbers of its delta records';
 COMMENT ON FUNCTION mantle.node_partitions() IS 'Citus: one partition on each node';
-COMMENT ON FUNCTION mantle.mutation_fault_code() IS 'Checks isolation and commit level';
+COMMENT ON FUNCTION mantle.mutation_fault_code() IS 'Checks isolation and commit level, and that the transaction may write (25006)';
 COMMENT ON FUNCTION mantle.error_meaning(text) IS 'Name and meaning of one of our SQLSTATEs';
 COMMENT ON FUNCTION mantle.latch_entries(bigint[], text[], bigint[]) IS 'Latches pids shared (some exclusively) and names exclusively';
 COMMENT ON FUNCTION mantle.latch_batch(bigint[], text[]) IS 'As latch_entries; more than one element waits 2 s at most, then 55P03. MT043, and no latch, if one is on another node';

@@ -1,6 +1,7 @@
-//! What Citus is told of a change that is made in its shards without it ([`crate::distribution::home_of`]), as its own way to
-//! such a change tells it: else it would commit a transaction that also changes another node in one phase, and would send a
-//! later statement over a connection that does not see this change.
+//! What Citus is told of a change that is made in its shards without it ([`crate::distribution::home_of`]), as it is told by its
+//! own way to such a change: else it would commit a transaction that also changes another node in one phase, and would send a
+//! later statement over a connection that does not see this change. Not told: what forbids to split a shard in the same
+//! transaction.
 
 use std::{
     cell::OnceCell,
@@ -32,7 +33,7 @@ struct Functions {
 }
 
 impl Functions {
-    /// `None`: a release of Citus without them.
+    /// `None`: a Citus that does not export them, as one built for PostgreSQL 16 and later.
     fn load() -> Option<Self> {
         let load = |name: &CStr| {
             // SAFETY: names are NUL-terminated; the library is loaded since the server started, and stays.
@@ -52,25 +53,29 @@ impl Functions {
     }
 }
 
-/// A change of a shard on this node is about to be made. `false`: it must go Citus' own way.
+/// A change of a shard on this node is about to be made. `false`: the rows must be written Citus' own way.
 pub fn announce_change() -> bool {
+    let Some(citus) = FUNCTIONS.with(|functions| *functions.get_or_init(Functions::load)) else { return false };
+    // SAFETY: as declared. The first sets a flag, the second reads; the third may raise, so it is called inside of pgrx's guard.
+    unsafe {
+        // Whichever way: if rows go over a connection to this node, the change's message does not.
+        (citus.use_two_phases)();
+        match (citus.status)() {
+            REQUIRED => true,
+            DISABLED => false,
+            _ if !is_local_execution_on() => false,
+            _ => {
+                pg_sys::ffi::pg_guard_ffi_boundary(|| (citus.set_status)(REQUIRED));
+                true
+            }
+        }
+    }
+}
+
+fn is_local_execution_on() -> bool {
     // SAFETY: the setting is a string, or not there.
-    let is_local_execution_on = unsafe {
+    unsafe {
         let setting = pg_sys::GetConfigOption(c"citus.enable_local_execution".as_ptr(), true, false);
         !setting.is_null() && CStr::from_ptr(setting) == c"on"
-    };
-    if !is_local_execution_on {
-        return false;
     }
-    let Some(citus) = FUNCTIONS.with(|functions| *functions.get_or_init(Functions::load)) else { return false };
-    // SAFETY: as declared; the first reads, the last sets a flag, and the other may raise, so it is called inside of pgrx's
-    // guard.
-    unsafe {
-        if (citus.status)() == DISABLED {
-            return false;
-        }
-        pg_sys::ffi::pg_guard_ffi_boundary(|| (citus.set_status)(REQUIRED));
-        (citus.use_two_phases)();
-    }
-    true
 }

@@ -110,7 +110,7 @@ struct Sum {
 
 impl Sum {
     fn of(delta: &Delta, row: &Row) -> Self {
-        let count = |name, more| argument(row.named::<i64>(name).map(|count| sum(count, more)));
+        let count = |name, more| argument(row.named::<i64>(name).map(|count| add(count, more)));
         let modified = row.named::<i64>(c"modified").map_or(now(), |modified| modified.max(now()));
         let values = [
             count(c"entries", delta.entries),
@@ -133,7 +133,7 @@ impl Sum {
 }
 
 /// As `+` of SQL's bigint.
-pub fn sum(count: i64, more: i64) -> i64 {
+pub fn add(count: i64, more: i64) -> i64 {
     count.checked_add(more).unwrap_or_else(|| {
         pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range");
     })

@@ -16,7 +16,7 @@ use mantle_types::{ErrorCode, name::check_name};
 use pgrx::{pg_sys, prelude::*};
 
 use crate::{
-    counts::{Delta, sum},
+    counts::{Delta, add},
     distribution::{Home, at_home, home_of},
     guard::{self, Fault, sqlstate},
     import_plan::FIRST_ID,
@@ -212,7 +212,7 @@ impl<'a> Call<'a> {
         let delta = self.deltas.entry(element.pid).or_insert(Delta { ns: element.ns, ..Delta::default() });
         delta.entries += 1;
         delta.subdirectories += subdirectories;
-        delta.bytes = sum(delta.bytes, bytes);
+        delta.bytes = add(delta.bytes, bytes);
     }
 }
 

@@ -2,7 +2,7 @@
 //! transaction plpgsql prepares each of its expressions anew, which cost more than the statements (a put of one new object
 //! took 306 µs of processor time in plpgsql).
 //!
-//! Run under a `search_path` of our own, whatever the caller's is: else it could put its own operators in.
+//! Functions that use them, and whatever calls those, fix their `search_path`: else a caller could put its own operators in.
 
 use std::{cell::Cell, ffi::CStr};
 
@@ -13,34 +13,6 @@ pub struct Kept {
     text: &'static CStr,
     types: &'static [pg_sys::Oid],
     plan: Cell<pg_sys::SPIPlanPtr>,
-}
-
-/// What all functions of ours that run as the owner have.
-const SEARCH_PATH: &CStr = c"pg_catalog, pg_temp";
-
-/// Runs under our search_path: statements, and what a user has added to our tables (triggers, constraints). A function of ours that calls this has mostly set it already.
-pub fn under_own_search_path<T>(run: impl FnOnce() -> T) -> T {
-    // SAFETY: the setting is a string, or not set yet. What is set here ends below, or with a transaction that fails.
-    unsafe {
-        let path = pg_sys::namespace_search_path;
-        if !path.is_null() && CStr::from_ptr(path) == SEARCH_PATH {
-            return run();
-        }
-        let level = pg_sys::NewGUCNestLevel();
-        pg_sys::set_config_option(
-            c"search_path".as_ptr(),
-            SEARCH_PATH.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
-            true,
-            0,
-            false,
-        );
-        let answer = run();
-        pg_sys::AtEOXact_GUC(true, level);
-        answer
-    }
 }
 
 /// An argument: `None` is NULL.
@@ -85,9 +57,7 @@ impl Kept {
         let mut values: Vec<pg_sys::Datum> =
             arguments.iter().map(|a| a.unwrap_or(pg_sys::Datum::from(0_usize))).collect();
         // SAFETY: as many values and nulls as the plan has parameters; an error leaves through pgrx's guard.
-        let result = under_own_search_path(|| unsafe {
-            pg_sys::SPI_execute_plan(self.plan(), values.as_mut_ptr(), nulls.as_ptr(), false, 0)
-        });
+        let result = unsafe { pg_sys::SPI_execute_plan(self.plan(), values.as_mut_ptr(), nulls.as_ptr(), false, 0) };
         if result < 0 {
             pgrx::error!("SPI answered {result} to {:?}", self.text);
         }

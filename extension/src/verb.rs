@@ -11,7 +11,7 @@ use std::{ffi::CStr, mem};
 
 use pgrx::{pg_sys, prelude::*};
 
-use crate::kept::{Argument, under_own_search_path};
+use crate::kept::Argument;
 
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
 const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
@@ -99,7 +99,7 @@ impl Verb {
         if fault.is_some() {
             return self.hand_over(call, None, fault);
         }
-        let Some(made) = under_own_search_path(|| (self.make)(call)) else { return self.hand_over(call, None, None) };
+        let Some(made) = (self.make)(call) else { return self.hand_over(call, None, None) };
         let is_all = call.get::<Array<i64>>(Self::ID).is_some_and(|ids| ids.len() == made.len());
         if !is_all || step(c"placement_fault", &[INT8S], &[call.raw(Self::PID)]).is_some() {
             return self.hand_over(call, Some(made), None);

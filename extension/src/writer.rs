@@ -1,7 +1,7 @@
 //! Rows of a table of ours, written as INSERT and UPDATE would, but without the executor, whose start and end cost several
 //! times what a row does. Constraints are checked, every index is kept, generated columns are computed and a user's triggers
 //! for rows are run by the functions that logical replication writes with. What only statements have is not: defaults,
-//! rules, triggers for statements, transition tables.
+//! rules, triggers for statements or for named columns, transition tables.
 //!
 //! Of a table that Citus distributes, a shard is opened.
 

@@ -64,6 +64,7 @@ DECLARE
     v_limit int := current_setting('mantle.compaction_batch')::int;
     v_folded bigint;
 BEGIN
+    PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT f INTO v_folded FROM mantle.compact_at(p_pid, v_limit) AS f;
     RETURN v_folded;
 END $$;

@@ -38,7 +38,9 @@ END $$;
 COMMENT ON FUNCTION mantle.rekey_requests() IS 'Citus: puts the directory into the key of the request ids';
 REVOKE ALL ON FUNCTION mantle.rekey_requests() FROM PUBLIC;
 
-CREATE FUNCTION mantle.distribute() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+-- One copy of a shard: replication is PostgreSQL's; copies that Citus writes would each have a change stream.
+CREATE FUNCTION mantle.distribute() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET citus.shard_replication_factor = 1 AS $$
 DECLARE
     t record;
     v_bad text;
@@ -56,8 +58,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'a worker is not ready: ' || v_bad,
             HINT = 'CREATE EXTENSION mantle, on every node.';
     END IF;
-    -- Replication is PostgreSQL's: copies that Citus writes one by one would each have a change stream.
-    PERFORM set_config('citus.shard_replication_factor', '1', true);
+    -- In the order in which changes open them.
+    LOCK TABLE mantle.meta, mantle.requests;
     PERFORM mantle.rekey_requests();
     PERFORM run_command_on_workers('SELECT mantle.rekey_requests()');
     FOR t IN SELECT * FROM mantle.distributed_tables() AS d LOOP

@@ -196,6 +196,8 @@ CREATE FUNCTION mantle.latch_sides(
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE d record;
 BEGIN
+    -- Citus does not tell another node that this transaction may only read.
+    PERFORM mantle.fault(mantle.mutation_fault_code());
     IF mantle.is_local(p_pids || p_exclusive) THEN
         IF p_index_group IS NOT NULL THEN
             PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));

@@ -18,6 +18,7 @@ CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid
 RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_state text;
 BEGIN
+    PERFORM mantle.fault(mantle.mutation_fault_code());
     SELECT s INTO v_state FROM mantle.abort_rename_at(p_ns, p_principal, p_request, p_attempt) AS s;
     RETURN v_state;
 END $$;

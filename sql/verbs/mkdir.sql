@@ -188,12 +188,11 @@ REVOKE ALL ON FUNCTION mantle.mkdir_rest(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[], int[], text)
     FROM PUBLIC;
 
--- Without a search_path of its own: see mantle.put_object.
 CREATE FUNCTION mantle.mkdir(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
-LANGUAGE c VOLATILE SECURITY DEFINER AS 'MODULE_PATHNAME', 'mantle_mkdir';
+LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'mantle_mkdir';
 COMMENT ON FUNCTION mantle.mkdir(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'Makes directories. Names end in a slash. MT012 with the id when one exists; an explicit mkdir of an implicit one succeeds';

@@ -189,13 +189,12 @@ REVOKE ALL ON FUNCTION mantle.put_object_rest(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[], int[], text) FROM PUBLIC;
 
--- Without a search_path of its own, which costs as much as a row: what it runs has one (extension/src/kept.rs).
 CREATE FUNCTION mantle.put_object(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
     p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE c VOLATILE SECURITY DEFINER AS 'MODULE_PATHNAME', 'mantle_put_object';
+LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'mantle_put_object';
 COMMENT ON FUNCTION mantle.put_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[]) IS

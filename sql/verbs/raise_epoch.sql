@@ -12,6 +12,7 @@ REVOKE ALL ON FUNCTION mantle.latch_epoch_at(bigint, int) FROM PUBLIC;
 CREATE FUNCTION mantle.latch_epoch_everywhere(p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_pid bigint;
 BEGIN
+    PERFORM mantle.fault(mantle.mutation_fault_code());
     FOR v_pid IN SELECT p.pid FROM mantle.node_partitions() AS p(pid) LOOP
         PERFORM FROM mantle.latch_epoch_at(v_pid, p_index_group);
     END LOOP;

@@ -7,6 +7,8 @@ import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -149,18 +151,59 @@ def test_changes_on_two_nodes_commit_in_two_phases(places):
     assert sum(command.startswith("PREPARE TRANSACTION") for command in sent) == 1, sent
 
 
-def test_what_citus_sends_to_its_own_node_sees_what_was_changed_there(places):
-    """Its setting makes it send statements over a connection: then changes have to go that way too."""
-    session, pid = places.sessions[0], places.by_worker[0][0]
-    session.execute("SET citus.enable_local_execution = off")
+@contextmanager
+def sent_to_its_own_node(session: psycopg.Connection, pid: int, how: str) -> Iterator[None]:
+    """Citus sends statements of this node's shards over a connection: by its setting, or since it began to in a transaction."""
     session.execute("SET statement_timeout = '20s'")
+    session.execute("SET citus.enable_local_execution = off")
     try:
-        new = put(places, pid)
-        answers = verbs.call(session, places.ns, [new, put(places, pid, new.name)], [Key(uuid.uuid4()), Key(uuid.uuid4())])
-        assert [(answer.code, answer.version) for answer in answers] == [(None, 1), (None, 2)]
+        if how == "setting":
+            yield
+        else:
+            with session.transaction():
+                session.execute("SELECT count(*) FROM mantle.meta WHERE pid = %s", (pid,))
+                session.execute("SET citus.enable_local_execution = on")
+                yield
     finally:
         session.execute("RESET citus.enable_local_execution")
         session.execute("RESET statement_timeout")
+
+
+@pytest.mark.parametrize("how", ["setting", "transaction"])
+def test_what_citus_sends_to_its_own_node_sees_what_was_changed_there(places, how):
+    """Changes have to go that way too; the message of a mkdir, which does not, commits with them."""
+    session, pid = places.sessions[0], places.by_worker[0][0]
+    new, directory = put(places, pid), Op("mkdir", pid, f"m{places.new_id()}/", places.next_id, explicit=True)
+    answers: list[verbs.Answer] = []
+
+    def change() -> None:
+        with sent_to_its_own_node(session, pid, how):
+            for ops in ([new, put(places, pid, new.name)], [directory]):
+                answers.extend(verbs.call(session, places.ns, ops, [Key(uuid.uuid4()) for _ in ops]))
+
+    sent = [command for _, command in remote_commands(session, change)]
+    assert [(answer.code, answer.version) for answer in answers] == [(None, 1), (None, 2), (None, 1)]
+    transactions = 2 if how == "setting" else 1
+    assert sum(command.startswith("PREPARE TRANSACTION") for command in sent) == transactions, sent
+
+
+def calls_of(session: psycopg.Connection, function: str) -> int:
+    session.execute("SELECT pg_stat_force_next_flush()")
+    return session.execute("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = %s", (function,)).fetchone()[0]
+
+
+def test_a_new_entry_is_made_in_its_shard_itself(places):
+    """Not by the way for all cases, a function in plpgsql: it costs several times as much."""
+    session, pid = places.sessions[0], places.by_worker[0][0]
+    for op, function in (
+        (put(places, pid), "put_object_one"),
+        (Op("mkdir", pid, f"m{places.new_id()}/", places.next_id, explicit=True), "mkdir_one"),
+    ):
+        before = calls_of(session, function)
+        assert places.call(session, op).code is None
+        assert calls_of(session, function) == before
+        places.call(session, op)
+        assert calls_of(session, function) == before + 1, "what exists goes that way"
 
 
 def test_reads_touch_one_node(places):
@@ -345,8 +388,8 @@ def test_a_call_that_waits_for_distribute_goes_where_its_directory_went(citus_cl
         with coordinator.transaction():
             coordinator.execute("SELECT mantle.distribute()")
             thread.start()
-            waits = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
-            wait_until(lambda: watcher.execute(waits, (caller.info.backend_pid,)).fetchone()[0], "the call", 60.0)
+            waits = "SELECT FROM pg_locks WHERE pid = %s AND relation = 'mantle.meta'::regclass AND NOT granted"
+            wait_until(lambda: watcher.execute(waits, (caller.info.backend_pid,)).fetchall(), "the call", 60.0)
         thread.join()
         assert [answer.code for answer in answers] == [None]
         kept = watcher.execute("SELECT count(*) FROM mantle.meta WHERE pid = %s AND name = 'late'", (ns,)).fetchone()[0]

@@ -27,7 +27,8 @@ SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', 'MT041', NULL, 'raise_
 SELECT throws_ok(format('SELECT mantle.compact(%s)', :ns), 'MT041', NULL, 'compact under REPEATABLE READ');
 ROLLBACK;
 
--- A transaction that may only read, as all on a standby: nothing is written, not even what no statement writes.
+-- A transaction that may only read, as all on a standby: nothing is written, not even what no statement writes (new entries;
+-- on Citus what is sent to another node).
 CREATE FUNCTION pg_temp.read_only(call text, ns bigint) RETURNS text LANGUAGE sql AS $$
     SELECT throws_ok(format('SET transaction_read_only = on; SELECT ' || call, ns), '25006', NULL, 'read only: ' || call) $$;
 SELECT tap.put(:ns, :ns, 'counted') AS x \gset

@@ -41,7 +41,7 @@ SELECT is((SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{o}
     ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}')), NULL, 'it calls verbs');
 RESET ROLE;
 
--- What verbs run as the owner finds nothing of a caller's: these two have no search_path of their own (extension/src/kept.rs).
+-- What verbs run as the owner finds nothing of a caller's.
 CREATE SCHEMA tap_hostile;
 GRANT USAGE ON SCHEMA tap_hostile TO PUBLIC;
 CREATE FUNCTION tap_hostile.compare(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'run as %', current_user; END $$;

@@ -20,8 +20,7 @@ SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND p.prosecdef
        AND NOT ('search_path=pg_catalog, pg_temp' = ANY (coalesce(p.proconfig, '{}')))
-       AND p.oid::regproc::text NOT IN ('mantle.mkdir', 'mantle.put_object')
-$$, 'every security definer function fixes its search_path, but for two that do it around each statement (privileges.sql)');
+$$, 'every security definer function fixes its search_path');
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc p CROSS JOIN unnest(ARRAY['mantle_gateway', 'mantle_index']) AS r
      WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege(r, p.oid, 'EXECUTE') AND NOT p.prosecdef

@@ -1,5 +1,5 @@
 //! The objects' bytes: a folder, through `object_store`. Invariant: bytes are durable before the metadata names them, and
-//! are removed only after the metadata no longer does. A locator is random and used once, so bytes are never overwritten.
+//! are removed only after the metadata no longer does. A locator is made anew, and used once, so bytes are never overwritten.
 
 mod digest;
 pub mod sweep;

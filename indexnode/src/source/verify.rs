@@ -24,8 +24,10 @@ use crate::{
 
 /// Between two slices, at least.
 const PAUSE: Duration = Duration::from_millis(250);
-/// So many times as long as PostgreSQL took for the last one: of a table that it has not analyzed yet it reads all for a slice.
-const PAUSES_PER_READ: u32 = 9;
+/// And so many times as long as the last one took: of a table that it has not analyzed yet PostgreSQL reads all for a slice.
+const REST_PER_SLICE: u32 = 9;
+/// But no longer than this.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Directories in one slice, about.
 const SLICE_DIRECTORIES: usize = 2000;
 /// A difference is looked at so often before it counts, with this time between.
@@ -56,23 +58,22 @@ impl Verifier {
     /// Returns when there is a difference.
     pub async fn run(self) -> Result<Reason> {
         let mut cursor = Cursor::default();
-        let mut read = Duration::ZERO;
+        let mut took = Duration::ZERO;
         loop {
-            sleep(PAUSE.max(read * PAUSES_PER_READ)).await;
+            sleep((took * REST_PER_SLICE).clamp(PAUSE, PAUSE_MAX)).await;
             if !self.node.state.positions().borrow().is_serving {
                 continue;
             }
             let begun = Instant::now();
             let ids = self.next(&mut cursor).await?;
-            let slice = begun.elapsed();
-            let (mut suspects, rows) = self.differences(&ids).await?;
-            read = slice + rows;
+            let mut suspects = self.differences(&ids).await?;
+            took = begun.elapsed();
             for _ in 0..CONFIRMATIONS {
                 if suspects.is_empty() {
                     break;
                 }
                 sleep(CONFIRMATION_PAUSE).await;
-                (suspects, _) = self.differences(&suspects).await?;
+                suspects = self.differences(&suspects).await?;
             }
             self.node.stream.count_compared(ids.len());
             if let Some(id) = suspects.first() {
@@ -104,15 +105,12 @@ impl Verifier {
         Ok(ids)
     }
 
-    /// Those of the ids whose directory in the index is not PostgreSQL's, and how long it took to read PostgreSQL's.
-    async fn differences(&self, ids: &[DirectoryId]) -> Result<(Vec<DirectoryId>, Duration)> {
+    /// Those of the ids whose directory in the index is not PostgreSQL's.
+    async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<DirectoryId>> {
         // What the index has that PostgreSQL has not any more counts if the index had it before it was asked for.
         let before = self.entries(ids);
         let mut rows: HashMap<DirectoryId, (Entry, NamespaceId)> = HashMap::with_capacity(ids.len());
-        let begun = Instant::now();
-        let found = self.control.directories(ids).await?;
-        let took = begun.elapsed();
-        for (row, ns) in found {
+        for (row, ns) in self.control.directories(ids).await? {
             let (newest, _) = rows.entry(row.id).or_insert_with(|| (row.clone(), ns));
             if row.version > newest.version {
                 *newest = row;
@@ -133,7 +131,7 @@ impl Verifier {
             (None, Some(before), Some(now)) => before.version == now.version,
             (None, ..) => false,
         };
-        Ok((ids.iter().filter(differs).copied().collect(), took))
+        Ok(ids.iter().filter(differs).copied().collect())
     }
 
     fn entries(&self, ids: &[DirectoryId]) -> HashMap<DirectoryId, Entry> {
