@@ -15,6 +15,7 @@ pub mod latch;
 pub mod lease;
 pub mod name;
 pub mod probe;
+pub mod proof;
 pub mod retired;
 pub mod row_security;
 pub mod settings;

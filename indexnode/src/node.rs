@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use mantle_types::{Error, ErrorCode, Result as MantleResult};
+use mantle_types::{Epoch, Error, ErrorCode, Result as MantleResult};
 use openraft::{
     BasicNode, ChangeMembers, Instant as _, ServerState,
     async_runtime::watch::WatchReceiver,
@@ -85,6 +85,8 @@ pub struct Node {
     pub reads: ReadGate,
     /// The change stream's progress.
     pub stream: StreamProgress,
+    /// What the group's prepares are signed with, and under which epoch PostgreSQL was asked for it.
+    pub prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
     /// Held while the membership is changed.
     pub membership_turn: tokio::sync::Mutex<()>,
     /// Before this a vote could break a lease that was granted before the restart.
@@ -137,6 +139,7 @@ impl Node {
             peers,
             reads,
             stream: StreamProgress::default(),
+            prepare_key: Mutex::default(),
             membership_turn: tokio::sync::Mutex::default(),
             votes_from,
             heard: Mutex::new(None),

@@ -67,11 +67,25 @@ impl Scene {
         let prepared = prepared.await.unwrap();
         let (source, destination) = (prepared.source_pid.as_i64(), prepared.destination_pid.as_i64());
         let (epoch, attempt) = (prepared.epoch.0 as i64, prepared.attempt as i64);
-        let sql = "SELECT code FROM mantle.rename_directory(0, $1, $2, $3::text || '/', $4, $5, $6::text || '/', 0, 1, $7, $8, $9, 1)";
+        let sql = "SELECT code FROM mantle.rename_directory(0, $1, $2, $3::text || '/', $4, $5, $6::text || '/', 0, 1, $7, $8, $9, 1, NULL, $10)";
         let (id, names) = (prepared.source_id.as_i64(), (from.last().unwrap(), to.last().unwrap()));
         let client = &self.database.client;
         let row = client
-            .query_one(sql, &[&self.ns, &source, names.0, &id, &destination, names.1, &epoch, &attempt, &request.id])
+            .query_one(
+                sql,
+                &[
+                    &self.ns,
+                    &source,
+                    names.0,
+                    &id,
+                    &destination,
+                    names.1,
+                    &epoch,
+                    &attempt,
+                    &request.id,
+                    &prepared.proof,
+                ],
+            )
             .await
             .unwrap();
         assert_eq!(row.get::<_, Option<String>>(0), None);

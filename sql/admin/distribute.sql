@@ -4,7 +4,7 @@
 -- Tables, by the column that says where a row is; NULL: on every node.
 CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column text) LANGUAGE sql IMMUTABLE AS $$
     VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'), ('rename_attempts', 'ns'),
-           ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL)
+           ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL), ('prepare_keys', NULL)
 $$;
 COMMENT ON FUNCTION mantle.distributed_tables() IS 'Citus: how each table is distributed';
 REVOKE ALL ON FUNCTION mantle.distributed_tables() FROM PUBLIC;

@@ -17,7 +17,7 @@ REVOKE ALL ON FUNCTION mantle.begin_operation_at(bigint, uuid, bigint, int, bigi
 CREATE FUNCTION mantle.remove_tree(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_index_group int, p_epoch bigint,
     p_attempt bigint, p_request uuid, p_hash bigint, p_operation uuid, p_lease text DEFAULT NULL,
-    OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
+    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -40,7 +40,9 @@ BEGIN
         CASE WHEN (p_src_pid >= 1024 AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
                    AND p_operation IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.directory_name_fault(p_src_name),
-        CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END);
+        CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END,
+        mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
+                             p_src_id, 1, '', 0));
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
@@ -72,9 +74,9 @@ BEGIN
         PERFORM mantle.fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text) IS
+COMMENT ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea) IS
     'Moves a directory, with all that is below it, into the trash, and begins the operation that empties it';
-REVOKE ALL ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text)
+REVOKE ALL ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea)
     FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text)
+GRANT EXECUTE ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea)
     TO mantle_gateway;

@@ -1,5 +1,5 @@
 -- The transaction of a directory rename that the index has prepared: resolved, loop-checked and locked under `p_epoch`,
--- by the log index `p_attempt`. Order of checks: epoch, attempt, replay, source, destination. Everything is checked before
+-- by the log index `p_attempt`, as `p_proof` shows. Order of checks: epoch, proof, attempt, replay, source, destination. Everything is checked before
 -- anything is written, but for the attempt's row (see mantle.attempt_at).
 -- Old place, new place, the directory replaced (which must be empty) and the record of the request, kept with the
 -- namespace's root, may be on several nodes: see sql/steps/sides.sql.
@@ -69,7 +69,7 @@ REVOKE ALL ON FUNCTION mantle.rename_directory_move(int, mantle.meta, bigint, te
 CREATE FUNCTION mantle.rename_directory(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text,
     p_victim_id bigint, p_index_group int, p_epoch bigint, p_attempt bigint, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,
-    OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
+    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -97,7 +97,9 @@ BEGIN
         CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_victim_id >= 0 AND p_attempt IS NOT NULL
                    AND p_request IS NOT NULL AND p_src_id IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.directory_name_fault(p_src_name), mantle.directory_name_fault(p_dst_name),
-        CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END);
+        CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END,
+        mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
+                             p_src_id, p_dst_pid, p_dst_name, v_victim));
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
@@ -118,9 +120,9 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text) IS
+    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) IS
     'Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free';
 REVOKE ALL ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text) FROM PUBLIC;
+    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text) TO mantle_gateway;
+    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) TO mantle_gateway;

@@ -1,10 +1,9 @@
 """A directory rename that no index has prepared is refused by the database itself.
 
-What "prepared" can mean in SQL: the caller names the epoch of the namespace's own index group, an attempt that was neither
-aborted nor superseded, and the id that was locked. The database does not know the prepares themselves (they are in the Raft
-log), so it cannot tell a made-up attempt under the right epoch from a real one: a gateway is trusted that far, and no other
-role may call the verb at all. Nor does it walk up from the destination: loops are the prepare's to refuse, but for the
-directory into itself.
+What "prepared" means in SQL: the caller names the epoch of the namespace's own index group, an attempt that was neither
+aborted nor superseded, the id that was locked, and has the group's proof of all of it (`mantle.prove` makes it here, as the
+group's leader does with the key that it alone may ask for). The database does not know the prepares themselves (they are in
+the Raft log) and does not walk up from the destination: loops are the prepare's to refuse, but for the directory into itself.
 """
 
 import uuid
@@ -136,6 +135,74 @@ def test_what_was_locked_is_what_moves(renames, changes, code):
 
 @pytest.mark.parametrize("role", ["mantle_analyst", "mantle_index", "mantle_monitor"])
 def test_only_gateways_may_try(renames, role):
-    with renames.connection.transaction(force_rollback=True), pytest.raises(psycopg.errors.InsufficientPrivilege):
+    call = "SELECT FROM mantle.rename_directory(5, 1024, 1024, 'a/', 1025, 1024, 'b/', 0, 1, 0, 1, gen_random_uuid(), 0)"
+    with renames.connection.transaction(force_rollback=True):
         renames.connection.execute(f"SET LOCAL ROLE {role}")
-        verbs.call(renames.connection, renames.ns, [renames.op], [Key(uuid.uuid4())])
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="rename_directory"):
+            renames.connection.execute(call)
+
+
+@pytest.mark.parametrize("role", ["mantle_gateway", "mantle_analyst", "mantle_monitor"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "TABLE mantle.prepare_keys",
+        "SELECT mantle.prepare_key(1)",
+        "SELECT mantle.prove(1, 0, 1, 5, 1024, gen_random_uuid(), 1024, 'a/', 1025, 1024, 'b/', 0)",
+        "SELECT mantle.proof('key', 1, 0, 1, 5, 1024, gen_random_uuid(), 1024, 'a/', 1025, 1024, 'b/', 0)",
+    ],
+    ids=["table", "key", "proof by the group", "proof by a key"],
+)
+def test_only_the_index_has_the_key(renames, role, call):
+    with renames.connection.transaction(force_rollback=True):
+        renames.connection.execute(f"SET LOCAL ROLE {role}")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            renames.connection.execute(call)
+
+
+MADE_UP = {"none": "NULL", "another": "sha256('made up')", "short": "'\\x00'"}
+
+
+@pytest.mark.parametrize("verb", ["rename_directory", "remove_tree"])
+@pytest.mark.parametrize("proof", list(MADE_UP))
+def test_a_made_up_attempt_is_refused(renames, monkeypatch, verb, proof):
+    """Under the right epoch, and of a directory that is there."""
+    text = verbs.CALLS[verb]
+    monkeypatch.setitem(verbs.CALLS, verb, f"{text[: text.index('mantle.prove(')]}{MADE_UP[proof]})")
+    assert renames.attempt(Key(uuid.uuid4()), verb=verb).code == "MT046"
+    renames.assert_unmoved()
+
+
+@pytest.mark.parametrize(
+    "proven",
+    ["attempt + 1", "request, other", "to another place", "of another directory", "of a removal"],
+)
+def test_a_proof_of_something_else_is_refused(renames, monkeypatch, proven):
+    text = verbs.CALLS["rename_directory"]
+    call, proof = text[: text.index("mantle.prove(")], text[text.index("mantle.prove(") :]
+    other = {
+        "attempt + 1": ("%(attempt)s", "%(attempt)s + 1"),
+        "request, other": ("%(request)s", "gen_random_uuid()"),
+        "to another place": ("%(dst_name)s", "'elsewhere/'"),
+        "of another directory": ("%(id)s", "%(id)s + 1"),
+        "of a removal": ("%(dst_pid)s, %(dst_name)s", "1, ''"),
+    }[proven]
+    changed = proof.replace(*other)
+    assert changed != proof
+    monkeypatch.setitem(verbs.CALLS, "rename_directory", call + changed)
+    assert renames.attempt(Key(uuid.uuid4())).code == "MT046"
+    renames.assert_unmoved()
+
+
+def test_a_group_without_a_key_is_taken_at_its_word_until_it_asks_for_one(renames, monkeypatch):
+    """So that renames go on while the IndexNodes of a version that signs nothing are replaced."""
+    text = verbs.CALLS["rename_directory"]
+    monkeypatch.setitem(verbs.CALLS, "rename_directory", f"{text[: text.index('mantle.prove(')]}NULL)")
+    renames.connection.execute("DELETE FROM mantle.prepare_keys")
+    assert renames.attempt(Key(uuid.uuid4())).code is None
+    renames.connection.execute("SET ROLE mantle_index")
+    key = renames.connection.execute("SELECT mantle.prepare_key(1)").fetchone()[0]
+    assert len(key) == 32
+    assert renames.connection.execute("SELECT mantle.prepare_key(1)").fetchone()[0] == key
+    renames.connection.execute("RESET ROLE")
+    assert renames.attempt(Key(uuid.uuid4())).code == "MT046"

@@ -40,7 +40,7 @@ class Answer:
         return Outcome(self.code, self.id, self.version)
 
 
-_CALLS = {
+CALLS = {
     "put_object": "SELECT code, id, version, replayed FROM mantle.put_object(%(principal)s::int[], %(ns)s::bigint[],"
     " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[], %(mode)s::int[],"
     " %(size)s::bigint[], %(etag)s::text[], %(etag)s::text[], %(null)s::text[]::jsonb[], %(null)s::text[], %(condition)s::text[],"
@@ -58,9 +58,12 @@ _CALLS = {
     "rename_object": "SELECT code, id, NULL, replayed FROM mantle.rename_object(%(principal)s, %(ns)s, %(pid)s, %(name)s,"
     " %(dst_pid)s, %(dst_name)s, %(overwrite)s, %(request)s, %(hash)s)",
     "rename_directory": "SELECT code, id, version, replayed FROM mantle.rename_directory(%(principal)s, %(ns)s, %(pid)s, %(name)s,"
-    " %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s, %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s)",
+    " %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s, %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, NULL,"
+    " mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s, %(pid)s, %(name)s, %(id)s, %(dst_pid)s,"
+    " %(dst_name)s, %(victim)s))",
     "remove_tree": "SELECT code, id, version, replayed FROM mantle.remove_tree(%(principal)s, %(ns)s, %(pid)s, %(name)s, %(id)s,"
-    " %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid())",
+    " %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid(), NULL, mantle.prove(%(group)s, %(epoch)s,"
+    " %(attempt)s, %(principal)s, %(ns)s, %(request)s, %(pid)s, %(name)s, %(id)s, 1, '', 0))",
     "compact": "SELECT NULL, NULL, NULL, false FROM mantle.compact(%(pid)s)",
     "raise_epoch": "SELECT CASE WHEN e IS NULL THEN 'MT024' END, NULL, NULL, false"
     " FROM mantle.raise_epoch(%(group)s, %(epoch)s, 't') AS e",
@@ -83,7 +86,7 @@ def call(connection: psycopg.Connection, ns: int, ops: list[Op], keys: list[Key]
     else:
         assert len(ops) == 1
         given = {**vars(ops[0]), **vars(keys[0]), "principal": PRINCIPAL, "ns": ns, "group": INDEX_GROUP}
-    return [Answer(*row) for row in connection.execute(_CALLS[verb], given).fetchall()]
+    return [Answer(*row) for row in connection.execute(CALLS[verb], given).fetchall()]
 
 
 def call_one(connection: psycopg.Connection, ns: int, op: Op, key: Key) -> Answer:

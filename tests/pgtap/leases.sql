@@ -21,6 +21,8 @@ DECLARE
     v_sub_name text := (SELECT m.name FROM tap.meta() m WHERE m.pid = v_dir AND m.id = v_sub);
     v_object text := gen_random_uuid();
     v_epoch bigint := (SELECT g.epoch FROM mantle.index_groups g WHERE g.index_group = 1);
+    v_request uuid := gen_random_uuid();
+    v_removal uuid := gen_random_uuid();
     v_codes text[];
 BEGIN
     PERFORM tap.put(v_ns, v_dir, v_object);
@@ -42,7 +44,7 @@ BEGIN
         (SELECT r.code FROM mantle.delete_object('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[v_object], ARRAY[gen_random_uuid()], '{0}',
             ARRAY[lease]) r),
         (SELECT r.code FROM mantle.rename_directory(5, v_ns, v_dir, v_sub_name, v_sub, v_dir, 'to-' || v_sub_name, 0, 1, v_epoch, 1,
-            gen_random_uuid(), 0, lease) r)];
+            v_request, 0, lease, mantle.prove(1, v_epoch, 1, 5, v_ns, v_request, v_dir, v_sub_name, v_sub, v_dir, 'to-' || v_sub_name, 0)) r)];
     v_sub_name := (SELECT m.name FROM tap.meta() m WHERE m.pid = v_dir AND m.id = v_sub);
     v_codes := v_codes || (SELECT r.code FROM mantle.rmdir('{5}', ARRAY[v_ns], ARRAY[v_dir], ARRAY[v_sub_name], ARRAY[v_sub],
             ARRAY[gen_random_uuid()], '{0}', ARRAY[lease]) r);
@@ -50,7 +52,7 @@ BEGIN
     v_sub_name := (SELECT m.name FROM tap.meta() m WHERE m.pid = v_dir AND m.id = v_sub);
     BEGIN
         v_codes := v_codes || (SELECT r.code FROM mantle.remove_tree(5, v_ns, v_dir, v_sub_name, v_sub, 1, v_epoch, 1,
-            gen_random_uuid(), 0, gen_random_uuid(), lease) r);
+            v_removal, 0, gen_random_uuid(), lease, mantle.prove(1, v_epoch, 1, 5, v_ns, v_removal, v_dir, v_sub_name, v_sub, 1, '', 0)) r);
         RAISE EXCEPTION 'taken back: other tests count operations';
     EXCEPTION WHEN raise_exception THEN
         RETURN v_codes;

@@ -19,10 +19,14 @@ ANALYZE mantle.meta;
 CREATE FUNCTION pg_temp.remove(
     ns bigint, pid bigint, name text, id bigint, attempt bigint DEFAULT 1, request uuid DEFAULT gen_random_uuid(), hash bigint DEFAULT 0,
     operation uuid DEFAULT gen_random_uuid(), epoch_off bigint DEFAULT 0,
-    OUT code text, OUT gone_id bigint, OUT version bigint, OUT replayed boolean) LANGUAGE sql AS $$
-    SELECT r.code, r.id, r.version, r.replayed
-      FROM mantle.remove_tree(5, ns, pid, name, id, 1, (SELECT g.epoch + epoch_off FROM mantle.index_groups g WHERE g.index_group = 1),
-                              attempt, request, hash, operation) AS r $$;
+    OUT code text, OUT gone_id bigint, OUT version bigint, OUT replayed boolean) LANGUAGE plpgsql AS $$
+DECLARE
+    v_epoch bigint := (SELECT g.epoch + epoch_off FROM mantle.index_groups g WHERE g.index_group = 1);
+    v_proof bytea := mantle.prove(1, v_epoch, attempt, 5, ns, request, pid, name, id, 1, '', 0);
+BEGIN
+    SELECT r.code, r.id, r.version, r.replayed INTO code, gone_id, version, replayed
+      FROM mantle.remove_tree(5, ns, pid, name, id, 1, v_epoch, attempt, request, hash, operation, NULL, v_proof) AS r;
+END $$;
 
 -- Refusals.
 SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', epoch_off => 1)), 'MT024', 'another epoch');

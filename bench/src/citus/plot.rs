@@ -134,7 +134,7 @@ impl Plot {
             Verb::List => Call::List { pid, count: LISTED },
             Verb::RenameObject { .. } => Call::RenameObject { from, to, name },
             Verb::RenameDirectory { .. } => {
-                Call::RenameDirectory { from, to, name, id: place.id, epoch: site.epoch, attempt: site.ids(1) }
+                Call::RenameDirectory { from, to, name, id: place.id, attempt: site.ids(1), signer: &site.signer }
             }
         };
         site.call(server, client, &call).await?;

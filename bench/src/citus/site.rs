@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use super::cpu::Server;
-use crate::sql::{Call, Counters, Session, Verbs};
+use crate::sql::{Call, Counters, Session, Signer, Verbs};
 
 /// Clients, each on a session of its own.
 pub const CLIENTS: usize = 4;
@@ -47,8 +47,8 @@ pub struct Site {
     pub servers: Vec<Server>,
     /// Its namespace.
     ns: i64,
-    /// The index group's epoch.
-    pub epoch: i64,
+    /// Signs directory renames, as the index would.
+    pub signer: Signer,
     /// Processors that its servers take idle.
     pub idle: f64,
     next_id: AtomicI64,
@@ -69,8 +69,8 @@ impl Site {
         let first = &admins[0];
         let ns = first.allocate_ids(1).await?;
         first.create_namespace("bench-citus", ns).await?;
-        let (epoch, next_id) = (first.epoch().await?, first.allocate_ids(IDS).await?.into());
-        let mut site = Self { admins, clients, servers, ns, epoch, idle: 0.0, next_id, unused: Default::default() };
+        let (signer, next_id) = (Signer::new(first).await?, first.allocate_ids(IDS).await?.into());
+        let mut site = Self { admins, clients, servers, ns, signer, idle: 0.0, next_id, unused: Default::default() };
         site.make_directories().await?;
         Ok(site)
     }

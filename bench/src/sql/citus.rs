@@ -5,7 +5,10 @@ use anyhow::{Result, ensure};
 use tokio_postgres::{Statement, types::ToSql};
 use uuid::Uuid;
 
-use super::{PUT_OBJECT, Session};
+use super::{
+    PUT_OBJECT, Session,
+    proof::{Rename, Signer},
+};
 
 const MKDIR: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.mkdir(ARRAY[1000], ARRAY[$1::bigint], \
      ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[$4::bigint], ARRAY[1000], ARRAY[1000], ARRAY[493], ARRAY[true], \
@@ -18,8 +21,7 @@ const LIST: &str = "SELECT abs(count(*) - $3::bigint) FROM mantle.list($1, $2, N
 const RENAME_OBJECT: &str = "SELECT count(code) FROM mantle.rename_object(1000, $1, $2, $3, $4, $3, false, $5, 0)";
 // The index prepares renames and numbers the attempts; here any number that is not repeated does.
 const RENAME_DIRECTORY: &str =
-    "SELECT count(code) FROM mantle.rename_directory(1000, $1, $2, $3, $6, $4, $3, 0, 1, $7, $8, $5, 0)";
-const EPOCH: &str = "SELECT epoch FROM mantle.index_group(1)";
+    "SELECT count(code) FROM mantle.rename_directory(1000, $1, $2, $3, $6, $4, $3, 0, 1, $7, $8, $5, 0, NULL, $9)";
 const LOCAL: &str = "SELECT id FROM unnest($1::bigint[]) AS id WHERE mantle.is_local(ARRAY[id])";
 const POSTGRESQL_PROCESS: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
 const CITUS_VERSION: &str = "SELECT extversion FROM pg_extension WHERE extname = 'citus'";
@@ -73,8 +75,8 @@ pub enum Call<'a> {
         to: i64,
         name: &'a str,
         id: i64,
-        epoch: i64,
         attempt: i64,
+        signer: &'a Signer,
     },
 }
 
@@ -105,6 +107,7 @@ impl Session {
     /// Calls; an error if anything is refused.
     pub async fn call(&self, verbs: &Verbs, ns: i64, call: &Call<'_>) -> Result<()> {
         let request = Uuid::new_v4();
+        let proof;
         let (statement, params): (_, Vec<&(dyn ToSql + Sync)>) = match call {
             Call::PutObject { pid, id, count } => {
                 return self.put_objects(&verbs.put_object, ns, vec![*pid; *count], *id).await;
@@ -117,8 +120,10 @@ impl Session {
             Call::Stat { pid, name } => (&verbs.stat, vec![&ns, pid, name]),
             Call::List { pid, count } => (&verbs.list, vec![&ns, pid, count]),
             Call::RenameObject { from, to, name } => (&verbs.rename_object, vec![&ns, from, name, to, &request]),
-            Call::RenameDirectory { from, to, name, id, epoch, attempt } => {
-                (&verbs.rename_directory, vec![&ns, from, name, to, &request, id, epoch, attempt])
+            Call::RenameDirectory { from, to, name, id, attempt, signer } => {
+                let (source, destination) = ((*from, *name, *id), (*to, *name));
+                proof = signer.sign(&Rename { ns, request, attempt: *attempt, source, destination });
+                (&verbs.rename_directory, vec![&ns, from, name, to, &request, id, &signer.epoch, attempt, &proof])
             }
         };
         self.refused(statement, &params).await
@@ -128,11 +133,6 @@ impl Session {
         let row = self.client.query_one(statement, params).await?;
         ensure!(row.get::<_, i64>(0) == 0, "a call was refused");
         Ok(())
-    }
-
-    /// The epoch of the index group.
-    pub async fn epoch(&self) -> Result<i64> {
-        Ok(self.client.query_one(EPOCH, &[]).await?.get(0))
     }
 
     /// Which of these directories are on this node.

@@ -4,7 +4,10 @@ use anyhow::{Context, Result, bail};
 use tokio_postgres::{error::SqlState, types::Type};
 use uuid::Uuid;
 
-use super::Session;
+use super::{
+    Session,
+    proof::{Rename, Signer},
+};
 
 const TEXTBOOK: &str = include_str!("textbook.sql");
 const DROP_TEXTBOOK: &str = "DROP SCHEMA IF EXISTS bench_textbook CASCADE";
@@ -16,7 +19,7 @@ const TEXTBOOK_MKDIR: &str = "SELECT code FROM bench_textbook.mkdir($1, $2, $3, 
 const RENAME_OBJECT: &str = "SELECT code FROM mantle.rename_object(1000, $1, $2, $3, $4, $5, false, $6, $7)";
 // The index prepares renames and numbers the attempts; here any number that is not repeated does.
 const RENAME_DIRECTORY: &str = "SELECT code FROM mantle.rename_directory(1000, $1, $2, $3, $7, $4, $5, 0, 1, \
-      (SELECT epoch FROM mantle.index_group(1)), $8, $6, $7)";
+      $9, $8, $6, $7, NULL, $10)";
 const TEXTBOOK_RENAME: &str = "SELECT NULL::text FROM bench_textbook.rename(1000, $1, $2, $3, $4, $5, $6, $7)";
 const WAITS: &str = "SELECT coalesce(wait_event_type || ':' || wait_event, 'running'), count(*) FROM pg_stat_activity \
       WHERE state = 'active' AND backend_type = 'client backend' AND usename = $1 AND pid <> pg_backend_pid() GROUP BY 1";
@@ -45,6 +48,7 @@ pub struct Move<'a> {
     pub id: i64,
     /// Never the same twice.
     pub attempt: i64,
+    pub signer: &'a Signer,
 }
 
 impl Session {
@@ -126,8 +130,16 @@ impl Session {
             Store::Mantle => RENAME_OBJECT,
             Store::Textbook => TEXTBOOK_RENAME,
         };
+        let proof;
         if sql == RENAME_DIRECTORY {
-            params.push((&of.attempt, Type::INT8));
+            let source = (of.source.0, of.source.1, of.id);
+            let rename = Rename { ns: of.ns, request, attempt: of.attempt, source, destination: of.destination };
+            proof = of.signer.sign(&rename);
+            params.extend([
+                (&of.attempt as _, Type::INT8),
+                (&of.signer.epoch as _, Type::INT8),
+                (&proof as _, Type::BYTEA),
+            ]);
         }
         match self.client.query_typed(sql, &params).await {
             Ok(rows) => match rows.first().map(|row| row.get::<_, Option<String>>(0)) {

@@ -3,6 +3,7 @@
 
 mod citus;
 mod contention;
+mod proof;
 mod soak;
 
 use std::{pin::pin, time::Duration};
@@ -15,6 +16,7 @@ use uuid::Uuid;
 pub use self::{
     citus::{Call, Counters, Verbs},
     contention::{Move, Store},
+    proof::Signer,
 };
 
 const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";

@@ -107,6 +107,7 @@ impl Gateway {
             group: prepared.group,
             epoch: prepared.epoch.0,
             attempt: prepared.attempt,
+            proof: prepared.proof.as_deref(),
             operation: operation_id(call, prepared.source_id.as_i64()),
         };
         match self.store.remove_tree(signed, removal).await {
@@ -117,7 +118,9 @@ impl Gateway {
                 match e.code() {
                     // Rebuilt, or another group serves the namespace now.
                     ErrorCode::StaleEpoch => self.index.renew().await.map(|()| Tried::Again(e)),
-                    ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged => Ok(Tried::Again(e)),
+                    ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged | ErrorCode::NotPrepared => {
+                        Ok(Tried::Again(e))
+                    }
                     code if self.is_outdated(code).await => Ok(Tried::Again(e)),
                     _ => Err(e),
                 }

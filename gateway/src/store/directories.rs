@@ -48,6 +48,8 @@ pub struct RenameDirectory<'a> {
     pub epoch: u64,
     /// The attempt.
     pub attempt: u64,
+    /// That the index has prepared this.
+    pub proof: Option<&'a [u8]>,
 }
 
 /// New attributes of an entry; `None` leaves one as it is.
@@ -239,6 +241,7 @@ impl Store {
                     (&signed.request, Type::UUID),
                     (&signed.hash, Type::INT8),
                     (&rename.source.lease.to_string(), Type::TEXT),
+                    (&rename.proof, Type::BYTEA),
                 ],
             )
             .await?;

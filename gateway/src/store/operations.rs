@@ -26,6 +26,8 @@ pub struct RemoveTree<'a> {
     pub epoch: u64,
     /// The attempt.
     pub attempt: u64,
+    /// That the index has prepared this.
+    pub proof: Option<&'a [u8]>,
     /// The id of the operation that is to empty it.
     pub operation: Uuid,
 }
@@ -75,6 +77,7 @@ impl Store {
                     (&signed.hash, Type::INT8),
                     (&remove.operation, Type::UUID),
                     (&remove.source.lease.to_string(), Type::TEXT),
+                    (&remove.proof, Type::BYTEA),
                 ],
             )
             .await?;

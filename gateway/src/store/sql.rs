@@ -74,7 +74,7 @@ statements! {
         "SELECT ord, code, id, replayed FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7, $8)";
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed \
-         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+         FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
     PUT_OBJECT "put_object" change
         "SELECT ord, code, id, replayed, old_locator \
          FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
@@ -105,7 +105,7 @@ statements! {
          FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE \"C\" LIMIT $4";
     REMOVE_TREE "remove_tree" change
         "SELECT code, id, replayed \
-         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+         FROM mantle.remove_tree($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
     OPERATION "operation" read
         "SELECT id, ns, kind, state, directory_id, objects, directories, bytes, created, finished \
          FROM mantle.operation($1, $2)";

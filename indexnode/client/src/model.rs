@@ -134,4 +134,6 @@ pub struct PreparedRename {
     pub destination_pid: PartitionId,
     /// The directory there that is to be replaced, if any.
     pub victim: Option<DirectoryId>,
+    /// That the group has prepared this; `None` of a database that asks for none.
+    pub proof: Option<Vec<u8>>,
 }

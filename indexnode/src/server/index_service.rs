@@ -104,7 +104,7 @@ impl IndexRpc for IndexService {
             Err(e) => Err(e),
         };
         let outcome = self.outcome(group, &result);
-        let response = result.map(rename::response).unwrap_or_default();
+        let response = result.unwrap_or_default();
         Ok(Response::new(PrepareRenameResponse { outcome, ..response }))
     }
 

@@ -1,7 +1,7 @@
 //! Preparing and releasing directory renames, on the leader.
 
 use mantle_index_client::proto::{PrepareRenameRequest, PrepareRenameResponse, ReleaseRenameRequest};
-use mantle_types::{Caller, Error, ErrorCode, NamespaceId, RequestKey, Result, name::check_name};
+use mantle_types::{Caller, Error, ErrorCode, NamespaceId, Prepared, RequestKey, Result, name::check_name};
 
 use crate::{
     index::command::{Applied, Command, Prepare, PreparedRename},
@@ -9,17 +9,56 @@ use crate::{
     source::{lead::abort_rename, upstream::Database},
 };
 
-/// Locks the source of a rename. An older attempt of the same request is aborted first.
-pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameRequest) -> Result<PreparedRename> {
+/// Locks the source of a rename; the answer on the wire. An older attempt of the same request is aborted first.
+pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameRequest) -> Result<PrepareRenameResponse> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     let prepare = check(node, request)?;
+    // Before there is a lock: without the key it would be of no use.
+    let key = prepare_key(node, database).await?;
     if let Some(attempt) = older_attempt(node, &prepare) {
         abandon(node, &leadership, database, prepare.request, attempt).await?;
     }
-    match node.propose_as(&leadership, &Command::Prepare(prepare)).await? {
-        Applied::Prepared(result) => result,
-        Applied::Done => Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer")),
+    let command = Command::Prepare(prepare);
+    let prepared = match node.propose_as(&leadership, &command).await? {
+        Applied::Prepared(result) => result?,
+        Applied::Done => return Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer")),
+    };
+    let Command::Prepare(asked) = command else { unreachable!("made above") };
+    let proof = key.map(|key| sign(node, &asked, &prepared, &key)).unwrap_or_default();
+    Ok(response(&prepared, proof))
+}
+
+/// What PostgreSQL knows the group's prepares by. Asked for once an epoch: a database that was restored has another key, and
+/// its group another epoch. `None`: the extension is older than such keys.
+async fn prepare_key(node: &Node, database: &Database) -> Result<Option<Vec<u8>>> {
+    let epoch = node.state.read().index.epoch();
+    let known = node.prepare_key.lock().clone();
+    if let Some((_, key)) = known.filter(|(of, _)| *of == epoch) {
+        return Ok(Some(key));
     }
+    let asked = async { database.connect().await?.prepare_key().await };
+    let key = asked.await.map_err(|e| {
+        tracing::warn!(error = format!("{e:#}"), "cannot read the key that renames are signed with");
+        Error::new(ErrorCode::DatabaseUnavailable, "what a rename is signed with cannot be read now")
+    })?;
+    *node.prepare_key.lock() = key.clone().map(|key| (epoch, key));
+    Ok(key)
+}
+
+fn sign(node: &Node, asked: &Prepare, prepared: &PreparedRename, key: &[u8]) -> Vec<u8> {
+    let signed = Prepared {
+        index_group: node.group as i32,
+        epoch: prepared.epoch,
+        attempt: prepared.attempt,
+        request: RequestKey { ns: prepared.ns, ..asked.request },
+        source_pid: prepared.source_pid,
+        source_name: asked.source.last().map_or("", String::as_str),
+        source_id: prepared.source_id,
+        destination_pid: prepared.destination_pid,
+        destination_name: asked.destination.last().map_or("", String::as_str),
+        victim: prepared.victim,
+    };
+    signed.proof(key).to_vec()
 }
 
 /// Gives an attempt's lock back.
@@ -78,8 +117,7 @@ fn older_attempt(node: &Node, prepare: &Prepare) -> Option<u64> {
     node.state.read().index.locks_of(&prepare.request).map(|lock| lock.attempt)
 }
 
-/// The answer on the wire.
-pub fn response(prepared: PreparedRename) -> PrepareRenameResponse {
+fn response(prepared: &PreparedRename, proof: Vec<u8>) -> PrepareRenameResponse {
     PrepareRenameResponse {
         outcome: None,
         attempt: prepared.attempt,
@@ -90,5 +128,6 @@ pub fn response(prepared: PreparedRename) -> PrepareRenameResponse {
         source_version: prepared.source_version,
         destination_pid: prepared.destination_pid.0,
         victim_id: prepared.victim.map_or(0, |id| id.0),
+        proof,
     }
 }

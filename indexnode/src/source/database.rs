@@ -13,7 +13,7 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
-use tokio_postgres::{Client, NoTls, types::PgLsn};
+use tokio_postgres::{Client, NoTls, error::SqlState, types::PgLsn};
 use tonic::async_trait;
 use uuid::Uuid;
 
@@ -313,6 +313,15 @@ impl Statements for PostgresSession {
         let row = bounded(self.client.query_one(sql::RAISE_EPOCH, &[&self.group, &expected, &cluster_id])).await;
         let raised: Option<i64> = row.context("mantle.raise_epoch")?.get(0);
         Ok(raised.map(|epoch| Epoch(epoch as u64)))
+    }
+
+    async fn prepare_key(&self) -> Result<Option<Vec<u8>>> {
+        let asked = timeout(STATEMENT_TIMEOUT, self.client.query_one(sql::PREPARE_KEY, &[&self.group])).await;
+        match asked.context("mantle.prepare_key is not answered")? {
+            Ok(row) => Ok(row.get(0)),
+            Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => Ok(None),
+            Err(e) => Err(describe(e)).context("mantle.prepare_key"),
+        }
     }
 
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {

@@ -26,6 +26,9 @@ pub const EPOCH_LEASE: &str = "SELECT pg_catalog.current_setting('mantle.epoch_l
 /// Raises the group's epoch if it still is the expected one.
 pub const RAISE_EPOCH: &str = "SELECT mantle.raise_epoch($1, $2, $3)";
 
+/// The key by which the group signs what it has prepared.
+pub const PREPARE_KEY: &str = "SELECT mantle.prepare_key($1)";
+
 /// Records that a rename's attempt must not commit any more; says which came first.
 pub const ABORT_RENAME: &str = "SELECT mantle.abort_rename($1, $2, $3, $4)";
 

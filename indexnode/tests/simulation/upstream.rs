@@ -270,6 +270,10 @@ impl Statements for Connection {
         self.write(|postgres| postgres.raise_epoch(expected, cluster_id)).await
     }
 
+    async fn prepare_key(&self) -> Result<Option<Vec<u8>>> {
+        self.run(|_| Some(b"key".to_vec())).await
+    }
+
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {
         self.write(|postgres| postgres.abort_rename(request, attempt)).await
     }

@@ -88,6 +88,7 @@ error_table! {
     WrongNode "wrong_node" "MT043" 503 "ServiceUnavailable" SameRequestId "The directory's shard is on another node, or moved there during the call.";
     LeaseExpired "lease_expired" "MT044" 503 "ServiceUnavailable" SameRequestId "The path was resolved too long before the change; resolve it again.";
     LineageChanged "lineage_changed" "MT045" 503 "ServiceUnavailable" SameRequestId "The path was resolved before the database was promoted or restored, or its index rebuilt; resolve it again.";
+    NotPrepared "not_prepared" "MT046" 503 "ServiceUnavailable" SameRequestId "The index has not prepared this change as it was called; prepare it again.";
     NotLeader "not_leader" "MT050" 503 "ServiceUnavailable" SameRequestId "The replica asked is not the leader of its group.";
     IndexUnavailable "index_unavailable" "MT051" 503 "ServiceUnavailable" SameRequestId "No replica of the index answers.";
     AwaitTimeout "await_timeout" "MT052" 503 "ServiceUnavailable" SameRequestId "The change is committed, but the index did not confirm it in time.";

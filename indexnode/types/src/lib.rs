@@ -1,5 +1,5 @@
 //! What the extension, the IndexNode, the gateway and their clients share: ids, LSN, names and paths, permissions,
-//! request keys, leases, the change-stream message and the error table. Plain data: no I/O, no clock, no async.
+//! request keys, leases, proofs of what was prepared, the change-stream message and the error table. Plain data: no I/O, no clock, no async.
 
 pub mod error;
 pub mod id;
@@ -9,6 +9,7 @@ pub mod lsn;
 pub mod message;
 pub mod name;
 pub mod permission;
+pub mod prepared;
 pub mod request;
 
 pub use error::{Error, ErrorCode, Result};
@@ -16,4 +17,5 @@ pub use id::{DirectoryId, Epoch, GroupId, NamespaceId, PartitionId};
 pub use lease::{Lease, Lineage};
 pub use lsn::Lsn;
 pub use permission::{Caller, Permission};
+pub use prepared::Prepared;
 pub use request::RequestKey;

@@ -19,7 +19,7 @@ use super::Bench;
 use crate::{
     report::{Report, short},
     sample::Sample,
-    sql::{Session, Store},
+    sql::{Session, Signer, Store},
 };
 
 /// Ids for what is made before the turns.
@@ -59,6 +59,8 @@ struct Ground<'a> {
     bench: &'a Bench,
     sessions: Vec<Session>,
     watcher: &'a Session,
+    /// Signs directory renames, as the index would.
+    signer: Signer,
     ns: i64,
     next_id: AtomicI64,
 }
@@ -159,7 +161,8 @@ async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Resul
     let first_id = sessions[0].allocate_ids(IDS).await?;
     let ns_id = sessions[0].namespace(&ns).await?;
     watcher.wait_for_vacuum().await?;
-    let ground = Ground { bench, sessions, watcher, ns: ns_id, next_id: AtomicI64::new(first_id) };
+    let signer = Signer::new(watcher).await?;
+    let ground = Ground { bench, sessions, watcher, signer, ns: ns_id, next_id: AtomicI64::new(first_id) };
     single::run(&ground, report).await?;
     gathered::run(&ground, report).await?;
     gateways::run(&ground, &ns, report).await

@@ -86,16 +86,18 @@ impl Plot {
     }
 
     /// One change; false when the database gave up on it.
-    async fn change(&self, session: &Session, ns: i64, client: usize, id: i64) -> Result<bool> {
+    async fn change(&self, session: &Session, ground: &Ground<'_>, client: usize, id: i64) -> Result<bool> {
         let (here, there) = self.home(client);
         let Some(entry) = self.entries.get(client) else {
-            session.mkdirs(self.way.store(), ns, here, &[id]).await?;
+            session.mkdirs(self.way.store(), ground.ns, here, &[id]).await?;
             return Ok(true);
         };
         let is_back = entry.renames.load(Ordering::Relaxed) % 2 == 1;
         let (source, destination) = if is_back { (there, here) } else { (here, there) };
         let name = entry.name.as_str();
-        let of = Move { ns, source: (source, name), destination: (destination, name), id: entry.id, attempt: id };
+        let Ground { ns, signer, .. } = ground;
+        let (source, destination) = ((source, name), (destination, name));
+        let of = Move { ns: *ns, source, destination, id: entry.id, attempt: id, signer };
         let done = session.rename(self.way.store(), &of).await?;
         if done {
             entry.renames.fetch_add(1, Ordering::Relaxed);
@@ -205,7 +207,7 @@ async fn one_turn(ground: &Ground<'_>, plot: &Plot, clients: usize, found: &mut 
         let id = first + IDS_PER_TURN * client as i64 + round as i64 % IDS_PER_TURN;
         let session = &ground.sessions[client];
         async move {
-            if !plot.change(session, ground.ns, client, id).await? {
+            if !plot.change(session, ground, client, id).await? {
                 failures.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
