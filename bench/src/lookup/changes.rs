@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::{
-    Group, Options, queries,
-    rows::{DIRECTORIES, DIRECTORIES_FEW},
+    Group, Options, Setup, queries,
+    rows::{DIRECTORIES, DIRECTORIES_FEW, Rates},
     run_callers,
     tree::LEVELS,
     warmed,
@@ -19,6 +19,9 @@ use crate::{
 /// Callers whose p99 is measured: one, and some that queue a little but leave the processors time.
 const CALLERS: [usize; 2] = [1, 8];
 const WRITES_PER_SECOND: u64 = 50_000;
+/// While many look up.
+const WRITES_BESIDE_CALLERS: u64 = 1_000;
+const CALLERS_MANY: usize = 256;
 /// While snapshots are built.
 const WRITES_BESIDE_SNAPSHOTS: u64 = 1_000;
 /// Clients that make directories.
@@ -30,13 +33,16 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     let client = warmed(&group, 0..1).await?;
     let queries = queries(&group.tree, LEVELS);
     let mut samples = [(); 4].map(|()| Sample::default());
-    let (mut applied, mut writing) = (0, Duration::ZERO);
+    let (mut applied, mut writing, mut missed, mut lookups) = (0, Duration::ZERO, 0, 0);
     for _ in 0..options.turns {
         for (at, callers) in CALLERS.into_iter().enumerate() {
-            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.sample);
             let before = group.write(WRITES_PER_SECOND).await?;
             let started = Instant::now();
-            samples[2 * at + 1].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            let busy = run_callers(&client, &queries, callers, options.period(), true).await?;
+            missed += busy.missed;
+            lookups += busy.sample.len();
+            samples[2 * at + 1].merge(busy.sample);
             applied += group.write(0).await? - before;
             writing += started.elapsed();
         }
@@ -44,12 +50,52 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     report.heading("Lookups while directories change");
     report.paragraph(&format!(
         "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
-         with others below it, which empties a part of the cache. Proposed in the replica's process, through Raft and its log.",
+         of the sixth level, on the paths that are asked for, which takes the cached prefixes below it out of the cache; the next \
+         gives it its name back. {} % of the lookups came in between and led nowhere. Proposed in the replica's process, through \
+         Raft and its log.",
         count((applied as f64 / writing.as_secs_f64()) as u64),
         count(WRITES_PER_SECOND),
+        short(100.0 * missed as f64 / lookups as f64),
     ));
     table(&samples, report);
     group.stop().await
+}
+
+/// Throughput while directories on the paths are renamed: what a rename takes out of the cache, only what is below it, or all.
+pub async fn invalidation(options: &Options, report: &mut Report) -> Result<()> {
+    let setups = [
+        ("only what is below (range)", Setup::default()),
+        ("all (baseline)", Setup { invalidates_all: true, ..Setup::default() }),
+        ("no cache", Setup { cache_levels: 0, ..Setup::default() }),
+    ];
+    let mut lanes = Vec::new();
+    for (name, setup) in setups {
+        let group = Group::start_with(&Setup { directories: DIRECTORIES, ..setup }).await?;
+        let (client, queries) = (warmed(&group, 0..1).await?, queries(&group.tree, LEVELS));
+        lanes.push((name, group, client, queries, Rates::default()));
+    }
+    for _ in 0..options.turns {
+        for (_, group, client, queries, rates) in &mut lanes {
+            group.write(WRITES_BESIDE_CALLERS).await?;
+            rates.0.push(run_callers(client, queries, CALLERS_MANY, options.period(), true).await?.rate);
+            group.write(0).await?;
+        }
+    }
+    report.heading("Invalidation of the cache");
+    report.paragraph(&format!(
+        "Lookups of {CALLERS_MANY} callers while {} operations a second are applied, of which one in ten renames a directory \
+         on the paths, as above. Off (baseline): `lookup.invalidation = \"all\"`, as a cache without a PrefixTree would have to.",
+        count(WRITES_BESIDE_CALLERS)
+    ));
+    let baseline = lanes[1].4.median();
+    let rows = lanes
+        .iter()
+        .map(|(name, .., rates)| [(*name).to_owned(), count(rates.median() as u64), short(rates.median() / baseline)]);
+    report.table(["a rename takes out of the cache", "lookups/s", "÷ all"], &rows.collect::<Vec<_>>());
+    for (_, group, ..) in lanes {
+        group.stop().await?;
+    }
+    Ok(())
 }
 
 /// Idle and busy, for each number of callers.
@@ -83,10 +129,10 @@ pub async fn snapshots(options: &Options, report: &mut Report) -> Result<()> {
     for _ in 0..options.turns {
         for (at, callers) in CALLERS.into_iter().enumerate() {
             group.write(WRITES_BESIDE_SNAPSHOTS).await?;
-            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.sample);
             let before = group.snapshots(true).await?;
             let started = Instant::now();
-            samples[2 * at + 1].merge(run_callers(&client, &queries, callers, options.period(), true).await?.1);
+            samples[2 * at + 1].merge(run_callers(&client, &queries, callers, options.period(), true).await?.sample);
             built += group.snapshots(false).await? - before;
             building += started.elapsed();
             group.write(0).await?;
@@ -108,7 +154,8 @@ pub async fn snapshots(options: &Options, report: &mut Report) -> Result<()> {
 pub async fn batching(options: &Options, report: &mut Report) -> Result<()> {
     let mut groups = Vec::new();
     for log_batching in [true, false] {
-        groups.push(Group::start_with(DIRECTORIES_FEW, 3, 3, log_batching).await?);
+        let setup = Setup { directories: DIRECTORIES_FEW, replicas: 3, log_batching, ..Setup::default() };
+        groups.push(Group::start_with(&setup).await?);
     }
     let mut rows = Vec::new();
     for clients in CLIENTS {

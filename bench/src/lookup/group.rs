@@ -22,19 +22,34 @@ pub struct Group {
     _folder: tempfile::TempDir,
 }
 
+/// What a group is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub directories: u64,
+    pub replicas: usize,
+    /// The cache's k; 0: none.
+    pub cache_levels: usize,
+    /// `raft.log_batching`.
+    pub log_batching: bool,
+    /// `lookup.invalidation = "all"`: a modification empties the whole cache.
+    pub invalidates_all: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { directories: 0, replicas: 1, cache_levels: 3, log_batching: true, invalidates_all: false }
+    }
+}
+
 impl Group {
     /// Starts a process with so many replicas, and waits until they are filled.
     pub async fn start(directories: u64, replicas: usize, cache_levels: usize) -> Result<Self> {
-        Self::start_with(directories, replicas, cache_levels, true).await
+        Self::start_with(&Setup { directories, replicas, cache_levels, ..Setup::default() }).await
     }
 
-    /// The same, with Raft log batching or without.
-    pub async fn start_with(
-        directories: u64,
-        replicas: usize,
-        cache_levels: usize,
-        log_batching: bool,
-    ) -> Result<Self> {
+    /// The same, as asked for.
+    pub async fn start_with(setup: &Setup) -> Result<Self> {
+        let Setup { directories, replicas, cache_levels, log_batching, invalidates_all } = *setup;
         let folder = tempfile::tempdir()?;
         let mut addresses = Vec::new();
         {
@@ -48,7 +63,7 @@ impl Group {
         let mut child = tokio::process::Command::new(std::env::current_exe()?)
             .arg("index-replicas")
             .args(["--directories", &directories.to_string(), "--addresses", &addresses.join(",")])
-            .args(["--log-batching", &log_batching.to_string()])
+            .args(["--log-batching", &log_batching.to_string(), "--invalidates-all", &invalidates_all.to_string()])
             .args(["--cache-levels", &cache_levels.to_string(), "--folder"])
             .arg(folder.path())
             .stdin(Stdio::piped())

@@ -18,10 +18,10 @@ use std::{
 
 use anyhow::{Result, bail};
 use mantle_index_client::{IndexClient, Query};
-use mantle_types::{Caller, Epoch};
+use mantle_types::{Caller, Epoch, ErrorCode};
 
 use crate::{machine, report::Report, sample::Sample};
-use group::Group;
+use group::{Group, Setup};
 use tree::{NAMESPACE, Tree};
 
 /// Measure the index's lookups; wants no stack
@@ -42,7 +42,7 @@ pub struct Options {
     /// Directories of the largest tree
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     directories_max: u64,
-    /// Only these rows, of: throughput, latency, scale, writes, snapshots, followers, levels, batching; separated by commas
+    /// Only these rows, of: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching; separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     rows: Vec<String>,
 }
@@ -70,20 +70,31 @@ fn queries(tree: &Tree, level: usize) -> Arc<[Query]> {
         .collect()
 }
 
-/// `callers` tasks that look one path up after the other, for a while; lookups a second and their durations.
+/// What callers found.
+struct Found {
+    /// Lookups a second.
+    rate: f64,
+    /// Their durations.
+    sample: Sample,
+    /// How many of them led nowhere.
+    missed: u64,
+}
+
+/// `callers` tasks that look one path up after the other, for a while. A miss is an error unless it may be, any other refusal
+/// always.
 async fn run_callers(
     client: &IndexClient,
     queries: &Arc<[Query]>,
     callers: usize,
     period: Duration,
     may_miss: bool,
-) -> Result<(f64, Sample)> {
+) -> Result<Found> {
     let started = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for caller in 0..callers {
         let (client, queries) = (client.clone(), queries.clone());
         tasks.spawn(async move {
-            let mut sample = Sample::default();
+            let (mut sample, mut missed) = (Sample::default(), 0);
             let mut at = caller * 7919;
             let mut asked = Instant::now();
             while asked - started < period {
@@ -93,18 +104,23 @@ async fn run_callers(
                 let answered = Instant::now();
                 sample.add(answered - asked);
                 asked = answered;
-                if !may_miss && let Err(error) = answer.outcome {
-                    bail!("lookup of {:?}: {error}", queries[at % queries.len()].path());
+                match answer.outcome {
+                    Ok(()) => {}
+                    Err(error) if may_miss && error.code() == ErrorCode::NotFound => missed += 1,
+                    Err(error) => bail!("lookup of {:?}: {error}", queries[at % queries.len()].path()),
                 }
             }
-            Ok(sample)
+            Ok((sample, missed))
         });
     }
-    let mut all = Sample::default();
-    while let Some(sample) = tasks.join_next().await {
-        all.merge(sample??);
+    let (mut all, mut all_missed) = (Sample::default(), 0);
+    while let Some(found) = tasks.join_next().await {
+        let (sample, missed) = found??;
+        all.merge(sample);
+        all_missed += missed;
     }
-    Ok((all.len() as f64 / started.elapsed().as_secs_f64(), all))
+    let rate = all.len() as f64 / started.elapsed().as_secs_f64();
+    Ok(Found { rate, sample: all, missed: all_missed })
 }
 
 /// Measures, and writes the page.
@@ -130,6 +146,9 @@ pub async fn run(options: &Options) -> Result<Report> {
     if options.wants("writes") {
         changes::writes(options, &mut report).await?;
     }
+    if options.wants("invalidation") {
+        changes::invalidation(options, &mut report).await?;
+    }
     if options.wants("snapshots") {
         changes::snapshots(options, &mut report).await?;
     }
@@ -147,6 +166,6 @@ pub async fn run(options: &Options) -> Result<Report> {
 
 async fn warmed(group: &Group, at: std::ops::Range<usize>) -> Result<IndexClient> {
     let client = IndexClient::connect_lazy(group.addresses[at].to_vec())?;
-    run_callers(&client, &queries(&group.tree, tree::LEVELS), 256, Duration::from_millis(500), true).await?;
+    run_callers(&client, &queries(&group.tree, tree::LEVELS), 256, Duration::from_millis(500), false).await?;
     Ok(client)
 }

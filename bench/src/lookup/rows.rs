@@ -3,7 +3,7 @@
 use anyhow::Result;
 use mantle_index_client::IndexClient;
 
-use super::{Group, Options, queries, run_callers, serve::cpu_seconds, tree::LEVELS, warmed};
+use super::{Found, Group, Options, queries, run_callers, serve::cpu_seconds, tree::LEVELS, warmed};
 use crate::{
     report::{Report, count, short},
     sample::Sample,
@@ -19,10 +19,10 @@ const PAPER_PER_CORE: &str = "6,700–7,800";
 
 /// Throughputs over the turns: the median.
 #[derive(Default)]
-struct Rates(Vec<f64>);
+pub struct Rates(pub Vec<f64>);
 
 impl Rates {
-    fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
@@ -41,7 +41,7 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
     for _ in 0..options.turns {
         for at in 0..2 {
             let before = [groups[at].cpu().await?, cpu_seconds()?];
-            let (rate, sample) = run_callers(&clients[at], &deep, CALLERS, options.period(), false).await?;
+            let Found { rate, sample, .. } = run_callers(&clients[at], &deep, CALLERS, options.period(), false).await?;
             let [replica, own] = [groups[at].cpu().await? - before[0], cpu_seconds()? - before[1]];
             rates[at].0.push(rate);
             cores[at].0.push(sample.len() as f64 / replica);
@@ -49,7 +49,7 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
         }
         // Call by call in turn would be fairer yet; half a second each is fair enough and keeps one connection warm.
         for (sample, queries) in depths.iter_mut().zip([&shallow, &deep]) {
-            sample.merge(run_callers(&clients[0], queries, 1, options.period() / 2, false).await?.1);
+            sample.merge(run_callers(&clients[0], queries, 1, options.period() / 2, false).await?.sample);
         }
     }
     report.heading("Throughput over RPC, and latency by depth");
@@ -117,7 +117,7 @@ pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
     for _ in 0..options.turns {
         for ((client, queries, rates, cores), group) in lanes.iter_mut().zip(&mut groups) {
             let before = group.cpu().await? + cpu_seconds()?;
-            let (rate, sample) = run_callers(client, queries, CALLERS, options.period(), false).await?;
+            let Found { rate, sample, .. } = run_callers(client, queries, CALLERS, options.period(), false).await?;
             rates.0.push(rate);
             cores.0.push(sample.len() as f64 / (group.cpu().await? + cpu_seconds()? - before));
         }
@@ -156,10 +156,10 @@ pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
     let mut rates = [const { Rates(Vec::new()) }; 2];
     for _ in 0..options.turns {
         for (sample, client) in latencies.iter_mut().zip([&leader, &follower]) {
-            sample.merge(run_callers(client, &queries, 1, options.period() / 2, false).await?.1);
+            sample.merge(run_callers(client, &queries, 1, options.period() / 2, false).await?.sample);
         }
         for (rates, client) in rates.iter_mut().zip([&leader, &all]) {
-            rates.0.push(run_callers(client, &queries, CALLERS, options.period(), false).await?.0);
+            rates.0.push(run_callers(client, &queries, CALLERS, options.period(), false).await?.rate);
         }
     }
     report.heading("Leader and followers");

@@ -47,6 +47,8 @@ pub struct Options {
     cache_levels: usize,
     #[arg(long, action = clap::ArgAction::Set)]
     log_batching: bool,
+    #[arg(long, action = clap::ArgAction::Set)]
+    invalidates_all: bool,
     #[arg(long)]
     folder: PathBuf,
 }
@@ -168,13 +170,14 @@ fn config(options: &Options, at: usize) -> Result<Config> {
     Config::parse(&format!(
         "group = 1\ndata_dir = {data:?}\nlisten = {listen:?}\nhttp_listen = \"127.0.0.1:9\"\npeers = {peers:?}\n\
          [postgres]\nhost = \"none\"\ndatabase = \"none\"\nuser = \"none\"\npassword_file = {password:?}\n\
-         [raft]\nsnapshot_log_entries = 1000000000\nlog_batching = {batching}\n[lookup]\ncache_levels = {levels}\n",
+         [raft]\nsnapshot_log_entries = 1000000000\nlog_batching = {batching}\n[lookup]\ncache_levels = {levels}\ninvalidation = \"{invalidation}\"\n",
         data = folder.join("data"),
         listen = options.addresses[at],
         peers = options.addresses,
         password = write_password(&folder)?,
         batching = options.log_batching,
         levels = options.cache_levels,
+        invalidation = if options.invalidates_all { "all" } else { "range" },
     ))
 }
 

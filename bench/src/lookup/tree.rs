@@ -98,6 +98,13 @@ impl Tree {
         path
     }
 
+    /// The record of a directory of a level, from the first down, chosen by a number.
+    pub fn some_record(&self, level: usize, choice: u64, version: u64) -> DirectoryRecord {
+        let at = mix(choice) % self.width(level);
+        let fan_out = self.fan_outs[level - 1];
+        record(self.id(level - 1, at / fan_out), name(level, at % fan_out), self.id(level, at), version)
+    }
+
     /// Id of a random directory of a level.
     pub fn some_id(&self, level: usize, choice: u64) -> u64 {
         self.id(level, mix(choice) % self.width(level))
@@ -128,6 +135,8 @@ mod tests {
                 let level = 1 + choice as usize % LEVELS;
                 let end = tree.path(level, choice).into_iter().fold(ROOT, |at, name| places[&(at, name)]);
                 assert_eq!(end, tree.some_id(level, choice));
+                let record = tree.some_record(level, choice, 1);
+                assert_eq!((record.id.0, places.get(&(record.pid.0, record.name))), (end, Some(&end)));
             }
         }
     }

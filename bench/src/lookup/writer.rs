@@ -22,15 +22,20 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::tree::{MADE_LATER, Tree, record};
+use super::tree::{LEVELS, MADE_LATER, Tree, record};
 
 /// The one source, of which nothing is streamed but what the bench makes up.
 pub const SOURCE: SourceId = SourceId(0);
 /// The writer proposes so often.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Changes directories at a given rate: of ten operations seven make one, two remove one, one renames one among the
-/// directories that were there before, and so empties a part of the cache.
+/// The level of what is renamed: the lowest whose directories are in prefixes that the cache (k = 3) holds of the paths asked
+/// for, which are [`LEVELS`] deep.
+const RENAMED_LEVEL: usize = LEVELS - 4;
+
+/// Changes directories at a given rate: of ten operations seven make one, two remove one, one renames one on the paths that
+/// are asked for, or the next time gives it its name back: so parts of the cache are invalid all the time, and few paths are
+/// missing at a time.
 #[derive(Default)]
 pub struct Writer {
     pub per_second: AtomicU64,
@@ -82,9 +87,12 @@ fn some_op(tree: &Tree, number: u64, oldest: &mut u64) -> DirectoryOp {
             DirectoryOp::Remove { record: made(tree, *oldest - 1, 2), cause: None }
         }
         9 => {
-            let id = tree.some_id(8, number);
-            let moved = record(tree.some_id(7, number), format!("moved {id}"), id, 2 + number);
-            DirectoryOp::Put { record: moved, cause: None }
+            let (pair, is_back) = (number / 20, number / 10 % 2 == 1);
+            let mut renamed = tree.some_record(RENAMED_LEVEL, pair, 2 + number);
+            if !is_back {
+                renamed.name = format!("moved {}", renamed.id);
+            }
+            DirectoryOp::Put { record: renamed, cause: None }
         }
         _ => DirectoryOp::Put { record: made(tree, number, 1), cause: None },
     }
