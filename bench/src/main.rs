@@ -90,7 +90,7 @@ struct Options {
     /// Gateways that gather no calls (`postgres.batch_elements_max = 1`); separated by commas
     #[arg(long, env = "MANTLE_NOT_GATHERING_URLS", value_name = "URLS", value_delimiter = ',')]
     not_gathering_urls: Vec<String>,
-    /// Only these measurements, of: load, rebuild, lookup, list, rename, mkdir, puts, contention; separated by commas
+    /// Only these measurements, of: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention; separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// The same role through the pooler, for the baselines
@@ -184,6 +184,9 @@ async fn run(options: Options) -> Result<Report> {
     }
     if is_wanted("rebuild") {
         measure::rebuild::run(&bench, &mut report).await?;
+    }
+    if is_wanted("analysts") {
+        measure::analysts::run(&bench, &mut report).await?;
     }
     if is_wanted("lookup") {
         measure::lookup::run(&bench, &mut report).await?;

@@ -1,5 +1,6 @@
 //! The measurements, one file each. Each runs against what the ones before left and adds a section to the report.
 
+pub mod analysts;
 pub mod contention;
 pub mod list;
 pub mod load;

@@ -1,6 +1,7 @@
 //! Every SQL string of the bench, and the one session that uses them: through the pooler, in the unnamed extended
 //! protocol, as the gateway does it.
 
+mod analysts;
 mod citus;
 mod contention;
 mod proof;
@@ -14,6 +15,7 @@ use tokio_postgres::{Client, NoTls, Statement, error::SqlState, types::Type};
 use uuid::Uuid;
 
 pub use self::{
+    analysts::Analysis,
     citus::{Call, Counters, Verbs},
     contention::{Move, Store},
     proof::Signer,

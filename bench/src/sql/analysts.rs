@@ -1,0 +1,43 @@
+//! Statements of analysts over one namespace.
+
+use anyhow::Result;
+
+use super::Session;
+
+const GRANT: &str = "SELECT mantle.grant_namespace($1, 'mantle_analyst')";
+const BECOME: &str = "SET ROLE mantle_analyst";
+
+/// One statement, whose parameter is the namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Analysis(&'static str);
+
+impl Analysis {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self("SELECT * FROM mantle.du($1, '')"),
+        Self("SELECT * FROM mantle.du($1, '', 2)"),
+        Self("SELECT * FROM mantle.top_dirs($1, '', 10)"),
+        Self("SELECT * FROM mantle.find($1, '', '*.h', 1048576)"),
+        Self("SELECT * FROM mantle.size_histogram WHERE namespace = $1"),
+        Self("SELECT * FROM mantle.depth_distribution WHERE namespace = $1"),
+        Self("SELECT * FROM mantle.small_objects WHERE namespace = $1"),
+    ];
+
+    /// Its SQL.
+    pub fn text(&self) -> &'static str {
+        self.0
+    }
+}
+
+impl Session {
+    /// Grants a namespace to the analysts, and is one from now on; of a superuser's session.
+    pub async fn become_analyst(&self, ns: &str) -> Result<()> {
+        self.client.query(GRANT, &[&ns]).await?;
+        Ok(self.client.batch_execute(BECOME).await?)
+    }
+
+    /// Asks; how many rows came.
+    pub async fn analyse(&self, analysis: Analysis, ns: &str) -> Result<usize> {
+        Ok(self.client.query(analysis.0, &[&ns]).await?.len())
+    }
+}
