@@ -15,6 +15,8 @@ COMMENT ON FUNCTION mantle.lease(bigint) IS
     'How long, and under what, ids of a namespace may be used that are resolved after this call: for p_lease of the verbs';
 COMMENT ON FUNCTION mantle.lease_fault(bigint, text) IS
     'MT044 or MT045 where what was resolved may be used no longer; a NULL lease: it was resolved in this transaction';
+COMMENT ON FUNCTION mantle.request_fault(uuid) IS
+    'MT021 for a request id so old that its answer may have been purged, as far as it tells (version 7); asked when there is none';
 COMMENT ON FUNCTION mantle.id_fault(bigint) IS 'MT040 for an id that no recorded block has';
 COMMENT ON FUNCTION mantle.is_distributed() IS 'Is the MetaTable distributed by Citus?';
 COMMENT ON FUNCTION mantle.is_local(bigint[]) IS 'Are these partitions on this node?';

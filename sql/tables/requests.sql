@@ -1,5 +1,6 @@
--- Where the change was, so that it is one transaction on one node. One unique key, no time partitions (they lose uniqueness at the boundary). Purged by the worker after
--- mantle.request_retention_s.
+-- Where the change was, so that it is one transaction on one node. One unique key, no time partitions (they lose uniqueness at
+-- the boundary). Purged by the worker after mantle.request_retention_s, and the oldest where there are more than
+-- mantle.request_rows_max (sql/admin/purge.sql).
 CREATE TABLE mantle.requests (
     ns           bigint NOT NULL,
     principal    int NOT NULL,

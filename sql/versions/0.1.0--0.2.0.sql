@@ -73,6 +73,9 @@ ALTER TABLE mantle.namespaces ADD COLUMN other_group int,
     ADD CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL));
 ALTER TABLE mantle.index_groups ADD COLUMN changes bigint NOT NULL DEFAULT 0;
 
+--@ CREATE TABLE mantle.purged_requests
+--@ SELECT pg_catalog.pg_extension_config_dump('mantle.purged_requests'
+
 -- Empty: from now on analysts see what is granted to them.
 --@ CREATE TABLE mantle.namespace_grants
 --@ SELECT pg_catalog.pg_extension_config_dump('mantle.namespace_grants'
