@@ -37,6 +37,8 @@ const RELAUNCH_PAUSE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// A worker that stays longer than this has found the extension.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
+/// That workers cannot be started is said again after so long in which they could.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(600);
 /// Most databases looked into at once.
 const LOOKS_MAX: usize = 2;
 /// `datconnlimit` of a database whose removal was cut short (`DATCONNLIMIT_INVALID_DB`).
@@ -142,8 +144,8 @@ impl Launched {
 #[derive(Default)]
 struct Launcher {
     launched: HashMap<pg_sys::Oid, Launched>,
-    /// Has it been said that no worker can be started?
-    has_complained: bool,
+    /// When a worker could not be started last.
+    refused: Option<Instant>,
 }
 
 impl Launcher {
@@ -183,17 +185,18 @@ impl Launcher {
     /// `false`: no worker can be started now.
     fn launch(&mut self, database: &Database, now: Instant) -> bool {
         let handle = start(database);
-        let has_started = handle.is_some();
-        if has_started {
+        if handle.is_some() {
             self.launched.insert(database.oid, Launched { handle, started: now, due: now });
-        } else if !self.has_complained {
+            return true;
+        }
+        if self.refused.is_none_or(|refused| now - refused > COMPLAINT_PAUSE) {
             log!(
                 "mantle launcher: no worker for database \"{}\": max_worker_processes are running; it is tried again",
                 database.name
             );
         }
-        self.has_complained = !has_started;
-        has_started
+        self.refused = Some(now);
+        false
     }
 }
 
