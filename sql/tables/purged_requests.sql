@@ -8,3 +8,4 @@ CREATE TABLE mantle.purged_requests (
 SELECT pg_catalog.pg_extension_config_dump('mantle.purged_requests', '');
 COMMENT ON TABLE mantle.purged_requests IS 'Up to when answers to request ids were purged because there were too many; no row: never';
 COMMENT ON COLUMN mantle.purged_requests.up_to IS 'When the youngest of them was recorded';
+COMMENT ON INDEX mantle.purged_requests_pkey IS 'At most one row';
