@@ -17,6 +17,10 @@ use crate::{
 /// Answers that are younger are never purged, however many there are: `sql/admin/purge.sql` says the same.
 const KEPT_AT_LEAST_US: i64 = 60 * 1_000_000;
 
+/// 2020-01-01, in microseconds since 2000: there was no version 7 before. What says so is by a clock that was never set, or no
+/// such UUID at all but 128 random bits: it does not tell.
+const FIRST_US: i64 = 631_152_000 * 1_000_000;
+
 thread_local! {
     static PURGED: Kept = const { Kept::new(c"SELECT p.up_to FROM mantle.purged_requests p", &[]) };
 }
@@ -26,7 +30,8 @@ fn made_us(request: &pgrx::Uuid) -> Option<i64> {
     let bytes = request.as_bytes();
     let is_timed = bytes[6] >> 4 == 7 && bytes[8] >> 6 == 0b10;
     let time_ms = bytes[..6].iter().fold(0_i64, |time, byte| time << 8 | i64::from(*byte));
-    is_timed.then(|| time_ms * 1_000 - POSTGRES_EPOCH_US)
+    let made_us = time_ms * 1_000 - POSTGRES_EPOCH_US;
+    (is_timed && made_us >= FIRST_US).then_some(made_us)
 }
 
 /// Is an id as young as not to be too old, or does it not say? By the time when the transaction began: the clock need not be

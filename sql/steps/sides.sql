@@ -230,7 +230,7 @@ BEGIN
         SELECT u.pid, array_remove(array_agg(u.name), NULL) AS names, bool_or(u.exclusive) AS exclusive
           FROM (SELECT n.pid, n.name, false FROM unnest(p_pids, p_names) AS n(pid, name)
                  UNION ALL SELECT e.pid, NULL, true FROM unnest(p_exclusive) AS e(pid)) AS u(pid, name, exclusive)
-         GROUP BY u.pid ORDER BY u.pid
+         WHERE u.pid IS NOT NULL GROUP BY u.pid ORDER BY u.pid
     LOOP
         PERFORM FROM mantle.latch_at(d.pid, d.names, d.exclusive, p_index_group);
     END LOOP;

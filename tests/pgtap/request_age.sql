@@ -2,7 +2,7 @@
 -- after mantle.request_retention_s (a day), or up to where answers were purged because there were too many.
 \ir setup.psql
 BEGIN;
-SELECT plan(44);
+SELECT plan(45);
 CREATE FUNCTION pg_temp.made(age interval) RETURNS uuid LANGUAGE sql VOLATILE AS $$
     SELECT (lpad(to_hex(floor(extract(epoch FROM now() - age) * 1000)::bigint), 12, '0') || '7' || substr(md5(random()::text), 1, 3)
             || '8' || substr(md5(random()::text), 1, 15))::uuid
@@ -48,6 +48,7 @@ SELECT is(r.code, NULL, r.verb || ': hours ago, that is well') FROM pg_temp.answ
 SELECT pg_temp.made('2 days') AS old \gset
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'v4', request => overlay(:'old' PLACING '4' FROM 15)::uuid)), NULL, 'another version');
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'variant', request => overlay(:'old' PLACING 'c' FROM 20)::uuid)), NULL, 'another variant');
+SELECT is((SELECT code FROM tap.put(:ns, :a, 'unset', request => '000004a6-f2f9-757d-b72d-71570f4a1231')), NULL, 'of 1970: no such time');
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'ahead', request => pg_temp.made('-2 days'))), NULL, 'a clock that is ahead');
 INSERT INTO mantle.requests (pid, ns, principal, request_id, request_hash, verb, id, version)
 VALUES (:a, :ns, 5, :'old', 0, 'put_object', 4711, 3);
