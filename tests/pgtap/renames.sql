@@ -39,7 +39,7 @@ SELECT is((SELECT string_agg(coalesce(r.code, 'done'), ' ' ORDER BY r.ord)
              FROM pg_temp.rename(:ns, 200, ARRAY[:b, :c], '{o1,o2}', ARRAY[:a, :a], '{p,q}', NULL, '{NULL,5}') AS r), 'MT006 done', 'a principal that is NULL');
 SELECT results_eq(format('SELECT l.name, l.id FROM mantle.list(%1$s, %2$s, NULL, NULL, 10) AS l', :ns, :a), format($$ VALUES ('q', %s::bigint) $$, :q), 'done, with its id');
 SELECT is((SELECT string_agg(coalesce(r.code, 'done'), ' ' ORDER BY r.ord)
-             FROM mantle.rename_object('{5,5}', pg_temp.fill(:ns, 2), ARRAY[:a, :b], '{q,o1}', ARRAY[:c, :c], '{q,r}', '{f,f}',
+             FROM mantle.rename_object('{5,5}', pg_temp.fill(:ns, 2), ARRAY[:a, :b], '{q,o1}', ARRAY[:a, :c], '{z,r}', '{f,f}',
                       ARRAY[pg_temp.request(202), pg_temp.request(300)], '{7,0}') AS r), 'MT020 done', 'an id of another request');
 SELECT throws_ok($$ SELECT * FROM mantle.rename_object('{5}', '{1}', '{1}', '{a,b}', '{1,1}', '{a,b}', '{f,f}', ARRAY[NULL, NULL]::uuid[], '{0,0}') $$, 'MT006', NULL, 'arrays of unequal lengths');
 SELECT throws_ok(format($$ SELECT * FROM pg_temp.rename(%1$s, 1000, pg_temp.fill(%2$s, 520), ARRAY(SELECT 'n' || i FROM generate_series(1, 520) AS i),
