@@ -20,6 +20,8 @@ COMMENT ON FUNCTION mantle.is_proven(
     'Is this, by a key, the proof of a change that the index has prepared?';
 COMMENT ON FUNCTION mantle.proof(bytea, int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
     'The proof, by a key, of a change that the index has prepared';
+COMMENT ON FUNCTION mantle.request_fault(uuid) IS
+    'MT021 for a request id so old that its answer may have been purged, as far as it tells (version 7); asked when there is none';
 COMMENT ON FUNCTION mantle.id_fault(bigint) IS 'MT040 for an id that no recorded block has';
 COMMENT ON FUNCTION mantle.is_distributed() IS 'Is the MetaTable distributed by Citus?';
 COMMENT ON FUNCTION mantle.is_local(bigint[]) IS 'Are these partitions on this node?';

@@ -17,3 +17,4 @@ GRANT USAGE ON SCHEMA mantle TO mantle_gateway, mantle_index, mantle_analyst, ma
 -- EXECUTE.
 REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea) FROM PUBLIC;
+COMMENT ON SCHEMA mantle IS 'Mantle: the namespace of an object store, its verbs, and views of it';

@@ -23,6 +23,7 @@ use crate::{
     kept::{Argument, Kept, argument},
     lease::{self, recent_epoch_of},
     probe::{Probe, entry_key},
+    request_age::is_fresh,
     verb::Arguments,
     writer::Writer,
 };
@@ -172,9 +173,9 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Are name, id, namespace and lease good?
+    /// Are name, id, namespace and lease good, and is the request id none that has to be looked at?
     fn is_sound(&mut self, element: &Element<'_>) -> bool {
-        if check_name(element.stem()).is_err() || !is_recorded(element.id) {
+        if check_name(element.stem()).is_err() || !is_recorded(element.id) || !is_fresh(&element.request) {
             return false;
         }
         let epoch = match self.namespaces.entry(element.ns) {

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mantle_types::{ErrorCode, name::check_name};
+use mantle_types::{ErrorCode, limits::OBJECT_BYTES_MAX, name::check_name};
 use pgrx::prelude::*;
 
 use crate::guard::sqlstate;
@@ -118,7 +118,9 @@ fn screen<'a>(elements: impl Iterator<Item = (i64, &'a str, i64)>, removed: &[i6
     for (ord, (pid, name, size)) in (1..).zip(elements) {
         let code = match check_name(name) {
             Err(e) => Some(e.code()),
-            Ok(()) if pid < FIRST_ID || size < 0 => Some(ErrorCode::InvalidArgument),
+            Ok(()) if pid < FIRST_ID || !(0..=OBJECT_BYTES_MAX as i64).contains(&size) => {
+                Some(ErrorCode::InvalidArgument)
+            }
             Ok(()) if removed.contains(&pid) => Some(ErrorCode::DirectoryRemoved),
             Ok(()) => None,
         };

@@ -6,7 +6,7 @@
 //! (PROTOCOLS 7, 12). Bound: `BATCH_LATCHES_MAX` a batch.
 
 use mantle_types::ErrorCode;
-use pgrx::prelude::*;
+use pgrx::{bgworkers::BackgroundWorker, prelude::*};
 
 use crate::{
     distribution::are_local,
@@ -28,6 +28,7 @@ enum Class {
     Name = 0x4d02,
     Epoch = 0x4d03,
     Allocation = 0x4d04,
+    Worker = 0x4d05,
 }
 
 /// How long a batch waits for a latch.
@@ -61,7 +62,18 @@ enum Mode {
     Exclusive,
 }
 
+/// How long a latch is held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Transaction,
+    Session,
+}
+
 fn acquire(class: Class, key: u64, mode: Mode, wait: bool) -> bool {
+    acquire_for(Hold::Transaction, class, key, mode, wait)
+}
+
+fn acquire_for(hold: Hold, class: Class, key: u64, mode: Mode, wait: bool) -> bool {
     // SAFETY: reads the backend's database id; LockAcquire copies the tag. An error (lock_timeout, deadlock, out of
     // lock table) leaves through pgrx's guard.
     unsafe {
@@ -77,7 +89,7 @@ fn acquire(class: Class, key: u64, mode: Mode, wait: bool) -> bool {
             Mode::Shared => pg_sys::ShareLock,
             Mode::Exclusive => pg_sys::ExclusiveLock,
         };
-        let result = pg_sys::LockAcquire(&tag, mode as i32, false, !wait);
+        let result = pg_sys::LockAcquire(&tag, mode as i32, hold == Hold::Session, !wait);
         result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
     }
 }
@@ -85,6 +97,11 @@ fn acquire(class: Class, key: u64, mode: Mode, wait: bool) -> bool {
 /// Keeps a shard where it is, until the transaction ends. Waits for whoever is moving it.
 pub fn keep_shard(tables: u32, number: u32) {
     acquire(Class::CitusShards, u64::from(number) << 32 | u64::from(tables), Mode::Shared, true);
+}
+
+/// Makes this session its database's worker, until it ends. `false`: another one is.
+pub fn be_the_only_worker() -> bool {
+    BackgroundWorker::transaction(|| acquire_for(Hold::Session, Class::Worker, 0, Mode::Exclusive, false))
 }
 
 /// Hash of a name without its slash in its directory: object `a` and directory `a/` meet in one latch (PROTOCOLS 29).

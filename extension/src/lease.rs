@@ -14,7 +14,7 @@ use crate::{
 
 const LEASE_US: i64 = LEASE_S as i64 * 1_000_000;
 /// From 1970 to PostgreSQL's epoch, 2000-01-01.
-const POSTGRES_EPOCH_US: i64 = 946_684_800 * 1_000_000;
+pub const POSTGRES_EPOCH_US: i64 = 946_684_800 * 1_000_000;
 
 /// Citus: how old an epoch may be that new entries are checked against. To ask a reference table there costs as much as
 /// three probes.

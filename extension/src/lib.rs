@@ -12,10 +12,12 @@ pub mod guard;
 pub mod import_plan;
 pub mod kept;
 pub mod latch;
+pub mod launcher;
 pub mod lease;
 pub mod name;
 pub mod probe;
 pub mod proof;
+pub mod request_age;
 pub mod retired;
 pub mod row_security;
 pub mod settings;
@@ -35,5 +37,5 @@ pgrx::pg_module_magic!(name, version);
 pub extern "C-unwind" fn _PG_init() {
     settings::define();
     distribution::listen();
-    worker::register();
+    launcher::register();
 }

@@ -1,37 +1,30 @@
-//! Background workers: a launcher, and one worker for each database named by `mantle.compaction_databases`.
+//! The background worker of a database; `launcher.rs` starts it.
 //!
-//! A worker folds delta records, prunes implicit directories left empty, empties removed trees, and purges old request ids,
+//! It folds delta records, prunes implicit directories left empty, empties removed trees, and purges old request ids,
 //! operations, tombstones and rename attempts. Each step is one short transaction of `mantle.run_maintenance`, which takes
 //! its latches without waiting or under a `lock_timeout`; nothing is held across steps, so it can be stopped at any time and
-//! goes on where it was. A database that does not exist, or where the extension is not created yet, is passed over and
-//! looked at again.
+//! goes on where it was. One worker a database: another one, which a launcher that was started again does not know of, ends.
 
 use std::{
-    collections::HashMap,
-    ffi::CString,
     panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
 
 use pgrx::{
-    bgworkers::{
-        BackgroundWorker, BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker,
-        SignalWakeFlags,
-    },
+    bgworkers::{BackgroundWorker, SignalWakeFlags},
     pg_sys::panic::CaughtError,
     prelude::*,
 };
 
 use crate::{
     distribution::was_distributed,
-    settings::{COMPACTION_DATABASES, COMPACTION_NAPTIME_MS},
+    latch::be_the_only_worker,
+    settings::{COMPACTION_NAPTIME_MS, Databases, compaction_databases},
 };
 
 const SIGTERM: i32 = 15;
-/// How often the launcher looks whether its databases exist and their workers run.
-const LAUNCH_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a database whose worker ended is left alone.
-const RELAUNCH_PAUSE: Duration = Duration::from_secs(10);
+/// How often a worker looks whether the extension is there.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// A step's first rest when it finds nothing left to do; each that follows is twice as long, up to `compaction_naptime_ms`.
 /// Where there was work there will be more: a directory that takes 4,000 delta records a second has 4,000 after a second's
 /// rest, and `dirstat` reads them all.
@@ -44,7 +37,7 @@ unsafe extern "C-unwind" {
 
 /// PostgreSQL's own handling of SIGTERM, which also ends the wait of a commit for a standby: a worker that went on waiting
 /// would keep its server from ever stopping, and a primary that was cut off from coming back as a standby. SIGHUP is noted.
-fn attach_signal_handlers() {
+pub fn attach_signal_handlers() {
     // SAFETY: called once, before signals are unblocked; the handler is PostgreSQL's.
     unsafe { pg_sys::pqsignal(SIGTERM, Some(die)) };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
@@ -57,7 +50,7 @@ fn is_ended() -> bool {
 }
 
 /// Rests until it is time, or a signal comes. False: the worker is to end, without a word.
-fn rest(time: Duration) -> bool {
+pub fn rest(time: Duration) -> bool {
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
     // SAFETY: the latch is this process's.
     unsafe {
@@ -71,114 +64,32 @@ fn rest(time: Duration) -> bool {
     true
 }
 
-/// Registers the launcher; only while the postmaster loads `shared_preload_libraries`.
-pub fn register() {
-    // SAFETY: a plain read.
-    if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
-        return;
-    }
-    BackgroundWorkerBuilder::new("mantle launcher")
-        .set_type("mantle launcher")
-        .set_library("mantle")
-        .set_function("mantle_launcher_main")
-        .enable_spi_access()
-        .set_start_time(BgWorkerStartTime::RecoveryFinished)
-        .set_restart_time(Some(RELAUNCH_PAUSE))
-        .load();
-}
-
-fn configured_databases() -> Vec<String> {
-    let list = COMPACTION_DATABASES.get().and_then(|s| s.into_string().ok()).unwrap_or_default();
-    list.split(',').map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect()
-}
-
-/// The OID of a database. Scans the shared catalog: the launcher belongs to no database, and cannot always use the
-/// catalog's index.
-fn database_oid(name: &str) -> Option<pg_sys::Oid> {
-    let wanted = CString::new(name).ok()?;
-    BackgroundWorker::transaction(|| {
-        // SAFETY: a catalog scan inside of a transaction; tuples are used before the scan goes on.
-        unsafe {
-            let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
-            let scan = pg_sys::systable_beginscan(
-                relation,
-                pg_sys::InvalidOid,
-                false,
-                std::ptr::null_mut(),
-                0,
-                std::ptr::null_mut(),
-            );
-            let mut found = None;
-            while found.is_none() {
-                let tuple = pg_sys::systable_getnext(scan);
-                if tuple.is_null() {
-                    break;
-                }
-                let database: pg_sys::Form_pg_database = pg_sys::heap_tuple_get_struct(tuple);
-                let connectable = (*database).datallowconn && !(*database).datistemplate;
-                let datname = std::ffi::CStr::from_ptr((*database).datname.data.as_ptr());
-                found = (connectable && datname == wanted.as_c_str()).then_some((*database).oid);
-            }
-            pg_sys::systable_endscan(scan);
-            pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
-            found
-        }
-    })
-}
-
-fn start(database: &str, oid: pg_sys::Oid) -> Option<DynamicBackgroundWorker> {
-    BackgroundWorkerBuilder::new(&format!("mantle worker {database}"))
-        .set_type("mantle worker")
-        .set_library("mantle")
-        .set_function("mantle_worker_main")
-        .enable_spi_access()
-        .set_argument(Some(pg_sys::Datum::from(oid.to_u32())))
-        // SAFETY: a plain read of this process's id.
-        .set_notify_pid(unsafe { pg_sys::MyProcPid })
-        .load_dynamic()
-        .ok()
-}
-
-struct Launched {
-    handle: Option<DynamicBackgroundWorker>,
-    tried: Instant,
-}
-
-/// Keeps one worker running for each configured database. Connects to no database of its own.
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
-    attach_signal_handlers();
-    BackgroundWorker::connect_worker_to_spi(None, None);
-    let mut launched: HashMap<String, Launched> = HashMap::new();
-    while rest(LAUNCH_INTERVAL) {
-        reload_settings();
-        let databases = configured_databases();
-        launched.retain(|name, worker| {
-            let keep = databases.contains(name);
-            if !keep && let Some(handle) = worker.handle.take() {
-                handle.terminate();
-            }
-            keep
-        });
-        for name in databases {
-            let idle = launched.get(&name).is_none_or(|w| {
-                let stopped = w.handle.as_ref().is_none_or(|h| matches!(h.pid(), Err(BackgroundWorkerStatus::Stopped)));
-                stopped && w.tried.elapsed() >= RELAUNCH_PAUSE
-            });
-            if idle && let Some(oid) = database_oid(&name) {
-                let handle = start(&name, oid);
-                launched.insert(name, Launched { handle, tried: Instant::now() });
-            }
-        }
-    }
-}
-
-fn reload_settings() {
-    if BackgroundWorker::sighup_received() {
+/// Reads the settings if that was asked for; was it?
+pub fn reload_settings() -> bool {
+    let is_asked = BackgroundWorker::sighup_received();
+    if is_asked {
         // SAFETY: called between transactions, as the main loop of a worker should.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
     }
+    is_asked
+}
+
+/// Tells the statistics what was done, which a worker's transactions do not by themselves: autovacuum goes by them, and the bound
+/// on request ids. At most once a second, but where a step asks for more (`pg_stat_force_next_flush`).
+fn report_statistics() {
+    // SAFETY: called between transactions.
+    unsafe { pg_sys::pgstat_report_stat(false) };
+}
+
+/// The database has no extension, and nobody has said that it would get one.
+fn is_superfluous() -> bool {
+    let is_installed = BackgroundWorker::transaction(is_installed);
+    !is_installed && matches!(compaction_databases(), Databases::Every)
+}
+
+fn is_installed() -> bool {
+    let found = Spi::get_one::<bool>("SELECT to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL");
+    matches!(found, Ok(Some(true)))
 }
 
 /// A step, or nothing if it met what passes: then it is said in the log, rolled back, and comes round again. Any other error
@@ -217,8 +128,7 @@ fn is_passing(code: PgSqlErrorCode) -> bool {
 /// One step in its own transaction: how many rows it changed.
 fn step(name: &'static str) -> i64 {
     BackgroundWorker::transaction(|| {
-        let installed = Spi::get_one::<bool>("SELECT to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL");
-        if !matches!(installed, Ok(Some(true))) {
+        if !is_installed() {
             return 0;
         }
         // SPI's statement names itself in pg_stat_activity, as a client's would.
@@ -275,13 +185,25 @@ impl Step {
 pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
     attach_signal_handlers();
     BackgroundWorker::connect_worker_to_spi_by_oid(Some(pg_sys::Oid::from(argument.value() as u32)), None);
+    if !be_the_only_worker() {
+        return;
+    }
     let mut steps = Step::all(Instant::now());
+    let mut look = Instant::now();
     loop {
         reload_settings();
+        // Also later: the extension may have been dropped.
+        if look <= Instant::now() {
+            if is_superfluous() {
+                return;
+            }
+            look = Instant::now() + LOOK_INTERVAL;
+        }
         let longest = Duration::from_millis(COMPACTION_NAPTIME_MS.get() as u64);
         let mut folded = false;
         for step in steps.iter_mut().filter(|step| step.due <= Instant::now()) {
             let changed = try_step(step.name);
+            report_statistics();
             step.plan(changed, Instant::now(), longest);
             folded |= step.pace == Pace::Rounds && changed > 0;
             if is_ended() {

@@ -7,7 +7,7 @@ prefix), hand-written where only a person knows: what happens to tables and thei
     --@ CREATE INDEX meta_subdirectory
 
 stand for the statements of the install script that begin so, and `--@ repeatable` for all those that may be run again: every
-function and view (as CREATE OR REPLACE), comment, grant and revocation. So no object has a second home. What is dropped or
+function and view (as CREATE OR REPLACE), comment (but of policies, which come after functions), grant and revocation. So no object has a second home. What is dropped or
 withdrawn has no statement there: it must be said by hand, and tests/upgrade finds what was forgotten.
 
 Releasing a version: its install script, and the script made here, are copied into sql/versions/ with their prefix; the
@@ -24,7 +24,7 @@ from .layout import REPOSITORY
 
 VERSIONS = REPOSITORY / "sql" / "versions"
 MARK = "--@ "
-REPEATABLE = re.compile(r"(CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|VIEW)|COMMENT ON|GRANT|REVOKE) ")
+REPEATABLE = re.compile(r"(CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|VIEW)|COMMENT ON(?! POLICY)|GRANT|REVOKE) ")
 
 # What may hide a semicolon, the semicolon, and beginnings that were not followed by an end.
 TOKEN = re.compile(

@@ -4,11 +4,14 @@ BEGIN
     RETURN jsonb_build_object(
         'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
         'preloaded', 'mantle' = ANY (string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''), ',')),
-        'worker', current_database()::text = ANY (string_to_array(replace(current_setting('mantle.compaction_databases'), ' ', ''), ',')),
+        'worker', ARRAY['*', current_database()::text] && string_to_array(replace(current_setting('mantle.compaction_databases'), ' ', ''), ','),
         'wal_level', current_setting('wal_level'),
         'prepared', current_setting('max_prepared_transactions')::int,
         'locks', current_setting('max_locks_per_transaction')::int,
         'commit', current_setting('synchronous_commit'),
+        'synchronous', current_setting('synchronous_standby_names') <> '',
+        'followed', EXISTS (SELECT FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
+                             WHERE r.state = 'streaming' AND s.slot_type IS DISTINCT FROM 'logical'),
         'wal_keep', current_setting('max_slot_wal_keep_size'),
         'publication', EXISTS (SELECT FROM pg_publication p WHERE p.pubname = 'mantle_stream'),
         'emit_is_public', (SELECT bool_or(has_function_privilege('public', p.oid, 'EXECUTE')) FROM pg_proc p
@@ -34,7 +37,11 @@ RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
         (f->>'wal_level' <> 'logical', 'wal_level', 'is ' || (f->>'wal_level') || ', must be logical'),
         ((f->>'prepared')::int = 0, 'max_prepared_transactions', 'is 0: renames across nodes fail'),
         ((f->>'locks')::int < 1024, 'max_locks_per_transaction', 'is ' || (f->>'locks') || ': a batch takes up to 1,024 latches'),
-        (f->>'commit' IN ('off', 'local') , 'synchronous_commit', 'is ' || (f->>'commit') || ': mutations are refused (MT042)'),
+        -- As extension/src/guard.rs refuses.
+        (f->>'commit' = 'off' OR f->>'commit' IN ('local', 'remote_write') AND (f->>'synchronous')::boolean, 'synchronous_commit',
+         'is ' || (f->>'commit') || CASE WHEN f->>'commit' <> 'off' THEN ' with a synchronous standby' ELSE '' END || ': mutations are refused (MT042)'),
+        ((f->>'followed')::boolean AND NOT (f->>'synchronous')::boolean, 'synchronous_standby_names',
+         'is empty, though a standby follows: a failover to it loses what was acknowledged, and other nodes keep their halves of it'),
         (f->>'wal_keep' = '-1', 'max_slot_wal_keep_size', 'is unlimited: a slot that nobody reads fills the disk'),
         (NOT (f->>'publication')::boolean, 'publication', 'mantle_stream is missing'),
         ((f->>'emit_is_public')::boolean, 'privileges', 'PUBLIC may call pg_logical_emit_message, and so forge the change stream'),

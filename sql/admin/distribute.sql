@@ -34,6 +34,7 @@ REVOKE ALL ON FUNCTION mantle.delegate_functions() FROM PUBLIC;
 CREATE FUNCTION mantle.rekey_requests() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (pid, ns, principal, request_id);
+    COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id in a directory';
 END $$;
 COMMENT ON FUNCTION mantle.rekey_requests() IS 'Citus: puts the directory into the key of the request ids';
 REVOKE ALL ON FUNCTION mantle.rekey_requests() FROM PUBLIC;

@@ -10,12 +10,8 @@ DECLARE
     v_all text;
     v_pids bigint[];
 BEGIN
-    SELECT string_agg(format('(SELECT DISTINCT %1$I AS pid FROM %2$s WHERE %3$s ORDER BY 1 LIMIT %4$s)',
-                             p_column, shard_name(s.logicalrelid, s.shardid), p_where, p_limit), ' UNION ')
-      INTO v_all
-      FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
-      JOIN pg_dist_local_group l ON l.groupid = p.groupid
-     WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass;
+    SELECT string_agg(format('(SELECT DISTINCT %1$I AS pid FROM %2$s WHERE %3$s ORDER BY 1 LIMIT %4$s)', p_column, s, p_where, p_limit), ' UNION ')
+      INTO v_all FROM mantle.local_shards(p_table) AS s;
     IF v_all IS NOT NULL THEN
         EXECUTE format('SELECT array_agg(u.pid) FROM (%s ORDER BY 1 LIMIT %s) AS u', v_all, p_limit) INTO v_pids;
     END IF;
@@ -140,29 +136,6 @@ END $$;
 COMMENT ON FUNCTION mantle.maintain_pruning() IS 'The worker''s pruning step';
 REVOKE ALL ON FUNCTION mantle.maintain_pruning() FROM PUBLIC;
 
--- Removes rows that are kept no longer, of a kind, up to a batch (on Citus, those of up to as many partitions).
-CREATE FUNCTION mantle.purge(p_table text, p_column text, p_where text, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_pid bigint;
-    v_rows bigint;
-    v_all bigint := 0;
-BEGIN
-    IF NOT mantle.is_distributed() THEN
-        EXECUTE format('DELETE FROM mantle.%1$I t WHERE t.ctid = ANY (ARRAY(
-                            SELECT o.ctid FROM mantle.%1$I o WHERE %2$s LIMIT %3$s FOR UPDATE SKIP LOCKED))', p_table, p_where, p_batch);
-        GET DIAGNOSTICS v_all = ROW_COUNT;
-        RETURN v_all;
-    END IF;
-    FOREACH v_pid IN ARRAY mantle.local_partitions(p_table, p_column, p_where, p_batch) LOOP
-        EXECUTE format('DELETE FROM mantle.%I WHERE %I = %s AND %s', p_table, p_column, v_pid, p_where);
-        GET DIAGNOSTICS v_rows = ROW_COUNT;
-        v_all := v_all + v_rows;
-    END LOOP;
-    RETURN v_all;
-END $$;
-COMMENT ON FUNCTION mantle.purge(text, text, text, int) IS 'Removes rows that are kept no longer';
-REVOKE ALL ON FUNCTION mantle.purge(text, text, text, int) FROM PUBLIC;
-
 CREATE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
@@ -176,7 +149,7 @@ BEGIN
         WHEN 'prune' THEN mantle.maintain_pruning()
         WHEN 'empty_trash' THEN mantle.maintain_trash(v_batch)
         WHEN 'purge_operations' THEN mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L', v_requests), v_batch)
-        WHEN 'purge_requests' THEN mantle.purge('requests', 'pid', format('created < %L', v_requests), v_batch)
+        WHEN 'purge_requests' THEN mantle.maintain_requests(v_requests, v_batch)
         WHEN 'purge_tombstones' THEN mantle.purge('meta', 'pid', format('removed AND created < %L', v_tombstones), v_batch)
         WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
     END;

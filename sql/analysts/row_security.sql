@@ -10,6 +10,10 @@ CREATE POLICY analyst ON mantle.namespaces FOR SELECT TO mantle_analyst USING (m
 -- is distributed), and without a policy it would then see nothing, silently.
 CREATE POLICY index ON mantle.meta FOR SELECT TO mantle_index USING (explicit IS NOT NULL);
 
+COMMENT ON POLICY analyst ON mantle.meta IS 'Entries of the namespaces that are granted to whoever reads';
+COMMENT ON POLICY analyst ON mantle.namespaces IS 'Namespaces that are granted to whoever reads';
+COMMENT ON POLICY index ON mantle.meta IS 'Directories, for the index';
+
 COMMENT ON FUNCTION mantle.may_read(bigint) IS
     'May the current role read a namespace? As granted by grant_namespace, in the statement''s snapshot (0: all of them)';
 REVOKE ALL ON FUNCTION mantle.may_read(bigint) FROM PUBLIC;

@@ -36,3 +36,19 @@ COMMENT ON FUNCTION mantle.list(bigint, bigint, text, text, int) IS
     'Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix';
 REVOKE ALL ON FUNCTION mantle.list(bigint, bigint, text, text, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint, text, text, int) TO mantle_gateway;
+
+-- Of several directories, each from where it is wanted: as many lists as elements, in one snapshot.
+CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint[], p_start_after text[], p_prefix text[], p_limit int)
+RETURNS TABLE (
+    ord int, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
+    etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    FOR i IN 1..coalesce(cardinality(p_pid), 0) LOOP
+        RETURN QUERY SELECT i, l.* FROM mantle.list(p_ns, p_pid[i], p_start_after[i], p_prefix[i], p_limit) AS l;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) IS
+    'As mantle.list, of several directories: entries of each element, up to p_limit, in name order';
+REVOKE ALL ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) TO mantle_gateway;

@@ -14,9 +14,12 @@ BEGIN
     o := mantle.answer_of(v_request, p_hash);
     code := o.code; id := o.id; version := o.version; flush_lsn := o.flush_lsn;
     known := v_request.request_id IS NOT NULL;
+    IF NOT known THEN
+        code := mantle.request_fault(p_request);
+    END IF;
     verb := CASE WHEN o.replayed THEN v_request.verb END;
 END $$;
 COMMENT ON FUNCTION mantle.replay(int, bigint, uuid, bigint) IS
-    'The first answer to a request id, if there is one; MT020 when it was used for another request';
+    'The first answer to a request id, if there is one; MT020 when it was used for another request, MT021 when it is too old to be known';
 REVOKE ALL ON FUNCTION mantle.replay(int, bigint, uuid, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.replay(int, bigint, uuid, bigint) TO mantle_gateway;

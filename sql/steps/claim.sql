@@ -10,8 +10,15 @@ BEGIN
     INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid, id, version, created)
     VALUES (p_ns, p_principal, p_request, coalesce(p_hash, 0), p_verb, p_pid, p_id, p_version, v_created)
     ON CONFLICT DO NOTHING;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    ELSIF mantle.request_fault(p_request) IS NULL THEN
+        RETURN true;
+    END IF;
+    -- Its answer was purged after this call had looked for it.
+    DELETE FROM mantle.requests r WHERE r.pid = p_pid AND r.ns = p_ns AND r.principal = p_principal AND r.request_id = p_request;
+    RETURN false;
 END $$;
 COMMENT ON FUNCTION mantle.claim(int, bigint, uuid, bigint, text, bigint, bigint, bigint) IS
-    'Records a request''s answer; false when it has one already';
+    'Records a request''s answer; false when it has one already, or is too old to get one: mantle.recall says which';
 REVOKE ALL ON FUNCTION mantle.claim(int, bigint, uuid, bigint, text, bigint, bigint, bigint) FROM PUBLIC;

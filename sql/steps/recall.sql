@@ -1,9 +1,11 @@
--- replayed = true: the first answer. code MT020: the request id was used for another request. Neither: not known.
+-- replayed = true: the first answer. code MT020: the request id was used for another request; MT021: it is not known, and so
+-- old that its answer may have been purged. Neither: not known.
 -- On Citus an answer lies where the change was, and is asked for there alone; mantle.replay asks everywhere.
 CREATE FUNCTION mantle.recall(p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_pid bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_request mantle.requests;
+    o mantle.outcome;
 BEGIN
     IF mantle.is_distributed() THEN
         SELECT * INTO v_request FROM mantle.requests r
@@ -12,7 +14,11 @@ BEGIN
         SELECT * INTO v_request FROM mantle.requests r
          WHERE r.ns = p_ns AND r.principal = p_principal AND r.request_id = p_request;
     END IF;
+    IF v_request.request_id IS NULL THEN
+        o.code := mantle.request_fault(p_request);
+        RETURN o;
+    END IF;
     RETURN mantle.answer_of(v_request, p_hash);
 END $$;
-COMMENT ON FUNCTION mantle.recall(int, bigint, uuid, bigint, bigint) IS 'The recorded answer to a request id';
+COMMENT ON FUNCTION mantle.recall(int, bigint, uuid, bigint, bigint) IS 'The recorded answer to a request id, or why there can be none';
 REVOKE ALL ON FUNCTION mantle.recall(int, bigint, uuid, bigint, bigint) FROM PUBLIC;

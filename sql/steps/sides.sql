@@ -177,10 +177,11 @@ BEGIN
     VALUES (p_pid, v_entry.name, 0, v_entry.ns, v_entry.id, v_entry.owner, v_entry.grp, v_entry.mode, v_entry.version,
             v_entry.explicit, v_entry.size, v_entry.synthetic, v_entry.etag, v_entry.content_type, v_entry.user_metadata,
             v_entry.locator, v_entry.created, v_entry.modified);
-    IF p_pid <> 1 AND v_replaced.id IS NULL THEN
-        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, 1, v_directory, coalesce(v_entry.size, 0));
-    ELSIF v_entry.size <> v_replaced.size THEN
-        PERFORM mantle.add_counts(v_entry.ns, p_pid, 0, 0, v_entry.size - v_replaced.size);
+    -- Also where neither count changes: the directory was modified.
+    IF p_pid <> 1 THEN
+        PERFORM mantle.add_counts(
+            CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, (v_replaced.id IS NULL)::int,
+            CASE WHEN v_replaced.id IS NULL THEN v_directory ELSE 0 END, coalesce(v_entry.size, 0) - coalesce(v_replaced.size, 0));
     END IF;
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
@@ -188,6 +189,26 @@ END $$;
 COMMENT ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) IS
     'Puts an entry into a directory, in the place of another if one is given';
 REVOKE ALL ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) FROM PUBLIC;
+
+-- From one directory to another, which may be the same; the change stream hears of it where the entry comes to. The directory
+-- with the smaller pid first: with mantle.delta_records = never each part waits for its directory's counts, and two that go to
+-- and fro would wait for each other. A message belongs to its own part, so their order says nothing (PROTOCOLS 1, 2).
+CREATE FUNCTION mantle.move_entry(
+    p_src_pid bigint, p_src_row text, p_src_changes text, p_dst_pid bigint, p_dst_row text, p_replaced_row text, p_dst_changes text,
+    p_attempt bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF p_src_pid <= p_dst_pid THEN
+        PERFORM FROM mantle.take_out(p_src_pid, p_src_row, p_src_changes, p_attempt);
+        PERFORM FROM mantle.put_in(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
+    ELSE
+        PERFORM FROM mantle.put_in(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
+        PERFORM FROM mantle.take_out(p_src_pid, p_src_row, p_src_changes, p_attempt);
+    END IF;
+END $$;
+COMMENT ON FUNCTION mantle.move_entry(bigint, text, text, bigint, text, text, text, bigint) IS
+    'Takes an entry out of its directory and puts it into another, in the order that deltas are applied in';
+REVOKE ALL ON FUNCTION mantle.move_entry(bigint, text, text, bigint, text, text, text, bigint) FROM PUBLIC;
 
 -- The latches of places, and of directories exclusively. On one node all at once; else one directory after
 -- the other, in their order, so that two changes do not wait for each other.
@@ -209,7 +230,7 @@ BEGIN
         SELECT u.pid, array_remove(array_agg(u.name), NULL) AS names, bool_or(u.exclusive) AS exclusive
           FROM (SELECT n.pid, n.name, false FROM unnest(p_pids, p_names) AS n(pid, name)
                  UNION ALL SELECT e.pid, NULL, true FROM unnest(p_exclusive) AS e(pid)) AS u(pid, name, exclusive)
-         GROUP BY u.pid ORDER BY u.pid
+         WHERE u.pid IS NOT NULL GROUP BY u.pid ORDER BY u.pid
     LOOP
         PERFORM FROM mantle.latch_at(d.pid, d.names, d.exclusive, p_index_group);
     END LOOP;

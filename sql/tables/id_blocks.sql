@@ -12,3 +12,4 @@ SELECT pg_catalog.pg_extension_config_dump('mantle.id_blocks', '');
 GRANT SELECT ON mantle.id_blocks TO mantle_analyst;
 COMMENT ON TABLE mantle.id_blocks IS 'Allocated id ranges, never overlapping, never reused';
 COMMENT ON COLUMN mantle.id_blocks.node IS 'Citus group of the node that allocated it, whose timeline is meant; 0 without Citus';
+COMMENT ON INDEX mantle.id_blocks_pkey IS 'The block that an id is of';

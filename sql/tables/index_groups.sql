@@ -29,3 +29,5 @@ BEGIN
          WHERE p.pubname = 'mantle_stream' AND e.extname = 'mantle';
     END IF;
 END $$;
+COMMENT ON INDEX mantle.index_groups_pkey IS 'A group by its number';
+COMMENT ON PUBLICATION mantle_stream IS 'The change stream of mantle: logical messages, no table';

@@ -73,3 +73,11 @@ COMMENT ON COLUMN mantle.meta.explicit IS 'Directories only: made by request, ra
 COMMENT ON COLUMN mantle.meta.synthetic IS 'The size was made up by the import';
 COMMENT ON COLUMN mantle.meta.created IS 'Of an entry; of a tombstone, when the directory was removed';
 COMMENT ON COLUMN mantle.meta.removed IS 'Attribute record: true for a tombstone';
+COMMENT ON INDEX mantle.meta_pkey IS 'Every read and change of an entry, and lists in name order';
+COMMENT ON INDEX mantle.meta_directory_id IS 'A directory''s entry by its id: path_of, pruning, check';
+COMMENT ON INDEX mantle.meta_subdirectory IS 'A directory''s subdirectories without its objects: du, and whatever walks down';
+COMMENT ON INDEX mantle.meta_attribute IS 'All primary attribute records: du';
+COMMENT ON INDEX mantle.meta_locator IS 'Is a data locator used?';
+COMMENT ON INDEX mantle.meta_delta IS 'Delta records: what compaction has to do';
+COMMENT ON INDEX mantle.meta_tombstone IS 'Tombstones by the time of the removal: what is to be purged';
+COMMENT ON SEQUENCE mantle.delta_ts IS 'Tells delta records, and rows of the prune queue, of a directory apart; may repeat and skip';

@@ -9,3 +9,4 @@ CREATE TABLE mantle.namespace_grants (
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespace_grants', '');
 COMMENT ON TABLE mantle.namespace_grants IS 'Which role may read which namespace; kept by grant_namespace and revoke_namespace';
 COMMENT ON COLUMN mantle.namespace_grants.ns IS 'Namespace; 0: all, those to come included';
+COMMENT ON INDEX mantle.namespace_grants_pkey IS 'What a role may read';

@@ -16,3 +16,5 @@ COMMENT ON COLUMN mantle.namespaces.index_group IS 'The index group that answers
 COMMENT ON COLUMN mantle.namespaces.other_group IS 'While it is moved: the group it moves to; once switched, the one it came from';
 COMMENT ON COLUMN mantle.namespaces.move_phase IS 'copy: the other group copies it; both: changes are acknowledged when both groups have them; switched: so they are still';
 COMMENT ON COLUMN mantle.namespaces.moves IS 'Raised when a move begins, and when the new group serves it: orders the attempts of renames that different groups prepare; an index that meets one that never moved has not missed anything of it';
+COMMENT ON INDEX mantle.namespaces_pkey IS 'A namespace by its number';
+COMMENT ON INDEX mantle.namespaces_name_key IS 'A namespace by its name; two of one name cannot be';

@@ -26,3 +26,6 @@ COMMENT ON COLUMN mantle.operations.pid IS 'The trash: so under Citus the row is
 COMMENT ON COLUMN mantle.operations.directory_id IS 'The directory removed: in the trash (pid 1) while the operation runs';
 COMMENT ON COLUMN mantle.operations.objects IS 'Removed so far; likewise directories (the one asked for included) and bytes';
 COMMENT ON COLUMN mantle.operations.stepped IS 'When the worker last turned to it';
+COMMENT ON INDEX mantle.operations_pkey IS 'An operation by its id';
+COMMENT ON INDEX mantle.operations_running IS 'The one whose turn it is';
+COMMENT ON INDEX mantle.operations_finished IS 'By the time of their end: what is to be purged';

@@ -14,3 +14,5 @@ COMMENT ON TABLE mantle.prune_queue IS 'Directories to be pruned if they are imp
 COMMENT ON COLUMN mantle.prune_queue.pid IS 'Where the change was: the directory itself, or its parent';
 COMMENT ON COLUMN mantle.prune_queue.seq IS 'Tells rows of a directory apart';
 COMMENT ON COLUMN mantle.prune_queue.id IS 'The directory to be looked at';
+COMMENT ON INDEX mantle.prune_queue_pkey IS 'Rows of a directory';
+COMMENT ON INDEX mantle.prune_queue_queued IS 'By age: what is due';

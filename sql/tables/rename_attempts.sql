@@ -13,3 +13,5 @@ CREATE TABLE mantle.rename_attempts (
 CREATE INDEX rename_attempts_created ON mantle.rename_attempts (created);
 SELECT pg_catalog.pg_extension_config_dump('mantle.rename_attempts', '');
 COMMENT ON TABLE mantle.rename_attempts IS 'Directory renames that committed or were aborted; no row: neither';
+COMMENT ON INDEX mantle.rename_attempts_pkey IS 'Decides between a rename''s commit and its abort';
+COMMENT ON INDEX mantle.rename_attempts_created IS 'By age: what is to be purged';

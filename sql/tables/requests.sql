@@ -1,5 +1,6 @@
--- Where the change was, so that it is one transaction on one node. One unique key, no time partitions (they lose uniqueness at the boundary). Purged by the worker after
--- mantle.request_retention_s.
+-- Where the change was, so that it is one transaction on one node. One unique key, no time partitions (they lose uniqueness at
+-- the boundary). Purged by the worker after mantle.request_retention_s, and the oldest where there are more than
+-- mantle.request_rows_max (sql/admin/purge.sql).
 CREATE TABLE mantle.requests (
     ns           bigint NOT NULL,
     principal    int NOT NULL,
@@ -17,3 +18,5 @@ SELECT pg_catalog.pg_extension_config_dump('mantle.requests', '');
 COMMENT ON TABLE mantle.requests IS 'Answers to request ids: a retry gets the first one. Only successes are kept';
 COMMENT ON COLUMN mantle.requests.created IS 'When it was recorded: while all latches were held, so two changes that conflict stand in this order';
 COMMENT ON COLUMN mantle.requests.request_hash IS 'Of the request as the client sees it; another one under the same id is refused (MT020)';
+COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id; on Citus, in a directory';
+COMMENT ON INDEX mantle.requests_created IS 'By age: what is to be purged';

@@ -18,7 +18,8 @@ BEGIN
     code := CASE
         WHEN mantle.namespace_name_fault(p_name) IS NOT NULL THEN mantle.namespace_name_fault(p_name)
         WHEN code IS NOT NULL THEN code
-        WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_request IS NOT NULL) IS NOT TRUE THEN 'MT006'
+        WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_request IS NOT NULL
+              AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006'
         WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN 'MT006'
         ELSE mantle.id_fault(p_id) END;
     SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);

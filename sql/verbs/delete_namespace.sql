@@ -47,7 +47,7 @@ BEGIN
     v_all := mantle.removable_directories(v_ns);
     PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], coalesce(v_all, '{}'), NULL);
     v_refusal := CASE
-        WHEN p_request IS NULL THEN 'MT006'
+        WHEN p_request IS NULL OR p_principal IS NULL THEN 'MT006'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN 'MT011'
         WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN 'MT017' END;
     SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_refusal, v_ns, NULL);

@@ -11,7 +11,7 @@ BEGIN
     END IF;
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.object_name_fault(p_name),
-        CASE WHEN p_pid IS NULL OR p_request IS NULL THEN 'MT006' END);
+        CASE WHEN p_pid IS NULL OR p_request IS NULL OR p_principal IS NULL THEN 'MT006' END);
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;

@@ -16,7 +16,7 @@ BEGIN
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.directory_name_fault(p_name),
         CASE WHEN (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_explicit IS NOT NULL
-                   AND p_request IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+                   AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;

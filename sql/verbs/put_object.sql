@@ -1,7 +1,8 @@
 -- Creates or overwrites objects. New ones have a short way (extension/src/create.rs), all else goes one by one. Both are
 -- latched alike: pids shared, names exclusively, so what is read of an entry here stays until the commit.
 
--- One object. The old size comes from a statement of its own (PROTOCOLS 13).
+-- One object. The old size comes from a statement of its own (PROTOCOLS 13). What no column or index would take is refused
+-- here, and not for the whole batch there: OBJECT_BYTES_MAX, LOCATOR_BYTES_MAX (indexnode/types/src/limits.rs).
 CREATE FUNCTION mantle.put_object_one(
     p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_size bigint,
     p_etag text, p_content_type text, p_user_metadata jsonb, p_locator text, p_condition text, p_request uuid, p_hash bigint,
@@ -16,8 +17,9 @@ BEGIN
     END IF;
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.object_name_fault(p_name),
-        CASE WHEN (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_size >= 0
-                   AND p_request IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+        CASE WHEN (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511
+                   AND p_size BETWEEN 0 AND 1::bigint << 48 AND coalesce(octet_length(p_locator), 0) <= 2048
+                   AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;

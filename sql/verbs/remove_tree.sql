@@ -38,7 +38,7 @@ BEGIN
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= 1024 AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
-                   AND p_operation IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+                   AND p_operation IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.directory_name_fault(p_src_name),
         CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END,
         mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,

@@ -33,11 +33,7 @@ RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_new mantle.meta := p_src;
     v_changes mantle.directory_change[] := '{}';
-    v_row text;
-    v_replaced text;
-    v_told text;
     v_half mantle.directory_change[];
-    v_half_told text;
     v_has_halves boolean := NOT mantle.is_local(ARRAY[p_src.pid, p_dst_pid]);
 BEGIN
     v_new.pid := p_dst_pid;
@@ -54,13 +50,8 @@ BEGIN
         v_half := ARRAY[mantle.half_change(p_src.ns, p_src.pid, p_principal, p_request)];
         v_changes := v_changes || mantle.half_change(p_src.ns, p_dst_pid, p_principal, p_request);
     END IF;
-    v_row := p_src;
-    v_half_told := v_half;
-    PERFORM FROM mantle.take_out(p_src.pid, v_row, v_half_told, p_attempt);
-    v_row := v_new;
-    v_replaced := p_victim;
-    v_told := v_changes;
-    PERFORM FROM mantle.put_in(p_dst_pid, v_row, v_replaced, v_told, p_attempt);
+    PERFORM mantle.move_entry(
+        p_src.pid, p_src::text, v_half::text, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_move(int, mantle.meta, bigint, text, mantle.meta, bigint, uuid) IS
     'Moves a directory''s entry, checked before';
@@ -95,7 +86,7 @@ BEGIN
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_victim_id >= 0 AND p_attempt IS NOT NULL
-                   AND p_request IS NOT NULL AND p_src_id IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+                   AND p_request IS NOT NULL AND p_src_id IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         mantle.directory_name_fault(p_src_name), mantle.directory_name_fault(p_dst_name),
         CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END,
         mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,

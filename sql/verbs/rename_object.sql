@@ -1,4 +1,4 @@
--- Not batched. The object's old place and its new one may be on two nodes: see sql/steps/sides.sql.
+-- One object (several: rename_objects.sql). The object's old place and its new one may be on two nodes: see sql/steps/sides.sql.
 CREATE FUNCTION mantle.rename_object(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
     p_overwrite boolean, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,
@@ -10,8 +10,6 @@ DECLARE
     d mantle.side;
     o mantle.outcome;
     v_new mantle.meta;
-    v_row text;
-    v_replaced text;
     v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
@@ -20,8 +18,8 @@ BEGIN
     v_new := s.entry;
     code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
-        CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_overwrite IS NOT NULL AND p_request IS NOT NULL) IS NOT TRUE
-            THEN 'MT006' END,
+        CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_overwrite IS NOT NULL AND p_request IS NOT NULL
+                   AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
         CASE WHEN d.removed THEN 'MT018' END,
         mantle.object_name_fault(p_src_name), mantle.object_name_fault(p_dst_name),
         CASE WHEN v_new.id IS NULL OR v_new.ns <> p_ns THEN 'MT010'
@@ -37,11 +35,7 @@ BEGIN
     old_locator := (d.entry).locator;
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
-    v_row := s.entry;
-    PERFORM FROM mantle.take_out(p_src_pid, v_row, NULL, 0);
-    v_row := v_new;
-    v_replaced := d.entry;
-    PERFORM FROM mantle.put_in(p_dst_pid, v_row, v_replaced, NULL, 0);
+    PERFORM mantle.move_entry(p_src_pid, (s.entry)::text, NULL, p_dst_pid, v_new::text, (d.entry)::text, NULL, 0);
     PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) IS

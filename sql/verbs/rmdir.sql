@@ -14,7 +14,7 @@ BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
     o := mantle.claim_at(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
             mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
-            CASE WHEN p_pid IS NULL OR p_pid < 1024 OR p_id IS NULL OR p_request IS NULL THEN 'MT006'
+            CASE WHEN p_pid IS NULL OR p_pid < 1024 OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL THEN 'MT006'
                  WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN 'MT010'
                  WHEN v_old.id <> p_id THEN 'MT018'
                  ELSE p_refusal END), p_id, v_old.version + 1);

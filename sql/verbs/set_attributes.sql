@@ -12,8 +12,8 @@ BEGIN
     END IF;
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.entry_name_fault(p_name),
-        CASE WHEN p_pid IS NULL OR p_id IS NULL OR p_request IS NULL OR p_owner < 0 OR p_grp < 0
-                  OR p_mode NOT BETWEEN 0 AND 511 THEN 'MT006' END);
+        CASE WHEN p_pid IS NULL OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL OR p_owner < 0
+                  OR p_grp < 0 OR p_mode NOT BETWEEN 0 AND 511 THEN 'MT006' END);
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;

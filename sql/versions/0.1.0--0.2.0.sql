@@ -76,6 +76,9 @@ ALTER TABLE mantle.index_groups ADD COLUMN changes bigint NOT NULL DEFAULT 0;
 -- Empty: IndexNodes of the older version sign nothing; the first one that does asks for a key.
 --@ CREATE TABLE mantle.prepare_keys
 
+--@ CREATE TABLE mantle.purged_requests
+--@ SELECT pg_catalog.pg_extension_config_dump('mantle.purged_requests'
+
 -- Empty: from now on analysts see what is granted to them.
 --@ CREATE TABLE mantle.namespace_grants
 --@ SELECT pg_catalog.pg_extension_config_dump('mantle.namespace_grants'
@@ -88,3 +91,4 @@ ALTER TABLE mantle.index_groups ADD COLUMN changes bigint NOT NULL DEFAULT 0;
 --@ ALTER TABLE mantle.meta ENABLE ROW LEVEL SECURITY
 --@ ALTER TABLE mantle.namespaces ENABLE ROW LEVEL SECURITY
 --@ CREATE POLICY
+--@ COMMENT ON POLICY

@@ -148,7 +148,7 @@ class Arena:
         return tuple(choose.choice(self.mix.directories) for _ in range(depth))
 
     def _call(self, client: int, choose: random.Random) -> Call:
-        operation, key = self._operation(choose), str(uuid.UUID(int=choose.getrandbits(128)))
+        operation, key = self._operation(choose), str(uuid.UUID(int=choose.getrandbits(128), version=4))
         rest, s3 = self.clients[client]
         began = time.monotonic()
         while True:

@@ -203,7 +203,7 @@ class Session:
             attempt = {} if self.choose.random() < 0.5 else {"attempt": first.key.attempt}
             return Submission(first.op, Key(first.key.request, first.key.hash, **attempt), 0.0)
         op = self._op(verb)
-        request = uuid.UUID(int=self.choose.getrandbits(128))
+        request = uuid.UUID(int=self.choose.getrandbits(128), version=4)
         if self.choose.random() < MISUSE_SHARE and recent and self.load.target.knows_requests_everywhere:
             request = self.choose.choice(self._under_way(recent)).key.request
         return Submission(op, Key(request, digest(op)), 0.0)

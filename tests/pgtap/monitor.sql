@@ -52,7 +52,7 @@ SELECT dblink_disconnect('waiter') AS x \gset
 SELECT ok((SELECT bool_and(d.description IS NOT NULL) FROM pg_depend p JOIN pg_class c ON c.oid = p.objid AND c.relkind IN ('v', 'r', 'S')
              JOIN pg_extension e ON e.oid = p.refobjid AND e.extname = 'mantle'
              LEFT JOIN pg_description d ON d.objoid = c.oid AND d.objsubid = 0 AND d.classoid = 'pg_class'::regclass
-            WHERE p.classid = 'pg_class'::regclass AND p.deptype = 'e' AND c.relkind <> 'S'), 'each table and view says what it is');
+            WHERE p.classid = 'pg_class'::regclass AND p.deptype = 'e'), 'each table, view and sequence says what it is');
 SELECT is((SELECT string_agg(f.oid::regprocedure::text, ', ') FROM pg_depend p JOIN pg_proc f ON f.oid = p.objid
              JOIN pg_extension e ON e.oid = p.refobjid AND e.extname = 'mantle'
             WHERE p.classid = 'pg_proc'::regclass AND p.deptype = 'e' AND obj_description(f.oid, 'pg_proc') IS NULL), NULL, 'and each function');

@@ -70,9 +70,9 @@ SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{exact}', ARRA
     ARRAY['{"n": 12345678901234567890123, "d": 1.10}']::jsonb[], '{l3}', '{NULL}', ARRAY[gen_random_uuid()], '{0}') \gset
 SELECT is((SELECT m.user_metadata::text FROM tap.meta() m WHERE m.pid = :a AND m.name = 'exact'), '{"d": 1.10, "n": 12345678901234567890123}',
           'numbers of any size');
-SELECT throws_ok(format($$ SELECT * FROM mantle.put_object('{5,5}', ARRAY[%1$s,%1$s], ARRAY[%2$s,%2$s], '{huge,huger}', ARRAY[tap.id(), tap.id()],
+SELECT results_eq(format($$ SELECT ord, code FROM mantle.put_object('{5,5}', ARRAY[%1$s,%1$s], ARRAY[%2$s,%2$s], '{huge,huger}', ARRAY[tap.id(), tap.id()],
     '{7,7}', '{8,8}', '{420,420}', array_fill(1::bigint << 62, ARRAY[2]), '{e,e}', '{t,t}', ARRAY[NULL, NULL]::jsonb[], '{l4,l5}', '{NULL,NULL}',
-    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') $$, :ns, :b), '22003', NULL, 'two objects of 4 EiB');
+    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') ORDER BY ord $$, :ns, :b), $$ VALUES (1, 'MT006'), (2, 'MT006') $$, 'two objects of 4 EiB');
 
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();

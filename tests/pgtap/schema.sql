@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(18);
+SELECT plan(19);
 
 SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'),
           (SELECT default_version FROM pg_available_extensions WHERE name = 'mantle'), 'the version that the server has');
@@ -16,6 +16,20 @@ SELECT is_empty($$
     SELECT c.oid::regclass FROM pg_class c
      WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind IN ('r', 'v') AND obj_description(c.oid, 'pg_class') IS NULL
 $$, 'every table and view has a comment');
+-- Of the extension's own tables: shards are Citus'.
+SELECT is_empty($$
+    WITH own AS (SELECT d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'mantle'
+                  WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e')
+    SELECT i.indexrelid::regclass::text FROM pg_index i JOIN own ON own.objid = i.indrelid WHERE obj_description(i.indexrelid, 'pg_class') IS NULL
+    UNION ALL SELECT p.polname || ' on ' || p.polrelid::regclass FROM pg_policy p JOIN own ON own.objid = p.polrelid
+               WHERE obj_description(p.oid, 'pg_policy') IS NULL
+    UNION ALL SELECT c.oid::regclass::text FROM pg_class c JOIN own ON own.objid = c.oid
+               WHERE c.relkind IN ('S', 'c') AND coalesce(obj_description(c.oid, 'pg_class'), obj_description(c.reltype, 'pg_type')) IS NULL
+    UNION ALL SELECT t.typname FROM pg_type t JOIN pg_depend d ON d.objid = t.oid AND d.classid = 'pg_type'::regclass AND d.deptype = 'e'
+                JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'mantle' WHERE obj_description(t.oid, 'pg_type') IS NULL
+    UNION ALL SELECT p.pubname FROM pg_publication p WHERE p.pubname = 'mantle_stream' AND obj_description(p.oid, 'pg_publication') IS NULL
+    UNION ALL SELECT n.nspname FROM pg_namespace n WHERE n.nspname = 'mantle' AND obj_description(n.oid, 'pg_namespace') IS NULL
+$$, 'every index, policy, sequence and type, the publication and the schema have one');
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND p.prosecdef

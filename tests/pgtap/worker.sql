@@ -1,6 +1,7 @@
--- The background worker: compacts and prunes by itself, waits for a database's extension, stops when told.
+-- The background worker: compacts and prunes by itself, in every database that has the extension or in those named; waits in one
+-- that is named for its extension, stops when told, comes back when it was ended.
 \ir setup.psql
-SELECT plan(10);
+SELECT plan(23);
 SELECT current_setting('mantle.compaction_databases') AS configured, format('%I', current_database() || '_bare') AS bare \gset
 DROP DATABASE IF EXISTS :bare WITH (FORCE);
 CREATE DATABASE :bare;
@@ -29,6 +30,64 @@ ALTER SYSTEM SET mantle.compaction_databases = :'nowhere';
 SELECT pg_reload_conf() AS x \gset
 SELECT ok(pg_temp.workers(false, 0), 'the worker stops when its database is taken out');
 SELECT ok(pg_temp.workers(true, 0), 'the other too; a database that does not exist is passed over');
+
+-- Every database that has the extension.
+SELECT format('%I', current_database() || '_second') AS second \gset
+DROP DATABASE IF EXISTS :second WITH (FORCE);
+CREATE DATABASE :second;
+SELECT dblink_connect('second', current_setting('tap.connection') || ' dbname=' || :'second') AS x \gset
+SELECT dblink_exec('second', 'CREATE EXTENSION mantle') AS x \gset
+CREATE FUNCTION pg_temp.second(query text) RETURNS text LANGUAGE sql VOLATILE AS $$ SELECT r.t FROM dblink('second', query) AS r(t text) $$;
+-- Delta records there, and how many are not folded.
+CREATE FUNCTION pg_temp.append(more int) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT string_agg(pg_temp.second('SELECT mantle.apply_deltas(ARRAY[ROW(1024, 1024, 1, 0, 10)::mantle.delta])::text'), '') FROM generate_series(1, more) $$;
+CREATE FUNCTION pg_temp.is_folded(entries bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT tap.wait_for(format($q$ SELECT pg_temp.second('SELECT count(*) || '' '' || sum(entries) FROM mantle.meta WHERE pid = 1024') = '1 %s' $q$, entries)) $$;
+CREATE FUNCTION pg_temp.worker() RETURNS int LANGUAGE sql VOLATILE AS $$
+    SELECT pid FROM pg_stat_activity WHERE backend_type = 'mantle worker' AND datname = current_database() || '_second' $$;
+SELECT dblink_exec('second', 'SET mantle.delta_records = always') AS x \gset
+SELECT pg_temp.append(2) AS x \gset
+ALTER SYSTEM SET mantle.compaction_databases = '*';
+SELECT pg_reload_conf() AS x \gset
+SELECT ok(pg_temp.is_folded(2), 'a database that nobody has named: its deltas are folded');
+SELECT ok(pg_temp.workers(false, 1), 'this one has a worker too');
+SELECT ok(pg_temp.workers(true, 0), 'where there is no extension none stays');
+SELECT is((SELECT string_agg(c.detail, ' ') FROM mantle.check_cluster() AS c WHERE c.problem = 'worker'), NULL, 'no database is left out');
+-- It has been there long enough to have found the extension.
+SELECT ok(tap.wait_for('SELECT bool_or(backend_start < clock_timestamp() - interval ''2 s'') FROM pg_stat_activity WHERE pid = pg_temp.worker()'), 'a worker that stays');
+SELECT pg_temp.worker() AS ended \gset
+SELECT pg_terminate_backend(:ended) AS x \gset
+SELECT pg_temp.append(3) AS x \gset
+SELECT ok(pg_temp.is_folded(5), 'and is ended comes back, and folds');
+SELECT isnt(pg_temp.worker(), :ended, 'as another process');
+SELECT dblink_connect('bare', current_setting('tap.connection') || ' dbname=' || :'bare') AS x \gset
+SELECT dblink_exec('bare', 'CREATE EXTENSION mantle') AS x \gset
+SELECT dblink_disconnect('bare') AS x \gset
+SELECT pg_reload_conf() AS x \gset
+SELECT ok(pg_temp.workers(true, 1), 'a database that gets the extension is looked at again, at once after a reload');
+
+-- Too many answers to request ids there.
+SELECT pg_temp.second($q$ WITH made AS (
+    INSERT INTO mantle.requests (pid, ns, principal, request_id, request_hash, verb, id, created)
+    SELECT 1024, 1024, 5, gen_random_uuid(), 0, 'old', i, now() - i * interval '2 minutes' FROM generate_series(1, 50) AS i RETURNING 1)
+    SELECT count(*) FROM made $q$) AS x \gset
+SELECT pg_temp.second('SELECT pg_stat_force_next_flush()::text') AS x \gset
+ALTER SYSTEM SET mantle.compaction_databases = :'second';
+ALTER SYSTEM SET mantle.compaction_batch = 7;
+ALTER SYSTEM SET mantle.request_rows_max = 20;
+SELECT pg_reload_conf() AS x \gset
+SELECT ok(tap.wait_for($q$ SELECT pg_temp.second('SELECT count(*) FROM mantle.requests') = '20' $q$), 'the worker keeps so many as there may be');
+SELECT is(pg_temp.second('SELECT max(id) FROM mantle.requests'), '20', 'the youngest');
+SELECT is(pg_temp.second('SELECT up_to < now() - interval ''40 minutes'' AND up_to > now() - interval ''44 minutes'' FROM mantle.purged_requests'), 't', 'and writes down how far it went');
+SELECT ok(pg_temp.workers(false, 0), 'no worker but where a database is named');
+
+-- A database that is to be dropped.
+SELECT dblink_disconnect('second') AS x \gset
+ALTER DATABASE :second ALLOW_CONNECTIONS false;
+SELECT ok(tap.wait_for('SELECT pg_temp.worker() IS NULL'), 'its worker goes when it may not be connected to any more');
+DROP DATABASE :second;
+ALTER SYSTEM RESET mantle.compaction_batch;
+ALTER SYSTEM RESET mantle.request_rows_max;
 ALTER SYSTEM RESET mantle.compaction_databases;
 ALTER SYSTEM RESET mantle.compaction_naptime_ms;
 ALTER SYSTEM RESET mantle.prune_grace_ms;

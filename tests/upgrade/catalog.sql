@@ -54,8 +54,8 @@ SELECT kind, name, property, value FROM (
     SELECT r.kind, r.name, 'constraint ' || c.conname, pg_get_constraintdef(c.oid) || CASE WHEN c.convalidated THEN '' ELSE ' not valid' END
       FROM relation r JOIN pg_constraint c ON c.conrelid = r.oid
     UNION ALL
-    SELECT r.kind, r.name, 'index', pg_get_indexdef(i.indexrelid) || format(' valid %s, clustered %s, replica identity %s', i.indisvalid,
-           i.indisclustered, i.indisreplident)
+    SELECT r.kind, r.name, 'index', pg_get_indexdef(i.indexrelid) || format(' valid %s, clustered %s, replica identity %s: %s', i.indisvalid,
+           i.indisclustered, i.indisreplident, obj_description(i.indexrelid, 'pg_class'))
       FROM relation r JOIN pg_index i ON i.indrelid = r.oid
     UNION ALL
     SELECT r.kind, r.name, 'policy ' || p.polname,
@@ -81,7 +81,8 @@ SELECT kind, name, property, value FROM (
      WHERE e.extname = 'mantle'
     UNION ALL
     SELECT 'publication', p.pubname, 'options',
-           format('all tables %s, insert %s, update %s, delete %s, truncate %s, via root %s, tables %s', p.puballtables, p.pubinsert,
-                  p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, array(SELECT t.tablename FROM pg_publication_tables t WHERE t.pubname = p.pubname))
+           format('all tables %s, insert %s, update %s, delete %s, truncate %s, via root %s, tables %s: %s', p.puballtables, p.pubinsert,
+                  p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, array(SELECT t.tablename FROM pg_publication_tables t WHERE t.pubname = p.pubname),
+                  obj_description(p.oid, 'pg_publication'))
       FROM pg_publication p
 ) AS line WHERE value IS NOT NULL ORDER BY kind, name, property, value COLLATE "C"

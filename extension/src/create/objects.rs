@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 
+use mantle_types::limits::{LOCATOR_BYTES_MAX, OBJECT_BYTES_MAX};
 use pgrx::prelude::*;
 
 use super::{Call, Columns, Homes, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS, transaction_start};
@@ -64,7 +65,12 @@ fn make(call: &Arguments) -> Option<Vec<i32>> {
                 (etag.next().flatten(), content_type.next().flatten(), locator.next().flatten());
             let (user_metadata, condition) = (user_metadata.next().flatten(), condition.next().flatten());
             let Some((e, size)) = columns.element(at).zip(size) else { continue };
-            if !matches!(condition, None | Some("*absent")) || size < 0 || e.name.ends_with('/') {
+            if !matches!(condition, None | Some("*absent")) || e.name.ends_with('/') {
+                continue;
+            }
+            let is_kept = (0..=OBJECT_BYTES_MAX as i64).contains(&size)
+                && locator.is_none_or(|locator| locator.len() <= LOCATOR_BYTES_MAX);
+            if !is_kept {
                 continue;
             }
             let Some(tables) = homes.of(e.pid) else { continue };

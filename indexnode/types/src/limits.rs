@@ -10,6 +10,10 @@ pub const PATH_DEPTH_MAX: usize = 128;
 pub const NAMESPACE_BYTES_MAX: usize = 63;
 /// Shortest namespace (bucket) name, in bytes.
 pub const NAMESPACE_BYTES_MIN: usize = 3;
+/// Largest object, in bytes: so large that the sum of a batch cannot overflow.
+pub const OBJECT_BYTES_MAX: u64 = 1 << 48;
+/// Longest data locator, in bytes: PostgreSQL has an index of them, which takes no value of a third of a page.
+pub const LOCATOR_BYTES_MAX: usize = 2048;
 /// Most elements of one SQL batch.
 pub const BATCH_ELEMENTS_MAX: usize = 16_384;
 /// Most latches one batch takes: 512 entries of as many directories. PostgreSQL's lock table must have room for so many a
@@ -27,6 +31,7 @@ pub const LEASE_S: u64 = 20;
 pub const TOMBSTONE_RETENTION_MIN_S: u64 = 60;
 
 const _: () = assert!(TOMBSTONE_RETENTION_MIN_S >= 3 * LEASE_S);
+const _: () = assert!(OBJECT_BYTES_MAX <= i64::MAX as u64 / BATCH_ELEMENTS_MAX as u64);
 const _: () = assert!(NAME_BYTES_MAX < KEY_BYTES_MAX);
 const _: () = assert!(PATH_DEPTH_MAX <= KEY_BYTES_MAX / 2);
 const _: () = assert!(BATCH_ELEMENTS_MAX <= MESSAGE_OPS_MAX);

@@ -1,0 +1,47 @@
+-- mantle.rename_object for several: all are latched first, in order and bounded, then done one after the other as they stand, so
+-- that what one has moved another one may move on.
+
+-- Latches of a batch whose elements have two places each. MT007 before the first is taken: mantle.latch_sides takes them
+-- directory by directory where these are on several nodes.
+CREATE FUNCTION mantle.latch_places(
+    p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[], p_exclusive bigint[], p_index_group int)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF (SELECT count(DISTINCT u.pid) FROM unnest(p_src_pid || p_dst_pid || p_exclusive) AS u(pid))
+       + (SELECT count(DISTINCT (u.pid, u.name)) FROM unnest(p_src_pid || p_dst_pid, p_src_name || p_dst_name) AS u(pid, name)) > 1024 THEN
+        PERFORM mantle.fault('MT007');
+    END IF;
+    PERFORM mantle.latch_sides(p_src_pid || p_dst_pid, p_src_name || p_dst_name, p_exclusive, p_index_group);
+END $$;
+COMMENT ON FUNCTION mantle.latch_places(bigint[], text[], bigint[], text[], bigint[], int) IS 'Latches the places of a batch of renames';
+REVOKE ALL ON FUNCTION mantle.latch_places(bigint[], text[], bigint[], text[], bigint[], int) FROM PUBLIC;
+
+CREATE FUNCTION mantle.rename_object(
+    p_principal int[], p_ns bigint[], p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[],
+    p_overwrite boolean[], p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
+RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+DECLARE
+    r record;
+    v_placements bigint := mantle.placements();
+BEGIN
+    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_src_name), ARRAY[
+        cardinality(p_principal), cardinality(p_ns), cardinality(p_src_pid), cardinality(p_dst_pid), cardinality(p_dst_name),
+        cardinality(p_overwrite), cardinality(p_request), cardinality(p_hash), coalesce(cardinality(p_lease), cardinality(p_src_name))]));
+    PERFORM mantle.latch_places(p_src_pid, p_src_name, p_dst_pid, p_dst_name, '{}', NULL);
+    FOR i IN 1..cardinality(p_src_name) LOOP
+        SELECT * INTO r FROM mantle.rename_object(
+            p_principal[i], p_ns[i], p_src_pid[i], p_src_name[i], p_dst_pid[i], p_dst_name[i], p_overwrite[i], p_request[i], p_hash[i],
+            p_lease[i]);
+        ord := i; code := r.code; id := r.id; replayed := r.replayed; flush_lsn := r.flush_lsn; old_locator := r.old_locator;
+        RETURN NEXT;
+    END LOOP;
+    PERFORM mantle.fault(mantle.placements_fault(v_placements));
+END $$;
+COMMENT ON FUNCTION mantle.rename_object(
+    int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[], bigint[], text[]) IS
+    'Renames objects, in the order given: one may be moved by several elements';
+REVOKE ALL ON FUNCTION mantle.rename_object(
+    int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[], bigint[], text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION mantle.rename_object(
+    int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[], bigint[], text[]) TO mantle_gateway;
