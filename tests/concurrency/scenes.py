@@ -162,6 +162,11 @@ def _implied(root: int, first: int) -> Tree:
 
 
 # For the crash tests: the worker's pruning waits for nobody, so it is no part of the matrix.
-IMPLICIT = Scene("an implicit directory", _implied, lambda _root, first, _new: {"prune i/": Op("prune", first + D, "i/", first + S)}, ())
+IMPLICIT = Scene(
+    "an implicit directory",
+    _implied,
+    lambda _root, first, _new: {"prune i/": Op("prune", first + D, "i/", first + S)},
+    (),
+)
 
 SCENES = (SIBLINGS, YOUNG, LEVELS)

@@ -1,8 +1,8 @@
 """What analysts are told while others write: every answer is of one moment.
 
-Writers rename objects and directories from one directory to another, higher up or lower down, and make one entry for each that they
-remove, both in one transaction: so at every moment the namespace holds as many objects, directories and bytes as at any other, and
-whoever mixes two moments tells other numbers.
+Writers rename objects and directories from one directory to another, higher up or lower down, and make one entry for each that
+they remove, both in one transaction: so at every moment the namespace holds as many objects, directories and bytes as at any
+other, and whoever mixes two moments tells other numbers.
 """
 
 import itertools
@@ -33,8 +33,8 @@ FUNCTIONS = (
 
 
 class Writers:
-    """Threads that change a namespace whose totals stay. Places are directories that stay, each in the one before; what else is in
-    them moves."""
+    """Threads that change a namespace whose totals stay. Places are directories that stay, each in the one before; what else is
+    in them moves."""
 
     def __init__(self, target: PlainTarget):
         self.target, self.stop, self.changes, self.failures = target, threading.Event(), 0, []
@@ -56,7 +56,8 @@ class Writers:
             for op in ops:
                 self.call(connection, op)
             self.epoch = connection.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
-        self.threads = [threading.Thread(target=self._run, args=(work,)) for work in (self._objects, self._directories, self._pairs)]
+        works = (self._objects, self._directories, self._pairs)
+        self.threads = [threading.Thread(target=self._run, args=(work,)) for work in works]
 
     @property
     def totals(self) -> tuple[int, int, int]:
@@ -124,7 +125,8 @@ ANSWERS = {
     "du by directory": "SELECT objects, directories, bytes FROM mantle.du(%(name)s, '', 1) WHERE level = 0",
     "find": "SELECT count(*) FILTER (WHERE kind = 'object'), count(*) FILTER (WHERE kind = 'directory'), sum(size)::bigint"
     " FROM mantle.find(%(name)s, '')",
-    "top_dirs": "SELECT sum(objects)::bigint, sum(entries - objects)::bigint, sum(bytes)::bigint FROM mantle.top_dirs(%(name)s, '', 1000, 'entries')",
+    "top_dirs": "SELECT sum(objects)::bigint, sum(entries - objects)::bigint, sum(bytes)::bigint"
+    " FROM mantle.top_dirs(%(name)s, '', 1000, 'entries')",
     # A gateway's question: the counts of all directories that there are.
     "dirstat": "SELECT sum(entries - subdirectories)::bigint, sum(subdirectories)::bigint, sum(bytes)::bigint"
     " FROM mantle.dirstat(%(ns)s, ARRAY(SELECT id FROM mantle.meta WHERE ns = %(ns)s AND explicit IS NOT NULL))",
@@ -180,7 +182,8 @@ def test_an_answer_of_several_moments_is_noticed(make_target):
     with target.connect() as connection:
         for name in FUNCTIONS:
             found = connection.execute(
-                "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'mantle'::regnamespace AND proname = %s", (name,)
+                "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'mantle'::regnamespace AND proname = %s",
+                (name,),
             ).fetchall()
             assert found, f"mantle.{name} is no function of the extension any more: name its successor in FUNCTIONS"
             for (signature,) in found:

@@ -1,5 +1,5 @@
-"""kill -9 of a worker in the middle of renames whose two sides are on two workers, before, between and after their two phases: when
-Citus has settled what was prepared nothing is half done, what the session's node had committed is there, and all that was
+"""kill -9 of a worker in the middle of renames whose two sides are on two workers, before, between and after their two phases:
+when Citus has settled what was prepared nothing is half done, what the session's node had committed is there, and all that was
 acknowledged before.
 
 How a transaction is held between its phases: by a synchronous standby that is not there. What is prepared, or committed, is
@@ -41,10 +41,12 @@ def target(citus_cluster) -> Iterator[CitusTarget]:
 
 def await_standby(server: Cluster, name: str) -> None:
     """Commits of a server wait for it from now on."""
-    server.postgresql.psql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'; SELECT pg_reload_conf()", database="postgres")
-    wait_until(
-        lambda: server.postgresql.psql("SHOW synchronous_standby_names", database="postgres").strip() == name, "the setting", HELD_BOUND_S
-    )
+
+    def psql(text: str) -> str:
+        return server.postgresql.psql(text, database="postgres").strip()
+
+    psql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'; SELECT pg_reload_conf()")
+    wait_until(lambda: psql("SHOW synchronous_standby_names") == name, "the setting", HELD_BOUND_S)
 
 
 class Renames:

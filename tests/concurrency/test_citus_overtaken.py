@@ -152,7 +152,8 @@ def rename_of_object(places: Places, source: int, destination: int) -> Op:
 
 def rename_of_directory(places: Places, source: int, destination: int, epoch: int, victim: int = 0) -> Op:
     name = places.name(victim) if victim else "late/"
-    return Op("rename_directory", source, "s/", id_of(places, source, "s/"), dst_pid=destination, dst_name=name, victim=victim, epoch=epoch)
+    id = id_of(places, source, "s/")
+    return Op("rename_directory", source, "s/", id, dst_pid=destination, dst_name=name, victim=victim, epoch=epoch)
 
 
 ACROSS: dict[str, Callable[[Places, Sides, int], Op]] = {

@@ -1,5 +1,5 @@
-"""The plan of every statement that the extension's SQL carries out for a gateway, as PostgreSQL made it (auto_explain): none reads a
-table from end to end, and each reads a bounded number of blocks, in the middle of 16,000 entries of one directory.
+"""The plan of every statement that the extension's SQL carries out for a gateway, as PostgreSQL made it (auto_explain): none
+reads a table from end to end, and each reads a bounded number of blocks, in the middle of 16,000 entries of one directory.
 
 tests/pgtap/plans.sql bounds whole calls; here each statement within them is looked at.
 """
@@ -24,17 +24,21 @@ FILLER = 3000
 BLOCKS_MAX, BLOCKS_OF_ROW = 120, 4
 BATCH, PAGE = 8, 100
 WARM_UP = 6  # calls after which PostgreSQL keeps a plan
-NODES_WITH_RELATIONS = ("Seq Scan", "Sample Scan")
 FILL = """
     INSERT INTO mantle.namespaces (ns, name, owner) SELECT 2^40 + n, 'filler-' || n, 7 FROM generate_series(1, {n}) n;
     INSERT INTO mantle.index_groups (index_group, slot_name) SELECT 1000 + n, 'filler_' || n FROM generate_series(1, {n}) n;
-    INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid) SELECT 5, 5, gen_random_uuid(), 0, 'mkdir', 5 FROM generate_series(1, {n}) n;
-    INSERT INTO mantle.rename_attempts (ns, principal, request_id, attempt, state) SELECT 5, 5, gen_random_uuid(), n, 'aborted' FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid)
+    SELECT 5, 5, gen_random_uuid(), 0, 'mkdir', 5 FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.rename_attempts (ns, principal, request_id, attempt, state)
+    SELECT 5, 5, gen_random_uuid(), n, 'aborted' FROM generate_series(1, {n}) n;
     INSERT INTO mantle.prune_queue (pid, seq, id) SELECT 5, 2^40 + n, 5 FROM generate_series(1, {n}) n;
-    INSERT INTO mantle.operations (id, ns, principal, kind, directory_id) SELECT gen_random_uuid(), 5, 5, 'remove_tree', 5 FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.operations (id, ns, principal, kind, directory_id)
+    SELECT gen_random_uuid(), 5, 5, 'remove_tree', 5 FROM generate_series(1, {n}) n;
     INSERT INTO mantle.namespace_grants (role, ns) SELECT 'filler', 2^40 + n FROM generate_series(1, {n}) n;
-    INSERT INTO mantle.id_blocks (first_id, last_id, timeline, owner) SELECT 2^40 + 10 * n, 2^40 + 10 * n + 9, 1, 'filler' FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.id_blocks (first_id, last_id, timeline, owner)
+    SELECT 2^40 + 10 * n, 2^40 + 10 * n + 9, 1, 'filler' FROM generate_series(1, {n}) n;
 """
+TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'mantle'::regnamespace AND relkind = 'r'"
 IMPORT = """
     SELECT mantle.import_objects(5, %(ns)s, array_fill(%(pid)s::bigint, ARRAY[%(n)s]), ARRAY(SELECT 'o' || lpad(g::text, 6, '0')
            FROM generate_series(1, %(n)s) g), array_fill(1::bigint, ARRAY[%(n)s]), %(first)s, true, now())
@@ -87,34 +91,42 @@ def changes(connection: psycopg.Connection, at: Filled) -> dict[str, Callable[[i
     def of_directory(verb: str, **more) -> Callable[[int, int], Op]:
         return lambda n, of: Op(verb, parent, f"s{of + n}/", at.subdirectories[of + n], epoch=epoch, **more)
 
-    rename, remove, chmod, rmdir = (
-        of_directory(verb, **more)
-        for verb, more in (("rename_directory", {"dst_pid": large}), ("remove_tree", {}), ("set_attributes", {"mode": 448}), ("rmdir", {}))
-    )
+    rename, remove = of_directory("rename_directory", dst_pid=large), of_directory("remove_tree")
+    chmod, rmdir = of_directory("set_attributes", mode=448), of_directory("rmdir")
 
     def renamed(n: int) -> Op:
         op = rename(n, 0)
         return Op(**{**vars(op), "dst_name": f"r{n}/"})
 
-    return {
-        "put_object": lambda n: call(connection, ns, [Op("put_object", large, f"n{n}", at.new_id(), size=1)]),
-        "put_object over others": lambda n: call(connection, ns, [Op("put_object", large, o, at.new_id(), size=2) for o in old(n, 1, 1)]),
-        "put_object, a batch": lambda n: call(connection, ns, [Op("put_object", large, f"b{n}.{k}", at.new_id(), size=1) for k in range(BATCH)]),
-        "delete_object": lambda n: call(connection, ns, [Op("delete_object", large, o) for o in old(n, 2, 1)]),
-        "delete_object, a batch": lambda n: call(connection, ns, [Op("delete_object", large, o) for o in old(n, 3, BATCH)]),
-        "mkdir": lambda n: call(connection, ns, [Op("mkdir", parent, f"m{n}/", at.new_id())]),
-        "mkdir of an implicit one": lambda n: [
-            call(connection, ns, [Op("mkdir", parent, f"i{n}/", at.new_id(), explicit=is_explicit)]) for is_explicit in (False, True)
-        ],
-        "set_attributes": lambda n: call(connection, ns, [chmod(n, 20)]),
-        "rename_object": lambda n: call(connection, ns, [Op("rename_object", large, *old(n, 4, 1), dst_pid=parent, dst_name=f"moved{n}")]),
-        "rename_directory": lambda n: call(connection, ns, [renamed(n)]),
-        "abort_rename": lambda n: verbs.abort_rename(connection, ns, Key(uuid.uuid4())),
-        "remove_tree": lambda n: call(connection, ns, [remove(n, 40)]),
-        "rmdir": lambda n: call(connection, ns, [rmdir(n, 60)]),
-        "rmdir, a batch": lambda n: call(connection, ns, [rmdir(BATCH * n + k, 80) for k in range(BATCH)]),
-        "compact": lambda n: call(connection, ns, [Op("compact", large)]),
+    def new(n: int, count: int) -> list[Op]:
+        return [Op("put_object", large, f"n{n}.{count}.{k}", at.new_id(), size=1) for k in range(count)]
+
+    def implied_then_made(n: int) -> list[list[Op]]:
+        return [[Op("mkdir", parent, f"i{n}/", at.new_id(), explicit=is_explicit)] for is_explicit in (False, True)]
+
+    made: dict[str, Callable[[int], list[list[Op]]]] = {
+        "put_object": lambda n: [new(n, 1)],
+        "put_object, a batch": lambda n: [new(n, BATCH)],
+        "put_object over others": lambda n: [[Op("put_object", large, o, at.new_id(), size=2) for o in old(n, 1, 1)]],
+        "delete_object": lambda n: [[Op("delete_object", large, o) for o in old(n, 2, 1)]],
+        "delete_object, a batch": lambda n: [[Op("delete_object", large, o) for o in old(n, 3, BATCH)]],
+        "mkdir": lambda n: [[Op("mkdir", parent, f"m{n}/", at.new_id())]],
+        "mkdir of an implicit one": implied_then_made,
+        "set_attributes": lambda n: [[chmod(n, 20)]],
+        "rename_object": lambda n: [[Op("rename_object", large, *old(n, 4, 1), dst_pid=parent, dst_name=f"moved{n}")]],
+        "rename_directory": lambda n: [[renamed(n)]],
+        "remove_tree": lambda n: [[remove(n, 40)]],
+        "rmdir": lambda n: [[rmdir(n, 60)]],
+        "rmdir, a batch": lambda n: [[rmdir(BATCH * n + k, 80) for k in range(BATCH)]],
+        "compact": lambda n: [[Op("compact", large)]],
     }
+
+    def carry_out(batches: list[list[Op]]) -> None:
+        for ops in batches:
+            call(connection, ns, ops)
+
+    calls = {name: lambda n, make=make: carry_out(make(n)) for name, make in made.items()}
+    return calls | {"abort_rename": lambda n: verbs.abort_rename(connection, ns, Key(uuid.uuid4()))}
 
 
 # As the gateway asks (gateway/src/store/sql.rs).
@@ -140,7 +152,8 @@ class Plans:
         self.connection, self.found = connection, []
         connection.execute("LOAD 'auto_explain'")
         for setting, value in (
-            ("log_nested_statements", "on"), ("log_analyze", "on"), ("log_buffers", "on"), ("log_format", "json"), ("log_level", "notice"),
+            ("log_nested_statements", "on"), ("log_analyze", "on"), ("log_buffers", "on"), ("log_format", "json"),
+            ("log_level", "notice"),
         ):  # fmt: skip
             connection.execute(f"SET auto_explain.{setting} = {value}")
         connection.add_notice_handler(self._note)
@@ -167,7 +180,7 @@ def complaints(name: str, found: list[dict], tables: set[str]) -> list[str]:
     texts = []
     for statement in found:
         plan, text = statement["Plan"], " ".join(statement["Query Text"].split())[:200]
-        read = [n["Relation Name"] for n in nodes(plan) if n["Node Type"] in NODES_WITH_RELATIONS and n.get("Relation Name") in tables]
+        read = [node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan" and node["Relation Name"] in tables]
         texts += [f"reads all of {table}: {text}" for table in read]
         blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         if blocks > bound:
@@ -175,11 +188,13 @@ def complaints(name: str, found: list[dict], tables: set[str]) -> list[str]:
     return texts
 
 
-def look(target: PlainTarget, only: set[str] | None = None, drop: str | None = None) -> tuple[dict[str, list[str]], dict[str, int]]:
+def look(
+    target: PlainTarget, only: set[str] | None = None, drop: str | None = None
+) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Complaints by call, and how many statements were looked at."""
     with target.connect() as connection:
         at = fill(connection)
-        tables = {name for (name,) in connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'mantle'::regnamespace AND relkind = 'r'")}
+        tables = {name for (name,) in connection.execute(TABLES)}
         calls = changes(connection, at)
         given = {"ns": at.ns, "large": at.large, "parent": at.parent, "page": PAGE}
         for name, query in READS.items():
