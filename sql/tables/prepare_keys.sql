@@ -9,4 +9,5 @@ CREATE TABLE mantle.prepare_keys (
 -- their leader first asks; until then its prepares are taken unsigned.
 INSERT INTO mantle.prepare_keys (index_group, key)
 VALUES (1, pg_catalog.sha256(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()) || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())));
+COMMENT ON INDEX mantle.prepare_keys_pkey IS 'A group''s key';
 COMMENT ON TABLE mantle.prepare_keys IS 'The keys by which index groups sign what they have prepared';

@@ -145,6 +145,9 @@ class Places:
         port = next(port for id, _, port in self.coordinator.execute(PLACEMENTS).fetchall() if id == shard)
         return [int(node["port"]) for node in self.target.all[1:]].index(port)
 
+    def port(self, worker: int) -> int:
+        return int(self.target.all[1 + worker]["port"])
+
     def call(self, session: psycopg.Connection, op: Op, key: Key | None = None) -> verbs.Answer:
         return verbs.call(session, self.ns, [op], [key or Key(uuid.uuid4())])[0]
 

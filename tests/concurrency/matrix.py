@@ -35,6 +35,7 @@ PASSES = {
     "set_attributes": (*_CHECKED, BEFORE_COMMIT),
     "compact": (BEFORE_LATCHES, AFTER_LATCHES, BEFORE_COMMIT),
     "raise_epoch": (BEFORE_COMMIT,),
+    "prune": (BEFORE_COUNTS, BEFORE_EMIT, BEFORE_COMMIT),
 }
 
 

@@ -152,4 +152,21 @@ LEVELS = Scene(
     ),
 )
 
+
+def _implied(root: int, first: int) -> Tree:
+    """d/ holds the empty directory i/, which a key has implied."""
+    tree = Tree()
+    tree.place(root, "d/", _directory(first + D))
+    tree.place(first + D, "i/", Entry(first + S, 3, 493, explicit=False))
+    return tree
+
+
+# For the crash tests: the worker's pruning waits for nobody, so it is no part of the matrix.
+IMPLICIT = Scene(
+    "an implicit directory",
+    _implied,
+    lambda _root, first, _new: {"prune i/": Op("prune", first + D, "i/", first + S)},
+    (),
+)
+
 SCENES = (SIBLINGS, YOUNG, LEVELS)

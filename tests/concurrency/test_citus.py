@@ -87,7 +87,7 @@ def places(database) -> Places:
 
 
 def remote_commands(session: psycopg.Connection, work) -> list[tuple[str, str]]:
-    """What a session sends to other nodes while it works: node and command."""
+    """What a session sends to other nodes while it works: node (host:port) and command."""
     sent: list[tuple[str, str]] = []
 
     def note(diagnostic) -> None:
@@ -105,6 +105,25 @@ def remote_commands(session: psycopg.Connection, work) -> list[tuple[str, str]]:
     return sent
 
 
+# How a node's part of a transaction begins and ends. The longer ones first.
+_ENDS = ("BEGIN", "PREPARE TRANSACTION", "COMMIT PREPARED", "ROLLBACK PREPARED", "COMMIT", "ROLLBACK")
+ONE_PHASE = ["BEGIN", "COMMIT"]
+TWO_PHASES = ["BEGIN", "PREPARE TRANSACTION", "COMMIT PREPARED"]
+
+
+def transactions(sent: list[tuple[str, str]]) -> dict[int, list[str]]:
+    """By the port of each node that was sent anything: how its transactions began and ended. A statement alone is none."""
+    found: dict[int, list[str]] = {}
+    for node, command in sent:
+        ends = found.setdefault(int(node.rsplit(":", 1)[1]), [])
+        ends += [end for end in _ENDS if command.startswith(end)][:1]
+    return found
+
+
+def prepared_names(sent: list[tuple[str, str]], how: str) -> list[str]:
+    return sorted(command.split("'")[1] for _, command in sent if command.startswith(how))
+
+
 def single_directory_operations(places: Places, pid: int) -> list[Op]:
     id, directory = places.new_id(), places.new_id()
     return [
@@ -112,25 +131,24 @@ def single_directory_operations(places: Places, pid: int) -> list[Op]:
         Op("put_object", pid, f"o{id}", id, size=7, mode=420, etag="f"),
         Op("set_attributes", pid, f"o{id}", id, mode=384),
         Op("mkdir", pid, f"m{directory}/", directory, explicit=True),
+        Op("set_attributes", pid, f"m{directory}/", directory, mode=448),
         Op("rename_object", pid, f"o{id}", dst_pid=pid, dst_name=f"p{id}"),
         Op("delete_object", pid, f"p{id}"),
     ]
 
 
 def test_a_verb_in_one_directory_touches_its_node_alone(places):
-    """From the node that has it nothing is sent; from elsewhere one node is asked, and commits once."""
+    """From the node that has it nothing is sent; from elsewhere that node alone is asked, and commits once, in one phase."""
     for worker, session in enumerate(places.sessions):
         for op in single_directory_operations(places, places.by_worker[worker][0]):
             sent = remote_commands(session, lambda op=op: places.call(session, op))
             assert sent == [], f"{op.verb} on its own node sent {sent}"
-    other = places.sessions[0]
-    for op in single_directory_operations(places, places.by_worker[1][0]):
-        answer = []
-        sent = remote_commands(other, lambda op=op, answer=answer: answer.append(places.call(other, op)))
-        assert answer[0].code is None
-        assert len({node for node, _ in sent}) == 1, f"{op.verb} was sent to several nodes: {sent}"
-        assert not any("PREPARE" in command for _, command in sent), f"{op.verb} prepared: {sent}"
-        assert sum(command.startswith("COMMIT") for _, command in sent) <= 1
+    for session in (places.sessions[0], places.coordinator):
+        for op in single_directory_operations(places, places.by_worker[1][0]):
+            answer = []
+            sent = remote_commands(session, lambda op=op, answer=answer: answer.append(places.call(session, op)))
+            assert answer[0].code is None
+            assert transactions(sent) == {places.port(1): ONE_PHASE}, f"{op.verb} sent {sent}"
 
 
 def put(places: Places, pid: int, name: str | None = None) -> Op:
@@ -206,22 +224,45 @@ def test_a_new_entry_is_made_in_its_shard_itself(places):
         assert calls_of(session, function) == before + 1, "what exists goes that way"
 
 
-def test_reads_touch_one_node(places):
-    worker, session = 0, places.sessions[0]
-    pid = places.by_worker[worker][0]
-    for query in (
-        "SELECT * FROM mantle.stat(%(ns)s, ARRAY[%(pid)s::bigint], ARRAY['x'])",
-        "SELECT * FROM mantle.list(%(ns)s, %(pid)s, NULL, NULL, 100)",
-        "SELECT * FROM mantle.dirstat(%(ns)s, ARRAY[%(pid)s::bigint])",
-    ):
-        sent = remote_commands(session, lambda query=query: session.execute(query, {"ns": places.ns, "pid": pid}))
-        assert sent == [], f"{query} sent {sent}"
+# How many statements each is: a list reads two ranges of a directory.
+READS = {
+    "SELECT * FROM mantle.stat(%(ns)s, ARRAY[%(pid)s::bigint], ARRAY['x'])": 1,
+    "SELECT * FROM mantle.list(%(ns)s, %(pid)s, NULL, NULL, 100)": 2,
+    "SELECT * FROM mantle.dirstat(%(ns)s, ARRAY[%(pid)s::bigint])": 1,
+}
 
 
-def test_changes_across_nodes_commit_in_two_phases(places):
-    """A rename of an object, of a directory and an rmdir, whose two sides are on two workers."""
+@pytest.mark.parametrize("query", READS, ids=[query.split("(")[0].split(".")[1] for query in READS])
+def test_reads_touch_one_node(places, query):
+    """None but its own from the node that has the directory; that one, without a transaction around it, from elsewhere."""
+    for worker, session in enumerate(places.sessions):
+        given = {"ns": places.ns, "pid": places.by_worker[worker][0]}
+        sent = remote_commands(session, lambda session=session, given=given: session.execute(query, given))
+        assert sent == []
+    for session in (places.sessions[0], places.coordinator):
+        given = {"ns": places.ns, "pid": places.by_worker[1][0]}
+        sent = remote_commands(session, lambda session=session, given=given: session.execute(query, given))
+        assert len(sent) == READS[query] and transactions(sent) == {places.port(1): []}, sent
+
+
+def prepared_anywhere(places: Places) -> list[str]:
+    """Names of transactions that wait for their second phase, on any node."""
+    found = []
+    for session in (places.coordinator, *places.sessions):
+        found += [gid for (gid,) in session.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")]
+    return found
+
+
+@pytest.mark.parametrize("at", ["of one side", "of the other side", "of neither side"])
+def test_changes_across_nodes_commit_in_two_phases(places, at):
+    """A rename of an object, of a directory and an rmdir, whose two sides are on two workers: each node that takes part, but the
+    session's own, prepares, and then all commit."""
     here, there = places.by_worker[0][1], places.by_worker[1][1]
-    session = places.sessions[0]
+    session, others = {
+        "of one side": (places.sessions[0], [1]),
+        "of the other side": (places.sessions[1], [0]),
+        "of neither side": (places.coordinator, [0, 1]),
+    }[at]
     object_id = places.new_id()
     places.call(session, Op("put_object", here, "moved", object_id, size=9, mode=420, etag="e"))
     directory = places.new_id()
@@ -230,7 +271,7 @@ def test_changes_across_nodes_commit_in_two_phases(places):
     places.call(session, Op("mkdir", here, "dir/", directory, explicit=True))
     epoch = session.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
     for op in (
-        Op("rename_object", here, "moved", dst_pid=there, dst_name="arrived"),
+        Op("rename_object", here, "moved", dst_pid=there, dst_name=f"arrived{object_id}"),
         Op("rename_directory", here, "dir/", directory, dst_pid=there, dst_name="dir/", victim=0, epoch=epoch),
         Op("rename_directory", there, "dir/", directory, dst_pid=here, dst_name="back/", victim=0, epoch=epoch),
         Op("rmdir", here, "back/", directory),
@@ -238,7 +279,10 @@ def test_changes_across_nodes_commit_in_two_phases(places):
         answer = []
         sent = remote_commands(session, lambda op=op, answer=answer: answer.append(places.call(session, op)))
         assert answer[0].code is None, f"{op}: {answer}"
-        assert any(command.startswith("PREPARE TRANSACTION") for _, command in sent), f"{op.verb} sent {sent}"
+        assert transactions(sent) == {places.port(worker): TWO_PHASES for worker in others}, f"{op.verb} sent {sent}"
+        prepared = prepared_names(sent, "PREPARE TRANSACTION")
+        assert len(set(prepared)) == len(others) and prepared_names(sent, "COMMIT PREPARED") == prepared, sent
+        assert prepared_anywhere(places) == []
     assert state.damage(places.coordinator) == []
 
 

@@ -1,5 +1,5 @@
 """Shards move while calls are under way: histories under moves and while a worker joins, and calls held between two of their
-steps while what they looked at leaves.
+steps while what they looked at leaves. Each verb, overtaken by its shard: test_citus_overtaken.py.
 """
 
 import random
@@ -114,26 +114,6 @@ def shard_moves_during(target: CitusTarget, places: Places, call: tuple, at: str
         assert places.worker_of(moving) == 1 - source
         yield outcome
     thread.join()
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
-def test_a_call_overtaken_by_its_shard_fails_retryably(citus_cluster, checked):
-    """Held after its latches while the shard moves away, it writes to the other node, and its message is in this one's WAL:
-    so it fails (PROTOCOLS 14). Unchecked, it would not."""
-    with distributed_target(citus_cluster, f"mantle_overtaken_{'' if checked else 'un'}checked") as target:
-        places = Places(target)
-        if not checked:
-            target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_PLACEMENT_CHECK))
-        target.on_all_nodes(failpoints.install_steps)
-        pid, session = places.by_worker[0][0], places.sessions[0]
-        op, key = Op("mkdir", pid, "late/", places.new_id(), explicit=True), Key(uuid.uuid4())
-        with shard_moves_during(target, places, (session, op, key), failpoints.AFTER_LATCHES, pid) as outcome:
-            pass
-        assert outcome == (["MT043"] if checked else [None])
-        if checked:
-            assert places.call(session, op, key).code is None, "again, from where it is not"
-            assert places.call(places.sessions[1], op, key).replayed, "and from where it is"
 
 
 IS_MOVE_WAITING = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND NOT granted"

@@ -26,15 +26,16 @@ pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not i
 # line (worker; see test_a_worker_outlives_a_shard_that_moves); and one whose roles are its own and can log in nowhere
 # (row_security; analysts, check and privileges see the policies at work).
 PGTAP = (
-    "analysts", "attributes", "bad_elements", "batches", "check", "directories", "faults", "import", "listing", "maintenance", "messages",
-    "modified", "monitor", "names", "namespaces", "objects", "privileges", "races", "remove_tree", "rename_directory", "renames",
-    "request_age", "schema", "usage",
+    "analysts", "attributes", "bad_elements", "batches", "check", "compaction", "directories", "faults", "import",
+    "index_groups", "leases", "listing", "maintenance", "messages", "modified", "monitor", "names", "namespaces", "objects",
+    "privileges", "races", "remove_tree", "rename_directory", "renames", "request_age", "schema", "usage",
 )  # fmt: skip
 # Also from the coordinator of two workers, which has no directories itself. The others act as another role after writing in one
-# transaction, look at the latches, the stream or the workers of their own server, or run a step of maintenance there.
+# transaction, look at the latches, the stream or the workers of their own server, set how that keeps counts or run a step of
+# maintenance there, or take leases of it: a lease is good on the node that gave it (leases).
 PGTAP_FROM_THE_COORDINATOR = (
-    "attributes", "bad_elements", "batches", "directories", "faults", "import", "listing", "names", "namespaces", "objects",
-    "rename_directory", "renames", "schema", "usage",
+    "attributes", "bad_elements", "batches", "directories", "faults", "import", "index_groups", "listing", "names",
+    "namespaces", "objects", "rename_directory", "renames", "schema", "usage",
 )  # fmt: skip
 GROUP_ROLES = ("mantle_analyst", "mantle_gateway", "mantle_index", "mantle_monitor")
 

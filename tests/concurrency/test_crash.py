@@ -23,10 +23,10 @@ import verbs
 from history import judge
 from load import Load, Submission, digest
 from pairs import agrees
-from scenes import IDS, LEVELS, NEW_A, SIBLINGS, Scene
+from scenes import IDS, IMPLICIT, LEVELS, NEW_A, SIBLINGS, Scene
 from stack.poll import wait_until
 from target import PlainTarget, fresh_target
-from tree import Op, Tree
+from tree import Op, Outcome, Tree
 from verbs import Answer, Key
 
 SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
@@ -45,8 +45,10 @@ HELD = (
     (SIBLINGS, "rmdir s/"),
     (SIBLINGS, "rename o to n"),
     (SIBLINGS, "rename s/ to n/"),
+    (SIBLINGS, "chmod o"),
     (SIBLINGS, "chmod s/"),
     (SIBLINGS, "compact"),
+    (IMPLICIT, "prune i/"),
     (LEVELS, "rename e/o to d/n"),
     (LEVELS, "rename e/s/ over d/"),
     (LEVELS, "remove tree d/"),
@@ -62,6 +64,59 @@ class Held:
     op: Op
     key: Key
     connection: psycopg.Connection
+
+    def points(self) -> tuple[str, ...]:
+        return matrix.points(self.op)
+
+    def call(self, connection: psycopg.Connection) -> Answer:
+        return verbs.call(connection, self.ns, [self.op], [self.key])[0]
+
+    def carry_out(self) -> Outcome:
+        """In the model."""
+        return self.tree.apply(self.op)
+
+    def differences(self, connection: psycopg.Connection) -> list[str]:
+        return state.differences(connection, self.ns, self.tree)
+
+
+@dataclass
+class HeldNamespace:
+    """The making or the removal of a namespace, which is no operation in one."""
+
+    verb: str
+    name: str
+    ns: int
+    exists: bool
+    key: Key
+    connection: psycopg.Connection
+
+    @property
+    def op(self) -> Op:
+        return Op(self.verb, 0, f"{self.name}/", self.ns)
+
+    def points(self) -> tuple[str, ...]:
+        return failpoints.ALL
+
+    def call(self, connection: psycopg.Connection) -> Answer:
+        if self.verb == "create_namespace":
+            return verbs.make_namespace(connection, self.name, self.ns, self.key)
+        return verbs.delete_namespace(connection, self.name, self.key)
+
+    def carry_out(self) -> Outcome:
+        self.exists = not self.exists
+        return Outcome(None, self.ns)
+
+    def differences(self, connection: psycopg.Connection) -> list[str]:
+        """Its row, its root's entry and its tombstone: all as they should be, or none."""
+        found = connection.execute(
+            "SELECT (SELECT count(*) FROM mantle.namespaces WHERE ns = %(ns)s AND name = %(name)s),"
+            " (SELECT count(*) FROM mantle.meta WHERE pid = 0 AND name = %(name)s || '/' AND id = %(ns)s),"
+            " (SELECT count(*) FROM mantle.meta WHERE pid = %(ns)s AND removed)",
+            {"ns": self.ns, "name": self.name},
+        ).fetchone()
+        removed = int(self.verb == "delete_namespace" and not self.exists)
+        expected = (int(self.exists), int(self.exists), removed)
+        return [f"{self.verb}: {found}, expected {expected}"] * (found != expected) + state.damage(connection)
 
 
 @pytest.fixture
@@ -79,14 +134,26 @@ def prepare(target: PlainTarget, scene: Scene, name: str) -> Held:
     return Held(ns, tree, scene.operations(ns, first, NEW_A)[name], Key(uuid.uuid4(), 1), target.connect(ns))
 
 
-def hold(held: Held, point: str) -> None:
+def prepare_namespaces(target: PlainTarget) -> list[HeldNamespace]:
+    """One that is to be made, one that is to go."""
+    names = [f"crash-{verb}-{uuid.uuid4().hex[:12]}" for verb in ("made", "gone")]
+    with target.connect() as connection:
+        new, old = verbs.allocate_ids(connection, 1), verbs.create_namespace(connection, names[1])
+    keys = [Key(uuid.uuid4(), 1) for _ in names]
+    return [
+        HeldNamespace("create_namespace", names[0], new, False, keys[0], target.connect()),
+        HeldNamespace("delete_namespace", names[1], old, True, keys[1], target.connect()),
+    ]
+
+
+def hold(held: Held | HeldNamespace, point: str) -> None:
     """The verb up to its failpoint; the server dies meanwhile."""
     try:
         if point == failpoints.BEFORE_COMMIT:
             held.connection.execute("BEGIN")
         else:
             failpoints.arm(held.connection, point)
-        verbs.call(held.connection, held.ns, [held.op], [held.key])
+        held.call(held.connection)
     except psycopg.OperationalError:
         pass
 
@@ -101,8 +168,8 @@ def test_a_crash_while_verbs_are_held(cluster, target, point):
     """Uncommitted: none has happened, whatever it had written. Committed meanwhile: all is there. Every retry is then the
     first that counts."""
     target.on_all_nodes(failpoints.install)
-    wanted = [prepare(target, scene, name) for scene, name in HELD]
-    wanted = [held for held in wanted if point in matrix.points(held.op)]
+    wanted = [*(prepare(target, scene, name) for scene, name in HELD), *prepare_namespaces(target)]
+    wanted = [held for held in wanted if point in held.points()]
     bystander = prepare(target, SIBLINGS, "create m")
     gate, watcher = failpoints.Gate(target.connect()), target.connect()
     gate.close()
@@ -121,11 +188,10 @@ def test_a_crash_while_verbs_are_held(cluster, target, point):
     with target.connect_when_up() as connection:
         assert state.differences(connection, bystander.ns, bystander.tree) == []
         for held in wanted:
-            assert state.differences(connection, held.ns, held.tree) == [], held.op
-            answer = verbs.call_one(connection, held.ns, held.op, held.key)
-            outcome = held.tree.apply(held.op)
+            assert held.differences(connection) == [], held.op
+            answer, outcome = held.call(connection), held.carry_out()
             assert agrees(answer, outcome) and not answer.replayed, (held.op, answer, outcome)
-            assert state.differences(connection, held.ns, held.tree) == [], held.op
+            assert held.differences(connection) == [], held.op
         again = verbs.call_one(connection, bystander.ns, bystander.op, bystander.key)
         assert again.code is None and again.replayed
 

@@ -17,6 +17,8 @@ SECONDS = float(os.environ.get("MANTLE_PROPERTY_SECONDS", "45"))
 SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
 SESSIONS = 6
 ELEMENTS = 1500
+# How counts are kept, by turns; each must have its share of the histories.
+DELTA_RECORDS = ("auto", "never", "always")
 # How many histories a broken step may survive, at most.
 ROUNDS_TO_NOTICE = 20
 
@@ -36,17 +38,30 @@ def tally(load: Load) -> collections.Counter:
     return counts
 
 
+def keep_counts(target, delta_records: str) -> None:
+    """What sessions that begin from now on go by."""
+    with target.connect() as connection:
+        connection.execute(f"ALTER DATABASE {target.database} SET mantle.delta_records = {delta_records}")
+
+
 @pytest.mark.timeout(SECONDS + 300)
 def test_histories_are_sound(make_target, capsys):
     target = make_target("property")
     deadline, seed, total = time.monotonic() + SECONDS, SEED, collections.Counter()
-    while time.monotonic() < deadline:
+    histories = collections.Counter()
+    while time.monotonic() < deadline or not histories.keys() >= set(DELTA_RECORDS):
+        delta_records = DELTA_RECORDS[histories.total() % len(DELTA_RECORDS)]
+        keep_counts(target, delta_records)
         load, problems = one_history(target, seed)
-        assert problems == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(problems)
+        assert problems == [], f"MANTLE_PROPERTY_SEED={seed} mantle.delta_records={delta_records}:\n" + "\n".join(problems)
         total += tally(load)
+        histories[delta_records] += 1
         seed += 1
     with capsys.disabled():
-        print(f"\nseeds {SEED} to {seed - 1}, {total.total()} operations: {dict(total.most_common())}")
+        print(
+            f"\n{histories.total()} histories ({dict(histories)} by mantle.delta_records), seeds {SEED} to {seed - 1},"
+            f" {total.total()} operations: {dict(total.most_common())}"
+        )
     # A load that no longer collides would prove nothing.
     wanted = ("done", "replayed", "unknown", "MT012", "MT017", "MT018", "MT020", "MT026")
     assert all(total[outcome] > 0 for outcome in wanted), total

@@ -3,6 +3,7 @@ a verb is here."""
 
 import itertools
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psycopg
@@ -91,8 +92,13 @@ def call(connection: psycopg.Connection, ns: int, ops: list[Op], keys: list[Key]
 
 def call_one(connection: psycopg.Connection, ns: int, op: Op, key: Key) -> Answer:
     """One element; a call that fails answers its SQLSTATE."""
+    return tried(lambda: call(connection, ns, [op], [key])[0])
+
+
+def tried(answer: Callable[[], Answer]) -> Answer:
+    """The answer, or the SQLSTATE with which it failed."""
     try:
-        return call(connection, ns, [op], [key])[0]
+        return answer()
     except psycopg.Error as error:
         return Answer(error.sqlstate or type(error).__name__)
 
@@ -112,5 +118,15 @@ def allocate_ids(connection: psycopg.Connection, count: int) -> int:
 def create_namespace(connection: psycopg.Connection, name: str) -> int:
     """A namespace's number, which is its root's id."""
     root = allocate_ids(connection, 1)
-    connection.execute("SELECT mantle.create_namespace(%s, %s, %s, 7, 7, 493, %s, 0)", (PRINCIPAL, name, root, uuid.uuid4()))
+    assert make_namespace(connection, name, root, Key(uuid.uuid4())).code is None
     return root
+
+
+def make_namespace(connection: psycopg.Connection, name: str, root: int, key: Key) -> Answer:
+    query = "SELECT code, ns, NULL, replayed FROM mantle.create_namespace(%s, %s, %s, 7, 7, 493, %s, %s)"
+    return Answer(*connection.execute(query, (PRINCIPAL, name, root, key.request, key.hash)).fetchone())
+
+
+def delete_namespace(connection: psycopg.Connection, name: str, key: Key) -> Answer:
+    query = "SELECT code, ns, NULL, replayed FROM mantle.delete_namespace(%s, %s, %s, %s)"
+    return Answer(*connection.execute(query, (PRINCIPAL, name, key.request, key.hash)).fetchone())

@@ -50,6 +50,16 @@ def put_before(connection: psycopg.Connection, step: str, why: str, before: str)
     connection.execute(changed)
 
 
+def put_at_beginning(connection: psycopg.Connection, function: str, why: str, statements: str) -> None:
+    """Into a function of plpgsql itself, which stays the one that it is: Citus knows those that it sends elsewhere by number."""
+    found = connection.execute("SELECT pg_get_functiondef(to_regproc(%s)::oid)", (f"mantle.{function}",)).fetchone()[0]
+    if found is None:
+        raise StepIsGone(f"mantle.{function}, named by {why}, is no function of the extension any more: name its successor there")
+    changed, count = re.subn(r"^BEGIN$", lambda _: f"BEGIN /* {why} */ {statements}", found, count=1, flags=re.MULTILINE)
+    assert count == 1, found
+    connection.execute(changed)
+
+
 def _free_name(connection: psycopg.Connection, step: str) -> str:
     """A step may be wrapped twice: a fault within, a failpoint around it."""
     number = 1

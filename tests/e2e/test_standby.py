@@ -1,8 +1,11 @@
-"""A gateway that finds a standby where the primary was (it was demoted, and the proxy or pg_dist_node does not say so yet) has no
-answer from it: a standby may lack what was acknowledged, and knows nothing of changes that are half done."""
+"""Standbys, as a gateway meets them. One where the primary was (it was demoted, and the proxy or pg_dist_node does not say so
+yet) has no answer to give: it may lack what was acknowledged, and knows nothing of changes that are half done. And a commit that
+waited for a synchronous one, until somebody ended the wait, is no success (PROTOCOLS 18)."""
 
 import signal
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import botocore.exceptions
 import pytest
@@ -83,3 +86,55 @@ def test_a_standby_answers_nobody(bucket, rest, s3, demote):
         with pytest.raises(botocore.exceptions.ClientError, match="ServiceUnavailable|SlowDown|503"):
             refused()
     assert given == dict.fromkeys(given, {503})
+
+
+@pytest.fixture
+def standby_is_gone(superuser) -> Iterator[Callable[[], None]]:
+    """Commits wait for a synchronous standby that is not there, until the callable is called."""
+
+    def name(standby: str) -> None:
+        superuser.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
+        superuser.execute("SELECT pg_reload_conf()")
+
+    name("gone")
+    yield lambda: name("")
+    superuser.execute("ALTER SYSTEM RESET synchronous_standby_names")
+    superuser.execute("SELECT pg_reload_conf()")
+
+
+WAITS = "SELECT pid FROM pg_stat_activity WHERE usename = 'gateway' AND wait_event = 'SyncRep'"
+RENAME = {"src": "object", "dst": "new", "overwrite": False}
+
+
+@pytest.mark.allows("postgresql", r"WARNING:  canceling wait for synchronous replication due to user request")
+@pytest.mark.allows("gateway", r"PostgreSQL warns")
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "listed"),
+    [("PUT", "dirs/new", None, 201, ["new/", "object"]), ("POST", "rename", RENAME, 200, ["new"])],
+    ids=["mkdir", "rename of an object"],
+)
+def test_a_commit_that_nobody_waits_for_is_not_known(bucket, rest, s3, superuser, request, method, path, body, status, listed):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"bytes")
+    # Whatever a gateway does once in a while (ids, assignments) it has done by now.
+    rest.mkdir(bucket, "other")
+    rest.rmdir(bucket, "other")
+    standby_returns, key, other = request.getfixturevalue("standby_is_gone"), str(uuid.uuid4()), rest.twin()
+    asked = (method, f"/v1/ns/{bucket}/{path}", body)
+    with ThreadPoolExecutor() as pool:
+        under_way = pool.submit(other.call, *asked, key=key)
+        (waiting,) = wait_until(lambda: superuser.execute(WAITS).fetchone(), "the commit to wait", READY_BOUND_S)
+        assert not under_way.done()
+        assert superuser.execute("SELECT pg_cancel_backend(%s)", (waiting,)).fetchone() == (True,)
+        answer = under_way.result()
+    assert (answer.status, answer.code) == (503, "unknown_outcome"), answer
+    assert answer.body["request_id"] == key and answer.body["retry_with_same_request_id"] is True
+    recorded = "SELECT count(*), min(id) FROM mantle.requests WHERE request_id = %s"
+    count, id = superuser.execute(recorded, (key,)).fetchone()
+    assert count == 1, "it was carried out"
+    standby_returns()
+    retried = [rest.insist(*asked, key=key) for _ in range(2)]
+    assert [again.status for again in retried] == [status, status]
+    assert retried[0].body == retried[1].body
+    assert superuser.execute(recorded, (key,)).fetchone() == (1, id), "and once"
+    assert rest.list(bucket, "") == listed
+    assert rest.call(*asked, key=str(uuid.uuid4())).status in (404, 409), "another request finds it done"

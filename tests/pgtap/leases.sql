@@ -115,7 +115,8 @@ UPDATE c SET now = mantle.lease(ns);
 CREATE TEMP TABLE gone AS SELECT (tap.mkdir(ns, ns, 'gone/')).new_id AS id FROM c;
 SELECT is((tap.rmdir(ns, ns, 'gone/', id)).code, NULL, 'a directory is removed') FROM c, gone;
 SELECT is((tap.put(ns, id, 'o')).code, 'MT018', 'its tombstone refuses') FROM c, gone;
-DELETE FROM mantle.meta m USING gone WHERE m.pid = gone.id;
+SELECT id AS gone FROM gone \gset
+DELETE FROM mantle.meta WHERE pid = :gone;
 SELECT is((SELECT r.code FROM mantle.put_object('{5}', ARRAY[ns], ARRAY[gone.id], '{o}', ARRAY[tap.id()], '{7}', '{8}', '{420}', '{1}', '{e}',
               '{t}', ARRAY[NULL]::jsonb[], '{l}', ARRAY[NULL]::text[], ARRAY[gen_random_uuid()], '{0}', ARRAY[pg_temp.lease(-21)]) r),
           'MT044', 'after the tombstone the deadline does') FROM c, gone;

@@ -16,40 +16,28 @@ SELECT tap.put(:ns, :k, 'o', 5) AS x \gset
 ANALYZE mantle.meta;
 \set request '88888888-0000-0000-0000-000000000000'
 \set operation '88888888-0000-0000-0000-000000000001'
-CREATE FUNCTION pg_temp.remove(
-    ns bigint, pid bigint, name text, id bigint, attempt bigint DEFAULT 1, request uuid DEFAULT gen_random_uuid(), hash bigint DEFAULT 0,
-    operation uuid DEFAULT gen_random_uuid(), epoch_off bigint DEFAULT 0,
-    OUT code text, OUT gone_id bigint, OUT version bigint, OUT replayed boolean) LANGUAGE plpgsql AS $$
-DECLARE
-    v_epoch bigint := (SELECT g.epoch + epoch_off FROM mantle.index_groups g WHERE g.index_group = 1);
-    v_proof bytea := mantle.prove(1, v_epoch, attempt, 5, ns, request, pid, name, id, 1, '', 0);
-BEGIN
-    SELECT r.code, r.id, r.version, r.replayed INTO code, gone_id, version, replayed
-      FROM mantle.remove_tree(5, ns, pid, name, id, 1, v_epoch, attempt, request, hash, operation, NULL, v_proof) AS r;
-END $$;
-
 -- Refusals.
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', epoch_off => 1)), 'MT024', 'another epoch');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :a, request => :'request')), 'MT026', 'another source by now');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 'u/', :t, request => :'request')), 'MT026', 'no source');
-SELECT is((SELECT code FROM pg_temp.remove(:ns + 1, :ns, 't/', :t, request => :'request')), 'MT011', 'no such namespace');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 'x', :t, request => :'request')), 'MT001', 'not an object');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, 0, 'tap-remove-tree/', :ns, request => :'request')), 'MT006', 'not a namespace''s root');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, 1, :t || '/', :t, request => :'request')), 'MT006', 'not out of the trash');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', operation => NULL)), 'MT006', 'an operation has an id');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'request', epoch_off => 1)), 'MT024', 'another epoch');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :a, request => :'request')), 'MT026', 'another source by now');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 'u/', :t, request => :'request')), 'MT026', 'no source');
+SELECT is((SELECT code FROM tap.remove_tree(:ns + 1, :ns, 't/', :t, request => :'request')), 'MT011', 'no such namespace');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 'x', :t, request => :'request')), 'MT001', 'not an object');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, 0, 'tap-remove-tree/', :ns, request => :'request')), 'MT006', 'not a namespace''s root');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, 1, :t || '/', :t, request => :'request')), 'MT006', 'not out of the trash');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'request', operation => NULL)), 'MT006', 'an operation has an id');
 SELECT is(mantle.abort_rename(5, :ns, :'request', 3), 'aborted', 'aborted first');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 3)), 'MT025', 'an aborted attempt removes nothing');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 2)), 'MT025', 'nor does an older one');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'request', attempt => 3)), 'MT025', 'an aborted attempt removes nothing');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'request', attempt => 2)), 'MT025', 'nor does an older one');
 SELECT is_empty(format('SELECT FROM tap.requests() WHERE ns = %s AND request_id = %L', :ns, :'request'), 'an error is no answer');
 SELECT is_empty('SELECT FROM tap.operations()', 'and starts nothing');
 
 -- The removal.
-SELECT results_eq(format('SELECT * FROM pg_temp.remove(%s, %s, ''t/'', %s, request => %L, attempt => 7, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
+SELECT results_eq(format('SELECT * FROM tap.remove_tree(%s, %s, ''t/'', %s, request => %L, attempt => 7, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
                   format('VALUES (NULL::text, %s::bigint, 2::bigint, false)', :t), 'removed, a new version');
 SELECT is(mantle.abort_rename(5, :ns, :'request', 7), 'committed', 'its attempt has committed');
-SELECT results_eq(format('SELECT * FROM pg_temp.remove(%s, %s, ''t/'', %s, request => %L, attempt => 8, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
+SELECT results_eq(format('SELECT * FROM tap.remove_tree(%s, %s, ''t/'', %s, request => %L, attempt => 8, operation => %L)', :ns, :ns, :t, :'request', :'operation'),
                   format('VALUES (NULL::text, %s::bigint, 2::bigint, true)', :t), 'a later attempt of the same request: the first answer');
-SELECT is((SELECT code FROM pg_temp.remove(:ns, :ns, 't/', :t, request => :'request', attempt => 9, hash => 1)), 'MT020', 'another request');
+SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'request', attempt => 9, hash => 1)), 'MT020', 'another request');
 SELECT results_eq(format('SELECT pid, name, version FROM tap.meta() WHERE id = %s', :t), format('VALUES (1::bigint, ''%s/''::text COLLATE "C", 2::bigint)', :t), 'it is in the trash');
 SELECT is(mantle.path_of('tap-remove-tree', :b), NULL, 'what was below has no path any more');
 SELECT is((SELECT depth FROM mantle.resolve_path('tap-remove-tree', '{t,a}')), 0, 'nor does a path lead there');
@@ -96,8 +84,8 @@ SELECT new_id AS h FROM tap.mkdir(:ns, :ns, 'h/') \gset
 SELECT count(tap.put(:ns, :h, 'o' || i)) AS x FROM generate_series(1, 1100) i \gset
 SELECT mantle.compact(:h) AS x \gset
 ANALYZE mantle.meta;
-SELECT code AS x FROM pg_temp.remove(:ns, :ns, 'h/', :h, operation => '88888888-0000-0000-0000-000000000002') \gset
-SELECT code AS x FROM pg_temp.remove(:ns, :ns, 'i/', :i, operation => '88888888-0000-0000-0000-000000000003') \gset
+SELECT code AS x FROM tap.remove_tree(:ns, :ns, 'h/', :h, operation => '88888888-0000-0000-0000-000000000002') \gset
+SELECT code AS x FROM tap.remove_tree(:ns, :ns, 'i/', :i, operation => '88888888-0000-0000-0000-000000000003') \gset
 DELETE FROM mantle.prune_queue;
 INSERT INTO mantle.prune_queue (pid, seq, id, queued) VALUES (:i, -1, :j, now() - interval '1 day'), (:i, -2, :i, now() - interval '1 day');
 SELECT mantle.run_maintenance('prune') + mantle.run_maintenance('prune') AS x \gset

@@ -13,10 +13,9 @@ SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT new_id AS d FROM tap.mkdir(:ns, :ns, 'd/') \gset
 SELECT new_id AS e FROM tap.mkdir(:ns, :ns, 'e/') \gset
 SELECT new_id AS o FROM tap.put(:ns, :a, 'o') \gset
-SELECT g.epoch FROM mantle.index_groups g WHERE g.index_group = 1 \gset
 
 -- Each verb with an id of so long ago.
-CREATE FUNCTION pg_temp.answers(ns bigint, a bigint, d bigint, e bigint, o bigint, epoch bigint, age interval)
+CREATE FUNCTION pg_temp.answers(ns bigint, a bigint, d bigint, e bigint, o bigint, age interval)
 RETURNS TABLE (verb text, code text) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     verb := 'put_object'; code := (SELECT r.code FROM tap.put(ns, a, 'new', request => pg_temp.made(age)) AS r); RETURN NEXT;
@@ -30,19 +29,18 @@ BEGIN
     verb := 'delete_object'; code := (SELECT r.code FROM tap.delete(ns, CASE WHEN code IS NULL THEN ns ELSE a END, 'o', request => pg_temp.made(age)) AS r); RETURN NEXT;
     verb := 'rename_directory'; code := (SELECT r.code FROM tap.rename(ns, ns, 'd/', d, a, 'd/', request => pg_temp.made(age)) AS r); RETURN NEXT;
     verb := 'remove_tree';
-    code := (SELECT r.code FROM mantle.remove_tree(5, ns, CASE WHEN code IS NULL THEN a ELSE ns END, 'd/', d, 1, epoch, 1, pg_temp.made(age), 0,
-                 gen_random_uuid()) AS r);
+    code := (SELECT r.code FROM tap.remove_tree(ns, CASE WHEN code IS NULL THEN a ELSE ns END, 'd/', d, request => pg_temp.made(age)) AS r);
     RETURN NEXT;
     verb := 'rmdir'; code := (SELECT r.code FROM tap.rmdir(ns, ns, 'e/', e, request => pg_temp.made(age)) AS r); RETURN NEXT;
     verb := 'create_namespace'; code := (SELECT r.code FROM mantle.create_namespace(5, 'tap-request-new', tap.id(), 7, 8, 493, pg_temp.made(age), 0) AS r); RETURN NEXT;
     verb := 'delete_namespace'; code := (SELECT r.code FROM mantle.delete_namespace(5, 'tap-request-aged', pg_temp.made(age), 0) AS r); RETURN NEXT;
     verb := 'replay'; code := (SELECT r.code FROM mantle.replay(5, ns, pg_temp.made(age), 0) AS r); RETURN NEXT;
 END $$;
-SELECT is(r.code, 'MT021', r.verb || ': too old') FROM pg_temp.answers(:ns, :a, :d, :e, :o, :epoch, '2 days') AS r;
+SELECT is(r.code, 'MT021', r.verb || ': too old') FROM pg_temp.answers(:ns, :a, :d, :e, :o, '2 days') AS r;
 SELECT is_empty(format('SELECT FROM mantle.requests WHERE ns = %s AND request_id::text LIKE ''________-____-7%%''', :ns), 'none leaves an answer');
 SELECT is_empty(format('SELECT FROM mantle.rename_attempts WHERE ns = %s', :ns), 'nor an attempt');
 SELECT is((SELECT string_agg(m.name, ' ' ORDER BY m.name) FROM tap.meta() m WHERE m.pid IN (:ns, :a) AND m.id IS NOT NULL), 'a/ d/ e/ o', 'nothing was done');
-SELECT is(r.code, NULL, r.verb || ': hours ago, that is well') FROM pg_temp.answers(:ns, :a, :d, :e, :o, :epoch, '23 hours') AS r;
+SELECT is(r.code, NULL, r.verb || ': hours ago, that is well') FROM pg_temp.answers(:ns, :a, :d, :e, :o, '23 hours') AS r;
 
 -- Others do not tell; those to come are young; what is recorded is answered however old the id is.
 SELECT pg_temp.made('2 days') AS old \gset

@@ -1,0 +1,233 @@
+"""Every verb overtaken by a shard that moves: held when all is latched, while what it is about to write leaves for another node.
+Its row would be written there and its message here, or what was latched here be changed by others there, so it fails and may be
+tried again (PROTOCOLS 14). Each case is shown without the check that finds it, too: then the call is carried out.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+
+import failpoints
+import state
+from distributed import PLACEMENTS, CitusTarget, Places, distributed_target
+from stack import citus
+from test_citus_moves import ALL_READ, shard_moves_during
+from tree import Op
+from verbs import WITHOUT_REQUEST, Key
+from wrapping import put_at_beginning, put_before, wrap
+
+pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
+
+# What a part of a change asks of the node it is on, and what the session that sends the parts asks at their end.
+OF_PART, OF_SESSION = "placement_fault", "placements_fault"
+CHECKS = (OF_PART, OF_SESSION)
+# Reached when a part of a change is on its node, before it does anything.
+BEGUN = "part_has_begun"
+PARTS = ("take_out", "put_in", "claim_at", "attempt_at", "bury_at")
+
+
+@dataclass
+class Overtaken:
+    """A database with failpoints, whose checks of placements can be taken out."""
+
+    target: CitusTarget
+    places: Places
+
+    @contextmanager
+    def without(self, checks: tuple[str, ...]) -> Iterator[None]:
+        def let_pass(before: str) -> None:
+            for check in checks:
+                self.target.on_all_nodes(lambda node, check=check: put_before(node, check, "test_citus_overtaken", before))
+
+        let_pass("RETURN NULL;")
+        try:
+            yield
+        finally:
+            let_pass("")
+
+    def settle(self) -> None:
+        """What a move leaves behind stands in the way of the way back."""
+        self.places.coordinator.execute("CALL citus_cleanup_orphaned_resources()")
+
+    def fuller_worker(self) -> int:
+        """The one that has more of the shards: each case takes one away."""
+        ports = [port for _, _, port in self.places.coordinator.execute(PLACEMENTS)]
+        return max((0, 1), key=lambda worker: ports.count(self.places.port(worker)))
+
+    def directory(self, worker: int, besides: tuple[int, ...] = ()) -> int:
+        """A new one on that worker, in the root of the namespace, and in another shard than some."""
+        places = self.places
+        shards = {places.shard_of(pid) for pid in besides}
+        id = places.new_id()
+        while places.worker_of(id) != worker or places.shard_of(id) in shards:
+            id = places.new_id()
+        assert places.call(places.coordinator, Op("mkdir", places.ns, places.name(id), id, explicit=True)).code is None
+        return id
+
+    def epoch(self) -> int:
+        return self.places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
+
+
+@pytest.fixture(scope="module")
+def overtaken(citus_cluster):
+    with distributed_target(citus_cluster, "mantle_overtaken") as target:
+        for check in CHECKS:
+            target.on_all_nodes(lambda node, check=check: put_before(node, check, "test_citus_overtaken", ""))
+        target.on_all_nodes(failpoints.install_steps)
+        target.on_all_nodes(lambda node: wrap(node, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');"))
+        for part in PARTS:
+            reach = f"PERFORM failpoint.reach('{BEGUN}_{part}');"
+            target.on_all_nodes(lambda node, part=part, reach=reach: put_at_beginning(node, part, "BEGUN", reach))
+        places = Places(target)
+        places.coordinator.execute("SET lock_timeout = '30s'")  # of a move that waits for the call that waits for it
+        yield Overtaken(target, places)
+
+
+def fill(places: Places, pid: int) -> None:
+    """An object o, a directory s/, an implicit one i/, and delta records."""
+    with places.coordinator.transaction():
+        places.coordinator.execute("SET LOCAL mantle.delta_records = always")
+        for op in (
+            Op("put_object", pid, "o", places.new_id(), size=3, mode=420, etag="e"),
+            Op("mkdir", pid, "s/", places.new_id(), explicit=True),
+            Op("mkdir", pid, "i/", places.new_id(), explicit=False),
+        ):
+            assert places.call(places.coordinator, op).code is None
+
+
+def id_of(places: Places, pid: int, name: str) -> int:
+    return places.coordinator.execute("SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, name)).fetchone()[0]
+
+
+IN_ONE_DIRECTORY: dict[str, Callable[[Places, int], Op]] = {
+    "mkdir": lambda places, pid: Op("mkdir", pid, "late/", places.new_id(), explicit=True),
+    "mkdir of an implicit one": lambda places, pid: Op("mkdir", pid, "i/", places.new_id(), explicit=True),
+    "put_object": lambda places, pid: Op("put_object", pid, "late", places.new_id(), size=1, mode=420),
+    "put_object over another": lambda places, pid: Op("put_object", pid, "o", places.new_id(), size=1, mode=420),
+    "delete_object": lambda places, pid: Op("delete_object", pid, "o"),
+    "set_attributes of an object": lambda places, pid: Op("set_attributes", pid, "o", id_of(places, pid, "o"), mode=384),
+    "set_attributes of a directory": lambda places, pid: Op("set_attributes", pid, "s/", id_of(places, pid, "s/"), mode=448),
+    "compact": lambda places, pid: Op("compact", pid),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+@pytest.mark.parametrize("verb", IN_ONE_DIRECTORY)
+def test_a_call_in_one_directory(overtaken, verb, checked):
+    places = overtaken.places
+    overtaken.settle()
+    here = overtaken.fuller_worker()
+    pid = overtaken.directory(here)
+    fill(places, pid)
+    op, key, session = IN_ONE_DIRECTORY[verb](places, pid), Key(uuid.uuid4()), places.sessions[here]
+    with ExitStack() as taken_out:
+        if not checked:
+            taken_out.enter_context(overtaken.without((OF_PART,)))
+        with shard_moves_during(overtaken.target, places, (session, op, key), failpoints.AFTER_LATCHES, pid) as outcome:
+            pass
+    assert outcome == (["MT043"] if checked else [None])
+    if checked:
+        assert places.call(session, op, key).code is None, "again, from where it is not"
+        if op.verb not in WITHOUT_REQUEST:
+            assert places.call(places.sessions[1 - here], op, key).replayed, "and from where it is"
+    assert state.damage(places.coordinator) == []
+
+
+@dataclass
+class Sides:
+    """A directory whose shard is about to move, and one on the other worker."""
+
+    moving: int
+    other: int
+
+
+def rename_of_object(places: Places, source: int, destination: int) -> Op:
+    return Op("rename_object", source, "o", dst_pid=destination, dst_name="late")
+
+
+def rename_of_directory(places: Places, source: int, destination: int, epoch: int, victim: int = 0) -> Op:
+    name = places.name(victim) if victim else "late/"
+    id = id_of(places, source, "s/")
+    return Op("rename_directory", source, "s/", id, dst_pid=destination, dst_name=name, victim=victim, epoch=epoch)
+
+
+ACROSS: dict[str, Callable[[Places, Sides, int], Op]] = {
+    "rename_object from what moves": lambda places, at, _: rename_of_object(places, at.moving, at.other),
+    "rename_object to what moves": lambda places, at, _: rename_of_object(places, at.other, at.moving),
+    "rename_directory from what moves": lambda places, at, epoch: rename_of_directory(places, at.moving, at.other, epoch),
+    "rename_directory to what moves": lambda places, at, epoch: rename_of_directory(places, at.other, at.moving, epoch),
+    "remove_tree out of what moves": lambda places, at, epoch: Op(
+        "remove_tree", at.moving, "s/", id_of(places, at.moving, "s/"), epoch=epoch
+    ),
+    "rmdir in what moves": lambda places, at, _: Op("rmdir", at.moving, "s/", id_of(places, at.moving, "s/")),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+@pytest.mark.parametrize("verb", ACROSS)
+def test_a_change_of_several_directories(overtaken, verb, checked):
+    places = overtaken.places
+    overtaken.settle()
+    here = overtaken.fuller_worker()
+    moving = overtaken.directory(here, (places.ns,))
+    other = overtaken.directory(1 - here)
+    for pid in (moving, other):
+        fill(places, pid)
+    op, key, session = ACROSS[verb](places, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), places.sessions[here]
+    with ExitStack() as taken_out:
+        if not checked:
+            taken_out.enter_context(overtaken.without((OF_SESSION,)))
+        with shard_moves_during(overtaken.target, places, (session, op, key), ALL_READ, moving) as outcome:
+            pass
+    assert outcome == (["MT043"] if checked else [None])
+    if checked:
+        assert places.call(session, op, key).code is None, "again, from where it is not"
+        assert places.call(places.sessions[1 - here], op, key).replayed, "and from where it is"
+    assert state.damage(places.coordinator) == []
+
+
+def over_another(places: Places, at: Sides, epoch: int) -> Op:
+    """From the other worker to the root, over a directory that is about to move."""
+    return rename_of_directory(places, at.other, places.ns, epoch, at.moving)
+
+
+# A part of a change, of those that are the first to write to the shard that moves: after that it stays.
+WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
+    "rename_object, the source": ("take_out", ACROSS["rename_object from what moves"]),
+    "rename_object, the request": ("claim_at", ACROSS["rename_object to what moves"]),
+    "rename_directory, the source": ("take_out", ACROSS["rename_directory from what moves"]),
+    "rename_directory, the destination": ("put_in", ACROSS["rename_directory to what moves"]),
+    "rename_directory, what it replaces": ("bury_at", over_another),
+    "remove_tree, the source": ("take_out", ACROSS["remove_tree out of what moves"]),
+    "rmdir, the parent": ("claim_at", ACROSS["rmdir in what moves"]),
+    "rmdir, the directory": ("bury_at", lambda places, at, _: Op("rmdir", places.ns, places.name(at.moving), at.moving)),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
+@pytest.mark.parametrize("which", WRITING)
+def test_a_part_of_a_change(overtaken, which, checked):
+    """Overtaken on its own node, when all else is done: it asks by itself, whatever the session that sent it does."""
+    places, (part, make) = overtaken.places, WRITING[which]
+    overtaken.settle()
+    here = overtaken.fuller_worker()
+    moving = overtaken.directory(here, (places.ns,))
+    other = overtaken.directory(1 - here)
+    fill(places, other)
+    if part != "bury_at":
+        fill(places, moving)
+    op, key, session = make(places, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), places.sessions[here]
+    with overtaken.without((OF_SESSION,) if checked else CHECKS):
+        with shard_moves_during(overtaken.target, places, (session, op, key), f"{BEGUN}_{part}", moving) as outcome:
+            pass
+    assert outcome == (["MT043"] if checked else [None])
+    if checked:
+        assert places.call(session, op, key).code is None, "again, from where it is not"
+    assert state.damage(places.coordinator) == []
