@@ -18,12 +18,10 @@ unsafe extern "C" {
     fn hash_bytes_extended(bytes: *const u8, length: i32, seed: u64) -> u64;
 }
 
-/// Lock-tag classes: `M` and a letter, but for one of Citus' own.
+/// Lock-tag classes: `M` and a letter.
 #[repr(u16)]
 #[derive(Clone, Copy)]
 enum Class {
-    /// Where shards with one number of tables that go together are (Citus: `COLOCATED_SHARDS_METADATA`).
-    CitusShards = 8,
     Pid = 0x4d01,
     Name = 0x4d02,
     Epoch = 0x4d03,
@@ -82,11 +80,6 @@ fn acquire(class: Class, key: u64, mode: Mode, wait: bool) -> bool {
     }
 }
 
-/// Keeps a shard where it is, until the transaction ends. Waits for whoever is moving it.
-pub fn keep_shard(tables: u32, number: u32) {
-    acquire(Class::CitusShards, u64::from(number) << 32 | u64::from(tables), Mode::Shared, true);
-}
-
 /// Hash of a name without its slash in its directory: object `a` and directory `a/` meet in one latch (PROTOCOLS 29).
 fn name_key(pid: i64, name: &str) -> u64 {
     let name = name.strip_suffix('/').unwrap_or(name).as_bytes();
@@ -127,6 +120,10 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
 /// a single one waits as long as it takes. Nothing is latched if a directory is on another node.
 #[pg_extern(volatile)]
 fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
+    // Before anything is asked of catalogs.
+    if let Some(code) = mutation_fault() {
+        return Some(sqlstate(code));
+    }
     if !are_local(&pids) {
         return Some(sqlstate(ErrorCode::WrongNode));
     }
