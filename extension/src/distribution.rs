@@ -21,33 +21,73 @@ use pgrx::prelude::*;
 use crate::{
     citus,
     guard::{Fault, sqlstate},
-    kept::Kept,
-    latch,
+    kept::{Kept, argument},
 };
 
 /// Delta records are told apart by a number that each node counts for itself, below this many bits of its group's number:
 /// so a directory whose shard moves never meets the same one again.
 const GROUP_SHIFT: u32 = 48;
 
+/// The group of a shard that has no copy; groups' numbers are not negative.
+const NOWHERE: i32 = -1;
+
 thread_local! {
-    static CITUS: Kept = const { Kept::new(
-        c"SELECT coalesce((SELECT true FROM pg_catalog.pg_extension WHERE extname = 'citus'), false),
-                 'mantle.meta'::regclass::oid", &[]) };
     static GROUP: Kept = const { Kept::new(c"SELECT groupid FROM pg_catalog.pg_dist_local_group", &[]) };
+    // A shard with several copies is where the first of them is, and its rows are never written without Citus; nor are those of
+    // one whose requests are elsewhere, or may go without it.
     static SHARDS: Kept = const { Kept::new(
-        c"SELECT s.shardminvalue::int, p.groupid, d.colocationid, s.shardid, r.shardid FROM pg_catalog.pg_dist_shard s
-            JOIN pg_catalog.pg_dist_placement p ON p.shardid = s.shardid
+        c"SELECT s.shardminvalue::int, p.groupid, s.shardid, CASE WHEN p.copies = 1 THEN r.shardid END
+            FROM pg_catalog.pg_dist_shard s
             JOIN pg_catalog.pg_dist_partition d ON d.logicalrelid = s.logicalrelid AND d.partmethod = 'h'
-            LEFT JOIN pg_catalog.pg_dist_shard r
-              ON r.logicalrelid = 'mantle.requests'::regclass AND r.shardminvalue = s.shardminvalue
-           WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardminvalue::int", &[]) };
+            LEFT JOIN (SELECT q.shardid, min(q.groupid) AS groupid, count(*) AS copies FROM pg_catalog.pg_dist_placement q
+                        GROUP BY q.shardid) p ON p.shardid = s.shardid
+            LEFT JOIN (SELECT t.shardminvalue, t.shardmaxvalue, min(t.shardid) AS shardid, min(q.groupid) AS groupid, e.colocationid
+                         FROM pg_catalog.pg_dist_shard t
+                         JOIN pg_catalog.pg_dist_partition e ON e.logicalrelid = t.logicalrelid AND e.partmethod = 'h'
+                         JOIN pg_catalog.pg_dist_placement q ON q.shardid = t.shardid
+                        WHERE t.logicalrelid = $2 AND e.colocationid <> 0
+                        GROUP BY t.shardminvalue, t.shardmaxvalue, e.colocationid HAVING count(*) = 1) r
+              ON r.shardminvalue = s.shardminvalue AND r.shardmaxvalue = s.shardmaxvalue AND r.colocationid = d.colocationid
+             AND r.groupid = p.groupid
+           WHERE s.logicalrelid = $1 ORDER BY s.shardminvalue::int", &[pg_sys::OIDOID, pg_sys::OIDOID]) };
     static MAP: RefCell<Option<Rc<Map>>> = const { RefCell::new(None) };
-    /// The MetaTable, while a map of it is kept.
-    static META: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::Oid::INVALID) };
-    /// How many maps were dropped because they may be out of date.
+    /// The tables of which a map is kept, or being read.
+    static TABLES: Cell<Option<Tables>> = const { Cell::new(None) };
+    /// How many maps were dropped, or read in vain, because they may be out of date.
     static DROPPED: Cell<i64> = const { Cell::new(0) };
     /// Was the last map not empty?
     static DISTRIBUTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The tables that new entries are written to, as they are known to whoever knows nothing of shards.
+#[derive(Clone, Copy, Debug)]
+struct Tables {
+    meta: pg_sys::Oid,
+    requests: pg_sys::Oid,
+}
+
+impl Tables {
+    /// By a look at the catalogs that hears of all changes committed before.
+    fn find() -> Self {
+        // SAFETY: names are NUL-terminated; errors leave through pgrx's guard.
+        let find = |name: &CStr| unsafe {
+            let schema = pg_sys::get_namespace_oid(c"mantle".as_ptr(), false);
+            pg_sys::get_relname_relid(name.as_ptr(), schema)
+        };
+        let tables = Self { meta: find(c"meta"), requests: find(c"requests") };
+        if tables.meta == pg_sys::InvalidOid {
+            pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_UNDEFINED_TABLE, "relation \"mantle.meta\" does not exist");
+        }
+        tables
+    }
+
+    /// As a statement that writes does: LOCK TABLE, and what makes them other than distributed, wait for its transaction.
+    fn lock(self) {
+        for table in [self.meta, self.requests] {
+            // SAFETY: an error leaves through pgrx's guard.
+            unsafe { pg_sys::LockRelationOid(table, pg_sys::RowExclusiveLock as pg_sys::LOCKMODE) };
+        }
+    }
 }
 
 /// The tables that rows of a partition are in: the extension's own, or shards of them.
@@ -76,9 +116,9 @@ struct Shard {
     least: i32,
     /// The nodes that have it.
     group: i32,
-    /// What a change locks, and who moves it: the tables' common number, and the shard's among theirs.
-    lock: (u32, u32),
-    /// `None`: the table of request ids does not go where this goes.
+    /// Citus' number of it.
+    id: i64,
+    /// `None`: it has several copies, or the table of request ids does not go where this goes.
     home: Option<Rc<Home>>,
 }
 
@@ -88,13 +128,14 @@ struct Map {
     /// This node's.
     group: i32,
     shards: Vec<Shard>,
+    tables: Tables,
     /// Where all is if there are none.
     whole: Rc<Home>,
 }
 
 impl Map {
-    fn new(group: i32, shards: Vec<Shard>) -> Self {
-        Self { group, shards, whole: Home::new(|_| String::new(), [0, 0]) }
+    fn new(tables: Tables, group: i32, shards: Vec<Shard>) -> Self {
+        Self { group, shards, tables, whole: Home::new(|_| String::new(), [0, 0]) }
     }
 
     fn shard_of(&self, pid: i64) -> Option<&Shard> {
@@ -114,9 +155,9 @@ impl Map {
 /// Asks to be told when a table's definition changes. Called once, when the library is loaded.
 pub fn listen() {
     unsafe extern "C-unwind" fn changed(_: pg_sys::Datum, relation: pg_sys::Oid) {
-        let ours = META.get();
-        if ours != pg_sys::Oid::INVALID && (relation == ours || relation == pg_sys::Oid::INVALID) {
-            META.set(pg_sys::Oid::INVALID);
+        let is_ours = |tables: Tables| [tables.meta, tables.requests, pg_sys::InvalidOid].contains(&relation);
+        if TABLES.get().is_some_and(is_ours) {
+            TABLES.set(None);
             DROPPED.set(DROPPED.get() + 1);
             // Borrowed only while the map is put in, which reads no catalog.
             MAP.with(|map| map.take());
@@ -127,18 +168,19 @@ pub fn listen() {
     unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0_usize)) };
 }
 
+/// The map that is kept, or a new one. What is committed before its invalidation is heard is read, whatever the transaction's
+/// snapshot; what is heard of while it is read makes it be read again. So none is kept that is out of date already.
 fn map() -> Rc<Map> {
     if let Some(map) = MAP.with(|map| map.borrow().clone()) {
         return map;
     }
     let map = Rc::new(Spi::connect_mut(|_| {
         loop {
-            let mut asked = CITUS.with(|s| s.rows(&[], |row| (row.get::<bool>(1), row.get::<pg_sys::Oid>(2))));
-            let (citus, meta) = asked.pop().unwrap_or_default();
-            META.set(meta.unwrap_or(pg_sys::Oid::INVALID));
-            let map = if citus == Some(true) { read() } else { Map::new(0, Vec::new()) };
+            let tables = Tables::find();
+            TABLES.set(Some(tables));
+            let map = read(tables);
             // Nothing changed while it was read.
-            if META.get() != pg_sys::Oid::INVALID {
+            if TABLES.get().is_some() {
                 return map;
             }
         }
@@ -148,37 +190,41 @@ fn map() -> Rc<Map> {
     map
 }
 
-fn read() -> Map {
-    let group = GROUP.with(|s| s.rows(&[], |row| row.get::<i32>(1))).pop().flatten().unwrap_or_default();
-    let rows = SHARDS.with(|s| {
-        s.rows(&[], |row| {
-            let [least, group, tables] = [1, 2, 3].map(|column| row.get::<i32>(column).unwrap_or_default());
-            let home = row.get(4).zip(row.get(5)).map(|shards| Home::new(|shard| format!("_{shard}"), shards.into()));
-            (least, group, tables as u32, home)
+fn read(tables: Tables) -> Map {
+    // SAFETY: the name ends with NUL; reads the catalog as it is now.
+    if unsafe { pg_sys::get_extension_oid(c"citus".as_ptr(), true) } == pg_sys::InvalidOid {
+        return Map::new(tables, 0, Vec::new());
+    }
+    let group = GROUP.with(|s| s.newest_rows(&[], |row| row.get::<i32>(1))).pop().flatten().unwrap_or_default();
+    let shards = SHARDS.with(|s| {
+        s.newest_rows(&[argument(tables.meta), argument(tables.requests)], |row| {
+            let id = row.get(3).unwrap_or_default();
+            let home = row.get(4).map(|requests| Home::new(|shard| format!("_{shard}"), [id, requests]));
+            Shard { least: row.get(1).unwrap_or_default(), group: row.get(2).unwrap_or(NOWHERE), id, home }
         })
     });
-    let shards = rows.into_iter().enumerate();
-    let shards =
-        shards.map(|(at, (least, group, tables, home))| Shard { least, group, lock: (tables, at as u32), home });
-    Map::new(group, shards.collect())
+    Map::new(tables, group, shards)
 }
 
 /// The tables in which a partition's rows may be written, `None` when that is left to Citus: they are on another node, mostly.
-/// Until the transaction ends the shard stays where it is: whoever moves it waits for the lock that is taken here, as for a
-/// change that Citus carries out itself.
+/// Until the transaction ends the shard stays where it is ([`citus::announce_change`]), and the tables what they are.
 pub fn home_of(pid: i64) -> Option<Rc<Home>> {
     loop {
         let before = map();
         let Some(shard) = before.shard_of(pid) else { return Some(before.whole.clone()) };
-        if shard.group != before.group || shard.home.is_none() || !citus::announce_change() {
+        if shard.group != before.group {
             return None;
         }
-        let (tables, number) = shard.lock;
-        latch::keep_shard(tables, number);
+        citus::use_two_phases();
+        let home = shard.home.clone()?;
+        before.tables.lock();
+        if !citus::announce_change(shard.id) {
+            return None;
+        }
         // SAFETY: listens for other sessions' changes, as every statement does: who held the lock may have moved it.
         unsafe { pg_sys::AcceptInvalidationMessages() };
         if Rc::ptr_eq(&before, &map()) {
-            return shard.home.clone();
+            return Some(home);
         }
     }
 }

@@ -39,17 +39,37 @@ impl Kept {
 
     /// Runs it; reads each row's columns, from 1.
     pub fn rows<T>(&self, arguments: &[Argument], read: impl Fn(&Row) -> T) -> Vec<T> {
-        let found = self.execute(arguments) as usize;
+        Self::read_all(self.execute(arguments), read)
+    }
+
+    /// As [`rows`](Self::rows), but sees all that is committed by now, in a transaction with an older snapshot too.
+    pub fn newest_rows<T>(&self, arguments: &[Argument], read: impl Fn(&Row) -> T) -> Vec<T> {
+        // SAFETY: as a catalog's: always taken anew, and of no table in particular. Given back below, or by the end of a
+        // transaction that fails.
+        let snapshot = unsafe { pg_sys::RegisterSnapshot(pg_sys::GetCatalogSnapshot(pg_sys::InvalidOid)) };
+        let found = Self::read_all(self.execute_under(snapshot, arguments), read);
+        // SAFETY: registered above.
+        unsafe { pg_sys::UnregisterSnapshot(snapshot) };
+        found
+    }
+
+    fn read_all<T>(found: u64, read: impl Fn(&Row) -> T) -> Vec<T> {
         // SAFETY: the table of the statement just run; freed below, after everything in it was read.
         unsafe {
             let table = pg_sys::SPI_tuptable;
-            let rows = (0..found).map(|at| read(&Row::new(*(*table).vals.add(at), (*table).tupdesc))).collect();
+            let rows =
+                (0..found as usize).map(|at| read(&Row::new(*(*table).vals.add(at), (*table).tupdesc))).collect();
             pg_sys::SPI_freetuptable(table);
             rows
         }
     }
 
     fn execute(&self, arguments: &[Argument]) -> u64 {
+        self.execute_under(std::ptr::null_mut(), arguments)
+    }
+
+    /// Null: under the snapshot of a statement.
+    fn execute_under(&self, snapshot: pg_sys::Snapshot, arguments: &[Argument]) -> u64 {
         assert_eq!(arguments.len(), self.types.len(), "parameters of {:?}", self.text);
         pgrx::check_for_interrupts!();
         let nulls: Vec<std::ffi::c_char> =
@@ -57,7 +77,10 @@ impl Kept {
         let mut values: Vec<pg_sys::Datum> =
             arguments.iter().map(|a| a.unwrap_or(pg_sys::Datum::from(0_usize))).collect();
         // SAFETY: as many values and nulls as the plan has parameters; an error leaves through pgrx's guard.
-        let result = unsafe { pg_sys::SPI_execute_plan(self.plan(), values.as_mut_ptr(), nulls.as_ptr(), false, 0) };
+        let result = unsafe {
+            let (plan, none) = (self.plan(), std::ptr::null_mut());
+            pg_sys::SPI_execute_snapshot(plan, values.as_mut_ptr(), nulls.as_ptr(), snapshot, none, false, true, 0)
+        };
         if result < 0 {
             pgrx::error!("SPI answered {result} to {:?}", self.text);
         }

@@ -18,12 +18,10 @@ unsafe extern "C" {
     fn hash_bytes_extended(bytes: *const u8, length: i32, seed: u64) -> u64;
 }
 
-/// Lock-tag classes: `M` and a letter, but for one of Citus' own.
+/// Lock-tag classes: `M` and a letter.
 #[repr(u16)]
 #[derive(Clone, Copy)]
 enum Class {
-    /// Where shards with one number of tables that go together are (Citus: `COLOCATED_SHARDS_METADATA`).
-    CitusShards = 8,
     Pid = 0x4d01,
     Name = 0x4d02,
     Epoch = 0x4d03,
@@ -94,11 +92,6 @@ fn acquire_for(hold: Hold, class: Class, key: u64, mode: Mode, wait: bool) -> bo
     }
 }
 
-/// Keeps a shard where it is, until the transaction ends. Waits for whoever is moving it.
-pub fn keep_shard(tables: u32, number: u32) {
-    acquire(Class::CitusShards, u64::from(number) << 32 | u64::from(tables), Mode::Shared, true);
-}
-
 /// Makes this session its database's worker, until it ends. `false`: another one is.
 pub fn be_the_only_worker() -> bool {
     BackgroundWorker::transaction(|| acquire_for(Hold::Session, Class::Worker, 0, Mode::Exclusive, false))
@@ -144,6 +137,10 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
 /// a single one waits as long as it takes. Nothing is latched if a directory is on another node.
 #[pg_extern(volatile)]
 fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
+    // Before anything is asked of catalogs.
+    if let Some(code) = mutation_fault() {
+        return Some(sqlstate(code));
+    }
     if !are_local(&pids) {
         return Some(sqlstate(ErrorCode::WrongNode));
     }

@@ -56,6 +56,27 @@ $$;
 COMMENT ON FUNCTION mantle.node_problems(jsonb, text, text[]) IS 'What check_cluster makes of what a node tells';
 REVOKE ALL ON FUNCTION mantle.node_problems(jsonb, text, text[]) FROM PUBLIC;
 
+-- What speaks against the shards. New entries are written to the shards themselves only where one lock keeps all that is written.
+CREATE FUNCTION mantle.shard_problems() RETURNS TABLE (problem text, detail text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY
+    SELECT 'copies', format('%s shards of mantle.%s have several copies, and each its change stream', count(*), s.name)
+      FROM (SELECT t.name, h.shardid FROM mantle.distributed_tables() AS t
+              JOIN pg_dist_shard h ON h.logicalrelid = format('mantle.%I', t.name)::regclass
+              JOIN pg_dist_placement p ON p.shardid = h.shardid
+             WHERE t.by_column IS NOT NULL GROUP BY t.name, h.shardid HAVING count(*) > 1) AS s
+     GROUP BY s.name;
+    RETURN QUERY
+    SELECT 'colocation', format('mantle.%s does not go where mantle.meta goes', t.name)
+      FROM mantle.distributed_tables() AS t
+      JOIN pg_dist_partition m ON m.logicalrelid = 'mantle.meta'::regclass AND t.by_column IS NOT NULL
+     WHERE NOT EXISTS (SELECT FROM pg_dist_partition d
+                        WHERE d.logicalrelid = format('mantle.%I', t.name)::regclass AND d.colocationid = m.colocationid);
+END $$;
+COMMENT ON FUNCTION mantle.shard_problems() IS 'What check_cluster finds of shards, where Citus is';
+REVOKE ALL ON FUNCTION mantle.shard_problems() FROM PUBLIC;
+
 CREATE FUNCTION mantle.check_cluster() RETURNS TABLE (node text, problem text, detail text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -82,6 +103,8 @@ BEGIN
             RETURN QUERY VALUES (n.name, 'extension', n.result);
         END IF;
     END LOOP;
+    RETURN QUERY
+    SELECT 'cluster', p.problem, p.detail FROM mantle.shard_problems() AS p;
     RETURN QUERY
     SELECT 'cluster', 'function', f::text || ' is not known to Citus: SELECT mantle.delegate_functions()'
       FROM mantle.delegated_functions() AS f
