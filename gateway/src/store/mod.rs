@@ -11,7 +11,9 @@ mod namespaces;
 mod nodes;
 mod objects;
 mod operations;
+mod paths;
 mod pool;
+mod questions;
 mod reads;
 mod rows;
 mod shards;
@@ -40,6 +42,7 @@ use self::{
     mutation::{MOVES_FOLLOWED_MAX, Mutations, mutations},
     nodes::Nodes,
     objects::{DeleteObject, PutObject},
+    paths::Paths,
     sql::Statement,
 };
 use crate::config::Postgres;
@@ -65,6 +68,7 @@ pub struct Store {
     put_object: Mutations<PutObject>,
     delete_object: Mutations<DeleteObject>,
     set_attributes: Mutations<SetAttributesOf>,
+    paths: Paths,
 }
 
 impl Store {
@@ -77,6 +81,7 @@ impl Store {
             put_object: mutations(&nodes, config),
             delete_object: mutations(&nodes, config),
             set_attributes: mutations(&nodes, config),
+            paths: Paths::new(&nodes, config.pool_size),
             nodes,
         })
     }
