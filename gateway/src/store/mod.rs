@@ -6,6 +6,7 @@ mod batch;
 mod database;
 mod directories;
 mod fault;
+mod forgers;
 mod mutation;
 mod namespaces;
 mod nodes;
@@ -39,6 +40,7 @@ pub use self::{
 use self::{
     database::Param,
     directories::{Mkdir, Rmdir, SetAttributesOf},
+    forgers::Forgers,
     mutation::{MOVES_FOLLOWED_MAX, Mutations, mutations},
     nodes::Nodes,
     objects::{DeleteObject, PutObject},
@@ -69,6 +71,7 @@ pub struct Store {
     delete_object: Mutations<DeleteObject>,
     set_attributes: Mutations<SetAttributesOf>,
     paths: Paths,
+    forgers: Forgers,
 }
 
 impl Store {
@@ -82,6 +85,7 @@ impl Store {
             delete_object: mutations(&nodes, config),
             set_attributes: mutations(&nodes, config),
             paths: Paths::new(&nodes, config.pool_size),
+            forgers: Forgers::default(),
             nodes,
         })
     }

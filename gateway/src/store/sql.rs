@@ -48,6 +48,16 @@ statements! {
         "SELECT ARRAY(SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'citus\\_%') AS gids";
     /// Are some of them left?
     ARE_PREPARED "are_prepared" read "SELECT EXISTS (SELECT FROM pg_prepared_xacts WHERE gid = ANY ($1)) AS are_left";
+    /// Roles that may write into the change stream, besides those that may do anything.
+    FORGERS "forgers" read
+        "SELECT ARRAY( \
+             SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') \
+               FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a \
+               LEFT JOIN pg_roles r ON r.oid = a.grantee \
+              WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace \
+                AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner AND NOT coalesce(r.rolsuper, false) \
+                AND a.grantee IS DISTINCT FROM (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'mantle') \
+              ORDER BY 1) AS roles";
     /// Paths (no component has a slash), each as far as it leads, and whether an object is where it ends early.
     RESOLVE_PATHS "resolve_paths" read
         "SELECT r.ns, r.depth, r.id, r.parent_id, r.version, r.chain_owner, r.chain_grp, r.chain_mode, \
