@@ -96,6 +96,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// Callers that wait for a change to be applied.
+    pub fn waiters(&self) -> usize {
+        self.state.requests.waiters() + self.stream.waiters()
+    }
+
     /// Opens log and snapshots and starts Raft. The state machine is brought to the last known commit.
     pub async fn start(
         config: Arc<Config>,

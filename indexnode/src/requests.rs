@@ -164,6 +164,31 @@ mod tests {
         assert!(requests.inner.lock().waiting.is_empty());
     }
 
+    #[tokio::test]
+    async fn waiters_are_bounded_whatever_they_wait_for() {
+        let requests = FinishedRequests::default();
+        // Half of them for one request.
+        let wait =
+            |n: usize| requests.wait(key((n % (WAITERS_MAX / 2)) as u128 + 1)).map(|wait| wait.expect("not finished"));
+        let mut waits: Vec<_> = (0..WAITERS_MAX).map(|n| wait(n).expect("room")).collect();
+        assert_eq!(requests.waiters(), WAITERS_MAX);
+        let refused = requests.wait(key(0)).err().expect("no room");
+        assert_eq!(refused.code(), ErrorCode::AwaitTimeout);
+        // The refused one took no place, those that leave or are answered give theirs back; what is finished needs none.
+        assert_eq!(requests.waiters(), WAITERS_MAX);
+        requests.finish(&[key(0)]);
+        assert!(requests.wait(key(0)).expect("no wait").is_none());
+        drop(waits.pop());
+        let again = requests.wait(key(2)).expect("room");
+        assert!(requests.wait(key(2)).is_err());
+        requests.finish(&[key(1)]);
+        waits[0].done().await;
+        assert_eq!(requests.waiters(), WAITERS_MAX - 2, "two waited for it");
+        drop((again, waits));
+        assert_eq!(requests.waiters(), 0);
+        assert!(requests.inner.lock().waiting.is_empty());
+    }
+
     #[test]
     fn only_the_newest_finished_are_remembered() {
         let requests = FinishedRequests::default();

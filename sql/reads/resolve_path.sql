@@ -37,10 +37,12 @@ DECLARE
     w record;
     v_before bigint[];
 BEGIN
-    -- Bounded: where every walk meets another rename, the last one is answered, as a lookup may be that comes in between.
     FOR i IN 1..4 LOOP
         SELECT * INTO w FROM mantle.walk_down(p_ns_name, p_components);
         EXIT WHEN NOT mantle.is_distributed() OR w.ids IS NOT DISTINCT FROM v_before AND i > 1;
+        IF i = 4 THEN
+            RAISE EXCEPTION 'directories on the path are changed faster than they are read' USING ERRCODE = 'serialization_failure';
+        END IF;
         v_before := w.ids;
     END LOOP;
     IF w.id IS NOT NULL THEN

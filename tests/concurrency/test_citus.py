@@ -25,6 +25,7 @@ from stack.poll import wait_until
 from test_property import SEED, one_history
 from tree import Op
 from verbs import Key
+from wrapping import wrapped
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
@@ -364,6 +365,26 @@ def test_a_gateway_asks_the_node_that_has_the_directory(citus_cluster):
     """The gateway's store itself (gateway/src/store/nodes/tests.rs)."""
     with distributed_target(citus_cluster, "mantle_routed") as target:
         run_rust_test(citus_cluster, target, "citus_calls_go_to_the_node_that_has_the_directory")
+
+
+@pytest.mark.timeout(600)
+def test_a_gateways_lookups_wait_for_halves_that_are_prepared(citus_cluster):
+    """Of a rename between nodes: never at no place, nor at both (gateway/src/store/nodes/tests/halves.rs)."""
+    with distributed_target(citus_cluster, "mantle_halves") as target:
+        run_rust_test(citus_cluster, target, "citus_lookups_wait_for_halves_that_are_prepared")
+
+
+def test_walks_that_never_agree_are_no_answer(places):
+    """Every one meets another rename, as it seems: the caller asks again, and is told nothing that never was."""
+    asked = "SELECT depth, id FROM mantle.resolve_path((SELECT name FROM mantle.namespaces WHERE ns = %s), %s)"
+    pid = places.by_worker[0][0]
+    path = [f"d{pid}"]
+    with places.target.coordinator() as session:
+        session.execute("SET citus.enable_ddl_propagation = off")
+        with wrapped(session, "walk_down", "test_citus", after="ids := ids || (random() * 1e15)::bigint;"):
+            with pytest.raises(psycopg.errors.SerializationFailure):
+                session.execute(asked, (places.ns, path))
+        assert session.execute(asked, (places.ns, path)).fetchone() == (1, pid)
 
 
 def test_an_index_reads_all_directories_by_its_role(database):

@@ -5,12 +5,14 @@ The signature is looked up in pg_proc, so a step may change its parameters; a st
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 
 SIGNATURES = """
-    SELECT p.oid::regprocedure::text, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.pronargs,
-           p.proretset OR p.prorettype = 'record'::regtype
+    SELECT p.oid::regprocedure::text, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.pronargs, p.proretset,
+           ARRAY(SELECT a.name FROM unnest(p.proargnames, p.proargmodes) a (name, mode) WHERE a.mode = 'o')
       FROM pg_proc p WHERE p.pronamespace = 'mantle'::regnamespace AND p.proname = %s
 """
 
@@ -20,23 +22,40 @@ class StepIsGone(Exception):
 
 
 def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "", after: str = "") -> None:
-    """`before` and `after` are plpgsql statements; `after` may look at `v_result`, `before` may RETURN."""
+    """`before` and `after` are plpgsql statements; `after` may look at `v_result`, or at the parameters that are the results, and
+    `before` may RETURN."""
     found = connection.execute(SIGNATURES, (step,)).fetchall()
     if not found:
         raise StepIsGone(f"mantle.{step}, named by {why}, is no function of the extension any more: name its successor there")
-    for signature, arguments, result, count, is_set in found:
+    for signature, arguments, result, count, is_set, outs in found:
         if is_set:
-            raise StepIsGone(f"mantle.{step}, named by {why}, answers rows now: only functions with one result can be wrapped")
+            raise StepIsGone(f"mantle.{step}, named by {why}, answers rows now: only functions with one row can be wrapped")
         real = _free_name(connection, step)
         given = ", ".join(f"${n}" for n in range(1, count + 1))
-        is_void = result == "void"
-        call = f"PERFORM mantle.{real}({given});" if is_void else f"v_result := mantle.{real}({given});"
+        has_result = result != "void" and not outs
+        call = f"v_result := mantle.{real}({given});" if has_result else f"PERFORM mantle.{real}({given});"
+        if outs:
+            call = f"SELECT * INTO {', '.join(outs)} FROM mantle.{real}({given});"
         connection.execute(f"ALTER FUNCTION {signature} RENAME TO {real}")
         connection.execute(
             f"CREATE FUNCTION mantle.{step}({arguments}) RETURNS {result} LANGUAGE plpgsql VOLATILE AS $wrapper$\n"
-            f"{'' if is_void else f'DECLARE v_result {result};'}\n"
-            f"BEGIN /* {why} */ /* before */ {before} /* call */\n{call}\n{after}\n{'RETURN;' if is_void else 'RETURN v_result;'}\nEND $wrapper$"
+            f"{f'DECLARE v_result {result};' if has_result else ''}\n"
+            f"BEGIN /* {why} */ /* before */ {before} /* call */\n{call}\n{after}\n{'RETURN v_result;' if has_result else 'RETURN;'}\nEND $wrapper$"
         )
+
+
+@contextmanager
+def wrapped(connection: psycopg.Connection, step: str, why: str, *, before: str = "", after: str = "") -> Iterator[None]:
+    """As `wrap`, and back."""
+    ((signature, *_),) = connection.execute(SIGNATURES, (step,)).fetchall()
+    real = _free_name(connection, step)
+    wrap(connection, step, why, before=before, after=after)
+    try:
+        yield
+    finally:
+        with connection.transaction():
+            connection.execute(f"DROP FUNCTION {signature}")
+            connection.execute(f"ALTER FUNCTION {signature.replace(f'mantle.{step}', f'mantle.{real}')} RENAME TO {step}")
 
 
 def put_before(connection: psycopg.Connection, step: str, why: str, before: str) -> None:

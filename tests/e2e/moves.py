@@ -40,7 +40,8 @@ def command_line(stack, *arguments: str, **environment: str) -> subprocess.Compl
 
 def replicas(stack, group: int = 1) -> dict[int, dict[str, str]]:
     """What `mantle status` shows of each replica of a group that answers, by heading."""
-    shown = command_line(stack, "status", "--group", str(group)).stdout.splitlines()
+    shown, _, _ = command_line(stack, "status", "--group", str(group), "--seconds", "0").stdout.partition("\n\n")
+    shown = shown.splitlines()
     columns = [(heading, shown[0].index(heading)) for heading in ("replica", "role", "locks")]
     numbers = dict(zip(stack.layout.index_addresses, REPLICAS, strict=True))
     found = {}

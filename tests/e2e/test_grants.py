@@ -5,9 +5,16 @@ import uuid
 import psycopg
 import pytest
 
+from stack import http
+from stack.poll import wait_until
+
 pytestmark = pytest.mark.allows("postgresql", "permission denied for")
 
 READS = ["mantle.meta", "mantle.namespaces"]
+
+
+SIGNATURES = ["pg_logical_emit_message(boolean, text, text)", "pg_logical_emit_message(boolean, text, bytea)"]
+NOTICED_BOUND_S = 60
 
 
 def refused(connection, statement: str) -> bool:
@@ -86,3 +93,28 @@ def test_advisory_locks_of_others_do_not_block_creates(bucket, rest, sql):
         assert rest.mkdir(bucket, "a").status == 201
     finally:
         sql.execute("ROLLBACK")
+
+
+@pytest.mark.allows("gateway", "roles may call pg_logical_emit_message: revoke it")
+def test_readiness_notices_who_may_forge_the_change_stream(stack, superuser):
+    given = list(zip(SIGNATURES, ("PUBLIC", "analyst"), strict=True))
+
+    def probe() -> tuple[int, str]:
+        return http.call("GET", f"{stack.gateway.url}/readyz")
+
+    def forgers() -> float:
+        return stack.gateway.metrics()["mantle_gateway_stream_forgers"]
+
+    assert (probe()[0], forgers()) == (200, 0)
+    try:
+        for signature, role in given:
+            superuser.execute(f"GRANT EXECUTE ON FUNCTION {signature} TO {role}")
+        wait_until(lambda: forgers() == len(given), "the gateway to notice", NOTICED_BOUND_S)
+        status, body = probe()
+        assert status == 503
+        assert all(f"{role} at " in body for _, role in given), body
+    finally:
+        for signature, role in given:
+            superuser.execute(f"REVOKE EXECUTE ON FUNCTION {signature} FROM {role}")
+    wait_until(lambda: probe()[0] == 200, "readiness to be mended", NOTICED_BOUND_S)
+    assert forgers() == 0

@@ -1,12 +1,15 @@
-"""The dashboard and the alert rules name only metrics, and labels of them, that the running services show."""
+"""The dashboard and the alert rules name only metrics, and labels of them, that the running services show; `mantle status` tells
+what each replica is and does."""
 
 import json
 import re
 
 import yaml
 
+from moves import command_line
 from stack import http
 from stack.layout import REPLICAS, REPOSITORY
+from stack.poll import wait_until
 
 MONITORING = REPOSITORY / "patroni" / "monitoring"
 # Labels that Prometheus adds, and a histogram's own.
@@ -50,6 +53,71 @@ def test_every_metric_and_label_exists(stack, bucket, rest, s3):
             labels = {label.strip() for group in GROUPED.findall(expression) for label in group.split(",")}
             assert labels - ADDED <= set().union(*(there[metric] for metric in metrics)), expression
     assert named > 30
+
+
+LOOKUPS = 30
+BOUND_S = 30
+
+
+def of_replicas(stack, name: str, labels: str) -> list[float]:
+    """A metric of each replica."""
+    pages = [http.metrics(f"{stack.indexnodes[replica].probe}/metrics") for replica in REPLICAS]
+    return [page.get(f"{name}{{{labels}}}", 0.0) for page in pages]
+
+
+def test_lookups_are_counted_with_their_read_indexes(stack, bucket, rest):
+    names = [f"mantle_index_read_index_{what}_total" for what in ("batches", "requests")]
+
+    def counted() -> list[float]:
+        return [sum(of_replicas(stack, name, 'group="1"')) for name in names]
+
+    rest.mkdir(bucket, "a")
+    before = counted()
+    for _ in range(LOOKUPS):  # one after the other, so that each is a batch
+        assert rest.exists(bucket, "a/")
+    (batches, requests), (batches_before, requests_before) = counted(), before
+    assert requests - requests_before >= LOOKUPS
+    assert LOOKUPS <= batches - batches_before <= requests - requests_before
+
+
+def test_each_replica_has_one_role(stack):
+    def told() -> list[str]:
+        roles = {role: of_replicas(stack, "mantle_index_role", f'group="1",role="{role}"') for role in ("leader", "follower", "learner", "candidate")}
+        assert all(sum(values) == 1 for values in zip(*roles.values(), strict=True)), roles
+        return sorted(role for role, values in roles.items() for value in values if value)
+
+    wait_until(lambda: told() == ["follower", "follower", "leader"], "one leader and two followers", BOUND_S)
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    """A table of the command line."""
+    lines = text.splitlines()
+    headings = re.findall(r"\S+(?: \S+)*", lines[0])
+    at = [lines[0].index(f"{heading}  " if heading != headings[-1] else heading) for heading in headings]
+    spans = list(zip(headings, at, [*at[1:], None], strict=True))
+    return [{heading: line[start:end].strip() for heading, start, end in spans} for line in lines[1:]]
+
+
+def test_status_tells_what_each_replica_does(stack, bucket, rest):
+    deep = "a/b/c/d/e/f"  # deeper than what is looked up past the cache
+    rest.mkdir(bucket, deep, parents=True)
+    for _ in range(LOOKUPS):
+        assert rest.exists(bucket, f"{deep}/")
+    done = command_line(stack, "status", "--group", "1", "--seconds", "0.1")
+    assert done.returncode == 0, done.stderr
+    state, load = (rows(table) for table in done.stdout.split("\n\n"))
+    assert [row["replica"] for row in load] == [row["replica"] for row in state] == list(stack.layout.index_addresses)
+    roles = {row["replica"]: row["role"] for row in state}
+    for row in load:
+        assert re.fullmatch(r"[\d,]+", row["lookups/s"]) and row["waiters"] == "0", row
+        leads = roles[row["replica"]] == "leader"
+        # Only a leader reads the nodes' streams; without Citus there is one, number 0.
+        assert re.fullmatch(r"0: [\d.]+ \w+" if leads else "-", row["lag by node"]), row
+    asked = [row for row in load if row["read indexes"] != "0"]
+    assert asked and all(float(row["lookups each"]) >= 1 for row in asked)
+    assert any(re.fullmatch(r"[\d.]+ %", row["cache hits"]) and row["cache hits"] != "0.0 %" for row in load)
+    unmeasured = rows(command_line(stack, "status", "--seconds", "0").stdout.split("\n\n")[1])
+    assert {row["lookups/s"] for row in unmeasured} == {"-"}
 
 
 def test_alerts_say_what_is_wrong():

@@ -62,6 +62,10 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
             let gateway = gateway.clone();
             async move { gateway.index.keep_lease().await }
         }),
+        tokio::spawn({
+            let store = gateway.store.clone();
+            async move { store.watch_for_forgers().await }
+        }),
         tokio::spawn(sweep::run(gateway)),
     ];
     // An answer is written in one piece, and waiting to fill a packet would cost more than the request.

@@ -35,10 +35,18 @@ pub fn live() -> Response<Body> {
     text("text/plain", "live\n".into())
 }
 
-/// The database answers, and a replica of the index does.
+/// The database answers, nobody may forge its change stream, and a replica of the index answers.
 pub async fn ready(gateway: &Gateway) -> Result<Response<Body>> {
-    let (database, index) = futures::join!(gateway.store.ping(), gateway.index.is_ready());
+    let (database, forgers, index) =
+        futures::join!(gateway.store.ping(), gateway.store.forgers(), gateway.index.is_ready());
     database?;
+    let forgers = forgers?;
+    if !forgers.is_empty() {
+        let who = forgers.join(", ");
+        let detail =
+            format!("pg_logical_emit_message may be called, and so the change stream forged, by {who}: revoke it");
+        return Err(Error::new(ErrorCode::DatabaseUnavailable, detail));
+    }
     if !index {
         return Err(Error::from(ErrorCode::IndexUnavailable));
     }

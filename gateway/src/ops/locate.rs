@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures::future::join_all;
 use mantle_index_client::{Query, Resolution};
 use mantle_types::{Caller, Error, ErrorCode, Lease, Permission, Result, permission::Access};
 
@@ -67,6 +68,8 @@ pub enum Reached {
         deepest: Located,
         /// How many components exist.
         depth: usize,
+        /// The next one is an object.
+        is_object: bool,
     },
 }
 
@@ -109,22 +112,28 @@ impl Gateway {
             }
             Err(e) => return Err(e),
         };
-        let mut reached = Vec::with_capacity(paths.len());
-        for (path, answer) in paths.iter().zip(answers) {
-            reached.push(match answer {
-                Some(resolution) if !resolution.crossed_lock && is_final(&resolution) => {
-                    self.found_in_index(&moment, resolution)
-                }
-                _ => self.search_database(caller, namespace, path).await,
-            });
-        }
-        Ok(reached)
+        let reached = paths.iter().zip(answers).map(async |(path, answer)| match answer {
+            Some(resolution) if !resolution.crossed_lock && is_final(&resolution) => {
+                self.found_in_index(&moment, resolution)
+            }
+            Some(resolution) => self.search_database(caller, namespace, path, resolution.crossed_lock).await,
+            // Nobody says which directories are being renamed.
+            None => self.search_database(caller, namespace, path, true).await,
+        });
+        Ok(join_all(reached).await)
     }
 
-    async fn search_database(&self, caller: &Caller, namespace: &str, components: &[&str]) -> Result<Reached> {
+    /// `unsure`: a directory on the path may be in the middle of a rename.
+    async fn search_database(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        components: &[&str],
+        unsure: bool,
+    ) -> Result<Reached> {
         metrics::counter!("mantle_gateway_lookups_in_database_total").increment(1);
         let moment = self.index.moment(namespace).await?;
-        let Some(found) = self.store.resolve_path(namespace, components).await? else {
+        let Some(found) = self.store.resolve_path(namespace, components, unsure).await? else {
             return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`")));
         };
         // Every directory in which a further name was looked up, found or not.
@@ -139,7 +148,7 @@ impl Gateway {
         let located = self.located(&moment, found.ns, found.id, permission);
         Ok(match found.depth == components.len() {
             true => Reached::All(located),
-            false => Reached::Part { deepest: located, depth: found.depth },
+            false => Reached::Part { deepest: located, depth: found.depth, is_object: found.is_object },
         })
     }
 
@@ -171,7 +180,7 @@ impl Gateway {
         purpose: Purpose,
     ) -> Result<Located> {
         let reached = self.search(caller, namespace, components, purpose).await?;
-        self.whole(reached, components, false).await
+        whole(reached, components, false)
     }
 
     /// The directory at a path, in which something is to be looked up or changed.
@@ -183,30 +192,24 @@ impl Gateway {
         purpose: Purpose,
     ) -> Result<Located> {
         let reached = self.search(caller, namespace, components, purpose).await?;
-        self.whole(reached, components, true).await
+        whole(reached, components, true)
     }
+}
 
-    /// All of a path or the error that says why not: `not_found`, or `parent_is_object` when an object is in the way.
-    pub async fn whole(&self, reached: Reached, components: &[&str], is_parent: bool) -> Result<Located> {
-        let (deepest, depth) = match reached {
-            Reached::All(located) => return Ok(located),
-            Reached::Part { deepest, depth } => (deepest, depth),
-        };
-        let missing = components.get(depth).copied().unwrap_or_default();
-        let last = depth + 1 == components.len();
-        if (is_parent || !last) && self.is_object(deepest, missing).await? {
-            return Err(Error::new(
-                ErrorCode::ParentIsObject,
-                format!("`{}` is an object", components[..=depth].join("/")),
-            ));
-        }
-        Err(Error::new(ErrorCode::NotFound, format!("there is no directory `{}/`", components[..=depth].join("/"))))
+/// All of a path or the error that says why not: `not_found`, or `parent_is_object` when an object is in the way.
+pub fn whole(reached: Reached, components: &[&str], is_parent: bool) -> Result<Located> {
+    let (depth, is_object) = match reached {
+        Reached::All(located) => return Ok(located),
+        Reached::Part { depth, is_object, .. } => (depth, is_object),
+    };
+    let last = depth + 1 == components.len();
+    if (is_parent || !last) && is_object {
+        return Err(Error::new(
+            ErrorCode::ParentIsObject,
+            format!("`{}` is an object", components[..=depth].join("/")),
+        ));
     }
-
-    async fn is_object(&self, directory: Located, name: &str) -> Result<bool> {
-        let found = self.store.stat(directory.ns, &[(directory.pid(), name)]).await?;
-        Ok(found.into_iter().flatten().next().is_some())
-    }
+    Err(Error::new(ErrorCode::NotFound, format!("there is no directory `{}/`", components[..=depth].join("/"))))
 }
 
 /// Is there no replica that could answer?

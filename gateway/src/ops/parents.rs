@@ -47,7 +47,7 @@ impl Gateway {
             };
             let (mut directory, depth) = match so_far {
                 Reached::All(directory) => return Ok(Parent { directory, made: None }),
-                Reached::Part { deepest, depth } => (deepest, depth),
+                Reached::Part { deepest, depth, .. } => (deepest, depth),
             };
             let mut made = None;
             let mut complete = true;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     directory_name,
-    locate::{Purpose, Reached},
+    locate::{Purpose, Reached, whole},
     locked::{Tried, Tries, refused},
 };
 use crate::{
@@ -64,7 +64,7 @@ impl Gateway {
                 let reached = self.search(&call.caller, namespace, path.components(), Purpose::DirectoryChange).await?;
                 return match reached {
                     Reached::All(_) => refused(e),
-                    part => Err(self.whole(part, path.components(), false).await.err().unwrap_or(e)),
+                    part => Err(whole(part, path.components(), false).err().unwrap_or(e)),
                 };
             }
             Err(e) if e.code() == ErrorCode::AttemptSuperseded => {

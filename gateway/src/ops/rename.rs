@@ -7,7 +7,7 @@ use mantle_types::{Error, ErrorCode, NamespaceId, RequestKey, Result, name::Path
 
 use super::{
     directory_name,
-    locate::{Purpose, Reached},
+    locate::{Purpose, Reached, whole},
     locked::{Tried, Tries, refused},
 };
 use crate::{
@@ -166,7 +166,7 @@ impl Gateway {
         let found = self.search_many(&call.caller, namespace, &paths, Purpose::DirectoryChange).await?;
         for (reached, (path, is_parent)) in found.into_iter().zip([(paths[0], false), (paths[1], true)]) {
             if let reached @ Reached::Part { .. } = reached? {
-                return Err(self.whole(reached, path, is_parent).await.err().unwrap_or(miss));
+                return Err(whole(reached, path, is_parent).err().unwrap_or(miss));
             }
         }
         refused(miss)

@@ -2,7 +2,10 @@
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
-use super::{RESTARTS_MAX, locate::Purpose};
+use super::{
+    RESTARTS_MAX,
+    locate::{Purpose, whole},
+};
 use crate::{
     app::{Call, Gateway},
     store::{RenameObject, pause},
@@ -27,8 +30,8 @@ impl Gateway {
             let (Some(source_parent), Some(destination_parent)) = (found.next(), found.next()) else {
                 return Err(ErrorCode::Internal.into());
             };
-            let source_parent = self.whole(source_parent?, from, true).await?;
-            let destination_parent = self.whole(destination_parent?, to, true).await?;
+            let source_parent = whole(source_parent?, from, true)?;
+            let destination_parent = whole(destination_parent?, to, true)?;
             source_parent.check_change(&call.caller)?;
             destination_parent.check_change(&call.caller)?;
             let rename = RenameObject {

@@ -2,7 +2,11 @@
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
-use super::{RESTARTS_MAX, directory_name, locate::Purpose, stat::Naming};
+use super::{
+    RESTARTS_MAX, directory_name,
+    locate::{Purpose, whole},
+    stat::Naming,
+};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
@@ -27,9 +31,9 @@ impl Gateway {
             let (Some(parent), Some(directory)) = (found.next(), found.next()) else {
                 return Err(ErrorCode::Internal.into());
             };
-            let parent = self.whole(parent?, parents, true).await?;
+            let parent = whole(parent?, parents, true)?;
             parent.check_change(&call.caller)?;
-            let directory = self.whole(directory?, path.components(), false).await?;
+            let directory = whole(directory?, path.components(), false)?;
             let signed = call.signed(parent.ns, hash);
             let awaited = self.index.await_soon(namespace, call.key(&signed));
             match self.store.rmdir(signed, parent.place(), &directory_name(name), directory.id).await {

@@ -6,7 +6,7 @@ use mantle_types::{Error, ErrorCode, Result, name::Path, permission::Access};
 
 use super::{
     directory_name,
-    locate::{Located, Purpose},
+    locate::{Located, Purpose, whole},
 };
 use crate::{
     app::{Call, Gateway},
@@ -94,7 +94,7 @@ impl Gateway {
         let mut directories: Vec<Result<Located>> = Vec::with_capacity(paths.len());
         for (reached, path) in reached.into_iter().zip(&paths) {
             directories.push(match reached {
-                Ok(reached) => self.whole(reached, path, true).await,
+                Ok(reached) => whole(reached, path, true),
                 Err(error) => Err(error),
             });
         }

@@ -20,7 +20,7 @@ use super::pause;
 /// Elements of the batches formed, by statement.
 pub const BATCH_ELEMENTS: &str = "mantle_gateway_batch_elements";
 /// Elements that wait for a batch, by statement.
-const BATCH_WAITING: &str = "mantle_gateway_batch_waiting";
+pub(super) const BATCH_WAITING: &str = "mantle_gateway_batch_waiting";
 
 /// A call in flight for longer is not waited for.
 const STALLED: Duration = Duration::from_millis(20);

@@ -1,11 +1,32 @@
-//! What a failed statement means: the SQLSTATE decides, never the text of a message; where Citus has none, the source file.
+//! What a failed statement means: the SQLSTATE decides, never the text of a message; where Citus has none of its own, the source
+//! file that it came from.
 
 use mantle_types::{Error, ErrorCode};
 use tokio_postgres::error::{DbError, SqlState};
 
 const CITUS_INTERMEDIATE_RESULT_NOT_FOUND: &str = "CIINF";
-const CITUS_CONNECTIONS: [&str; 4] =
-    ["remote_commands.c", "adaptive_executor.c", "connection_management.c", "intermediate_results.c"];
+/// Here Citus talks to other nodes, commits there among other things.
+const CITUS_CONNECTIONS: [&str; 6] = [
+    "remote_commands.c",
+    "adaptive_executor.c",
+    "connection_management.c",
+    "intermediate_results.c",
+    "placement_connection.c",
+    "remote_transaction.c",
+];
+/// Here Citus, before anything is committed anywhere, finds that a shard or its node is not where it was a moment ago: metadata
+/// that is gone, a local shard that is not local any more, a plan that does not fit. With them, where PostgreSQL opens the table
+/// of a shard.
+const SHARDS_THAT_LEFT: [&str; 8] = [
+    "metadata_cache.c",
+    "metadata_utility.c",
+    "shardinterval_utils.c",
+    "multi_executor.c",
+    "local_executor.c",
+    "multi_router_planner.c",
+    "multi_physical_planner.c",
+    "relation.c",
+];
 
 /// A failure, by what may be done about it.
 #[derive(Debug)]
@@ -22,41 +43,77 @@ pub enum Fault {
     Unexpected(tokio_postgres::Error),
 }
 
+/// The same, of an error that the server told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Mantle(ErrorCode),
+    Conflict,
+    Lost,
+    Unavailable,
+    Unexpected,
+}
+
+/// What an error means by its SQLSTATE and the source file that raised it.
+fn kind_of(state: &SqlState, file: &str) -> Kind {
+    if let Some(code) = ErrorCode::from_sqlstate(state.code()) {
+        return Kind::Mantle(code);
+    }
+    let is_in = |files: &[&str]| files.iter().any(|name| file.rsplit('/').next() == Some(name));
+    match *state {
+        // The last two: on Citus, of a shard that has just moved.
+        SqlState::T_R_SERIALIZATION_FAILURE
+        | SqlState::T_R_DEADLOCK_DETECTED
+        | SqlState::LOCK_NOT_AVAILABLE
+        | SqlState::UNDEFINED_TABLE
+        | SqlState::UNIQUE_VIOLATION => Kind::Conflict,
+        SqlState::UNDEFINED_FUNCTION => Kind::Mantle(ErrorCode::NotImplemented),
+        SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => Kind::Lost,
+        // A connection from node to node broke, or the node's own postmaster ended. Citus has no SQLSTATE for either: it passes on
+        // what the other node said, and XX000 when nothing was said; and a session whose postmaster is gone says XX000 when it
+        // waits for other nodes.
+        SqlState::INTERNAL_ERROR if is_in(&CITUS_CONNECTIONS) => Kind::Lost,
+        // The last of these: a standby, asked for what only a primary has.
+        SqlState::CANNOT_CONNECT_NOW
+        | SqlState::TOO_MANY_CONNECTIONS
+        | SqlState::READ_ONLY_SQL_TRANSACTION
+        | SqlState::QUERY_CANCELED
+        | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => Kind::Unavailable,
+        // What one node had sent another to read went with a shard that moved, or with a connection.
+        _ if state.code() == CITUS_INTERMEDIATE_RESULT_NOT_FOUND => Kind::Conflict,
+        _ if state.code().starts_with("08") => Kind::Lost,
+        _ if state.code().starts_with("53") => Kind::Unavailable,
+        // No healthy placement; no shard for a value.
+        SqlState::INTERNAL_ERROR | SqlState::INVALID_PARAMETER_VALUE | SqlState::DATA_EXCEPTION
+            if is_in(&SHARDS_THAT_LEFT) =>
+        {
+            Kind::Conflict
+        }
+        // A shard that was changed over one connection in this transaction would have to be reached over another now.
+        SqlState::ACTIVE_SQL_TRANSACTION if is_in(&CITUS_CONNECTIONS) => Kind::Conflict,
+        _ => Kind::Unexpected,
+    }
+}
+
 impl Fault {
     /// Classifies an error of a statement.
     pub fn of(error: tokio_postgres::Error) -> Self {
-        let Some(state) = error.code().cloned() else {
+        let Some(state) = error.code() else {
             // No SQLSTATE: the wire broke, or a value did not convert (a fault of ours).
             let wire = error.is_closed() || std::error::Error::source(&error).is_some_and(|s| s.is::<std::io::Error>());
             return if wire { Self::Lost(error) } else { Self::Unexpected(error) };
         };
-        if let Some(code) = ErrorCode::from_sqlstate(state.code()) {
-            return Self::Mantle(code);
-        }
-        match state {
-            // The last two: on Citus, of a shard that has just moved.
-            SqlState::T_R_SERIALIZATION_FAILURE
-            | SqlState::T_R_DEADLOCK_DETECTED
-            | SqlState::LOCK_NOT_AVAILABLE
-            | SqlState::UNDEFINED_TABLE
-            | SqlState::UNIQUE_VIOLATION => Self::Conflict(error),
-            SqlState::UNDEFINED_FUNCTION => {
-                tracing::debug!(cause = %error, "the database lacks a function");
-                Self::Mantle(ErrorCode::NotImplemented)
+        let file = error.as_db_error().and_then(DbError::file).unwrap_or_default();
+        match kind_of(state, file) {
+            Kind::Mantle(code) => {
+                if code == ErrorCode::NotImplemented {
+                    tracing::debug!(cause = %error, "the database lacks a function");
+                }
+                Self::Mantle(code)
             }
-            SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => Self::Lost(error),
-            SqlState::INTERNAL_ERROR if is_of_other_node(&error) => Self::Lost(error),
-            // The last of these: a standby, asked for what only a primary has.
-            SqlState::CANNOT_CONNECT_NOW
-            | SqlState::TOO_MANY_CONNECTIONS
-            | SqlState::READ_ONLY_SQL_TRANSACTION
-            | SqlState::QUERY_CANCELED
-            | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => Self::Unavailable(told(&error)),
-            // What one node had sent another to read went with a shard that moved, or with a connection.
-            _ if state.code() == CITUS_INTERMEDIATE_RESULT_NOT_FOUND => Self::Conflict(error),
-            _ if state.code().starts_with("08") => Self::Lost(error),
-            _ if state.code().starts_with("53") => Self::Unavailable(told(&error)),
-            _ => Self::Unexpected(error),
+            Kind::Conflict => Self::Conflict(error),
+            Kind::Lost => Self::Lost(error),
+            Kind::Unavailable => Self::Unavailable(told(&error)),
+            Kind::Unexpected => Self::Unexpected(error),
         }
     }
 
@@ -68,6 +125,10 @@ impl Fault {
                     tracing::error!(statement, %code, "the database refused a call for a fault of the service");
                 }
                 code.into()
+            }
+            Self::Conflict(cause) if cause.code() == Some(&SqlState::INTERNAL_ERROR) => {
+                tracing::warn!(statement, cause = told(&cause), "a shard is not found where it is said to be");
+                ErrorCode::DatabaseUnavailable.into()
             }
             Self::Conflict(cause) => {
                 tracing::debug!(statement, cause = told(&cause), "conflicts did not end");
@@ -93,14 +154,6 @@ impl Fault {
     }
 }
 
-/// Did a connection from node to node break, or the node's own postmaster end? In these files Citus has no SQLSTATE for either: it
-/// passes on what the other node said, and XX000 when nothing was said; and a session whose postmaster is gone says XX000 when it
-/// waits for other nodes.
-fn is_of_other_node(error: &tokio_postgres::Error) -> bool {
-    let file = error.as_db_error().and_then(DbError::file).unwrap_or_default();
-    CITUS_CONNECTIONS.iter().any(|name| file.ends_with(name))
-}
-
 /// An error in full, for the log: what the server said, or the chain of causes on this side.
 pub fn told(error: &tokio_postgres::Error) -> String {
     if let Some(said) = error.as_db_error() {
@@ -114,4 +167,62 @@ pub fn told(error: &tokio_postgres::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(state: &str, file: &str) -> Kind {
+        kind_of(&SqlState::from_code(state), file)
+    }
+
+    #[test]
+    fn what_a_call_meets_while_a_shard_moves_is_tried_again() {
+        for (state, file) in [
+            ("42P01", "parse_relation.c"),          // the shard's table is gone
+            ("CIINF", "intermediate_results.c"),    // what was sent there went with it
+            ("23505", "nbtinsert.c"),               // a row that was looked for where the shard was
+            ("40001", "citus_custom_scan.c"),       // a shard that was split
+            ("XX000", "executor/multi_executor.c"), // cannot execute a distributed query from a query on a shard
+            ("XX000", "local_executor.c"),          // the shard has no placement; local execution cannot be switched
+            ("XX000", "metadata_cache.c"), // could not find valid entry for shard (placement); no node in the group
+            ("XX000", "metadata_utility.c"),
+            ("XX000", "multi_physical_planner.c"), // no active placements were found for shard
+            ("22023", "metadata_utility.c"),       // could not find any healthy placement
+            ("22000", "shardinterval_utils.c"),    // cannot find shard interval
+            ("25001", "placement_connection.c"),   // modifications were made over another connection
+            ("XX000", "relation.c"),               // could not open relation with OID
+        ] {
+            assert_eq!(kind(state, file), Kind::Conflict, "{state} {file}");
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_committed_elsewhere_is_unknown() {
+        // Could not commit on at least one active node; a connection broke; a postmaster ended.
+        for file in
+            ["connection/placement_connection.c", "remote_transaction.c", "remote_commands.c", "adaptive_executor.c"]
+        {
+            assert_eq!(kind("XX000", file), Kind::Lost, "{file}");
+        }
+        assert_eq!((kind("08006", "transmit.c"), kind("57P01", "postgres.c")), (Kind::Lost, Kind::Lost));
+    }
+
+    #[test]
+    fn faults_of_the_service_stay_such() {
+        for (state, file) in [
+            ("XX000", "fmgr.c"),
+            ("XX000", "my_relation.c"),
+            ("XX000", ""),
+            ("22023", "guc.c"),
+            ("22000", "varlena.c"),
+            ("25001", "xact.c"),
+            ("42501", "aclchk.c"),
+        ] {
+            assert_eq!(kind(state, file), Kind::Unexpected, "{state} {file}");
+        }
+        assert_eq!(kind("MT010", "pl_exec.c"), Kind::Mantle(ErrorCode::NotFound));
+        assert_eq!(kind("55000", "xlogfuncs.c"), Kind::Unavailable);
+    }
 }

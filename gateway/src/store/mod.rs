@@ -6,12 +6,15 @@ mod batch;
 mod database;
 mod directories;
 mod fault;
+mod forgers;
 mod mutation;
 mod namespaces;
 mod nodes;
 mod objects;
 mod operations;
+mod paths;
 mod pool;
+mod questions;
 mod reads;
 mod rows;
 mod shards;
@@ -37,9 +40,11 @@ pub use self::{
 use self::{
     database::Param,
     directories::{Mkdir, Rmdir, SetAttributesOf},
+    forgers::Forgers,
     mutation::{MOVES_FOLLOWED_MAX, Mutations, mutations},
     nodes::Nodes,
     objects::{DeleteObject, PutObject},
+    paths::Paths,
     sql::Statement,
 };
 use crate::config::Postgres;
@@ -65,6 +70,8 @@ pub struct Store {
     put_object: Mutations<PutObject>,
     delete_object: Mutations<DeleteObject>,
     set_attributes: Mutations<SetAttributesOf>,
+    paths: Paths,
+    forgers: Forgers,
 }
 
 impl Store {
@@ -77,6 +84,8 @@ impl Store {
             put_object: mutations(&nodes, config),
             delete_object: mutations(&nodes, config),
             set_attributes: mutations(&nodes, config),
+            paths: Paths::new(&nodes, config.pool_size),
+            forgers: Forgers::default(),
             nodes,
         })
     }

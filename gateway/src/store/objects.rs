@@ -9,7 +9,7 @@ use super::{
     mutation::{Column, Mutation, column},
     rows::Written,
     sql::{self, Statement},
-    terms::Leased,
+    terms::{Leased, settle},
 };
 
 /// An object whose bytes are stored already.
@@ -182,7 +182,7 @@ impl Store {
         let written = Written::expect(&row)?;
         if self.nodes.are_apart(rename.source_pid, rename.destination.pid) {
             // Nobody else waits for the other half, as the index does for a directory's.
-            self.settle().await?;
+            settle(&self.nodes).await?;
         }
         Ok(written)
     }

@@ -9,19 +9,6 @@ use super::{
     sql,
 };
 
-/// Where a path led in PostgreSQL.
-#[derive(Clone, Debug)]
-pub struct PathInDatabase {
-    /// The namespace.
-    pub ns: i64,
-    /// How many components exist.
-    pub depth: usize,
-    /// The deepest directory.
-    pub id: i64,
-    /// Permissions of every directory on the way, root first, the deepest last.
-    pub chain: Vec<Permission>,
-}
-
 /// What a directory holds itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectoryTotals {
@@ -49,28 +36,6 @@ pub struct SubtreeTotals {
 }
 
 impl Store {
-    /// Resolves a directory's path in one snapshot; `None` when the namespace does not exist.
-    pub async fn resolve_path(&self, namespace: &str, components: &[&str]) -> Result<Option<PathInDatabase>> {
-        let rows = self.query(&sql::RESOLVE_PATH, &[(&namespace, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let Some(ns) = rows::get_opt::<i64>(row, "ns")? else { return Ok(None) };
-        let owners: Vec<i32> = rows::get(row, "chain_owner")?;
-        let groups: Vec<i32> = rows::get(row, "chain_grp")?;
-        let modes: Vec<i32> = rows::get(row, "chain_mode")?;
-        let chain = owners
-            .iter()
-            .zip(&groups)
-            .zip(&modes)
-            .map(|((o, g), m)| Permission { owner: *o as u32, group: *g as u32, mode: *m as u16 })
-            .collect();
-        Ok(Some(PathInDatabase {
-            ns,
-            depth: rows::get::<i32>(row, "depth")? as usize,
-            id: rows::get(row, "id")?,
-            chain,
-        }))
-    }
-
     /// Entries by place, in the order asked for; `None` for what does not exist.
     pub async fn stat(&self, ns: i64, places: &[(i64, &str)]) -> Result<Vec<Option<Entry>>> {
         let pids: Vec<i64> = places.iter().map(|(pid, _)| *pid).collect();

@@ -1,5 +1,5 @@
-//! Every SQL string of the gateway. One call of one function each, so that no call needs BEGIN and COMMIT around it: a
-//! single statement is its own transaction, one round trip.
+//! Every SQL string of the gateway's process (the command line has `bin/mantle/sql.rs`). One statement a call, nearly always of
+//! one function, so that no call needs BEGIN and COMMIT around it: it is its own transaction, one round trip.
 //!
 //! Invariant: a standby answers none of them. One may stand where the primary was before the proxy, or `pg_dist_node`, says so,
 //! and what it would say of the past, of halves that are prepared, or of leases, may be false. What writes is refused by itself (25006);
@@ -48,9 +48,25 @@ statements! {
         "SELECT ARRAY(SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'citus\\_%') AS gids";
     /// Are some of them left?
     ARE_PREPARED "are_prepared" read "SELECT EXISTS (SELECT FROM pg_prepared_xacts WHERE gid = ANY ($1)) AS are_left";
-    RESOLVE_PATH "resolve_path" read
-        "SELECT ns, depth, id, chain_owner, chain_grp, chain_mode \
-         FROM mantle.resolve_path($1, $2)";
+    /// Roles that may write into the change stream, besides those that may do anything.
+    FORGERS "forgers" read
+        "SELECT ARRAY( \
+             SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') \
+               FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a \
+               LEFT JOIN pg_roles r ON r.oid = a.grantee \
+              WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace \
+                AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner AND NOT coalesce(r.rolsuper, false) \
+                AND a.grantee IS DISTINCT FROM (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'mantle') \
+              ORDER BY 1) AS roles";
+    /// Paths (no component has a slash), each as far as it leads, and whether an object is where it ends early.
+    RESOLVE_PATHS "resolve_paths" read
+        "SELECT r.ns, r.depth, r.id, r.parent_id, r.version, r.chain_owner, r.chain_grp, r.chain_mode, \
+                CASE WHEN r.depth < cardinality(c.components) \
+                     THEN EXISTS (SELECT FROM mantle.stat(r.ns, ARRAY[r.id], ARRAY[c.components[r.depth + 1]]) s WHERE s.code IS NULL) \
+                     ELSE false END AS is_object \
+         FROM unnest($1, $2) WITH ORDINALITY q (namespace, path, ord) \
+         CROSS JOIN LATERAL string_to_array(q.path, '/') c (components) \
+         LEFT JOIN LATERAL mantle.resolve_path(q.namespace, c.components) r ON true" then "ORDER BY q.ord";
     /// The recorded answer of a request, by the namespace's name.
     REPLAY "replay" read
         "SELECT n.ns, r.known AS found, r.code, r.id \

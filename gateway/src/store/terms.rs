@@ -16,7 +16,14 @@ use tokio_postgres::{
     types::{PgLsn, Type},
 };
 
-use super::{Store, database::pause, nodes::Node, rows, shards::Address, sql};
+use super::{
+    Store,
+    database::pause,
+    nodes::{Node, Nodes},
+    rows,
+    shards::Address,
+    sql,
+};
 
 /// A node that does not answer by then keeps the terms it had: nothing can be changed on it now.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -125,39 +132,10 @@ impl Store {
         Ok(Terms::new(of_group, nodes))
     }
 
-    /// Waits for the other halves of changes on two nodes: when one has committed, and the answer been given, the other one may
-    /// still be prepared, if its node has failed meanwhile. Whoever reads there sees what was before.
-    pub async fn settle(&self) -> Result<()> {
-        let others = self.nodes.others().await?;
-        if others.is_empty() {
-            return Ok(());
-        }
-        let started = Instant::now();
-        let all = std::iter::once(self.nodes.main_node()).chain(&others);
-        let halves = try_join_all(all.map(async |node| {
-            let row = super::one(&sql::PREPARED, node.database.query(&sql::PREPARED, &[], false).await?)?;
-            let gids: Vec<String> = rows::get(&row, "gids")?;
-            for attempt in 0.. {
-                if gids.is_empty() || !are_prepared(node, &gids).await? {
-                    break;
-                }
-                if started.elapsed() > SETTLED_WITHIN {
-                    return Err(Error::new(
-                        ErrorCode::AwaitTimeout,
-                        format!("{} has not finished its part yet", node.address.host),
-                    ));
-                }
-                pause(attempt).await;
-            }
-            Ok(())
-        }));
-        halves.await.map(drop)
-    }
-
     /// What is committed by now on each node that feeds the index: its number there, and its position. Asked for after an
     /// answer, the positions cover the change that the answer is of, wherever its parts are.
     pub async fn flushed(&self) -> Result<Vec<(u32, Lsn)>> {
-        self.settle().await?;
+        settle(&self.nodes).await?;
         let others = self.nodes.others().await?;
         let all = std::iter::once(self.nodes.main_node()).chain(&others);
         let positions = try_join_all(all.map(async |node| {
@@ -171,6 +149,35 @@ impl Store {
     pub fn leased(&self, moment: &Moment, pid: i64) -> Leased {
         Leased { pid, lease: self.nodes.at_address_of(pid, |address| moment.lease(address)) }
     }
+}
+
+/// Waits for the other halves of changes on two nodes: when one has committed, and the answer been given, the other one may
+/// still be prepared, if its node has failed meanwhile. Whoever reads there sees what was before.
+pub async fn settle(nodes: &Nodes) -> Result<()> {
+    let others = nodes.others().await?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    let started = Instant::now();
+    let all = std::iter::once(nodes.main_node()).chain(&others);
+    let halves = try_join_all(all.map(async |node| {
+        let row = super::one(&sql::PREPARED, node.database.query(&sql::PREPARED, &[], false).await?)?;
+        let gids: Vec<String> = rows::get(&row, "gids")?;
+        for attempt in 0.. {
+            if gids.is_empty() || !are_prepared(node, &gids).await? {
+                break;
+            }
+            if started.elapsed() > SETTLED_WITHIN {
+                return Err(Error::new(
+                    ErrorCode::AwaitTimeout,
+                    format!("{} has not finished its part yet", node.address.host),
+                ));
+            }
+            pause(attempt).await;
+        }
+        Ok(())
+    }));
+    halves.await.map(drop)
 }
 
 async fn read(node: &Node, group: u32) -> Result<(GroupTerms, NodeTerms)> {

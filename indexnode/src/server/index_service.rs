@@ -3,7 +3,10 @@
 //! Invariant: an answered lookup reflects every change that was acknowledged before it arrived, on whichever replica
 //! (read index first, then the index as of at least that entry).
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures::stream::BoxStream;
 use mantle_index_client::{
@@ -185,16 +188,20 @@ impl IndexRpc for IndexService {
     }
 }
 
-fn fill_status(node: &Node, response: &mut StatusResponse) {
-    // A copy: whoever holds the original while it asks for another one deadlocks with its writer.
-    let metrics = node.raft.metrics().borrow_watched().clone();
-    response.role = match metrics.state {
+/// What a replica is in its group.
+pub(super) fn role(state: ServerState) -> &'static str {
+    match state {
         ServerState::Leader => "leader",
         ServerState::Follower => "follower",
         ServerState::Candidate => "candidate",
         ServerState::Learner | ServerState::Shutdown => "learner",
     }
-    .into();
+}
+
+fn fill_status(node: &Node, response: &mut StatusResponse) {
+    // A copy: whoever holds the original while it asks for another one deadlocks with its writer.
+    let metrics = node.raft.metrics().borrow_watched().clone();
+    response.role = role(metrics.state).into();
     response.term = metrics.current_term;
     let membership = metrics.membership_config.membership();
     response.leader_id = metrics.current_leader.unwrap_or(0);
@@ -210,6 +217,14 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
     response.applied_index = positions.applied_end.saturating_sub(1);
     response.ready = positions.is_serving && node.has_working_leader();
     response.streaming = node.stream.is_streaming();
+    response.waiters = node.waiters() as u64;
+    let (reads, cache) = (node.reads.counters(), node.state.cache.counters());
+    response.lookups = reads.paths.load(Ordering::Relaxed);
+    response.read_index_batches = reads.batches.load(Ordering::Relaxed);
+    response.read_index_requests = reads.requests.load(Ordering::Relaxed);
+    response.cache_hits = cache.hits.load(Ordering::Relaxed);
+    response.cache_lookups =
+        response.cache_hits + cache.misses.load(Ordering::Relaxed) + cache.bypasses.load(Ordering::Relaxed);
     let state = node.state.read();
     response.epoch = state.index.epoch().0;
     response.directories = state.index.directories() as u64;

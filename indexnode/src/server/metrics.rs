@@ -6,11 +6,16 @@ use anyhow::{Context, Result};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use super::index_service::role;
 use crate::{groups::Groups, node::Node, server::http::resident_bytes, source::progress::Received};
 
 const LOOKUP_SECONDS: &str = "mantle_index_lookup_seconds";
 const AWAIT_SECONDS: &str = "mantle_index_await_seconds";
 const LOOKUPS: &str = "mantle_index_lookups_total";
+const READ_INDEX_BATCHES: &str = "mantle_index_read_index_batches_total";
+const READ_INDEX_REQUESTS: &str = "mantle_index_read_index_requests_total";
+/// One of them is 1.
+const ROLES: [&str; 4] = ["leader", "follower", "learner", "candidate"];
 const AWAITS: &str = "mantle_index_awaits_total";
 /// From 50 µs, by twos and fives.
 const BUCKETS_SECONDS: &[f64] =
@@ -34,6 +39,12 @@ impl Metrics {
         describe_histogram!(LOOKUP_SECONDS, "Time of a batch of lookups, read index included");
         describe_histogram!(AWAIT_SECONDS, "Time that a caller waited for its change to be applied");
         describe_counter!(LOOKUPS, "Paths looked up, by result of their batch");
+        describe_counter!(
+            READ_INDEX_BATCHES,
+            "Read indexes asked for, of this replica's own leadership or of the leader"
+        );
+        describe_counter!(READ_INDEX_REQUESTS, "Batches of lookups that waited for a read index");
+        describe_gauge!("mantle_index_role", "1 for what the replica is in its group");
         describe_counter!(AWAITS, "Changes waited for, by result");
         describe_gauge!("mantle_index_stream_lag_bytes", "WAL received from PostgreSQL and not applied yet");
         describe_gauge!("mantle_index_gate_held_bytes", "WAL received that a synchronous standby has not flushed yet");
@@ -91,7 +102,14 @@ fn set_gauges(node: &Node, group: &str) {
             .set(raft.last_log_index.unwrap_or(0) as f64);
         gauge!("mantle_index_raft_snapshot_index", "group" => group.to_owned())
             .set(raft.snapshot.map_or(0, |id| id.index) as f64);
+        for known in ROLES {
+            let is_it = known == role(raft.state);
+            gauge!("mantle_index_role", "group" => group.to_owned(), "role" => known).set(f64::from(u8::from(is_it)));
+        }
     }
+    let reads = node.reads.counters();
+    counter!(READ_INDEX_BATCHES, "group" => group.to_owned()).absolute(reads.batches.load(Ordering::Relaxed));
+    counter!(READ_INDEX_REQUESTS, "group" => group.to_owned()).absolute(reads.requests.load(Ordering::Relaxed));
     let (epoch, directories, bytes, locks) = {
         let state = node.state.read();
         let index = &state.index;
@@ -107,7 +125,7 @@ fn set_gauges(node: &Node, group: &str) {
         ("mantle_index_directories", directories as u64),
         ("mantle_index_heap_bytes", bytes as u64),
         ("mantle_index_locks", locks as u64),
-        ("mantle_index_waiters", (node.state.requests.waiters() + node.stream.waiters()) as u64),
+        ("mantle_index_waiters", node.waiters() as u64),
         ("mantle_index_log_bytes", node.log.disk_bytes()),
     ] {
         gauge!(name, "group" => group.to_owned()).set(value as f64);

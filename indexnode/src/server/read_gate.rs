@@ -4,7 +4,13 @@
 //! request leaves; whoever comes later waits for the next. The leader reads by its lease, or confirms it with a quorum; any
 //! other replica asks the leader.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use mantle_types::{Error, ErrorCode, Result};
 use openraft::{ReadPolicy, async_runtime::watch::WatchReceiver};
@@ -22,10 +28,22 @@ use crate::{
 /// The leader is given this long; whoever waits longer asks again.
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// What was asked for since this incarnation of the replica started.
+#[derive(Debug, Default)]
+pub struct ReadCounters {
+    /// Read indexes: of this replica's own leadership, or of the leader.
+    pub batches: AtomicU64,
+    /// Batches of lookups that waited for them: several for one, where they arrived while another was asked for.
+    pub requests: AtomicU64,
+    /// Paths looked up.
+    pub paths: AtomicU64,
+}
+
 /// The gate; clones share it.
 #[derive(Clone)]
 pub struct ReadGate {
     raft: Raft,
+    counters: Arc<ReadCounters>,
     queue: mpsc::UnboundedSender<oneshot::Sender<Result<u64>>>,
 }
 
@@ -33,14 +51,22 @@ impl ReadGate {
     /// Starts the gate's task; it ends with the last handle.
     pub fn spawn(raft: Raft, peers: Peers, group: u64, cluster_id: String) -> Self {
         let (queue, requests) = mpsc::unbounded_channel();
-        let asker = Asker { raft: raft.clone(), peers, group, cluster_id, leader: None };
+        let counters = Arc::<ReadCounters>::default();
+        let asker = Asker { raft: raft.clone(), counters: counters.clone(), peers, group, cluster_id, leader: None };
         tokio::spawn(asker.run(requests));
-        Self { raft, queue }
+        Self { raft, counters, queue }
+    }
+
+    /// What was asked for.
+    pub fn counters(&self) -> &ReadCounters {
+        &self.counters
     }
 
     /// A log index such that whoever reads after it is applied sees every change that was committed before this call.
     pub async fn read_index(&self) -> Result<u64> {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
         if self.raft.is_leader() {
+            self.counters.batches.fetch_add(1, Ordering::Relaxed);
             // Nobody else is asked: a turn in the queue would only take time.
             return local_read_index(&self.raft).await;
         }
@@ -67,6 +93,7 @@ pub async fn local_read_index(raft: &Raft) -> Result<u64> {
 
 struct Asker {
     raft: Raft,
+    counters: Arc<ReadCounters>,
     peers: Peers,
     group: u64,
     cluster_id: String,
@@ -78,6 +105,7 @@ impl Asker {
     async fn run(mut self, mut requests: mpsc::UnboundedReceiver<oneshot::Sender<Result<u64>>>) {
         let mut batch = Vec::new();
         while requests.recv_many(&mut batch, usize::MAX).await > 0 {
+            self.counters.batches.fetch_add(1, Ordering::Relaxed);
             let result = self.ask().await;
             for reply in batch.drain(..) {
                 // Who no longer waits misses nothing.

@@ -1,6 +1,9 @@
 //! Lookups: a stream of batches, each answered under one read index.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures::{StreamExt, stream::BoxStream};
 use mantle_index_client::{
@@ -83,6 +86,7 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
         return Err(unavailable());
     }
     catch_up(node, deadline).await?;
+    node.reads.counters().paths.fetch_add(queries.len() as u64, Ordering::Relaxed);
     reserve_answers(response, queries.len(), request.reads_rows);
     for queries in queries.chunks(QUERIES_PER_GUARD) {
         let found = {

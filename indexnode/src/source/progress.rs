@@ -178,4 +178,25 @@ mod tests {
         assert!(!progress.is_wanted(one, Lsn(9), Lsn(10)));
         assert_eq!(progress.waiters(), 0);
     }
+
+    #[test]
+    fn waiters_are_bounded_whatever_they_wait_for() {
+        let progress = StreamProgress::default();
+        let source = SourceId(0);
+        // Half of them for one position.
+        let mut wants: Vec<_> =
+            (0..WAITERS_MAX as u64).map(|n| progress.want(source, Lsn(1 + n % 2 * n)).expect("room")).collect();
+        assert_eq!(progress.waiters(), WAITERS_MAX);
+        let refused = progress.want(source, Lsn(u64::MAX)).err().expect("no room");
+        assert_eq!(refused.code(), ErrorCode::AwaitTimeout);
+        // The refused one took no place, and is not proposed for; one that leaves gives its own back.
+        assert!(!progress.is_wanted(source, Lsn(WAITERS_MAX as u64), Lsn(u64::MAX)));
+        assert_eq!(progress.waiters(), WAITERS_MAX);
+        wants.pop();
+        wants.push(progress.want(source, Lsn(u64::MAX)).expect("room"));
+        assert!(progress.is_wanted(source, Lsn(WAITERS_MAX as u64), Lsn(u64::MAX)));
+        drop(wants);
+        assert_eq!(progress.waiters(), 0);
+        assert!(!progress.is_wanted(source, Lsn(0), Lsn(u64::MAX)));
+    }
 }

@@ -1,6 +1,8 @@
 //! The store against a Citus cluster: each directory's calls go to the node that has it, also after its shard moved.
 //! Run by `tests/concurrency/test_citus.py`, which makes the cluster and says where it is.
 
+mod halves;
+
 use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;

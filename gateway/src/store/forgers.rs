@@ -1,0 +1,92 @@
+//! Who else may write into the change stream: whoever may call `pg_logical_emit_message` can tell the index of directories that
+//! there are not (PROTOCOLS rule 6). Installing the extension takes that away from PUBLIC; a restore, a new node or a hand may give
+//! it back, so every node is asked, rarely, and readiness fails while somebody may.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use mantle_types::Result;
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use super::{Store, nodes::Node, rows, sql};
+
+/// How old an answer may grow.
+const AGE_MAX: Duration = Duration::from_secs(10);
+/// A node that does not answer by then is as it was.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How many roles there are that may, over all nodes.
+const FORGERS: &str = "mantle_gateway_stream_forgers";
+
+/// What was found, by node.
+#[derive(Default)]
+pub struct Forgers(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    asked: Option<Instant>,
+    by_node: BTreeMap<String, Vec<String>>,
+}
+
+impl Store {
+    /// Roles that may forge the change stream, each with its node; as of a few seconds ago.
+    pub async fn forgers(&self) -> Result<Vec<String>> {
+        if self.forgers.0.lock().asked.is_none_or(|asked| asked.elapsed() >= AGE_MAX) {
+            self.ask_for_forgers().await?;
+        }
+        Ok(self.forgers.0.lock().list())
+    }
+
+    /// Asks again and again, for ever, so that metrics and the log tell even if nobody asks for readiness.
+    pub async fn watch_for_forgers(&self) {
+        metrics::gauge!(FORGERS).set(0.0);
+        loop {
+            // A failure is reported by the requests that need the database.
+            let _ = self.forgers().await;
+            tokio::time::sleep(AGE_MAX).await;
+        }
+    }
+
+    async fn ask_for_forgers(&self) -> Result<()> {
+        let others = self.nodes.others().await?;
+        let nodes: Vec<&Node> = std::iter::once(self.nodes.main_node()).chain(&others).collect();
+        let answers = join_all(nodes.iter().map(|node| timeout(NODE_TIMEOUT, roles(node)))).await;
+        let mut known = self.forgers.0.lock();
+        let mut by_node = BTreeMap::new();
+        for (node, answer) in nodes.iter().zip(answers) {
+            let name = format!("{}:{}", node.address.host, node.address.port);
+            let roles = match answer {
+                Ok(Ok(roles)) => Some(roles),
+                _ => known.by_node.get(&name).cloned(),
+            };
+            by_node.extend(roles.map(|roles| (name, roles)));
+        }
+        let before = known.list();
+        *known = Known { asked: Some(Instant::now()), by_node };
+        let now = known.list();
+        metrics::gauge!(FORGERS).set(now.len() as f64);
+        if now != before {
+            match now.is_empty() {
+                true => tracing::info!("nobody may forge the change stream any more"),
+                false => tracing::warn!(roles = now.join(", "), "roles may call pg_logical_emit_message: revoke it"),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Known {
+    fn list(&self) -> Vec<String> {
+        self.by_node
+            .iter()
+            .flat_map(|(node, roles)| roles.iter().map(move |role| format!("{role} at {node}")))
+            .collect()
+    }
+}
+
+async fn roles(node: &Node) -> Result<Vec<String>> {
+    rows::get(&super::one(&sql::FORGERS, node.database.query(&sql::FORGERS, &[], false).await?)?, "roles")
+}

@@ -1,0 +1,107 @@
+//! A rename between two nodes of which one half has committed, and the other is only prepared (PROTOCOLS rule 26): nobody is
+//! told that the directory is nowhere, nor that it is at both places.
+
+use std::time::Duration;
+
+use futures::future::join;
+use mantle_types::ErrorCode;
+use tokio_postgres::Client;
+
+use super::{APPLICATION, config, mkdir, sessions};
+use crate::store::Store;
+
+/// Of a coordinator that there is not: Citus' recovery leaves it alone.
+const HALF: &str = "citus_99_1_1_1";
+
+/// Which session's node has a partition, and the name of its shard there.
+async fn shard_of(nodes: &[Client], pid: i64) -> (usize, String) {
+    let query = "SELECT n.nodeport, 'mantle.meta_' || s.shardid FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
+                  WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
+    let row = nodes[0].query_one(query, &[&pid]).await.expect("a placement");
+    let mut ports = Vec::new();
+    for node in nodes {
+        let port: String = node.query_one("SELECT current_setting('port')", &[]).await.expect("a port").get(0);
+        ports.push(port.parse::<i32>().expect("a number"));
+    }
+    let at = ports.iter().position(|port| *port == row.get::<_, i32>(0)).expect("a known node");
+    (at, row.get(1))
+}
+
+/// The statements of both halves of a rename of directory `id`, each for the node that has its side.
+async fn halves(nodes: &[Client], from: i64, to: i64, id: i64) -> [(usize, String); 2] {
+    let ((out, old), (into, new)) = (shard_of(nodes, from).await, shard_of(nodes, to).await);
+    assert_ne!(out, into, "a rename between two nodes");
+    let moved =
+        format!("SELECT row_to_json(m)::text FROM mantle.meta m WHERE pid = {from} AND name = 'd{id}/' AND ts = 0");
+    let row: String = nodes[out].query_one(&moved, &[]).await.expect("the row").get(0);
+    let change = format!("'{{\"pid\": {to}, \"name\": \"moved/\", \"version\": 2}}'");
+    let insert = format!(
+        "INSERT INTO {new} SELECT (jsonb_populate_record(NULL::mantle.meta, '{}'::jsonb || {change})).*",
+        row.replace('\'', "''")
+    );
+    [(out, format!("DELETE FROM {old} WHERE pid = {from} AND name = 'd{id}/'")), (into, insert)]
+}
+
+async fn run(node: &Client, statement: &str, end: &str) {
+    let text = format!("SET citus.enable_manual_changes_to_shards = on; BEGIN; {statement}; {end}");
+    node.batch_execute(&text).await.expect(statement);
+}
+
+/// Where the directory is found: at its old and at its new path.
+async fn found(
+    store: &Store,
+    name: &str,
+    old: &[&str],
+    new: &[&str],
+) -> (Result<bool, ErrorCode>, Result<bool, ErrorCode>) {
+    let at = async |path: &[&str]| {
+        let found = store.resolve_path(name, path, true).await.map_err(|error| error.code())?;
+        Ok(found.expect("the namespace").depth == path.len())
+    };
+    join(at(old), at(new)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
+async fn citus_lookups_wait_for_halves_that_are_prepared() {
+    let nodes = sessions().await;
+    let store = Store::new(&config(), APPLICATION, Duration::from_secs(10)).expect("a store");
+    let (ns, _) = store.allocate_ids("citus-test", 1000).await.expect("ids");
+    let name = format!("halves-{ns}");
+    let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
+    nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
+    // The root, a parent on the other node, and in the root the directories that are moved there.
+    let mut other = ns + 1;
+    while shard_of(&nodes, other).await.0 == shard_of(&nodes, ns).await.0 {
+        other += 1;
+    }
+    for id in [other, ns + 101, ns + 102] {
+        mkdir(&store, ns, id).await.expect("a directory");
+    }
+    let parent = format!("d{other}");
+
+    // The half that commits first takes the directory out, and then it is at no place; or puts it in, and then it is at both.
+    for (id, first) in [(ns + 101, 0), (ns + 102, 1)] {
+        let halves = halves(&nodes, ns, other, id).await;
+        let ((committed, statement), (prepared, held)) = (&halves[first], &halves[1 - first]);
+        let directory = format!("d{id}");
+        let (old, new) = ([directory.as_str()], [parent.as_str(), "moved"]);
+        assert_eq!(found(&store, &name, &old, &new).await, (Ok(true), Ok(false)));
+        run(&nodes[*prepared], held, &format!("PREPARE TRANSACTION '{HALF}'")).await;
+        run(&nodes[*committed], statement, "COMMIT").await;
+        // What PostgreSQL shows meanwhile to those who do not know of the rename.
+        let shown = store.resolve_path(&name, &old, false).await.expect("an answer").expect("the namespace").depth == 1;
+        assert_eq!(shown, first == 1, "nowhere, or at both places");
+        assert_eq!(found(&store, &name, &old, &new).await, (Err(ErrorCode::Locked), Err(ErrorCode::Locked)));
+        // Who asks shortly before the end waits for it.
+        let end = async {
+            nodes[*prepared].batch_execute(&format!("COMMIT PREPARED '{HALF}'")).await.expect("the second half");
+        };
+        let (answer, ()) = join(found(&store, &name, &old, &new), end).await;
+        assert_eq!(answer, (Ok(false), Ok(true)));
+        assert_eq!(found(&store, &name, &old, &new).await, (Ok(false), Ok(true)));
+        // Out of the next one's way.
+        let gone = format!("DELETE FROM mantle.meta WHERE pid = {other} AND name = 'moved/'");
+        nodes[0].batch_execute(&gone).await.expect("the directory is removed");
+    }
+}

@@ -1,0 +1,222 @@
+//! Where paths lead, asked of PostgreSQL itself: for what the index does not find or is not sure of. A storm of such questions,
+//! say for directories that do not exist, takes a few connections, not the pool (PROTOCOLS rule 28).
+
+use std::{sync::Arc, time::Duration};
+
+use mantle_types::{Error, ErrorCode, Permission, Result};
+use tokio_postgres::{Row, types::Type};
+
+use super::{
+    Store,
+    database::{Param, count_retries, pause},
+    fault::Fault,
+    nodes::Nodes,
+    questions::{Asks, Bounds, Questions},
+    rows, sql,
+    terms::settle,
+};
+
+/// Most statements in flight that resolve paths the index does not know, and paths that a rename may be changing. Of a smaller
+/// pool at most a half and a quarter, of any pool at least one.
+const IN_FLIGHT_MAX: usize = 4;
+const UNSURE_IN_FLIGHT_MAX: usize = 2;
+/// Most different paths of one statement: on Citus each costs two walks, a row of another node a level.
+const TOGETHER_MAX: usize = 32;
+/// Most lookups that wait for a statement.
+const WAITING_MAX: usize = 8192;
+/// How often a statement of several paths is sent again before each is asked for by itself.
+const RETRIES_MAX: u32 = 2;
+/// How often what two walks do not agree about is walked again.
+const ROUNDS_MAX: u32 = 3;
+/// How long a lookup waits for PostgreSQL's answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where a path led in PostgreSQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathInDatabase {
+    /// The namespace.
+    pub ns: i64,
+    /// How many components exist.
+    pub depth: usize,
+    /// The deepest directory.
+    pub id: i64,
+    /// Its parent and its record version: what else two walks have to agree about.
+    seen: (i64, i64),
+    /// Permissions of every directory on the way, root first, the deepest last.
+    pub chain: Vec<Permission>,
+    /// The component after those that exist names an object.
+    pub is_object: bool,
+}
+
+/// None: there is no such namespace.
+type Found = Option<PathInDatabase>;
+
+/// A path of directories in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    namespace: String,
+    /// Components with `/` between two; empty for the root.
+    path: String,
+}
+
+/// Asks PostgreSQL once: on a node of its own that is one snapshot.
+pub struct Resolve(Arc<Nodes>);
+
+impl Asks for Resolve {
+    type Question = Question;
+    type Answer = Found;
+    const NAME: &'static str = sql::RESOLVE_PATHS.name;
+
+    async fn ask(&self, questions: &[Question]) -> Result<Vec<Result<Found>>> {
+        if let [question] = questions {
+            return Ok(vec![resolve_alone(&self.0, question).await]);
+        }
+        let mut attempt = 0;
+        let fault = loop {
+            match resolve_once(&self.0, questions).await {
+                Ok(found) => return Ok(found.into_iter().map(Ok).collect()),
+                Err(Fault::Conflict(_) | Fault::Lost(_)) if attempt < RETRIES_MAX => {}
+                Err(fault) => break fault,
+            }
+            count_retries(&sql::RESOLVE_PATHS, questions.len());
+            pause(attempt).await;
+            attempt += 1;
+        };
+        if !matches!(fault, Fault::Conflict(_) | Fault::Unexpected(_)) {
+            return Err(told(fault));
+        }
+        // One of them may be the cause, such as a path that is renamed all the time: no other suffers for it.
+        let mut answers = Vec::with_capacity(questions.len());
+        for question in questions {
+            let found = resolve_once(&self.0, std::slice::from_ref(question)).await;
+            answers.push(found.map_err(told).and_then(only));
+        }
+        Ok(answers)
+    }
+}
+
+fn told(fault: Fault) -> Error {
+    fault.into_error(sql::RESOLVE_PATHS.name, sql::RESOLVE_PATHS.mutates)
+}
+
+fn only(mut found: Vec<Found>) -> Result<Found> {
+    found.pop().ok_or_else(|| ErrorCode::Internal.into())
+}
+
+fn columns(questions: &[Question]) -> (Vec<&str>, Vec<&str>) {
+    questions.iter().map(|question| (question.namespace.as_str(), question.path.as_str())).unzip()
+}
+
+fn params<'a>((namespaces, paths): &'a (Vec<&str>, Vec<&str>)) -> [Param<'a>; 2] {
+    [(namespaces as _, Type::TEXT_ARRAY), (paths as _, Type::TEXT_ARRAY)]
+}
+
+/// With the retries that every read has.
+async fn resolve_alone(nodes: &Nodes, question: &Question) -> Result<Found> {
+    let columns = columns(std::slice::from_ref(question));
+    let rows = nodes.main().query(&sql::RESOLVE_PATHS, &params(&columns), false).await?;
+    only(rows.iter().map(read).collect::<Result<_>>()?)
+}
+
+async fn resolve_once(nodes: &Nodes, questions: &[Question]) -> Result<Vec<Found>, Fault> {
+    let rows = nodes.main().query_once(&sql::RESOLVE_PATHS, &params(&columns(questions))).await?;
+    rows.iter().map(read).collect::<Result<_>>().map_err(|error| Fault::Mantle(error.code()))
+}
+
+fn read(row: &Row) -> Result<Found> {
+    let Some(ns) = rows::get_opt::<i64>(row, "ns")? else { return Ok(None) };
+    let owners: Vec<i32> = rows::get(row, "chain_owner")?;
+    let groups: Vec<i32> = rows::get(row, "chain_grp")?;
+    let modes: Vec<i32> = rows::get(row, "chain_mode")?;
+    let permission = |((owner, group), mode): ((&i32, &i32), &i32)| Permission {
+        owner: *owner as u32,
+        group: *group as u32,
+        mode: *mode as u16,
+    };
+    Ok(Some(PathInDatabase {
+        ns,
+        depth: rows::get::<i32>(row, "depth")? as usize,
+        id: rows::get(row, "id")?,
+        seen: (rows::get(row, "parent_id")?, rows::get(row, "version")?),
+        chain: owners.iter().zip(&groups).zip(&modes).map(permission).collect(),
+        is_object: rows::get(row, "is_object")?,
+    }))
+}
+
+/// Asks a Citus cluster what a rename may be changing. Of a rename on two nodes one half may have committed and the other only
+/// be prepared, for long if its node failed in between: two walks agree then that the directory is at neither place, or at
+/// both. So there are two walks, and between them no half is left that was prepared: what is the same in both was so at a
+/// moment when each change was done or not begun (PROTOCOLS rule 26).
+pub struct ResolveSettled(Arc<Nodes>);
+
+impl Asks for ResolveSettled {
+    type Question = Question;
+    type Answer = Found;
+    const NAME: &'static str = "resolve_paths_settled";
+
+    async fn ask(&self, questions: &[Question]) -> Result<Vec<Result<Found>>> {
+        let resolve = Resolve(self.0.clone());
+        let mut before = resolve.ask(questions).await?;
+        let mut agreed: Vec<Option<Result<Found>>> = vec![None; questions.len()];
+        for _ in 0..ROUNDS_MAX {
+            settle(&self.0).await.map_err(|error| match error.code() {
+                ErrorCode::AwaitTimeout => {
+                    Error::new(ErrorCode::Locked, "a rename on the path has not come to its end")
+                }
+                _ => error,
+            })?;
+            let after = resolve.ask(questions).await?;
+            for ((agreed, before), after) in agreed.iter_mut().zip(before).zip(&after) {
+                if agreed.is_none() && before == *after {
+                    *agreed = Some(before);
+                }
+            }
+            if agreed.iter().all(Option::is_some) {
+                break;
+            }
+            before = after;
+        }
+        Ok(agreed.into_iter().map(|agreed| agreed.unwrap_or_else(|| Err(ErrorCode::Locked.into()))).collect())
+    }
+}
+
+/// What is asked of PostgreSQL about paths.
+pub struct Paths {
+    nodes: Arc<Nodes>,
+    misses: Questions<Resolve>,
+    unsure: Questions<ResolveSettled>,
+}
+
+impl Paths {
+    /// Must be called within a tokio runtime.
+    pub fn new(nodes: &Arc<Nodes>, pool_size: usize) -> Self {
+        let bounds = |in_flight_max: usize| Bounds {
+            in_flight_max: in_flight_max.max(1),
+            together_max: TOGETHER_MAX,
+            waiting_max: WAITING_MAX,
+            wait: ANSWERED_WITHIN,
+        };
+        Self {
+            misses: Questions::new(Resolve(nodes.clone()), bounds(IN_FLIGHT_MAX.min(pool_size / 2))),
+            unsure: Questions::new(ResolveSettled(nodes.clone()), bounds(UNSURE_IN_FLIGHT_MAX.min(pool_size / 4))),
+            nodes: nodes.clone(),
+        }
+    }
+}
+
+impl Store {
+    /// Resolves a directory's path; `None` when the namespace does not exist. `unsure`: a rename may be changing it just now; one
+    /// PostgreSQL has one snapshot for all of it, several nodes have none.
+    pub async fn resolve_path(
+        &self,
+        namespace: &str,
+        components: &[&str],
+        unsure: bool,
+    ) -> Result<Option<PathInDatabase>> {
+        let question = Question { namespace: namespace.to_owned(), path: components.join("/") };
+        match unsure && !self.paths.nodes.others().await?.is_empty() {
+            true => self.paths.unsure.ask(question).await,
+            false => self.paths.misses.ask(question).await,
+        }
+    }
+}

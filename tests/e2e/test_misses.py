@@ -1,0 +1,94 @@
+"""Lookups of what does not exist go to PostgreSQL: a storm of them shares few statements, and takes no connections from others.
+
+Each test holds the statements that walk down its bucket's paths, in the database, until it has seen what others get meanwhile.
+"""
+
+import concurrent.futures
+import contextlib
+
+import pytest
+
+from concurrency.wrapping import wrapped
+from stack.poll import wait_until
+
+CALLS = 96
+MISSING = 48
+SERVED = 40
+BOUND_S = 30
+# The gateway's bound, fewer than its connections (store/paths.rs).
+IN_FLIGHT_MAX = 4
+HELD = 4711
+BLOCKED = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = %s"
+
+
+class Walks:
+    """Statements that walk down a bucket's paths, and wait."""
+
+    def __init__(self, superuser):
+        self.superuser = superuser
+        superuser.execute("SELECT pg_advisory_lock(%s)", (HELD,))
+
+    def blocked(self) -> int:
+        return self.superuser.execute(BLOCKED, (HELD,)).fetchone()[0]
+
+    def release(self) -> None:
+        self.superuser.execute("SELECT pg_advisory_unlock_all()")
+
+
+@pytest.fixture
+def held_walks(bucket, superuser):
+    """All wait until they are released; they have to have ended when the context does."""
+
+    @contextlib.contextmanager
+    def hold():
+        before = f"IF p_ns_name = '{bucket}' THEN PERFORM pg_advisory_xact_lock_shared({HELD}); END IF;"
+        with wrapped(superuser, "walk_down", "test_misses", before=before):
+            walks = Walks(superuser)
+            try:
+                yield walks
+            finally:
+                walks.release()
+
+    return hold
+
+
+def sample(stack, name: str) -> float:
+    return stack.gateway.metrics().get(f'mantle_gateway_{name}{{statement="resolve_paths"}}', 0)
+
+
+def test_a_storm_of_misses_leaves_the_others_served(stack, bucket, rest, s3, held_walks):
+    rest.mkdir(bucket, "there")
+    s3.put_object(Bucket=bucket, Key="there/object", Body=b"1")
+    statements, shared = sample(stack, "batch_elements_count"), sample(stack, "questions_shared_total")
+    with concurrent.futures.ThreadPoolExecutor(CALLS) as pool, held_walks() as walks:
+        storm = [pool.submit(rest.twin().call, "GET", f"/v1/ns/{bucket}/entries/no{n % MISSING}/object") for n in range(CALLS)]
+        wait_until(lambda: sample(stack, "batch_waiting") == CALLS - IN_FLIGHT_MAX, "the storm to gather", BOUND_S)
+        for number in range(SERVED):
+            assert rest.call("GET", f"/v1/ns/{bucket}/entries/there/object").status == 200
+            assert rest.call("PUT", f"/v1/ns/{bucket}/dirs/there/d{number}").status == 201
+            assert walks.blocked() == IN_FLIGHT_MAX
+        assert not any(call.done() for call in storm)
+        walks.release()
+        answers = [call.result(BOUND_S) for call in storm]
+    assert {(answer.status, answer.code) for answer in answers} == {(404, "not_found")}
+    # Those in flight had one question each; of the others, those for the same directory had one answer.
+    assert sample(stack, "questions_shared_total") - shared >= CALLS - MISSING - IN_FLIGHT_MAX
+    assert sample(stack, "batch_elements_count") - statements <= IN_FLIGHT_MAX + 2
+    assert sample(stack, "batch_waiting") == 0
+
+
+def test_an_object_in_the_way_is_told_from_nothing(bucket, rest, s3):
+    s3.put_object(Bucket=bucket, Key="a/file", Body=b"1")
+    for path, status, code in (
+        ("a/file/below", 409, "parent_is_object"),
+        ("a/file/below/that", 409, "parent_is_object"),
+        ("a/none/below", 404, "not_found"),
+        ("none/below", 404, "not_found"),
+    ):
+        answer = rest.call("GET", f"/v1/ns/{bucket}/entries/{path}")
+        assert (answer.status, answer.code) == (status, code), path
+    assert rest.call("GET", f"/v1/ns/{bucket}/list/a/file/").code == "not_found"
+    many = rest.call("POST", f"/v1/ns/{bucket}/stat", {"paths": ["a/file/x", "a/file", "a/no/x", *(f"none{n}/x" for n in range(200))]})
+    assert many.status == 200
+    told = [entry.get("error", {}).get("code") for entry in many.body["entries"]]
+    assert told == ["parent_is_object", None, *["not_found"] * 201]
