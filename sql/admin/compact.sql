@@ -1,25 +1,30 @@
 -- Folds delta records of one directory into its primary attribute record, which it makes when there is none.
 -- Shared latch (an exclusive one would queue every create behind it, a try-lock would starve: PROTOCOLS 11); a tombstone
 -- cannot come meanwhile, and a directory that has one has no deltas. Two compactions at once take different rows.
+-- In three statements: what passes from one part of a statement to the next, Citus would send to every node.
 CREATE FUNCTION mantle.compact_some(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-DECLARE v_folded bigint;
+DECLARE
+    v_chosen bigint[];
+    v_sum mantle.meta;
 BEGIN
     PERFORM mantle.fault(mantle.latch_pids(ARRAY[p_pid], '{}'));
-    WITH chosen AS MATERIALIZED (
-        SELECT m.ts FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts > 0
-         ORDER BY m.ts LIMIT p_limit FOR UPDATE SKIP LOCKED),
-    gone AS (
-        DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = ANY (ARRAY(SELECT c.ts FROM chosen c))
-        RETURNING m.ns, m.entries, m.subdirectories, m.bytes, m.modified),
-    folded AS (
-        INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
-        SELECT p_pid, '/_ATTR', 0, g.ns, sum(g.entries), sum(g.subdirectories), sum(g.bytes), max(g.modified), false
-          FROM gone g GROUP BY g.ns
-        ON CONFLICT (pid, name, ts) DO UPDATE
-           SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
-               bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified))
-    SELECT count(*) INTO v_folded FROM gone;
-    RETURN v_folded;
+    SELECT array_agg(c.ts) INTO v_chosen
+      FROM (SELECT m.ts FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts > 0
+             ORDER BY m.ts LIMIT p_limit FOR UPDATE SKIP LOCKED) AS c;
+    IF v_chosen IS NULL THEN
+        RETURN 0;
+    END IF;
+    WITH gone AS (
+        DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = ANY (v_chosen)
+        RETURNING m.ns, m.entries, m.subdirectories, m.bytes, m.modified)
+    SELECT g.ns, sum(g.entries), sum(g.subdirectories), sum(g.bytes), max(g.modified)
+      INTO STRICT v_sum.ns, v_sum.entries, v_sum.subdirectories, v_sum.bytes, v_sum.modified FROM gone g GROUP BY g.ns;
+    INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
+    VALUES (p_pid, '/_ATTR', 0, v_sum.ns, v_sum.entries, v_sum.subdirectories, v_sum.bytes, v_sum.modified, false)
+    ON CONFLICT (pid, name, ts) DO UPDATE
+       SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
+           bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
+    RETURN cardinality(v_chosen);
 END $$;
 COMMENT ON FUNCTION mantle.compact_some(bigint, int) IS 'Folds up to so many delta records of a directory';
 REVOKE ALL ON FUNCTION mantle.compact_some(bigint, int) FROM PUBLIC;

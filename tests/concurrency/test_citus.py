@@ -135,6 +135,7 @@ def single_directory_operations(places: Places, pid: int) -> list[Op]:
         Op("set_attributes", pid, f"m{directory}/", directory, mode=448),
         Op("rename_object", pid, f"o{id}", dst_pid=pid, dst_name=f"p{id}"),
         Op("delete_object", pid, f"p{id}"),
+        Op("compact", pid),
     ]
 
 

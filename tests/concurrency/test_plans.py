@@ -181,8 +181,8 @@ def complaints(name: str, found: list[dict], tables: set[str]) -> list[str]:
     texts = []
     for statement in found:
         plan, text = statement["Plan"], " ".join(statement["Query Text"].split())[:200]
-        read = [node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan" and node["Relation Name"] in tables]
-        texts += [f"reads all of {table}: {text}" for table in read]
+        scans = [node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan"]
+        texts += [f"reads all of {table}: {text}" for table in scans if table in tables]
         blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         if blocks > bound:
             texts.append(f"reads {blocks} blocks: {text}")

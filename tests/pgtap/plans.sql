@@ -104,13 +104,13 @@ CREATE FUNCTION tap.of_batch(verb text, VARIADIC elements text[]) RETURNS text L
 SELECT :'ns' || '::bigint' AS tns, :'big' || '::bigint' AS tbig, :'t' || '::bigint' AS tt, :'i' || '::bigint + 100 + 16 * # + k' AS ti,
        :'i' || '::bigint + 300 + 16 * # + k' AS td \gset
 SELECT pg_temp.at_most(tap.of_batch('put_object', '5', :'tns', :'tbig', $$'b#.' || k$$, :'ti', '7', '8', '420', '1::bigint', $$'e'$$, $$'t'$$,
-    'NULL::jsonb', 'NULL::text', 'NULL::text', 'gen_random_uuid()', '0::bigint'), 500, 'put_object, a batch');
-SELECT pg_temp.at_most(tap.of_batch('delete_object', '5', :'tns', :'tbig', $$'b#.' || k$$, 'gen_random_uuid()', '0::bigint'), 700, 'delete_object, a batch');
+    'NULL::jsonb', 'NULL::text', 'NULL::text', 'gen_random_uuid()', '0::bigint'), 800, 'put_object, a batch');
+SELECT pg_temp.at_most(tap.of_batch('delete_object', '5', :'tns', :'tbig', $$'b#.' || k$$, 'gen_random_uuid()', '0::bigint'), 900, 'delete_object, a batch');
 SELECT pg_temp.at_most(tap.of_batch('mkdir', '5', :'tns', :'tt', $$'b#.' || k || '/'$$, :'td', '7', '8', '493', 'true', 'NULL::jsonb',
-    'gen_random_uuid()', '0::bigint'), 500, 'mkdir, a batch');
+    'gen_random_uuid()', '0::bigint'), 800, 'mkdir, a batch');
 SELECT pg_temp.at_most(tap.of_batch('set_attributes', '5', :'tns', :'tt', $$'b#.' || k || '/'$$, :'td', 'NULL::int', 'NULL::int', '448',
-    'NULL::jsonb', 'NULL::boolean', 'gen_random_uuid()', '0::bigint'), 700, 'set_attributes, a batch');
-SELECT pg_temp.at_most(tap.of_batch('rmdir', '5', :'tns', :'tt', $$'b#.' || k || '/'$$, :'td', 'gen_random_uuid()', '0::bigint'), 1100, 'rmdir, a batch');
+    'NULL::jsonb', 'NULL::boolean', 'gen_random_uuid()', '0::bigint'), 1000, 'set_attributes, a batch');
+SELECT pg_temp.at_most(tap.of_batch('rmdir', '5', :'tns', :'tt', $$'b#.' || k || '/'$$, :'td', 'gen_random_uuid()', '0::bigint'), 1900, 'rmdir, a batch');
 SELECT pg_temp.at_most(format('SELECT * FROM mantle.stat(%s, %s, %s)', :ns, tap.many(:'tbig'), tap.many($$'o0009' || 10 + k$$)), 120, 'stat, a batch');
 -- What other tests have left is folded first; then a step finds one directory's.
 DO $$ BEGIN WHILE mantle.run_maintenance('compact') > 0 LOOP END LOOP; END $$;
