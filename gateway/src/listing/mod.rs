@@ -36,8 +36,13 @@ pub enum After {
 impl After {
     /// The position that a client names (`start-after`, `marker`). A common prefix that an earlier page ended with is one.
     pub fn client(position: &str, prefix: &str, delimiter: &str) -> Self {
+        // No key has NUL: those behind one that has are those behind what is before its NUL.
+        let (position, is_cut) = position.split_once('\0').map_or((position, false), |(before, _)| (before, true));
         if position.is_empty() {
             return Self::Start;
+        }
+        if is_cut {
+            return Self::Key(position.to_owned());
         }
         match roll_up(position, prefix, delimiter) {
             Some(common) if common.len() == position.len() => Self::Prefix(position.to_owned()),

@@ -108,7 +108,8 @@ impl Gateway {
     /// A page of keys. A prefix that leads nowhere selects nothing; a namespace that does not exist is an error.
     pub async fn list_keys(&self, call: &Call, namespace: &str, query: &Query<'_>) -> Result<Page> {
         let (directory_key, _) = split_prefix(query.prefix);
-        let Ok(path) = Path::parse(directory_key) else {
+        let path = Path::parse(directory_key).ok().filter(|_| !query.prefix.contains('\0'));
+        let Some(path) = path else {
             // Not a path that could exist: S3 has no bad prefixes, only ones without keys.
             self.head_namespace(call, namespace).await?;
             return Ok(Page::default());

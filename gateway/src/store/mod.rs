@@ -42,12 +42,17 @@ use self::{
     directories::{Mkdir, Rmdir, SetAttributesOf},
     forgers::Forgers,
     mutation::{MOVES_FOLLOWED_MAX, Mutations, mutations},
+    namespaces::Assignments,
     nodes::Nodes,
     objects::{DeleteObject, PutObject},
-    paths::Paths,
+    paths::{Paths, bounds},
+    questions::Questions,
     sql::Statement,
 };
 use crate::config::Postgres;
+
+/// Most statements in flight that ask which group a namespace is assigned to.
+const ASSIGNMENTS_IN_FLIGHT_MAX: usize = 1;
 
 /// Who changes something, under which request id, with the hash of what was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +76,7 @@ pub struct Store {
     delete_object: Mutations<DeleteObject>,
     set_attributes: Mutations<SetAttributesOf>,
     paths: Paths,
+    assignments: Questions<Assignments>,
     forgers: Forgers,
 }
 
@@ -85,6 +91,7 @@ impl Store {
             delete_object: mutations(&nodes, config),
             set_attributes: mutations(&nodes, config),
             paths: Paths::new(&nodes, config.pool_size),
+            assignments: Questions::new(Assignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),
             forgers: Forgers::default(),
             nodes,
         })

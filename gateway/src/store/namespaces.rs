@@ -1,11 +1,15 @@
 //! Namespaces, and the recorded answers of requests.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use mantle_types::{ErrorCode, Permission, Result};
 use tokio_postgres::{Row, types::Type};
 
 use super::{
     Signed, Store,
+    nodes::Nodes,
+    questions::Asks,
     rows::{self, Written},
     sql,
 };
@@ -45,6 +49,25 @@ impl Namespace {
     }
 }
 
+/// Asks for the assignments of namespaces by their names. There may be a storm of names that are none (PROTOCOLS rule 28).
+pub struct Assignments(pub Arc<Nodes>);
+
+impl Asks for Assignments {
+    type Question = String;
+    type Answer = Option<Assignment>;
+    const NAME: &'static str = sql::ASSIGNMENTS.name;
+
+    async fn ask(&self, names: &[String]) -> Result<Vec<Result<Option<Assignment>>>> {
+        let rows = self.0.main().query(&sql::ASSIGNMENTS, &[(&names, Type::TEXT_ARRAY)], false).await?;
+        let read = |row: &Row| {
+            let Some(group) = rows::get_opt::<i32>(row, "index_group")? else { return Ok(None) };
+            let also = rows::get_opt::<i32>(row, "also")?.map(|also| also as u32);
+            Ok(Some(Assignment { group: group as u32, also, changes: rows::get(row, "changes")? }))
+        };
+        Ok(rows.iter().map(read).collect())
+    }
+}
+
 impl Store {
     /// All namespaces, by name.
     pub async fn list_namespaces(&self) -> Result<Vec<Namespace>> {
@@ -66,10 +89,7 @@ impl Store {
 
     /// The group of a namespace, if there is such a namespace.
     pub async fn assignment(&self, name: &str) -> Result<Option<Assignment>> {
-        let row = self.query_one(&sql::ASSIGNMENT, &[(&name, Type::TEXT)]).await?;
-        let Some(group) = rows::get_opt::<i32>(&row, "index_group")? else { return Ok(None) };
-        let also = rows::get_opt::<i32>(&row, "also")?.map(|also| also as u32);
-        Ok(Some(Assignment { group: group as u32, also, changes: rows::get(&row, "changes")? }))
+        self.assignments.ask(name.to_owned()).await
     }
 
     /// The groups that have, or had, replicas.

@@ -180,6 +180,16 @@ impl Asks for ResolveSettled {
     }
 }
 
+/// Of questions with so many statements in flight, but at least one.
+pub fn bounds(in_flight_max: usize) -> Bounds {
+    Bounds {
+        in_flight_max: in_flight_max.max(1),
+        together_max: TOGETHER_MAX,
+        waiting_max: WAITING_MAX,
+        wait: ANSWERED_WITHIN,
+    }
+}
+
 /// What is asked of PostgreSQL about paths.
 pub struct Paths {
     nodes: Arc<Nodes>,
@@ -190,12 +200,6 @@ pub struct Paths {
 impl Paths {
     /// Must be called within a tokio runtime.
     pub fn new(nodes: &Arc<Nodes>, pool_size: usize) -> Self {
-        let bounds = |in_flight_max: usize| Bounds {
-            in_flight_max: in_flight_max.max(1),
-            together_max: TOGETHER_MAX,
-            waiting_max: WAITING_MAX,
-            wait: ANSWERED_WITHIN,
-        };
         Self {
             misses: Questions::new(Resolve(nodes.clone()), bounds(IN_FLIGHT_MAX.min(pool_size / 2))),
             unsure: Questions::new(ResolveSettled(nodes.clone()), bounds(UNSURE_IN_FLIGHT_MAX.min(pool_size / 4))),

@@ -78,8 +78,10 @@ statements! {
         "SELECT code, ns AS id, owner, replayed FROM mantle.create_namespace($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     DELETE_NAMESPACE "delete_namespace" change
         "SELECT code, ns AS id, replayed FROM mantle.delete_namespace($1, $2, $3, $4)";
-    /// Which index group serves a namespace; NULL without such a namespace.
-    ASSIGNMENT "assignment" read "SELECT index_group, also, changes FROM mantle.assignment($1)";
+    /// Which index group serves each namespace; NULL without such a namespace.
+    ASSIGNMENTS "assignments" read
+        "SELECT a.index_group, a.also, a.changes FROM unnest($1) WITH ORDINALITY q (name, ord) \
+         LEFT JOIN LATERAL mantle.assignment(q.name) a ON true" then "ORDER BY q.ord";
     HOSTED_GROUPS "hosted_groups" read "SELECT index_group FROM mantle.hosted_groups()";
     LIST_NAMESPACES "list_namespaces" read "SELECT ns, name, owner, created FROM mantle.list_namespaces()";
     NAMESPACE "namespace" read "SELECT ns, name, owner, created FROM mantle.namespace($1)";

@@ -20,6 +20,8 @@ use crate::{
 
 /// Largest mode: `rwxrwxrwx`.
 const MODE_MAX: u16 = 0o777;
+/// Most user metadata, names and values: S3 has to answer it in one response's headers, which clients bound.
+const USER_METADATA_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,9 +107,16 @@ fn attributes(body: AttributesBody) -> Result<Attributes> {
     if let Some(metadata) = &body.user_metadata {
         // As S3's x-amz-meta-* headers can carry them.
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
-        let valid = |key: &str, value: &Value| !key.is_empty() && key.chars().all(is_name) && value.is_string();
+        let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.chars().any(char::is_control));
+        let valid = |key: &str, value: &Value| !key.is_empty() && key.chars().all(is_name) && is_text(value);
         if !metadata.iter().all(|(key, value)| valid(key, value)) {
-            return Err(invalid("user_metadata maps names of a-z, 0-9, `-`, `_` and `.` to strings"));
+            return Err(invalid(
+                "user_metadata maps names of a-z, 0-9, `-`, `_` and `.` to strings without control characters",
+            ));
+        }
+        let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+        if bytes > USER_METADATA_BYTES_MAX {
+            return Err(invalid(&format!("user_metadata has at most {USER_METADATA_BYTES_MAX} bytes, names included")));
         }
     }
     let new =

@@ -57,7 +57,11 @@ fn target(raw_path: &str) -> Result<(String, String)> {
     let Some(rest) = raw_path.strip_prefix("/v1/ns/") else { return Ok((String::new(), String::new())) };
     let (ns, rest) = rest.split_once('/').unwrap_or((rest, ""));
     let key = rest.split_once('/').map_or("", |(_, key)| key);
-    Ok((percent::decode(ns)?, percent::decode(key)?))
+    let ns = percent::decode(ns)?;
+    if ns.contains('\0') {
+        return Err(Error::new(ErrorCode::InvalidNamespaceName, "namespace name: it contains NUL"));
+    }
+    Ok((ns, percent::decode(key)?))
 }
 
 impl FromRequestParts<Arc<App>> for Input {
@@ -110,5 +114,6 @@ mod tests {
         assert_eq!(parse("/v1/ns/debian/dirs/a/../b//"), text("debian", "a/../b//"));
         assert_eq!(parse("/v1/ns/debian/dirs/a%2Fb%20c/"), text("debian", "a/b c/"));
         assert!(target("/v1/ns/debian/dirs/%ff").is_err());
+        assert_eq!(target("/v1/ns/a%00b/dirs/x").unwrap_err().code(), ErrorCode::InvalidNamespaceName);
     }
 }

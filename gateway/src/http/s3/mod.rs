@@ -46,12 +46,12 @@ struct Surface {
     owner_name: String,
 }
 
-/// Leaves bucket names to the use cases, whose errors are in the error table, and lets signed native calls (`/v1/…`) pass.
+/// Leaves bucket names to the use cases, whose errors are in the error table, but for what PostgreSQL cannot be asked, and lets signed native calls (`/v1/…`) pass.
 struct AnyName;
 
 impl NameValidation for AnyName {
     fn validate_bucket_name(&self, name: &str) -> bool {
-        !name.is_empty()
+        !name.is_empty() && !name.contains('\0')
     }
 }
 
@@ -68,7 +68,11 @@ pub(super) fn service(app: &App, config: &Config, native: Router) -> S3Service {
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(settings))));
     builder.set_auth(SecretKeys(app.credentials.clone()));
     builder.set_validation(AnyName);
-    builder.set_route(route::Route { native, credentials: app.credentials.clone() });
+    builder.set_route(route::Route {
+        native,
+        credentials: app.credentials.clone(),
+        document_bytes_max: config.limits.document_bytes_max as u64,
+    });
     builder.build()
 }
 

@@ -22,6 +22,9 @@ use crate::{
 /// Carries the digest of the body, or how the body is framed and signed.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 
+/// The body's length without its framing.
+const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
+
 /// What of the body can fail, by how it is signed.
 #[derive(Clone, Copy)]
 enum Framing {
@@ -166,10 +169,18 @@ impl Surface {
             condition: condition(&request.input)?,
         };
         let expected = expected(&request);
+        let declared = request.headers.get(DECODED_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         let (bucket, key) = (request.input.bucket, request.input.key);
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let received = self.gateway.receive_object(&admitted.call, &bucket, &key, body, expected).await;
         let received = received.map_err(|e| upload_error(e, framing, &admitted))?;
+        // A stream of signed chunks without any, not even the last, ends like one that is whole.
+        if declared.is_some_and(|declared| declared != received.stored().size) {
+            return Err(s3_error!(
+                IncompleteBody,
+                "The body has another length than x-amz-decoded-content-length says."
+            ));
+        }
         let checksums = received.stored().checksums.clone();
         let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
         let done = to_the_end(async move { gateway.put_object(&call, &bucket, &key, put, received).await }).await;

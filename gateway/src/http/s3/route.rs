@@ -7,9 +7,10 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Body,
-    http::{Extensions, HeaderMap, Method, Request, Uri},
+    http::{Extensions, HeaderMap, Method, Request, Uri, header},
 };
-use s3s::{S3Request, S3Response, S3Result, route::S3Route};
+use futures::StreamExt;
+use s3s::{S3Error, S3Request, S3Response, S3Result, route::S3Route, s3_error};
 use tower::ServiceExt;
 
 use super::errors::not_offered;
@@ -106,18 +107,50 @@ fn is_native(uri: &Uri) -> bool {
 pub(super) struct Route {
     pub(super) native: Router,
     pub(super) credentials: Arc<Credentials>,
+    pub(super) document_bytes_max: u64,
+}
+
+/// A document of a bucket's call that is too large, or may be: `s3s` would read it up to its limit and call that a fault of ours.
+fn oversized(uri: &Uri, headers: &HeaderMap, bytes_max: u64) -> Option<S3Error> {
+    if level(uri.path()) == Level::Object {
+        return None;
+    }
+    match headers.get(header::CONTENT_LENGTH) {
+        Some(length) => {
+            let length = length.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+            let is_over = length.is_none_or(|length| length > bytes_max);
+            is_over.then(|| s3_error!(MaxMessageLengthExceeded, "The document is over this service's limit."))
+        }
+        None => headers.contains_key(header::TRANSFER_ENCODING).then(|| s3_error!(MissingContentLength)),
+    }
+}
+
+/// Of a document that is refused so many times the limit are read: a client that is not read does not read the answer.
+const READ_OVER: u64 = 4;
+
+async fn pass_over(mut body: s3s::Body, mut bytes_max: u64) {
+    while let Some(Ok(chunk)) = body.next().await {
+        bytes_max = bytes_max.saturating_sub(chunk.len() as u64);
+        if bytes_max == 0 {
+            break;
+        }
+    }
 }
 
 #[async_trait::async_trait]
 impl S3Route for Route {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
-        is_native(uri) || unknown(method, uri, headers)
+        is_native(uri) || unknown(method, uri, headers) || oversized(uri, headers, self.document_bytes_max).is_some()
     }
 
     async fn call(&self, request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
         if !is_native(&request.uri) {
             if let Some(tracked) = request.extensions.get::<Tracked>() {
                 tracked.set_verb("not_offered");
+            }
+            if let Some(error) = oversized(&request.uri, &request.headers, self.document_bytes_max) {
+                pass_over(request.input, READ_OVER * self.document_bytes_max).await;
+                return Err(error);
             }
             return Err(not_offered("a subresource, parameter or header of the request is not offered"));
         }
@@ -167,6 +200,24 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-amz-rename-source", "/b/k".parse().unwrap());
         assert!(unknown(&Method::PUT, &Uri::from_static("/b/k"), &headers));
+    }
+
+    #[test]
+    fn documents_are_bounded_and_objects_are_not() {
+        let code = |target: &str, name: &'static str, value: &str| {
+            let headers = HeaderMap::from_iter([(name.parse().unwrap(), value.parse().unwrap())]);
+            oversized(&target.parse().unwrap(), &headers, 100).map(|error| error.code().as_str().to_owned())
+        };
+        assert_eq!(code("/b?delete", "content-length", "100"), None);
+        assert_eq!(code("/b/k", "content-length", "101"), None);
+        assert_eq!(code("/b", "x-other", "1"), None);
+        for (name, value, wanted) in [
+            ("content-length", "101", "MaxMessageLengthExceeded"),
+            ("content-length", "x", "MaxMessageLengthExceeded"),
+            ("transfer-encoding", "chunked", "MissingContentLength"),
+        ] {
+            assert_eq!(code("/b?delete", name, value).as_deref(), Some(wanted), "{name} {value}");
+        }
     }
 
     #[test]
