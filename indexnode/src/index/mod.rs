@@ -202,6 +202,11 @@ impl Index {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.applied_lsn(source))
     }
 
+    /// Nothing that the source committed above this is applied, not even a part of a transaction.
+    pub fn begun_lsn(&self, source: SourceId) -> Lsn {
+        self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.begun_lsn(source))
+    }
+
     /// Are removed directories remembered, because of several sources, that a horizon would let be forgotten?
     pub fn wants_horizon(&self) -> bool {
         let wants = |tree: &Tree| {

@@ -230,7 +230,7 @@ pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
 
 fn operations(command: &Command) -> usize {
     match command {
-        Command::Stream(batches) => batches.iter().flat_map(|b| &b.transactions).map(|t| t.ops.len()).sum(),
+        Command::Stream(_) | Command::StreamPiece(_) => command.stream_operations().count(),
         Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => records.len(),
         Command::Forget { ids, .. } => ids.len(),
         _ => 1,

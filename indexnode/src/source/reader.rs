@@ -160,7 +160,7 @@ impl Reader {
         while let Some(event) = next.take() {
             let event = event?.context("PostgreSQL ended the change stream")?;
             if let Err(e) = backlog.take_in(event) {
-                return Ok(Err(Reason::behind(format!("a message of the change stream is not understood: {e}"))));
+                return Ok(Err(Reason::behind(e.to_string())));
             }
             if backlog.bytes() < BACKLOG_BYTES_MAX {
                 next = client.recv().now_or_never();

@@ -1,7 +1,8 @@
 //! The change stream of the group: what its sources' readers let through becomes Raft entries, one at a time; what arrives
 //! while one is under way goes together in the next, whatever source it is of.
 //!
-//! Invariant: a transaction is never split over entries, and an entry is capped in bytes (PROTOCOLS 28).
+//! Invariant: an entry is capped in bytes (PROTOCOLS 28). A transaction is split over entries only if it is larger than that; the
+//! position passes it with the last of them.
 
 use std::{collections::BTreeSet, future::pending, pin::Pin, sync::Arc, time::Duration};
 
@@ -17,6 +18,7 @@ use tracing::Instrument;
 
 use super::{
     assign::Foreign,
+    backlog::ENTRY_BYTES_MAX,
     continuity::{Reason, end_of},
     feed::{self, Feeds},
     moves::Moves,
@@ -25,12 +27,10 @@ use super::{
     verify::Verifier,
 };
 use crate::{
-    index::command::{Command, SourceBatch, SourceId},
+    index::command::{Command, SourceId},
     node::{Leadership, Node},
 };
 
-/// An entry takes no further transactions after this many bytes of messages.
-const ENTRY_BYTES_MAX: usize = 4 << 20;
 /// On a namespace where nothing changes, the position is recorded this often, so that PostgreSQL can free WAL.
 const IDLE_POSITION: Duration = Duration::from_secs(10);
 /// PostgreSQL is asked this often whether epoch and nodes are still what they were.
@@ -100,11 +100,11 @@ impl<'a> Stream<'a> {
         let mut care = self.care();
         loop {
             if under_way.is_none()
-                && let Some(batches) = self.next_entry(last_proposal)
+                && let Some(entry) = self.next_entry(last_proposal)
             {
                 last_proposal = Instant::now();
                 progress.count_proposal();
-                under_way = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, batches)));
+                under_way = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, entry)));
             }
             tokio::select! {
                 biased;
@@ -157,12 +157,19 @@ impl<'a> Stream<'a> {
     }
 
     /// What goes into the next entry; `None`: there is nothing to say.
-    fn next_entry(&self, last_proposal: Instant) -> Option<Vec<SourceBatch>> {
+    fn next_entry(&self, last_proposal: Instant) -> Option<Command> {
         let is_idle = last_proposal.elapsed() >= IDLE_POSITION;
         let mut bytes_left = if self.node.config.raft.log_batching { ENTRY_BYTES_MAX } else { 1 };
         let mut batches = Vec::new();
         for inbox in &self.inboxes {
             let mut backlog = inbox.backlog.lock();
+            if batches.is_empty() {
+                if let Some(piece) = backlog.take_piece() {
+                    return Some(Command::StreamPiece(piece));
+                }
+            } else if !backlog.is_next_within(bytes_left) {
+                continue;
+            }
             if bytes_left > 0 && (backlog.has_transactions() || self.wants_position(inbox, backlog.released(), is_idle))
             {
                 let (batch, bytes) = backlog.take(bytes_left);
@@ -170,7 +177,7 @@ impl<'a> Stream<'a> {
                 batches.push(batch);
             }
         }
-        (!batches.is_empty()).then_some(batches)
+        (!batches.is_empty()).then_some(Command::Stream(batches))
     }
 
     /// Is an entry due that moves the position alone?
@@ -198,13 +205,15 @@ async fn propose(
     leadership: &Leadership,
     control: &dyn Statements,
     foreign: &tokio::sync::Mutex<Foreign>,
-    batches: Vec<SourceBatch>,
+    entry: Command,
 ) -> Result<Vec<(SourceId, Lsn)>> {
-    foreign.lock().await.decide(node, leadership, control, &batches).await?;
+    foreign.lock().await.decide(node, leadership, control, &entry).await?;
     let _turn = node.stream.turn.lock().await;
-    let positions = batches.iter().map(|batch| (batch.source, batch.position)).collect();
-    node.propose_as(leadership, &Command::Stream(batches)).await?;
-    Ok(positions)
+    node.propose_as(leadership, &entry).await?;
+    Ok(match entry {
+        Command::Stream(batches) => batches.iter().map(|batch| (batch.source, batch.position)).collect(),
+        _ => Vec::new(),
+    })
 }
 
 /// Asks, again and again, whether epoch, cluster, slot and nodes in PostgreSQL are what they were; ends when they are not.

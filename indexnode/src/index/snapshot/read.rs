@@ -137,6 +137,11 @@ impl SnapshotReader {
             Item::Source { id, source } => {
                 tree.sources.insert(id, source);
             }
+            Item::Begun { id, commit_lsn }
+                if tree.sources.get(&id).is_some_and(|source| source.applied < commit_lsn) =>
+            {
+                tree.begun.insert(id, commit_lsn);
+            }
             Item::Removal { id, removal } if tree.table.get(id).is_none() => {
                 tree.removed.removals.insert(id, removal);
             }
