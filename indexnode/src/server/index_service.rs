@@ -210,6 +210,7 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
     response.applied_index = positions.applied_end.saturating_sub(1);
     response.ready = positions.is_serving && node.has_working_leader();
     response.streaming = node.stream.is_streaming();
+    response.interruption = node.stream.interruption().unwrap_or_default();
     let state = node.state.read();
     response.epoch = state.index.epoch().0;
     response.directories = state.index.directories() as u64;

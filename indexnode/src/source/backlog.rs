@@ -13,18 +13,11 @@ use mantle_types::{
 use pgwire_replication::ReplicationEvent;
 
 use super::split::{entry_bytes, split};
-use crate::{
-    index::command::{SourceBatch, SourceId, StreamPiece, StreamTransaction},
-    raft::network::MESSAGE_BYTES_MAX,
-};
+use crate::index::command::{SourceBatch, SourceId, StreamPiece, StreamTransaction};
 
-/// What is proposed at once takes no more than this, in bytes (PROTOCOLS 28). A message between replicas may take more.
-pub const ENTRY_BYTES_MAX: usize = 4 << 20;
 /// A transaction is held until its end has arrived. One that takes more than this is not read to its end: the index is
 /// rebuilt, which copies it in small parts.
 const TRANSACTION_BYTES_MAX: usize = 64 << 20;
-
-const _: () = assert!(ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX / 2 && ENTRY_BYTES_MAX < TRANSACTION_BYTES_MAX);
 
 /// Why what comes cannot be taken in.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -60,9 +53,8 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Nothing has arrived past `start`, and nothing is let through.
-    pub fn new(source: SourceId, start: Lsn) -> Self {
-        let entry_bytes_max = ENTRY_BYTES_MAX;
+    /// Nothing has arrived past `start`, and nothing is let through. A transaction of more than `entry_bytes_max` goes in pieces.
+    pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
         Self { source, open: None, arrived: VecDeque::new(), bytes: 0, received: start, gate: start, entry_bytes_max }
     }
 
@@ -177,12 +169,14 @@ impl Backlog {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytes::Bytes;
-    use mantle_types::{NamespaceId, RequestKey, message::Cause};
+    use mantle_types::{NamespaceId, RequestKey, limits::MESSAGE_OPS_MAX, message::Cause};
     use uuid::Uuid;
 
     use super::*;
+
+    const ENTRY_BYTES_MAX: usize = 4 << 20;
 
     fn op(n: u128) -> DirectoryOp {
         let request = RequestKey { principal: 1, ns: NamespaceId(1), id: Uuid::from_u128(n) };
@@ -202,10 +196,17 @@ mod tests {
         ReplicationEvent::Begin { final_lsn: lsn(commit), xid: 1, commit_time_micros: 0 }
     }
 
+    /// A transaction of so many requests arrives.
+    pub fn arrived(backlog: &mut Backlog, commit: u64, requests: usize) {
+        transaction(backlog, commit, &(0..requests as u128).map(op).collect::<Vec<_>>());
+    }
+
     /// Its commit record takes eight bytes.
     fn transaction(backlog: &mut Backlog, commit: u64, ops: &[DirectoryOp]) {
         backlog.take_in(begin(commit)).unwrap();
-        backlog.take_in(message(MESSAGE_PREFIX, true, message::encode(ops))).unwrap();
+        for ops in ops.chunks(MESSAGE_OPS_MAX) {
+            backlog.take_in(message(MESSAGE_PREFIX, true, message::encode(ops))).unwrap();
+        }
         let event = ReplicationEvent::Commit { lsn: lsn(commit), end_lsn: lsn(commit + 8), commit_time_micros: 0 };
         backlog.take_in(event).unwrap();
     }
@@ -217,7 +218,7 @@ mod tests {
     }
 
     fn open() -> Backlog {
-        let mut backlog = Backlog::new(SourceId(0), Lsn(0));
+        let mut backlog = Backlog::new(SourceId(0), Lsn(0), ENTRY_BYTES_MAX);
         backlog.open_gate(Lsn(u64::MAX));
         backlog
     }
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn no_piece_passes_the_gate_before_the_transaction_does() {
-        let mut backlog = Backlog::new(SourceId(0), Lsn(50));
+        let mut backlog = Backlog::new(SourceId(0), Lsn(50), ENTRY_BYTES_MAX);
         backlog.entry_bytes_max = 1;
         transaction(&mut backlog, 100, &[op(1), op(2)]);
         backlog.open_gate(Lsn(104));
@@ -317,7 +318,7 @@ mod tests {
     /// Rule 5.
     #[test]
     fn nothing_passes_the_gate_before_its_end_is_flushed() {
-        let mut backlog = Backlog::new(SourceId(0), Lsn(50));
+        let mut backlog = Backlog::new(SourceId(0), Lsn(50), ENTRY_BYTES_MAX);
         transaction(&mut backlog, 100, &[op(1)]);
         transaction(&mut backlog, 200, &[op(2)]);
         keep_alive(&mut backlog, 300);

@@ -45,11 +45,11 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Of a source that is applied up to `start`.
-    pub fn new(source: SourceId, start: Lsn) -> Self {
+    /// Of a source that is applied up to `start`, for entries of so many bytes.
+    pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
         Self {
             source,
-            backlog: Mutex::new(Backlog::new(source, start)),
+            backlog: Mutex::new(Backlog::new(source, start, entry_bytes_max)),
             confirmed: watch::Sender::new(start),
             nudge: Notify::new(),
         }

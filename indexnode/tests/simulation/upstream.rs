@@ -282,6 +282,10 @@ impl Statements for Connection {
         .await
     }
 
+    async fn slots_are_bounded(&self) -> Result<bool> {
+        self.run(|_| true).await
+    }
+
     async fn terminate(&self, pid: i32) -> Result<()> {
         self.run(|postgres| postgres.terminate(pid)).await
     }

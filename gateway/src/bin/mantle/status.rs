@@ -45,13 +45,17 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     // Without an answer from any process there is no group to be asked for: then each says so.
     let clients = groups.iter().map(|group| (group.to_string(), index.of_group(*group)));
     let clients: Vec<_> = if groups.is_empty() { vec![("-".to_owned(), index.clone())] } else { clients.collect() };
-    let mut is_whole = true;
+    let (mut is_whole, mut interrupted) = (true, Vec::new());
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     for (group, client) in clients {
         for (address, answer) in client.status().await {
             rows.push(match answer {
                 Ok(status) => {
                     is_whole &= status.ready;
+                    if !status.interruption.is_empty() {
+                        interrupted
+                            .push(format!("{address} does not read the change stream: {}\n", status.interruption));
+                    }
                     row(address, &status)
                 }
                 Err(error) => {
@@ -62,6 +66,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
         }
     }
     crate::print(&table::table(&rows));
+    interrupted.iter().for_each(crate::print);
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
