@@ -124,6 +124,12 @@ impl Index {
         Self { seed, epoch: Epoch(0), serving: None, catch_up: BTreeMap::new(), rebuild: None, locks: Locks::default() }
     }
 
+    /// Takes everything out; what stays has the epoch, and holds and serves nothing.
+    pub fn take(&mut self) -> Self {
+        let emptied = Self { epoch: self.epoch, ..Self::with_seed(self.seed.clone()) };
+        std::mem::replace(self, emptied)
+    }
+
     /// Resolves a path: `components` from the root's child down, none for the root. Existing directories only.
     pub fn resolve(&self, namespace: &str, components: &[&str], caller: &Caller) -> Resolution {
         match &self.serving {
