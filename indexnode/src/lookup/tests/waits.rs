@@ -1,5 +1,10 @@
 //! How long a lookup waits for apply, which holds the index's write guard for a part of an entry at a time. A measurement, run
 //! by hand in release mode: `cargo test --release -p mantle-indexnode --lib waits -- --ignored --nocapture`
+//!
+//! Readers cannot starve: the lock gives itself to whoever waits twice a millisecond, if nobody is faster. Measured with apply that
+//! never pauses and two readers that never do, on two cores, unoptimised, in 3 s: half of the reads waited 60 ns, one in a hundred
+//! 0.8 ms, the longest 2 ms, beside 770,000 operations/s. With the guard handed over after every part: 60 µs, 0.16 ms, 1.8 ms, beside
+//! 200,000.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
