@@ -246,7 +246,10 @@ async fn replicas_take_transactions_of_any_size() {
             assert!(log.contains("bytes of changes to directories"), "{log}");
             group.client.await_lsn(0, Lsn(end.into()), WAIT).await.unwrap();
         } else {
+            // Its directory, and all others of the transaction, are there by then; the position comes with the last entry.
             told.unwrap();
+            group.assert_everywhere("large", &["top", &name("first"), &name("last")], last).await;
+            group.client.await_lsn(0, Lsn(end.into()), WAIT).await.unwrap();
             let after = group.status(group.leader().await).await.unwrap();
             assert_eq!(after.epoch, before.epoch);
             assert!(after.applied_index >= before.applied_index + 4, "{} bytes in one entry", messages * filler.len());
