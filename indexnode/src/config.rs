@@ -12,6 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use mantle_types::limits::PATH_DEPTH_MAX;
 use serde::{Deserialize, Deserializer};
 
+use crate::raft::network::MESSAGE_BYTES_MAX;
+
 /// PostgreSQL keeps a group's number in four bytes.
 const GROUP_MAX: u64 = i32::MAX as u64;
 const THREADS_MAX: usize = 1024;
@@ -70,6 +72,11 @@ pub struct PostgresSettings {
     pub password_file: PathBuf,
 }
 
+/// What is proposed at once takes no more than this, in bytes (PROTOCOLS 28). A message between replicas may take more.
+const ENTRY_BYTES_MAX: usize = 4 << 20;
+
+const _: () = assert!(ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX / 2);
+
 /// Raft's times, the same on every replica.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -83,6 +90,9 @@ pub struct RaftSettings {
     /// What arrives while an entry is written goes as one entry, and entries that wait are flushed together. `false` is for
     /// measurements: each transaction its own entry, each append its own flush.
     pub log_batching: bool,
+    /// An entry takes no more than so many bytes of the change stream. Only tests set it.
+    #[serde(skip)]
+    pub entry_bytes_max: usize,
 }
 
 /// Rename locks.
@@ -138,7 +148,13 @@ fn default_port() -> u16 {
 
 impl Default for RaftSettings {
     fn default() -> Self {
-        Self { election_timeout_ms: 500, heartbeat_ms: 100, snapshot_log_entries: 20_000, log_batching: true }
+        Self {
+            election_timeout_ms: 500,
+            heartbeat_ms: 100,
+            snapshot_log_entries: 20_000,
+            log_batching: true,
+            entry_bytes_max: ENTRY_BYTES_MAX,
+        }
     }
 }
 

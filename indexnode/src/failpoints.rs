@@ -33,6 +33,10 @@ pub enum Failpoint {
     ForgetModified,
     /// A record replaces a newer one of its directory: whatever comes last wins.
     ApplyAnyVersion,
+    /// A directory may be prepared to be renamed to below itself.
+    PrepareBelowItself,
+    /// A rename may be prepared over what another one has locked.
+    PrepareThroughLocks,
 }
 
 /// Is this protection left out?
@@ -53,7 +57,7 @@ mod switched {
 
     impl Failpoint {
         /// All of them.
-        pub const ALL: [Self; 13] = [
+        pub const ALL: [Self; 15] = [
             Self::ReadBeforeFirstEntry,
             Self::ReadIndexOfOldLeader,
             Self::LookupBeforeApply,
@@ -67,6 +71,8 @@ mod switched {
             Self::FollowAnyTimeline,
             Self::ForgetModified,
             Self::ApplyAnyVersion,
+            Self::PrepareBelowItself,
+            Self::PrepareThroughLocks,
         ];
 
         /// The one of that name.

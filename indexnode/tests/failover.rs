@@ -236,6 +236,30 @@ async fn replicas_rebuild_when_the_slot_was_advanced_or_is_gone_or_lost() {
     }
 }
 
+/// Rule 28. Where WAL would pile up without a bound for a reader that is gone, no slot is made; it is, once there is a bound.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL's programs"]
+async fn replicas_make_no_slot_that_may_fill_the_disk() {
+    let servers = TestServers::new();
+    let primary = servers.primary("primary").await;
+    primary.set("max_slot_wal_keep_size", "-1").await;
+    let database = TestDatabase::create_in(primary.config.clone()).await;
+    let mut group = TestGroup::of(1, &database);
+    group.start_all();
+    let refusal = "max_slot_wal_keep_size is -1";
+    let refused = async || group.status(0).await.filter(|status| status.interruption.contains(refusal)).map(drop);
+    eventually("a refusal in the status", refused).await;
+    assert!(group.replicas[0].log().contains(refusal));
+    let slots = "SELECT FROM pg_replication_slots";
+    assert!(database.client.query(slots, &[]).await.unwrap().is_empty(), "a slot was made");
+    primary.set("max_slot_wal_keep_size", "1GB").await;
+    let status = group.settled().await.remove(0);
+    assert_eq!((status.interruption.as_str(), status.streaming), ("", true));
+    assert_eq!(database.client.query(slots, &[]).await.unwrap().len(), 1);
+    group.kill_all();
+    database.drop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_go_back_with_a_postgresql_that_was_restored() {

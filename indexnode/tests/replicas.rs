@@ -10,7 +10,10 @@ mod support;
 use std::time::{Duration, Instant};
 
 use mantle_index_client::RenameRequest;
-use mantle_types::{Caller, ErrorCode, Lsn, NamespaceId, RequestKey};
+use mantle_types::{
+    Caller, ErrorCode, Lsn, NamespaceId, RequestKey,
+    message::{Cause, DirectoryOp, encode},
+};
 use support::{ROOT, TestDatabase, TestGroup, eventually};
 use tokio_postgres::types::PgLsn;
 use uuid::Uuid;
@@ -189,5 +192,70 @@ async fn replicas_of_a_second_founding_wait_for_the_leases_under_the_first() {
     assert!(waited >= EPOCH_LEASE, "served {waited:?} after the epoch was raised");
     abandoned.kill_all();
     founded.kill_all();
+    database.drop().await;
+}
+
+/// So many requests that are done, in one message.
+const MESSAGE_REQUESTS: usize = 60_000;
+
+/// A message of requests that nobody made; their namespace is the group's.
+fn requests_done(ns: i64) -> Vec<u8> {
+    let done = |_| {
+        let request = RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: Uuid::new_v4() };
+        DirectoryOp::Done { cause: Cause { request, attempt: 0 } }
+    };
+    encode(&(0..MESSAGE_REQUESTS).map(done).collect::<Vec<_>>())
+}
+
+/// PROTOCOLS 28: an entry of the log is capped in bytes. A transaction that is larger goes in several, and one that is larger than
+/// the leader would hold is copied by a rebuild; either is acknowledged when all of it is applied.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_take_transactions_of_any_size() {
+    let mut database = TestDatabase::create().await;
+    let mut group = TestGroup::new(&database);
+    group.start_all();
+    group.settled().await;
+    let ns = database.create_namespace("large").await;
+    let (top, key) = database.mkdir(ns, ns, "top").await;
+    group.client.await_request(key, WAIT).await.unwrap();
+    let before = group.status(group.leader().await).await.unwrap();
+    let filler = requests_done(ns);
+    let emit = "SELECT pg_logical_emit_message(true, 'mantle', $1::bytea)";
+
+    for (messages, is_rebuilt) in [(4, false), (22, true)] {
+        let name = |end: &str| format!("{end} of {messages}");
+        database.client.batch_execute("BEGIN").await.unwrap();
+        let (first, key) = database.mkdir(ns, top, &name("first")).await;
+        for _ in 0..messages {
+            database.client.query_one(emit, &[&filler]).await.unwrap();
+        }
+        let (last, _) = database.mkdir(ns, first, &name("last")).await;
+        // A leader that is busy with so many requests does not remember one for long.
+        let (told, committed) =
+            tokio::join!(group.client.await_request(key, WAIT), database.client.batch_execute("COMMIT"));
+        committed.unwrap();
+        let end: PgLsn = database.client.query_one("SELECT pg_current_wal_flush_lsn()", &[]).await.unwrap().get(0);
+        if is_rebuilt {
+            eventually("a rebuild", || async {
+                let status = group.status(group.leader().await).await?;
+                (status.epoch > before.epoch && status.ready).then_some(())
+            })
+            .await;
+            let log = group.replicas[group.leader().await].log();
+            assert!(log.contains("bytes of changes to directories"), "{log}");
+            group.client.await_lsn(0, Lsn(end.into()), WAIT).await.unwrap();
+        } else {
+            // Its directory, and all others of the transaction, are there by then; the position comes with the last entry.
+            told.unwrap();
+            group.assert_everywhere("large", &["top", &name("first"), &name("last")], last).await;
+            group.client.await_lsn(0, Lsn(end.into()), WAIT).await.unwrap();
+            let after = group.status(group.leader().await).await.unwrap();
+            assert_eq!(after.epoch, before.epoch);
+            assert!(after.applied_index >= before.applied_index + 4, "{} bytes in one entry", messages * filler.len());
+        }
+        group.assert_everywhere("large", &["top", &name("first"), &name("last")], last).await;
+    }
+    drop(group);
     database.drop().await;
 }

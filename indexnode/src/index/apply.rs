@@ -9,7 +9,7 @@ use crate::failpoints::{self, Failpoint};
 
 use super::{
     Effects, Index,
-    command::{Applied, Command, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, Standing},
+    command::{Applied, Command, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, Standing, StreamPiece},
     locks::Locks,
     namespaces::Namespaces,
     prepare,
@@ -39,6 +39,7 @@ impl Index {
         let LogEntry { log_index, command, at } = entry;
         let is_done = match command {
             Command::Stream(batches) => self.apply_operations(*log_index, batches, at, operations_max.max(1), effects),
+            Command::StreamPiece(piece) => self.apply_piece(*log_index, piece, at, operations_max.max(1), effects),
             Command::RebuildChunk { records } => {
                 at.next_part(records, operations_max, self.rebuild.as_mut(), |tree, record| tree.put(record))
             }
@@ -75,7 +76,8 @@ impl Index {
                 }
             }
             Command::RebuildBegin { epoch, is_diverged } => self.begin_rebuild(epoch, is_diverged, effects),
-            Command::RebuildChunk { .. } => {}
+            // The transaction goes on: nothing is to be forgotten yet.
+            Command::StreamPiece(_) | Command::RebuildChunk { .. } => {}
             Command::RebuildEnd { sources } => {
                 self.end_rebuild(&sources);
                 effects.modified.push(DirectoryId::SUPER_ROOT);
@@ -151,6 +153,31 @@ impl Index {
             at.pass_transaction();
         }
         true
+    }
+
+    /// Of a transaction that is applied already, or that the copy's slot does not send, nothing is applied.
+    fn apply_piece(
+        &mut self,
+        log_index: u64,
+        piece: &StreamPiece,
+        at: &mut Position,
+        operations_max: usize,
+        effects: &mut Effects,
+    ) -> bool {
+        let StreamPiece { source, commit_lsn, ops } = piece;
+        let Some(tree) = &mut self.serving else { return true };
+        let Some(copied) = tree.sources.get(source).map(|source| source.copied) else { return true };
+        if *commit_lsn <= tree.applied_lsn(*source) && !failpoints::is_hit(Failpoint::ApplyTwice) {
+            return true;
+        }
+        tree.begin(*source, *commit_lsn);
+        let commit = Commit { log_index, source: *source, commit_lsn: *commit_lsn, is_copied: *commit_lsn < copied };
+        let end = ops.len().min(at.operation.saturating_add(operations_max));
+        for op in &ops[at.operation..end] {
+            apply_operation(tree, &mut self.locks, &commit, op, effects);
+        }
+        at.operation = end;
+        end == ops.len()
     }
 
     fn finish_stream(&mut self) {
@@ -234,7 +261,7 @@ impl Index {
         let Some(mut tree) = self.rebuild.take() else { return };
         tree.begin_streams(sources);
         if let Some(old) = self.serving.take() {
-            let served = old.sources.into_iter().map(|(id, source)| (id, source.applied));
+            let served = old.sources.keys().map(|id| (*id, old.begun_lsn(*id)));
             for (id, lsn) in served {
                 let behind = self.catch_up.entry(id).or_insert(lsn);
                 *behind = lsn.max(*behind);

@@ -62,6 +62,19 @@ pub struct StreamTransaction {
     pub ops: Vec<DirectoryOp>,
 }
 
+/// The beginning, or a part from the middle, of a transaction that is too large for one entry; its end comes as a
+/// [`StreamTransaction`]. Applied again, as whoever leads next may begin anew, it changes nothing; the source's position
+/// stays below the transaction until all of it is applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamPiece {
+    /// Which source.
+    pub source: SourceId,
+    /// Where the transaction's commit record begins.
+    pub commit_lsn: Lsn,
+    /// Some of its operations, none of which names a request: requests are done when the transaction is.
+    pub ops: Vec<DirectoryOp>,
+}
+
 /// One entry of the Raft log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -160,6 +173,21 @@ pub enum Command {
         /// Some of its directories.
         ids: Vec<DirectoryId>,
     },
+    /// A part of a large transaction, but the last.
+    StreamPiece(StreamPiece),
+}
+
+impl Command {
+    /// The operations of the change stream that it holds.
+    pub fn stream_operations(&self) -> impl Iterator<Item = &DirectoryOp> {
+        let (batches, piece) = match self {
+            Self::Stream(batches) => (&batches[..], None),
+            Self::StreamPiece(piece) => (&[][..], Some(&piece.ops)),
+            _ => (&[][..], None),
+        };
+        let transactions = batches.iter().flat_map(|batch| &batch.transactions);
+        transactions.flat_map(|transaction| &transaction.ops).chain(piece.into_iter().flatten())
+    }
 }
 
 /// A request to lock a directory for renaming.

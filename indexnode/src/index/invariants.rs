@@ -50,6 +50,9 @@ impl Tree {
         for id in self.removed.removals.keys() {
             assert!(self.table.get(*id).is_none(), "directory {id} is present and removed");
         }
+        for (source, begun) in &self.begun {
+            assert!(self.applied_lsn(*source) < *begun, "a transaction that is applied is not begun any more");
+        }
     }
 }
 

@@ -124,6 +124,12 @@ impl Index {
         Self { seed, epoch: Epoch(0), serving: None, catch_up: BTreeMap::new(), rebuild: None, locks: Locks::default() }
     }
 
+    /// Takes everything out; what stays has the epoch, and holds and serves nothing.
+    pub fn take(&mut self) -> Self {
+        let emptied = Self { epoch: self.epoch, ..Self::with_seed(self.seed.clone()) };
+        std::mem::replace(self, emptied)
+    }
+
     /// Resolves a path: `components` from the root's child down, none for the root. Existing directories only.
     pub fn resolve(&self, namespace: &str, components: &[&str], caller: &Caller) -> Resolution {
         match &self.serving {
@@ -200,6 +206,11 @@ impl Index {
     /// All commits of the source at or below this are applied.
     pub fn applied_lsn(&self, source: SourceId) -> Lsn {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.applied_lsn(source))
+    }
+
+    /// Nothing that the source committed above this is applied, not even a part of a transaction.
+    pub fn begun_lsn(&self, source: SourceId) -> Lsn {
+        self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.begun_lsn(source))
     }
 
     /// Are removed directories remembered, because of several sources, that a horizon would let be forgotten?

@@ -8,6 +8,8 @@ use mantle_types::{
     permission::Access,
 };
 
+use crate::failpoints::{self, Failpoint};
+
 use super::{
     command::{Prepare, PreparedRename},
     locks::{Lock, Locks, Place},
@@ -62,13 +64,14 @@ pub(super) fn check(
     let destination_pid = into.id.sole_partition();
     let occupant = table.lookup(destination_pid, destination_name);
     hold_nothing(locks, prepare, &source)?;
-    if source.resolution.crossed_lock
+    let is_locked = source.resolution.crossed_lock
         || to_parent.resolution.crossed_lock
-        || locks.touch(destination_pid, destination_name, occupant.map(|directory| directory.id))
-    {
+        || locks.touch(destination_pid, destination_name, occupant.map(|directory| directory.id));
+    if is_locked && !failpoints::is_hit(Failpoint::PrepareThroughLocks) {
         return Err(ErrorCode::Locked.into());
     }
-    if to_parent.directories.iter().chain(&occupant).any(|directory| directory.id == moved.id) {
+    let is_loop = to_parent.directories.iter().chain(&occupant).any(|directory| directory.id == moved.id);
+    if is_loop && !failpoints::is_hit(Failpoint::PrepareBelowItself) {
         return Err(ErrorCode::RenameLoop.into());
     }
     let victim = victim(occupant, prepare.overwrite)?;

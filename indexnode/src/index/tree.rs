@@ -28,15 +28,34 @@ pub(super) struct Tree {
     pub namespaces: Option<Namespaces>,
     /// What feeds it. Set when its copy is complete.
     pub sources: BTreeMap<SourceId, Source>,
+    /// Of which transaction of a source some is applied and not all: where its commit record begins, above what is applied.
+    pub begun: BTreeMap<SourceId, Lsn>,
 }
 
 impl Tree {
     pub(super) fn new(seed: Seed) -> Self {
-        Self { table: IndexTable::new(seed), removed: Removed::default(), namespaces: None, sources: BTreeMap::new() }
+        Self {
+            table: IndexTable::new(seed),
+            removed: Removed::default(),
+            namespaces: None,
+            sources: BTreeMap::new(),
+            begun: BTreeMap::new(),
+        }
     }
 
     pub(super) fn applied_lsn(&self, source: SourceId) -> Lsn {
         self.sources.get(&source).map_or(Lsn::INVALID, |source| source.applied)
+    }
+
+    /// Nothing of what committed above is applied, not even in part.
+    pub(super) fn begun_lsn(&self, source: SourceId) -> Lsn {
+        self.applied_lsn(source).max(self.begun.get(&source).copied().unwrap_or(Lsn::INVALID))
+    }
+
+    /// A part of a transaction is applied.
+    pub(super) fn begin(&mut self, source: SourceId, commit_lsn: Lsn) {
+        let begun = self.begun.entry(source).or_default();
+        *begun = commit_lsn.max(*begun);
     }
 
     pub(super) fn begin_streams(&mut self, starts: &[SourceStart]) {
@@ -52,6 +71,8 @@ impl Tree {
         if let Some(source) = self.sources.get_mut(&source) {
             source.applied = source.applied.max(lsn);
         }
+        let applied = self.applied_lsn(source);
+        self.begun.retain(|of, begun| *of != source || *begun > applied);
     }
 
     /// Removals up to log index `after` may be forgotten past these positions.
@@ -67,9 +88,10 @@ impl Tree {
         }
     }
 
-    /// Drops removals that nobody can contradict any more.
+    /// Drops removals that nobody can contradict any more. A transaction of which a part was applied may come again from its
+    /// beginning, with an older record of what that part removed.
     pub(super) fn forget_removals(&mut self) {
-        if !self.namespaces.as_ref().is_some_and(Namespaces::is_copying) {
+        if self.begun.is_empty() && !self.namespaces.as_ref().is_some_and(Namespaces::is_copying) {
             self.removed.forget(&self.sources);
         }
     }

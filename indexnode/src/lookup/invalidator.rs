@@ -57,10 +57,11 @@ pub(super) struct Rules {
     pub timestamp: bool,
     pub removal_list: bool,
     pub purge: bool,
+    pub listed_first: bool,
 }
 
 impl Rules {
-    pub(super) const ALL: Self = Self { timestamp: true, removal_list: true, purge: true };
+    pub(super) const ALL: Self = Self { timestamp: true, removal_list: true, purge: true, listed_first: true };
 }
 
 pub(super) struct Invalidator {
@@ -90,6 +91,11 @@ impl Invalidator {
             tree: Mutex::new(Tree { prefixes: PrefixTree::new(), entries: 0, bytes: 0 }),
             rules,
         }
+    }
+
+    /// Is what was modified listed before it is published?
+    pub(super) fn lists_first(&self) -> bool {
+        self.rules.listed_first
     }
 
     pub(super) fn timestamp(&self) -> u64 {

@@ -35,12 +35,13 @@ mod tests;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mantle_types::{Caller, DirectoryId, permission::Access};
+use parking_lot::RwLock;
 use tokio::sync::Notify;
 
 use crate::{
     config::LookupSettings,
     failpoints::{self, Failpoint},
-    index::{Descent, Index, Path, Prefix, Resolution},
+    index::{Descent, Effects, Index, LogEntry, Path, Prefix, Resolution, command::Applied},
 };
 use entries::{Entries, Entry, Key, Permissions};
 use invalidator::{Admission, Invalidator, Removals, Rules};
@@ -137,6 +138,39 @@ impl PathCache {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Applies an entry of the log to the index in `state`, so many operations under a guard, and lets `publish` say that it is
+    /// applied. What a part modified is in RemovalList before its guard is given back, so before anything is published
+    /// (PROTOCOLS 30).
+    pub fn apply<T, R>(
+        &self,
+        state: &RwLock<T>,
+        index: impl Fn(&mut T) -> &mut Index,
+        mut entry: LogEntry,
+        operations_per_part: usize,
+        publish: impl FnOnce(Applied, Effects) -> R,
+    ) -> R {
+        let (mut effects, mut modified) = (Effects::default(), Vec::new());
+        let applied = loop {
+            let mut guard = state.write();
+            let applied = index(&mut guard).apply_part(&mut entry, operations_per_part, &mut effects);
+            if self.invalidator.lists_first() {
+                self.modify(&effects.modified);
+                effects.modified.clear();
+            } else {
+                modified.append(&mut effects.modified);
+            }
+            // Lookups that wait get in. The guard is not forced on them: that made apply four times slower (see tests/waits.rs).
+            drop(guard);
+            if let Some(applied) = applied {
+                break applied;
+            }
+        };
+        let published = publish(applied, effects);
+        // Of a test that swaps the order; else nothing is left.
+        self.modify(&modified);
+        published
     }
 
     /// Directories left their place or changed their permission. Called under the index's write guard, by whoever changed

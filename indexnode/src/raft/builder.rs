@@ -4,10 +4,11 @@
 use std::{
     io::{self, Write},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use openraft::RaftSnapshotBuilder;
+use tokio::time::sleep;
 
 use super::{
     TypeConfig,
@@ -20,6 +21,8 @@ use crate::index::{Part, SnapshotWriter};
 
 /// Directories that are read under one guard of the index, about.
 const DIRECTORIES_PER_PART: usize = 256;
+/// While a received snapshot is being installed, its end is looked for this often.
+const INSTALL_POLL: Duration = Duration::from_millis(20);
 
 /// Builds a snapshot of whatever is applied when it begins to.
 pub struct SnapshotBuilder {
@@ -43,11 +46,11 @@ struct Build {
 }
 
 impl Build {
-    /// Of what is applied now.
-    fn begin(state: &IndexState, snapshots: &SnapshotStore) -> io::Result<Self> {
-        let (meta, writer) = state.begin_snapshot()?;
+    /// Of what is applied now; `None` while a received snapshot takes its place.
+    fn begin(state: &IndexState, snapshots: &SnapshotStore) -> io::Result<Option<Self>> {
+        let Some((meta, writer)) = state.begin_snapshot()? else { return Ok(None) };
         let file = snapshots.begin(&meta)?;
-        Ok(Self { writer, file, bytes: Vec::new() })
+        Ok(Some(Self { writer, file, bytes: Vec::new() }))
     }
 
     fn write_part(&mut self, state: &IndexState) -> io::Result<Part> {
@@ -85,10 +88,13 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 }
 
 impl SnapshotBuilder {
-    /// `None`: the index was replaced meanwhile.
+    /// `None`: the index was replaced meanwhile, or is being replaced.
     async fn try_build(&self) -> io::Result<Option<Build>> {
         let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
-        let mut build = self.offload.run(move || Build::begin(&state, &snapshots)).await?;
+        let Some(mut build) = self.offload.run(move || Build::begin(&state, &snapshots)).await? else {
+            sleep(INSTALL_POLL).await;
+            return Ok(None);
+        };
         loop {
             let state = self.state.clone();
             let part;

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufReader, Read, Write},
+    io::{self, BufReader, Read, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -99,6 +99,14 @@ impl SnapshotStore {
         let snapshot = SnapshotFile { file, bytes, path, is_received: true };
         let meta = read_meta(&mut input)?;
         Ok((meta, snapshot))
+    }
+
+    /// Is the file whole? Its index is not built.
+    pub fn check(&self, snapshot: &SnapshotFile) -> io::Result<()> {
+        let mut input = BufReader::with_capacity(1 << 20, &snapshot.file);
+        read_meta(&mut input)?;
+        Index::check_snapshot(&mut input)?;
+        (&snapshot.file).rewind()
     }
 
     /// Reads the index of a snapshot, and makes the file the current one if it is not.

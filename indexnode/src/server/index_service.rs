@@ -225,6 +225,7 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
     response.cache_hits = cache.hits.load(Ordering::Relaxed);
     response.cache_lookups =
         response.cache_hits + cache.misses.load(Ordering::Relaxed) + cache.bypasses.load(Ordering::Relaxed);
+    response.interruption = node.stream.interruption().unwrap_or_default();
     let state = node.state.read();
     response.epoch = state.index.epoch().0;
     response.directories = state.index.directories() as u64;

@@ -44,8 +44,11 @@ pub struct ReadCounters {
 pub struct ReadGate {
     raft: Raft,
     counters: Arc<ReadCounters>,
-    queue: mpsc::UnboundedSender<oneshot::Sender<Result<u64>>>,
+    queue: mpsc::UnboundedSender<Waiting>,
 }
+
+/// Who waits for a read index.
+type Waiting = oneshot::Sender<Result<u64>>;
 
 impl ReadGate {
     /// Starts the gate's task; it ends with the last handle.
@@ -53,7 +56,7 @@ impl ReadGate {
         let (queue, requests) = mpsc::unbounded_channel();
         let counters = Arc::<ReadCounters>::default();
         let asker = Asker { raft: raft.clone(), counters: counters.clone(), peers, group, cluster_id, leader: None };
-        tokio::spawn(asker.run(requests));
+        tokio::spawn(answer_batches(requests, asker));
         Self { raft, counters, queue }
     }
 
@@ -91,6 +94,24 @@ pub async fn local_read_index(raft: &Raft) -> Result<u64> {
     }
 }
 
+/// Who asks for read indexes.
+trait Ask: Send {
+    /// One that holds whatever was committed before the call.
+    fn ask(&mut self) -> impl Future<Output = Result<u64>> + Send;
+}
+
+/// Answers whoever waits, one question for all who had come before it was asked.
+async fn answer_batches(mut requests: mpsc::UnboundedReceiver<Waiting>, mut asker: impl Ask) {
+    let mut batch = Vec::new();
+    while requests.recv_many(&mut batch, usize::MAX).await > 0 {
+        let result = asker.ask().await;
+        for reply in batch.drain(..) {
+            // Who no longer waits misses nothing.
+            let _ = reply.send(result.clone());
+        }
+    }
+}
+
 struct Asker {
     raft: Raft,
     counters: Arc<ReadCounters>,
@@ -101,20 +122,9 @@ struct Asker {
     leader: Option<(String, Exchange<ReadIndexRequest>)>,
 }
 
-impl Asker {
-    async fn run(mut self, mut requests: mpsc::UnboundedReceiver<oneshot::Sender<Result<u64>>>) {
-        let mut batch = Vec::new();
-        while requests.recv_many(&mut batch, usize::MAX).await > 0 {
-            self.counters.batches.fetch_add(1, Ordering::Relaxed);
-            let result = self.ask().await;
-            for reply in batch.drain(..) {
-                // Who no longer waits misses nothing.
-                let _ = reply.send(result.clone());
-            }
-        }
-    }
-
+impl Ask for Asker {
     async fn ask(&mut self) -> Result<u64> {
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
         if self.raft.is_leader() {
             return local_read_index(&self.raft).await;
         }
@@ -140,6 +150,50 @@ impl Asker {
             }
             Ok(Err(status)) => Err(unavailable(format!("the leader {address}: {}", status.message()))),
             Err(_) => Err(unavailable(format!("the leader {address} does not answer"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    /// The test answers.
+    impl Ask for mpsc::UnboundedSender<Waiting> {
+        async fn ask(&mut self) -> Result<u64> {
+            let (reply, answer) = oneshot::channel();
+            self.send(reply).unwrap();
+            answer.await.unwrap()
+        }
+    }
+
+    /// PROTOCOLS 27. What commits while a question is under way may not be in its answer.
+    #[tokio::test]
+    async fn who_comes_while_a_question_is_under_way_waits_for_the_next() {
+        let (queue, requests) = mpsc::unbounded_channel();
+        let (questions, mut asked) = mpsc::unbounded_channel::<Waiting>();
+        let wait = || {
+            let (reply, answer) = oneshot::channel();
+            queue.send(reply).unwrap();
+            answer
+        };
+        let test = async {
+            let (first, second) = (wait(), wait());
+            let question = asked.recv().await.unwrap();
+            let mut late = wait();
+            question.send(Ok(5)).unwrap();
+            assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(5), Ok(5)));
+            assert!(late.try_recv().is_err(), "it was answered by what was asked before it came");
+            let question = asked.recv().await.unwrap();
+            question.send(Ok(7)).unwrap();
+            assert_eq!(late.await.unwrap(), Ok(7));
+            assert!(asked.recv().now_or_never().is_none());
+        };
+        tokio::select! {
+            () = test => {}
+            () = answer_batches(requests, questions) => unreachable!("the queue is open"),
         }
     }
 }

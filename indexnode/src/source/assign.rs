@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::upstream::{Assignment, Statements};
 use crate::{
-    index::command::{Command, SourceBatch},
+    index::command::Command,
     node::{Leadership, Node},
 };
 
@@ -29,15 +29,15 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Decides about the namespaces of a batch that are met for the first time.
+    /// Decides about the namespaces of what is proposed that are met for the first time.
     pub async fn decide(
         &mut self,
         node: &Node,
         leadership: &Leadership,
         control: &dyn Statements,
-        batches: &[SourceBatch],
+        command: &Command,
     ) -> Result<()> {
-        let new = self.undecided(node, batches);
+        let new = self.undecided(node, command);
         if new.is_empty() {
             return Ok(());
         }
@@ -62,14 +62,14 @@ impl Foreign {
         Ok(())
     }
 
-    fn undecided(&self, node: &Node, batches: &[SourceBatch]) -> Vec<NamespaceId> {
+    fn undecided(&self, node: &Node, command: &Command) -> Vec<NamespaceId> {
         let state = node.state.read();
         if state.index.namespaces_are_all() {
             return Vec::new();
         }
         let mut last = None;
         let mut new = BTreeSet::new();
-        for op in batches.iter().flat_map(|batch| &batch.transactions).flat_map(|transaction| &transaction.ops) {
+        for op in command.stream_operations() {
             let ns = op.namespace();
             if last.replace(ns) != Some(ns) && state.index.standing(ns).is_none() && !self.known.contains(&ns) {
                 new.insert(ns);

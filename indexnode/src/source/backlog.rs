@@ -1,7 +1,8 @@
-//! What has arrived from one source: whole transactions, in commit order, until they are proposed.
+//! What has arrived from one source: whole transactions, in commit order, until they are proposed. One that is larger than an
+//! entry of the log may be is handed out in pieces.
 //!
-//! Invariant: `released ≤ received`, and a transaction is handed out only when its end is at or below what the gate has let
-//! through (PROTOCOLS 5).
+//! Invariant: `released ≤ received`, and a transaction, or a piece of it, is handed out only when its end is at or below what
+//! the gate has let through (PROTOCOLS 5). No position that is handed out lies above a transaction of which a piece is left.
 
 use std::collections::VecDeque;
 
@@ -11,13 +12,32 @@ use mantle_types::{
 };
 use pgwire_replication::ReplicationEvent;
 
-use crate::index::command::{SourceBatch, SourceId, StreamTransaction};
+use super::split::{entry_bytes, split};
+use crate::index::command::{SourceBatch, SourceId, StreamPiece, StreamTransaction};
 
+/// A transaction is held until its end has arrived. One that takes more than this is not read to its end: the index is
+/// rebuilt, which copies it in small parts.
+const TRANSACTION_BYTES_MAX: usize = 64 << 20;
+
+/// Why what comes cannot be taken in.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Refused {
+    /// It cannot be understood.
+    #[error("a message of the change stream is not understood: {0}")]
+    Unknown(#[from] message::DecodeError),
+    /// It is too much.
+    #[error("a transaction has more than {TRANSACTION_BYTES_MAX} bytes of changes to directories")]
+    TooLarge,
+}
+
+/// A transaction, or a piece of a large one.
 struct Arrived {
     transaction: StreamTransaction,
     /// Where its commit record ends.
     end: Lsn,
     bytes: usize,
+    /// More of the same transaction follows.
+    is_piece: bool,
 }
 
 /// The transactions of one source that wait to be proposed.
@@ -29,33 +49,35 @@ pub struct Backlog {
     bytes: usize,
     received: Lsn,
     gate: Lsn,
+    entry_bytes_max: usize,
 }
 
 impl Backlog {
-    /// Nothing has arrived past `start`, and nothing is let through.
-    pub fn new(source: SourceId, start: Lsn) -> Self {
-        Self { source, open: None, arrived: VecDeque::new(), bytes: 0, received: start, gate: start }
+    /// Nothing has arrived past `start`, and nothing is let through. A transaction of more than `entry_bytes_max` goes in pieces.
+    pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
+        Self { source, open: None, arrived: VecDeque::new(), bytes: 0, received: start, gate: start, entry_bytes_max }
     }
 
-    /// Takes an event in; `Err` when it cannot be understood.
-    pub fn take_in(&mut self, event: ReplicationEvent) -> Result<(), message::DecodeError> {
+    /// Takes an event in.
+    pub fn take_in(&mut self, event: ReplicationEvent) -> Result<(), Refused> {
         match event {
             ReplicationEvent::Begin { .. } => self.open = Some((Vec::new(), 0)),
             ReplicationEvent::Message { transactional: true, prefix, content, .. } if prefix == MESSAGE_PREFIX => {
                 let decoded = message::decode(&content)?;
                 if let Some((ops, bytes)) = &mut self.open {
-                    *bytes += content.len();
+                    *bytes += decoded.iter().map(entry_bytes).sum::<usize>();
+                    if *bytes > TRANSACTION_BYTES_MAX {
+                        return Err(Refused::TooLarge);
+                    }
                     ops.extend(decoded);
                 }
             }
             ReplicationEvent::Commit { lsn, end_lsn, .. } => {
-                let (ops, bytes) = self.open.take().unwrap_or_default();
+                let (ops, _) = self.open.take().unwrap_or_default();
                 let end = Lsn(end_lsn.0);
                 self.received = self.received.max(end);
                 if !ops.is_empty() {
-                    let transaction = StreamTransaction { commit_lsn: Lsn(lsn.0), ops };
-                    self.arrived.push_back(Arrived { transaction, end, bytes });
-                    self.bytes += bytes;
+                    self.arrive(Lsn(lsn.0), end, ops);
                 }
             }
             // Between transactions the server's position says that everything below it was sent.
@@ -68,12 +90,22 @@ impl Backlog {
         Ok(())
     }
 
+    fn arrive(&mut self, commit_lsn: Lsn, end: Lsn, ops: Vec<DirectoryOp>) {
+        let mut pieces = split(ops, self.entry_bytes_max).into_iter().peekable();
+        while let Some(ops) = pieces.next() {
+            let bytes = ops.iter().map(entry_bytes).sum();
+            let transaction = StreamTransaction { commit_lsn, ops };
+            self.arrived.push_back(Arrived { transaction, end, bytes, is_piece: pieces.peek().is_some() });
+            self.bytes += bytes;
+        }
+    }
+
     /// Everything committed below has arrived.
     pub fn received(&self) -> Lsn {
         self.received
     }
 
-    /// Bytes of messages that wait.
+    /// Bytes of operations that wait.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -101,14 +133,31 @@ impl Backlog {
         self.arrived.front().is_some_and(|first| first.end <= self.gate)
     }
 
-    /// What may be proposed: whole transactions, up to about `bytes_max`; the bytes it takes.
+    /// Does whatever may be proposed next fit into an entry with room for so many bytes? A piece goes by itself.
+    pub fn is_next_within(&self, bytes_left: usize) -> bool {
+        let next = self.arrived.front().filter(|first| first.end <= self.gate);
+        next.is_none_or(|first| first.bytes <= bytes_left && !first.is_piece)
+    }
+
+    /// If a piece of a large transaction is next: that, to be proposed by itself.
+    pub fn take_piece(&mut self) -> Option<StreamPiece> {
+        let gate = self.gate;
+        let piece = self.arrived.pop_front_if(|first| first.is_piece && first.end <= gate)?;
+        self.bytes -= piece.bytes;
+        let StreamTransaction { commit_lsn, ops } = piece.transaction;
+        Some(StreamPiece { source: self.source, commit_lsn, ops })
+    }
+
+    /// What may be proposed, unless a piece is next: whole transactions, or what is left of one, up to `bytes_max`, or one that
+    /// is larger; the bytes it takes.
     pub fn take(&mut self, bytes_max: usize) -> (SourceBatch, usize) {
         let (mut transactions, mut bytes) = (Vec::new(), 0);
         let mut position = None;
-        while let Some(first) = self.arrived.pop_front_if(|first| first.end <= self.gate) {
+        while let Some(first) = self.arrived.pop_front_if(|first| first.end <= self.gate && !first.is_piece) {
             bytes += first.bytes;
             transactions.push(first.transaction);
-            if bytes >= bytes_max && self.has_transactions() {
+            let next = self.arrived.front().filter(|next| next.end <= self.gate);
+            if next.is_some_and(|next| next.is_piece || bytes + next.bytes > bytes_max) {
                 position = Some(first.end);
                 break;
             }
@@ -120,14 +169,14 @@ impl Backlog {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytes::Bytes;
-    use mantle_types::{NamespaceId, RequestKey, message::Cause};
+    use mantle_types::{NamespaceId, RequestKey, limits::MESSAGE_OPS_MAX, message::Cause};
     use uuid::Uuid;
 
     use super::*;
 
-    const BYTES_MAX: usize = 4 << 20;
+    const ENTRY_BYTES_MAX: usize = 4 << 20;
 
     fn op(n: u128) -> DirectoryOp {
         let request = RequestKey { principal: 1, ns: NamespaceId(1), id: Uuid::from_u128(n) };
@@ -147,10 +196,17 @@ mod tests {
         ReplicationEvent::Begin { final_lsn: lsn(commit), xid: 1, commit_time_micros: 0 }
     }
 
+    /// A transaction of so many requests arrives.
+    pub fn arrived(backlog: &mut Backlog, commit: u64, requests: usize) {
+        transaction(backlog, commit, &(0..requests as u128).map(op).collect::<Vec<_>>());
+    }
+
     /// Its commit record takes eight bytes.
     fn transaction(backlog: &mut Backlog, commit: u64, ops: &[DirectoryOp]) {
         backlog.take_in(begin(commit)).unwrap();
-        backlog.take_in(message(MESSAGE_PREFIX, true, message::encode(ops))).unwrap();
+        for ops in ops.chunks(MESSAGE_OPS_MAX) {
+            backlog.take_in(message(MESSAGE_PREFIX, true, message::encode(ops))).unwrap();
+        }
         let event = ReplicationEvent::Commit { lsn: lsn(commit), end_lsn: lsn(commit + 8), commit_time_micros: 0 };
         backlog.take_in(event).unwrap();
     }
@@ -162,13 +218,13 @@ mod tests {
     }
 
     fn open() -> Backlog {
-        let mut backlog = Backlog::new(SourceId(0), Lsn(0));
+        let mut backlog = Backlog::new(SourceId(0), Lsn(0), ENTRY_BYTES_MAX);
         backlog.open_gate(Lsn(u64::MAX));
         backlog
     }
 
     fn taken(backlog: &mut Backlog) -> (Vec<u64>, u64) {
-        let (batch, _) = backlog.take(BYTES_MAX);
+        let (batch, _) = backlog.take(ENTRY_BYTES_MAX);
         (batch.transactions.iter().map(|t| t.commit_lsn.0).collect(), batch.position.0)
     }
 
@@ -216,10 +272,53 @@ mod tests {
         assert_eq!(ends.last(), Some(&808));
     }
 
+    #[test]
+    fn a_large_transaction_goes_in_pieces_and_the_position_with_the_last() {
+        let mut backlog = open();
+        backlog.entry_bytes_max = 10 * entry_bytes(&op(1));
+        transaction(&mut backlog, 100, &[op(1)]);
+        let large: Vec<_> = (0..25).map(op).collect();
+        transaction(&mut backlog, 200, &large);
+        transaction(&mut backlog, 300, &[op(2)]);
+        keep_alive(&mut backlog, 400);
+        assert!(backlog.take_piece().is_none());
+        assert_eq!(taken(&mut backlog), (vec![100], 108));
+        let pieces: Vec<_> = std::iter::from_fn(|| backlog.take_piece()).collect();
+        assert!(pieces.iter().all(|piece| piece.commit_lsn == Lsn(200) && piece.source == SourceId(0)));
+        assert_eq!(pieces.iter().map(|piece| piece.ops.len()).collect::<Vec<_>>(), [10, 10]);
+        let (rest, _) = backlog.take(ENTRY_BYTES_MAX);
+        assert_eq!((rest.transactions.len(), rest.position, backlog.bytes()), (2, Lsn(400), 0));
+        let mut ops: Vec<_> = pieces.into_iter().flat_map(|piece| piece.ops).collect();
+        ops.extend(rest.transactions[0].ops.clone());
+        assert_eq!(ops, large);
+    }
+
+    #[test]
+    fn no_piece_passes_the_gate_before_the_transaction_does() {
+        let mut backlog = Backlog::new(SourceId(0), Lsn(50), ENTRY_BYTES_MAX);
+        backlog.entry_bytes_max = 1;
+        transaction(&mut backlog, 100, &[op(1), op(2)]);
+        backlog.open_gate(Lsn(104));
+        assert!(backlog.take_piece().is_none() && backlog.is_next_within(0) && backlog.is_held());
+        backlog.open_gate(Lsn(108));
+        assert!(!backlog.is_next_within(ENTRY_BYTES_MAX));
+        assert!(backlog.take_piece().is_some() && backlog.take_piece().is_none());
+        assert_eq!(taken(&mut backlog), (vec![100], 108));
+    }
+
+    #[test]
+    fn a_transaction_is_not_held_whatever_its_size() {
+        let mut backlog = open();
+        backlog.take_in(begin(100)).unwrap();
+        let content = message::encode(&(0..60_000).map(op).collect::<Vec<_>>());
+        let refused = (0..100).find_map(|_| backlog.take_in(message(MESSAGE_PREFIX, true, content.clone())).err());
+        assert_eq!(refused, Some(Refused::TooLarge));
+    }
+
     /// Rule 5.
     #[test]
     fn nothing_passes_the_gate_before_its_end_is_flushed() {
-        let mut backlog = Backlog::new(SourceId(0), Lsn(50));
+        let mut backlog = Backlog::new(SourceId(0), Lsn(50), ENTRY_BYTES_MAX);
         transaction(&mut backlog, 100, &[op(1)]);
         transaction(&mut backlog, 200, &[op(2)]);
         keep_alive(&mut backlog, 300);

@@ -346,6 +346,11 @@ impl Statements for PostgresSession {
         }))
     }
 
+    async fn slots_are_bounded(&self) -> Result<bool> {
+        let row = bounded(self.client.query_one(sql::SLOTS_ARE_BOUNDED, &[])).await;
+        Ok(row.context("max_slot_wal_keep_size")?.get(0))
+    }
+
     async fn terminate(&self, pid: i32) -> Result<()> {
         bounded(self.client.query(sql::TERMINATE, &[&pid])).await.context("ending the slot's reader")?;
         Ok(())

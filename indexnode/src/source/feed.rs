@@ -135,9 +135,10 @@ async fn is_more_there(node: &Node, database: &Database, slot_name: &str, away: 
 /// Can the streams go on from where the index is?
 pub fn check(node: &Node, feeds: &Feeds) -> Result<(), Reason> {
     let known: BTreeSet<SourceId> = node.state.read().index.sources().map(|(id, _)| id).collect();
-    // What a diverged source says weighs more than anything else.
+    // What a diverged source says weighs more than anything else. Of a transaction that is applied in part the index has some.
     for feed in &feeds.connected {
-        feed.known.as_ref().map_or(Ok(()), |known| check_history(known, &feed.server))?;
+        let begun = |known: Source| Source { applied: node.state.read().index.begun_lsn(feed.id), ..known };
+        feed.known.map(begun).map_or(Ok(()), |known| check_history(&known, &feed.server))?;
     }
     if feeds.ids() != known {
         return Err(Reason::behind("other PostgreSQL nodes feed the group than before"));

@@ -35,6 +35,7 @@ pub async fn run(node: Arc<Node>, database: Database) -> NodeEnd {
                 tracing::info!(term = leadership.term, "this replica no longer leads");
             }
         }
+        node.stream.set_interruption(None);
     }
 }
 
@@ -47,7 +48,9 @@ async fn lead(node: &Arc<Node>, leadership: &Leadership, database: &Database) ->
                 Ok(Some(end)) => return end,
                 Ok(None) => retry = RETRY_MIN,
                 Err(e) => {
-                    tracing::warn!(error = format!("{e:#}"), "the change stream is interrupted");
+                    let why = format!("{e:#}");
+                    tracing::warn!(error = why, "the change stream is interrupted");
+                    node.stream.set_interruption(Some(why));
                     sleep(retry).await;
                     retry = (retry * 2).min(RETRY_MAX);
                 }

@@ -17,6 +17,7 @@ pub mod moves;
 pub mod progress;
 pub mod reader;
 pub mod rebuild;
+pub mod split;
 pub mod sql;
 pub mod stream;
 pub mod upstream;

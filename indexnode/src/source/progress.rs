@@ -47,6 +47,7 @@ pub struct StreamProgress {
     proposals: AtomicU64,
     compared: AtomicU64,
     is_streaming: AtomicBool,
+    interruption: Mutex<Option<String>>,
     wanted: Mutex<Wanted>,
     /// Held while something is proposed whose place among the entries of the change stream matters.
     pub turn: tokio::sync::Mutex<()>,
@@ -98,9 +99,20 @@ impl StreamProgress {
         self.is_streaming.load(Ordering::Relaxed)
     }
 
+    /// Why the slots are not being read, if this replica leads and tries again.
+    pub fn interruption(&self) -> Option<String> {
+        self.interruption.lock().clone()
+    }
+
+    /// Says why; `None`: it is no longer so, or another's turn.
+    pub fn set_interruption(&self, why: Option<String>) {
+        *self.interruption.lock() = why;
+    }
+
     /// Marks the slots as being read until the guard is dropped.
     pub fn streaming(&self) -> Streaming<'_> {
         self.is_streaming.store(true, Ordering::Relaxed);
+        self.set_interruption(None);
         Streaming { progress: self }
     }
 

@@ -45,11 +45,11 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Of a source that is applied up to `start`.
-    pub fn new(source: SourceId, start: Lsn) -> Self {
+    /// Of a source that is applied up to `start`, for entries of so many bytes.
+    pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
         Self {
             source,
-            backlog: Mutex::new(Backlog::new(source, start)),
+            backlog: Mutex::new(Backlog::new(source, start, entry_bytes_max)),
             confirmed: watch::Sender::new(start),
             nudge: Notify::new(),
         }
@@ -160,7 +160,7 @@ impl Reader {
         while let Some(event) = next.take() {
             let event = event?.context("PostgreSQL ended the change stream")?;
             if let Err(e) = backlog.take_in(event) {
-                return Ok(Err(Reason::behind(format!("a message of the change stream is not understood: {e}"))));
+                return Ok(Err(Reason::behind(e.to_string())));
             }
             if backlog.bytes() < BACKLOG_BYTES_MAX {
                 next = client.recv().now_or_never();

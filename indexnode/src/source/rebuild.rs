@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use mantle_types::{Epoch, message::DirectoryRecord};
 use tokio::{
     sync::mpsc,
@@ -57,6 +57,7 @@ pub async fn rebuild(
     mut feeds: Vec<Feed>,
     is_diverged: bool,
 ) -> Result<()> {
+    require_bounded_slots(&feeds).await?;
     let started = Instant::now();
     let progress = &node.stream.rebuild;
     progress.begun.fetch_add(1, Ordering::Relaxed);
@@ -105,6 +106,19 @@ pub async fn rebuild(
     let elapsed_ms = started.elapsed().as_millis() as u64;
     progress.elapsed_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     tracing::info!(directories, epoch = epoch.0, elapsed_ms, "index rebuilt from PostgreSQL");
+    Ok(())
+}
+
+/// No slot is made where it would keep WAL without a bound while nobody reads it: the disk of PostgreSQL would fill, and the only
+/// truth stop, for an index that can be rebuilt (PROTOCOLS 28).
+async fn require_bounded_slots(feeds: &[Feed]) -> Result<()> {
+    for feed in feeds {
+        ensure!(
+            feed.session.slots_are_bounded().await?,
+            "source {}: max_slot_wal_keep_size is -1 there, and a slot that nobody reads would fill the disk: set a size",
+            feed.id.0
+        );
+    }
     Ok(())
 }
 

@@ -36,6 +36,9 @@ pub const ABORT_RENAME: &str = "SELECT mantle.abort_rename($1, $2, $3, $4)";
 pub const SLOT: &str = "SELECT active_pid, wal_status, confirmed_flush_lsn FROM pg_catalog.pg_replication_slots \
                         WHERE slot_name = $1 AND database = pg_catalog.current_database() AND plugin = 'pgoutput'";
 
+/// Is there a bound on the WAL that a slot keeps when nobody reads it?
+pub const SLOTS_ARE_BOUNDED: &str = "SELECT pg_catalog.current_setting('max_slot_wal_keep_size') <> '-1'";
+
 /// Ends the session that holds the slot; of the same role, so no special right is needed. Waits for its end. The types choose
 /// PostgreSQL's function: Citus has one of that name for its global process ids.
 pub const TERMINATE: &str = "SELECT pg_catalog.pg_terminate_backend($1::integer, 5000::bigint)";

@@ -1,7 +1,8 @@
 //! The change stream of the group: what its sources' readers let through becomes Raft entries, one at a time; what arrives
 //! while one is under way goes together in the next, whatever source it is of.
 //!
-//! Invariant: a transaction is never split over entries, and an entry is capped in bytes (PROTOCOLS 28).
+//! Invariant: an entry is capped in bytes (PROTOCOLS 28). A transaction is split over entries only if it is larger than that; the
+//! position passes it with the last of them.
 
 use std::{collections::BTreeSet, future::pending, pin::Pin, sync::Arc, time::Duration};
 
@@ -25,12 +26,11 @@ use super::{
     verify::Verifier,
 };
 use crate::{
-    index::command::{Command, SourceBatch, SourceId},
+    config::RaftSettings,
+    index::command::{Command, SourceId},
     node::{Leadership, Node},
 };
 
-/// An entry takes no further transactions after this many bytes of messages.
-const ENTRY_BYTES_MAX: usize = 4 << 20;
 /// On a namespace where nothing changes, the position is recorded this often, so that PostgreSQL can free WAL.
 const IDLE_POSITION: Duration = Duration::from_secs(10);
 /// PostgreSQL is asked this often whether epoch and nodes are still what they were.
@@ -67,13 +67,19 @@ impl<'a> Stream<'a> {
         let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
         let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
         for feed in feeds.connected {
+            if !feed.session.slots_are_bounded().await? {
+                tracing::warn!(
+                    source = feed.id.0,
+                    "max_slot_wal_keep_size is -1: a slot that nobody reads fills the disk"
+                );
+            }
             if let Some(pid) = feed.slot.and_then(|slot| slot.active_pid) {
                 tracing::info!(source = feed.id.0, pid, "taking the slot over");
                 feed.session.terminate(pid).await?;
             }
             let start = feed.known.as_ref().map_or(Lsn::INVALID, end_of);
             let client = feed.walsender.start().await?;
-            let inbox = Arc::new(Inbox::new(feed.id, start));
+            let inbox = Arc::new(Inbox::new(feed.id, start, node.config.raft.entry_bytes_max));
             sessions.push((feed.id, feed.session.clone()));
             let reader = Reader {
                 node: node.clone(),
@@ -100,11 +106,11 @@ impl<'a> Stream<'a> {
         let mut care = self.care();
         loop {
             if under_way.is_none()
-                && let Some(batches) = self.next_entry(last_proposal)
+                && let Some(entry) = self.next_entry(last_proposal)
             {
                 last_proposal = Instant::now();
                 progress.count_proposal();
-                under_way = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, batches)));
+                under_way = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, entry)));
             }
             tokio::select! {
                 biased;
@@ -156,21 +162,10 @@ impl<'a> Stream<'a> {
         tasks
     }
 
-    /// What goes into the next entry; `None`: there is nothing to say.
-    fn next_entry(&self, last_proposal: Instant) -> Option<Vec<SourceBatch>> {
+    fn next_entry(&self, last_proposal: Instant) -> Option<Command> {
         let is_idle = last_proposal.elapsed() >= IDLE_POSITION;
-        let mut bytes_left = if self.node.config.raft.log_batching { ENTRY_BYTES_MAX } else { 1 };
-        let mut batches = Vec::new();
-        for inbox in &self.inboxes {
-            let mut backlog = inbox.backlog.lock();
-            if bytes_left > 0 && (backlog.has_transactions() || self.wants_position(inbox, backlog.released(), is_idle))
-            {
-                let (batch, bytes) = backlog.take(bytes_left);
-                bytes_left = bytes_left.saturating_sub(bytes);
-                batches.push(batch);
-            }
-        }
-        (!batches.is_empty()).then_some(batches)
+        let wants_position = |inbox: &Inbox, released| self.wants_position(inbox, released, is_idle);
+        next_entry(&self.inboxes, &self.node.config.raft, wants_position)
     }
 
     /// Is an entry due that moves the position alone?
@@ -192,19 +187,47 @@ impl<'a> Stream<'a> {
     }
 }
 
+/// What goes into the next entry; `None`: there is nothing to say. Without batching: one transaction.
+fn next_entry(
+    inboxes: &[Arc<Inbox>],
+    settings: &RaftSettings,
+    wants_position: impl Fn(&Inbox, Lsn) -> bool,
+) -> Option<Command> {
+    let mut bytes_left = if settings.log_batching { settings.entry_bytes_max } else { 1 };
+    let mut batches = Vec::new();
+    for inbox in inboxes {
+        let mut backlog = inbox.backlog.lock();
+        if batches.is_empty() {
+            if let Some(piece) = backlog.take_piece() {
+                return Some(Command::StreamPiece(piece));
+            }
+        } else if !backlog.is_next_within(bytes_left) {
+            continue;
+        }
+        if bytes_left > 0 && (backlog.has_transactions() || wants_position(inbox, backlog.released())) {
+            let (batch, bytes) = backlog.take(bytes_left);
+            bytes_left = bytes_left.saturating_sub(bytes);
+            batches.push(batch);
+        }
+    }
+    (!batches.is_empty()).then_some(Command::Stream(batches))
+}
+
 /// One at a time, so nobody else holds what is known of foreign namespaces.
 async fn propose(
     node: &Node,
     leadership: &Leadership,
     control: &dyn Statements,
     foreign: &tokio::sync::Mutex<Foreign>,
-    batches: Vec<SourceBatch>,
+    entry: Command,
 ) -> Result<Vec<(SourceId, Lsn)>> {
-    foreign.lock().await.decide(node, leadership, control, &batches).await?;
+    foreign.lock().await.decide(node, leadership, control, &entry).await?;
     let _turn = node.stream.turn.lock().await;
-    let positions = batches.iter().map(|batch| (batch.source, batch.position)).collect();
-    node.propose_as(leadership, &Command::Stream(batches)).await?;
-    Ok(positions)
+    node.propose_as(leadership, &entry).await?;
+    Ok(match entry {
+        Command::Stream(batches) => batches.iter().map(|batch| (batch.source, batch.position)).collect(),
+        _ => Vec::new(),
+    })
 }
 
 /// Asks, again and again, whether epoch, cluster, slot and nodes in PostgreSQL are what they were; ends when they are not.
@@ -248,5 +271,65 @@ async fn poll_or_pend<T>(slot: &mut Underway<'_, T>) -> Result<T> {
     match slot {
         Some(future) => future.await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{index::command::SourceBatch, source::backlog::tests::arrived};
+
+    /// Two sources of which so many transactions have arrived.
+    fn inboxes(transactions: [u64; 2]) -> [Arc<Inbox>; 2] {
+        [0, 1].map(|source| {
+            let inbox = Inbox::new(SourceId(source), Lsn(0), RaftSettings::default().entry_bytes_max);
+            inbox.backlog.lock().open_gate(Lsn(u64::MAX));
+            for commit in 1..=transactions[source as usize] {
+                arrived(&mut inbox.backlog.lock(), commit * 100, 1);
+            }
+            Arc::new(inbox)
+        })
+    }
+
+    fn entries(inboxes: &[Arc<Inbox>], log_batching: bool) -> Vec<Vec<SourceBatch>> {
+        let settings = RaftSettings { log_batching, ..RaftSettings::default() };
+        let next = || match next_entry(inboxes, &settings, |_, _| false)? {
+            Command::Stream(batches) => Some(batches),
+            other => panic!("{other:?}"),
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    fn commits(entry: &[SourceBatch]) -> Vec<(u32, u64)> {
+        let of = |batch: &SourceBatch| batch.transactions.iter().map(|t| t.commit_lsn.0).collect::<Vec<_>>();
+        entry.iter().flat_map(|batch| of(batch).into_iter().map(|lsn| (batch.source.0, lsn))).collect()
+    }
+
+    #[test]
+    fn with_batching_all_that_has_arrived_is_one_entry() {
+        let entries = entries(&inboxes([3, 2]), true);
+        assert_eq!(entries.len(), 1);
+        assert_eq!(commits(&entries[0]), [(0, 100), (0, 200), (0, 300), (1, 100), (1, 200)]);
+    }
+
+    #[test]
+    fn without_batching_each_transaction_is_an_entry() {
+        let entries = entries(&inboxes([3, 2]), false);
+        let commits: Vec<_> = entries.iter().map(|entry| commits(entry)).collect();
+        assert_eq!(commits, [[(0, 100)], [(0, 200)], [(0, 300)], [(1, 100)], [(1, 200)]]);
+    }
+
+    #[test]
+    fn a_piece_goes_by_itself_and_what_does_not_fit_goes_next() {
+        let (inboxes, settings) = (inboxes([1, 0]), RaftSettings::default());
+        // One and a half times what an entry takes.
+        arrived(&mut inboxes[1].backlog.lock(), 100, settings.entry_bytes_max * 3 / 2 / 56);
+        assert_eq!(entries(&inboxes[..1], true).len(), 1);
+        arrived(&mut inboxes[0].backlog.lock(), 200, 1);
+        let first = next_entry(&inboxes, &settings, |_, _| false);
+        assert!(matches!(first, Some(Command::Stream(batches)) if batches.len() == 1));
+        let second = next_entry(&inboxes, &settings, |_, _| false);
+        assert!(matches!(second, Some(Command::StreamPiece(piece)) if piece.source == SourceId(1)));
+        assert_eq!(entries(&inboxes, true).len(), 1);
     }
 }

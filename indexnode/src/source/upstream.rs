@@ -155,6 +155,9 @@ pub trait Statements: Send + Sync {
     /// The slot, if it exists.
     async fn slot(&self, name: &str) -> Result<Option<Slot>>;
 
+    /// Does the server bound the WAL that a slot keeps when nobody reads it?
+    async fn slots_are_bounded(&self) -> Result<bool>;
+
     /// Ends the session that reads the slot.
     async fn terminate(&self, pid: i32) -> Result<()>;
 

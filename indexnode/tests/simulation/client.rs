@@ -17,9 +17,10 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::{
+    answers::{Answer, Committed, Position, Prepared, Refusal},
     history::{History, Lookup},
     network::{HostId, Network},
-    postgres::{Answer, Committed, NAMESPACE, Position, Postgres, Prepared, ROOT, Refusal, SYSTEM},
+    postgres::{NAMESPACE, Postgres, ROOT, SYSTEM},
     trace::Trace,
     tree::Walk,
     upstream::{SOURCE, Server},
@@ -36,6 +37,10 @@ const AWAIT_MAX: Duration = Duration::from_millis(2500);
 const ATTEMPTS_MAX: usize = 3;
 const RETRY_MS_MAX: u64 = 1000;
 const MODES: [u16; 4] = [0o755, 0o750, 0o700, 0o711];
+/// Part of the lookups whose caller is not root, and may be denied.
+const STRANGERS: f64 = 0.4;
+/// Part of the changes that are large transactions: several entries of the log.
+const LARGE: f64 = 0.3;
 
 /// What all clients share.
 #[derive(Clone)]
@@ -65,6 +70,11 @@ pub struct Client {
     stops: tokio::sync::watch::Receiver<bool>,
 }
 
+/// Of the group of all directories, or not even that; all are root's.
+fn stranger(rng: &mut StdRng) -> Caller {
+    Caller { uid: 7, gids: if rng.random_bool(0.5) { vec![0] } else { Vec::new() } }
+}
+
 fn root_caller() -> Caller {
     Caller { uid: 0, gids: Vec::new() }
 }
@@ -83,8 +93,10 @@ impl Client {
                 0..50 => {
                     let path = self.path();
                     let replica = self.rng.random_range(0..self.world.replicas);
-                    self.lookup(replica, path).await;
+                    let caller = if self.rng.random_bool(STRANGERS) { stranger(&mut self.rng) } else { root_caller() };
+                    self.lookup(replica, path, caller).await;
                 }
+                50..68 if self.rng.random_bool(LARGE) => self.mkdirs().await,
                 50..68 => self.mkdir().await,
                 68..84 => self.rename().await,
                 84..94 => self.rmdir().await,
@@ -96,7 +108,7 @@ impl Client {
     /// Asks one replica for one path, again and again.
     pub async fn keep_asking(mut self, replica: HostId, path: Vec<String>) {
         while !*self.stops.borrow() {
-            self.lookup(replica, path.clone()).await;
+            self.lookup(replica, path.clone(), root_caller()).await;
             sleep(Duration::from_millis(3)).await;
         }
     }
@@ -143,7 +155,7 @@ impl Client {
     }
 
     /// Looks a path up on a replica; notes the answer.
-    async fn lookup(&mut self, replica: HostId, path: Vec<String>) -> Option<Walk> {
+    async fn lookup(&mut self, replica: HostId, path: Vec<String>, caller: Caller) -> Option<Walk> {
         let timeline = self.timeline();
         // A gateway that does not know may be shown what a failover without a synchronous standby has lost.
         let knows_timeline =
@@ -155,7 +167,7 @@ impl Client {
             paths: path.join("/"),
             namespaces: vec![NAMESPACE.to_owned()],
             namespace_queries: vec![1],
-            callers: vec![(&root_caller()).into()],
+            callers: vec![(&caller).into()],
             caller_queries: vec![1],
             lineages: knows_timeline.then_some(lineage).into_iter().collect(),
             ..ResolveRequest::default()
@@ -174,11 +186,23 @@ impl Client {
             let acknowledged = postgres.timelines.count_on(judged, timeline, acknowledged);
             (judged, acknowledged, postgres.visible_on(judged))
         });
-        self.note(format_args!("lookup {path:?} on {replica}: {walk:?}, {timeline}: {acknowledged}..={committed}"));
+        let uid = caller.uid;
+        self.note(format_args!(
+            "lookup {path:?} of {uid} on {replica}: {walk:?}, {timeline}: {acknowledged}..={committed}"
+        ));
         let (answered, client) = (history.now(), self.id);
-        let lookup =
-            Lookup { client, replica, asked, answered, timeline, acknowledged, committed, path, walk: walk.clone() };
-        history.answered(lookup);
+        history.answered(Lookup {
+            client,
+            replica,
+            asked,
+            answered,
+            timeline,
+            acknowledged,
+            committed,
+            path,
+            caller,
+            walk: walk.clone(),
+        });
         Some(walk)
     }
 
@@ -192,7 +216,7 @@ impl Client {
 
     async fn found(&mut self, path: Vec<String>) -> Option<DirectoryId> {
         let replica = self.rng.random_range(0..self.world.replicas);
-        self.lookup(replica, path).await.filter(|walk| walk.is_found).map(|walk| walk.id)
+        self.lookup(replica, path, root_caller()).await.filter(|walk| walk.is_found).map(|walk| walk.id)
     }
 
     async fn mkdir(&mut self) {
@@ -205,6 +229,19 @@ impl Client {
         let what = format!("mkdir {parent}/{name}");
         self.carry_out(&what, request, timeline, |postgres, timeline| postgres.mkdir(request, timeline, parent, &name))
             .await;
+    }
+
+    /// Several directories by one transaction, which changes one of them again and removes another.
+    async fn mkdirs(&mut self) {
+        let (parent, timeline) = (self.path(), self.timeline());
+        if parent.len() >= DEPTH_MAX {
+            return;
+        }
+        let Some(parent) = self.found(parent).await else { return };
+        let (request, mode) = (self.request(), MODES.choose(&mut self.rng).copied().unwrap_or(0o755));
+        let what = format!("mkdirs in {parent}");
+        let statement = |postgres: &mut Postgres, timeline| postgres.mkdirs(request, timeline, parent, &NAMES, mode);
+        self.carry_out(&what, request, timeline, statement).await;
     }
 
     async fn rmdir(&mut self) {
@@ -357,11 +394,12 @@ impl Client {
 /// Where a lookup led.
 fn walk(answer: &ResolveResponse) -> Option<Walk> {
     let code = *answer.codes.first()?;
-    let not_found = wire_code(ErrorCode::NotFound);
-    assert!(code == 0 || code == not_found, "a lookup of root answered {code}");
+    let [not_found, denied] = [ErrorCode::NotFound, ErrorCode::AccessDenied].map(wire_code);
+    assert!([0, not_found, denied].contains(&code), "a lookup answered {code}");
     let (owner, group) = (*answer.owners.first()?, *answer.groups.first()?);
     Some(Walk {
         is_found: code == 0,
+        is_denied: code == denied,
         id: DirectoryId(*answer.ids.first()?),
         depth: *answer.depths.first()? as usize,
         version: *answer.versions.first()?,

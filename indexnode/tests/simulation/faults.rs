@@ -6,6 +6,8 @@ use crate::{disk::Failure, network::Weather, postgres::SlotAfter, world::World};
 
 /// Until the next fault, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 200..2000;
+/// A host's time of day is set wrong by as much as a day.
+const DAY_MS: i64 = 86_400_000;
 
 /// What ends by itself at a time.
 enum Later {
@@ -97,7 +99,13 @@ impl Faults {
                 world.server.set_reachable(host, false);
                 self.lasts(world, 100..2500, Later::ReachPostgres(host));
             }
-            80..82 => {
+            // Leases and time limits go by a clock that nobody sets; whatever reads the time of day would be found here.
+            80..83 => {
+                let ms = self.rng.random_range(-DAY_MS..=DAY_MS);
+                world.note(format_args!("fault: the time of day of host {host} jumps by {ms} ms"));
+                world.hosts[host].day_ms += ms;
+            }
+            83..85 => {
                 world.note(format_args!("fault: host {host} loses its disk"));
                 world.kill(host, true);
                 self.lasts(world, 50..1000, Later::Wipe(host));

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mantle_types::Lsn;
+use mantle_types::{Caller, Lsn};
 use parking_lot::Mutex;
 
 use crate::{network::HostId, tree::Walk};
@@ -29,6 +29,8 @@ pub struct Lookup {
     pub committed: usize,
     /// What was asked for.
     pub path: Vec<String>,
+    /// As whom.
+    pub caller: Caller,
     /// The answer.
     pub walk: Walk,
 }

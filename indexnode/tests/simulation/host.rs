@@ -34,16 +34,21 @@ use tower::ServiceExt;
 use crate::{
     disk::{self, Disk, Image},
     network::{HostId, Network, Request},
+    shim,
     upstream::Server,
 };
 
 /// Smaller than in production, so that short histories have snapshots, and followers that need one.
 const SNAPSHOT_LOG_ENTRIES: u64 = 25;
+/// Two operations: most transactions go in one entry each, and large ones in several.
+const ENTRY_BYTES_MAX: usize = 250;
 /// The trees are flat.
 const CACHE_LEVELS: usize = 1;
 /// The only group.
 pub const GROUP: u64 = 1;
 const LOCK_MS_MAX: u32 = 2000;
+/// The time of day when everything begins, in milliseconds since 1970.
+const DAY_MS: i64 = 1_764_000_000_000;
 
 /// A process.
 struct Process {
@@ -74,6 +79,8 @@ pub struct Host {
     clock_ms: u64,
     /// How fast it is, in millionths more or less.
     pub drift_ppm: i64,
+    /// By how much the time of day differs from that, in milliseconds: somebody may set it, forward and back.
+    pub day_ms: i64,
     /// What the drift has not yet made a whole millisecond of.
     remainder: i64,
     /// Not running until then (simulation's time), though alive.
@@ -87,7 +94,15 @@ pub struct Host {
 
 impl Host {
     /// A host with an empty disk and no process.
-    pub fn new(id: HostId, addresses: &[String], folder: &Path, seed: u64, network: Network, server: Server) -> Self {
+    /// The hosts from `voters` on have learners.
+    pub fn new(
+        id: HostId,
+        (addresses, voters): (&[String], usize),
+        folder: &Path,
+        seed: u64,
+        network: Network,
+        server: Server,
+    ) -> Self {
         let folder: PathBuf = folder.join(format!("host-{id}"));
         fs::create_dir_all(&folder).expect("a folder in memory");
         let config = Config {
@@ -95,9 +110,9 @@ impl Host {
             data_dir: folder.clone(),
             listen: addresses[id].clone(),
             http_listen: String::new(),
-            peers: addresses.to_vec(),
+            peers: addresses[..voters].to_vec(),
             threads: 1,
-            learner: false,
+            learner: id >= voters,
             postgres: PostgresSettings {
                 host: String::new(),
                 port: 0,
@@ -105,7 +120,11 @@ impl Host {
                 user: String::new(),
                 password_file: PathBuf::new(),
             },
-            raft: RaftSettings { snapshot_log_entries: SNAPSHOT_LOG_ENTRIES, ..RaftSettings::default() },
+            raft: RaftSettings {
+                snapshot_log_entries: SNAPSHOT_LOG_ENTRIES,
+                entry_bytes_max: ENTRY_BYTES_MAX,
+                ..RaftSettings::default()
+            },
             rename: RenameSettings { lock_ms_max: LOCK_MS_MAX },
             lookup: LookupSettings { cache_levels: CACHE_LEVELS, ..LookupSettings::default() },
         };
@@ -116,6 +135,7 @@ impl Host {
             process: None,
             clock_ms: 0,
             drift_ppm: 0,
+            day_ms: 0,
             remainder: 0,
             paused_until_ms: 0,
             network,
@@ -143,9 +163,15 @@ impl Host {
     /// Runs something as this host: on its runtime, with its disk.
     fn turn<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         disk::attach(self.disk.take().expect("one turn at a time"));
+        shim::set_time_of_day(DAY_MS + self.clock_ms as i64 + self.day_ms);
         let result = work(self);
         self.disk = Some(disk::detach());
         result
+    }
+
+    /// Is it to have a learner?
+    pub fn is_learner(&self) -> bool {
+        self.config.learner
     }
 
     /// Starts the process.

@@ -1,6 +1,7 @@
 //! The seeded simulation: a group of replicas, as they are in production, on hosts whose network, disks, clocks and
 //! PostgreSQL are simulated. `make simulate SEED=n` replays a seed with its trace.
 
+mod answers;
 mod client;
 mod disk;
 mod faults;

@@ -18,6 +18,7 @@ use rand::{Rng, rngs::StdRng};
 use tokio::sync::Notify;
 
 use crate::{
+    answers::{Answer, Committed, Position, Prepared, Refusal},
     standby::Standby,
     timelines::{Timelines, Transaction},
     tree::Tree,
@@ -69,44 +70,6 @@ pub enum SlotAfter {
     /// None.
     Gone,
 }
-
-/// Why a statement was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Something named does not exist, or is not where it was.
-    NotFound,
-    /// The place is taken, or the directory not empty.
-    InTheWay,
-    /// The index has forgotten the lock.
-    StaleEpoch,
-    /// What it names was resolved on another timeline.
-    StaleLease,
-    /// The attempt has an abort record.
-    Aborted,
-    /// The session ended before the answer came.
-    Unknown,
-}
-
-/// A position in the WAL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// On which timeline.
-    pub timeline: u32,
-    /// Everything that committed below.
-    pub lsn: Lsn,
-}
-
-/// A change that committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// The position to await.
-    pub position: Position,
-    /// It did before this statement: its own message may have come and gone (PROTOCOLS 24).
-    pub is_repeat: bool,
-}
-
-/// What a statement answers.
-pub type Answer = Result<Committed, Refusal>;
 
 /// The model.
 pub struct Postgres {
@@ -210,10 +173,17 @@ impl Postgres {
     }
 
     fn commit(&mut self, request: RequestKey, after: Tree, ops: Vec<DirectoryOp>) -> Lsn {
+        self.commit_steps(request, vec![(after, ops)])
+    }
+
+    /// A transaction whose operations an index may come to show one after the other: each with all directories after it.
+    fn commit_steps(&mut self, request: RequestKey, steps: Vec<(Tree, Vec<DirectoryOp>)>) -> Lsn {
         let commit_lsn = Lsn(self.insert + 64);
         let end_lsn = Lsn(self.insert + 96);
         self.insert = end_lsn.0;
-        self.timelines.push(Transaction { commit_lsn, end_lsn, ops, after: Arc::new(after) });
+        for (after, ops) in steps {
+            self.timelines.push(Transaction { commit_lsn, end_lsn, ops, after: Arc::new(after) });
+        }
         self.answers.insert(request, end_lsn);
         self.wake.notify_waiters();
         commit_lsn
@@ -255,6 +225,50 @@ impl Postgres {
         tree.put(record.clone());
         let ops = vec![DirectoryOp::Put { record, cause: Some(Cause { request, attempt: 0 }) }];
         self.commit(request, tree, ops);
+        Ok(Committed { position: self.position(), is_repeat: false })
+    }
+
+    /// New directories, as many of these names as are free, by one transaction, which gives the first another mode, removes the
+    /// second and then makes the others.
+    pub fn mkdirs(
+        &mut self,
+        request: RequestKey,
+        timeline: u32,
+        parent: DirectoryId,
+        names: &[&str],
+        mode: u16,
+    ) -> Answer {
+        if let Some(answer) = self.answer(&request, timeline) {
+            return answer;
+        }
+        let mut tree = Tree::clone(self.tree());
+        tree.get(parent).ok_or(Refusal::NotFound)?;
+        let pid = parent.sole_partition();
+        let free: Vec<&str> = names.iter().copied().filter(|name| tree.lookup(pid, name).is_none()).collect();
+        let mut records: Vec<DirectoryRecord> = Vec::new();
+        for name in free {
+            let (id, name, permission) = (DirectoryId(self.next_id), name.to_owned(), ATTRIBUTES);
+            self.next_id += 1;
+            records.push(DirectoryRecord { ns: request.ns, pid, name, id, version: 1, permission });
+        }
+        let [first, second, others @ ..] = &records[..] else { return Err(Refusal::InTheWay) };
+        let mut changed = DirectoryRecord { version: 2, ..first.clone() };
+        changed.permission.mode = mode;
+        let removed = DirectoryRecord { version: 2, ..second.clone() };
+        let put = |record: &DirectoryRecord| DirectoryOp::Put { record: record.clone(), cause: None };
+        let mut ops = vec![put(first), put(second), put(&changed)];
+        ops.push(DirectoryOp::Remove { record: removed, cause: Some(Cause { request, attempt: 0 }) });
+        ops.extend(others.iter().map(put));
+        let mut steps = Vec::new();
+        for op in ops {
+            match &op {
+                DirectoryOp::Put { record, .. } => tree.put(record.clone()),
+                DirectoryOp::Remove { record, .. } => tree.remove(record.id),
+                DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
+            }
+            steps.push((tree.clone(), vec![op]));
+        }
+        self.commit_steps(request, steps);
         Ok(Committed { position: self.position(), is_repeat: false })
     }
 
@@ -428,25 +442,4 @@ impl Postgres {
             None => (!self.standby.is_required || position.lsn <= self.standby.reported()?).then_some(true),
         }
     }
-}
-
-/// What a prepare granted.
-#[derive(Clone, Debug)]
-pub struct Prepared {
-    /// Log index of the prepare.
-    pub attempt: u64,
-    /// The group's epoch.
-    pub epoch: Epoch,
-    /// The timeline when the gateway began.
-    pub timeline: u32,
-    /// The locked directory.
-    pub source: DirectoryId,
-    /// Where it is.
-    pub source_parent: DirectoryId,
-    /// Under which name.
-    pub source_name: String,
-    /// Where it goes.
-    pub destination_parent: DirectoryId,
-    /// Under which name.
-    pub destination_name: String,
 }

@@ -13,7 +13,9 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use crate::{faults::Faults, shim, world::World};
 
-const HOSTS: usize = 3;
+const VOTERS: usize = 3;
+/// Part of the histories in which there is a learner too.
+const WITH_LEARNER: f64 = 0.3;
 const CLIENTS: usize = 4;
 const BOOT_MS_MAX: u64 = 60_000;
 const CHAOS_MS: std::ops::Range<u64> = 2_000..6_000;
@@ -77,8 +79,10 @@ pub fn simulate<T: Send + 'static>(seed: u64, work: impl FnOnce(&Folder) -> T + 
 pub fn random_history(seed: u64, folder: &Folder, prints: bool) -> Report {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x6869_7374_6f72_7900);
     let is_protected = rng.random_bool(PROTECTED);
-    let mut world = World::new(seed, HOSTS, is_protected, &folder.0, prints);
-    (0..HOSTS).for_each(|host| world.start(host));
+    let learners = usize::from(rng.random_bool(WITH_LEARNER));
+    let mut world = World::new(seed, (VOTERS, learners), is_protected, &folder.0, prints);
+    let hosts = world.hosts.len();
+    (0..hosts).for_each(|host| world.start(host));
     if !world.run_until(BOOT_MS_MAX, |world| world.is_complete()) && world.violation.is_none() {
         world.violation = Some("the group does not come up".to_owned());
     }
@@ -94,7 +98,7 @@ pub fn random_history(seed: u64, folder: &Folder, prints: bool) -> Report {
     let healed = world.now_ms;
     world.stop_clients();
     world.step_ms = SETTLE_STEP_MS;
-    (0..HOSTS).for_each(|host| world.start(host));
+    (0..hosts).for_each(|host| world.start(host));
     if !world.run_until(SETTLE_MS_MAX, |world| world.now_ms > healed + 3_500 && world.is_quiet())
         && world.violation.is_none()
     {

@@ -27,7 +27,7 @@ pub const SCENARIOS: [(&str, usize, Scenario); 6] = [
 /// Plays one.
 pub fn play(name: &str, seed: u64, folder: &Folder, prints: bool) -> Report {
     let found = SCENARIOS.iter().find(|(n, ..)| *n == name).expect("a scenario's name");
-    let mut world = World::new(seed, found.1, true, &folder.0, prints);
+    let mut world = World::new(seed, (found.1, 0), true, &folder.0, prints);
     (0..found.1).for_each(|host| world.start(host));
     let is_up = world.run_until(UP_MS_MAX, |world| world.is_complete() && world.leader().is_some());
     assert!(is_up, "the group does not come up: {:?}", world.violation);

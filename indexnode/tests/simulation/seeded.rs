@@ -98,13 +98,16 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 /// Random histories notice each of these, most within a dozen seeds.
-const FOUND_AT_RANDOM: [Failpoint; 6] = [
+const FOUND_AT_RANDOM: [Failpoint; 9] = [
     Failpoint::LookupBeforeApply,
     Failpoint::AcknowledgeBeforeFlush,
     Failpoint::ApplyTwice,
     Failpoint::UnlockWithoutAbort,
     Failpoint::ApplyBeyondStandby,
     Failpoint::ForgetModified,
+    Failpoint::ApplyAnyVersion,
+    Failpoint::PrepareBelowItself,
+    Failpoint::PrepareThroughLocks,
 ];
 
 #[test]

@@ -1,18 +1,42 @@
 //! What the kernel answers: randomness from the seed, and a disk that keeps only what was flushed.
 //!
 //! Invariant: the code under test is not told. `getrandom` (hash tables, Raft ids, election timeouts, the runtime's own
-//! choices), `fsync`, `fdatasync`, `write` and `pwrite64` are defined here and so take the place of the C library's in
-//! this test's program. Nothing changes until a simulation begins in the process.
+//! choices), `clock_gettime` (for the time of day; the runtime's clock stands still and is moved by the simulation), `fsync`,
+//! `fdatasync`, `write` and `pwrite64` are defined here and so take the place of the C library's in this test's program. Nothing changes until a simulation begins in the process.
 
 use std::{
     ffi::{c_int, c_long, c_uint, c_void},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
 use crate::disk;
 
 /// State of the seeded generator; 0: the kernel answers.
 static STATE: AtomicU64 = AtomicU64::new(0);
+
+/// The time of day on the host whose turn it is, in milliseconds since 1970; 0: the kernel answers.
+static TIME_OF_DAY: AtomicI64 = AtomicI64::new(0);
+
+/// What the host whose turn it is takes for the time of day.
+pub fn set_time_of_day(ms: i64) {
+    TIME_OF_DAY.store(ms, Ordering::Relaxed);
+}
+
+/// Stands for the C library's function of that name.
+///
+/// # Safety
+/// As `clock_gettime(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> c_int {
+    let ms = TIME_OF_DAY.load(Ordering::Relaxed);
+    if clock != libc::CLOCK_REALTIME || ms == 0 {
+        // SAFETY: the caller's promise, passed on.
+        return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) as c_int };
+    }
+    // SAFETY: the caller's `time` may be written.
+    unsafe { time.write(libc::timespec { tv_sec: ms.div_euclid(1000), tv_nsec: ms.rem_euclid(1000) * 1_000_000 }) };
+    0
+}
 
 /// From here on the process's randomness comes from the seed.
 pub fn seed_randomness(seed: u64) {

@@ -9,7 +9,7 @@ use mantle_types::{Lsn, message::DirectoryOp};
 
 use crate::tree::Tree;
 
-/// A committed transaction that changed directories.
+/// A committed transaction that changed directories; or one operation of a large one, which has the positions of all of it.
 #[derive(Clone)]
 pub struct Transaction {
     /// Where its commit record begins.

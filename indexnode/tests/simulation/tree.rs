@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mantle_types::{DirectoryId, PartitionId, Permission, message::DirectoryRecord};
+use mantle_types::{Caller, DirectoryId, PartitionId, Permission, message::DirectoryRecord, permission::Access};
 
 use crate::postgres::{NAMESPACE, ROOT};
 
@@ -16,8 +16,10 @@ pub struct Tree {
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk {
-    /// Do all components exist?
+    /// Do all components exist, and may the caller search all of them but the last?
     pub is_found: bool,
+    /// May the caller not search the directory that it came to?
+    pub is_denied: bool,
     /// The deepest directory that does.
     pub id: DirectoryId,
     /// How deep that is.
@@ -64,16 +66,21 @@ impl Tree {
         }
     }
 
-    /// Walks a path as far as it exists.
-    pub fn walk(&self, path: &[String]) -> Walk {
+    /// Walks a path as far as it exists and the caller may search it.
+    pub fn walk(&self, path: &[String], caller: &Caller) -> Walk {
         let root = self.lookup(DirectoryId::SUPER_ROOT.sole_partition(), NAMESPACE);
         let mut here = root.expect("the namespace is never removed");
-        let mut depth = 0;
-        while let Some(next) = path.get(depth).and_then(|name| self.lookup(here.id.sole_partition(), name)) {
-            here = next;
+        let (mut depth, mut is_denied) = (0, false);
+        while let Some(name) = path.get(depth) {
+            is_denied = !here.permission.allows(caller, Access::Search);
+            match self.lookup(here.id.sole_partition(), name).filter(|_| !is_denied) {
+                Some(next) => here = next,
+                None => break,
+            }
             depth += 1;
         }
-        Walk { is_found: depth == path.len(), id: here.id, depth, version: here.version, permission: here.permission }
+        let (is_found, permission) = (depth == path.len(), here.permission);
+        Walk { is_found, is_denied, id: here.id, depth, version: here.version, permission }
     }
 
     /// The path of a directory; `None` when its ancestors do not lead to the root.

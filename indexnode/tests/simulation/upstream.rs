@@ -28,9 +28,10 @@ use tokio::{
 use tonic::async_trait;
 
 use crate::{
+    answers::Position,
     host::GROUP,
     network::HostId,
-    postgres::{Position, Postgres, ROOT, SLOT, SlotAfter},
+    postgres::{Postgres, ROOT, SLOT, SlotAfter},
 };
 
 /// How long a statement waits for a server that does not answer.
@@ -286,6 +287,10 @@ impl Statements for Connection {
         .await
     }
 
+    async fn slots_are_bounded(&self) -> Result<bool> {
+        self.run(|_| true).await
+    }
+
     async fn terminate(&self, pid: i32) -> Result<()> {
         self.run(|postgres| postgres.terminate(pid)).await
     }
@@ -373,6 +378,9 @@ impl ModelWalsender {
             let wal = postgres.timelines.wal();
             let at = wal.partition_point(|transaction| transaction.end_lsn <= self.sent);
             if let Some(transaction) = wal.get(at) {
+                // Of a large one, all.
+                let of_it = wal[at..].iter().take_while(|other| other.end_lsn == transaction.end_lsn);
+                let ops: Vec<_> = of_it.flat_map(|step| step.ops.iter().cloned()).collect();
                 let (final_lsn, end_lsn) = (on_wire(transaction.commit_lsn), on_wire(transaction.end_lsn));
                 self.sent = transaction.end_lsn;
                 self.told = transaction.end_lsn;
@@ -381,7 +389,7 @@ impl ModelWalsender {
                     transactional: true,
                     lsn: final_lsn,
                     prefix: MESSAGE_PREFIX.to_owned(),
-                    content: encode(&transaction.ops).into(),
+                    content: encode(&ops).into(),
                 });
                 self.events.push_back(ReplicationEvent::Commit { lsn: final_lsn, end_lsn, commit_time_micros: 0 });
             } else if postgres.insert_lsn() > self.told {

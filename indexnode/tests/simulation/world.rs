@@ -53,15 +53,17 @@ pub struct World {
 }
 
 impl World {
-    /// A world of that many hosts, with their disks below a folder. `is_protected`: PostgreSQL's commits wait for a standby.
-    pub fn new(seed: u64, hosts: usize, is_protected: bool, folder: &Path, prints: bool) -> Self {
+    /// A world of that many hosts, the last of them with learners, and their disks below a folder. `is_protected`: PostgreSQL's
+    /// commits wait for a standby.
+    pub fn new(seed: u64, (voters, learners): (usize, usize), is_protected: bool, folder: &Path, prints: bool) -> Self {
+        let hosts = voters + learners;
         let trace = Trace::new(prints);
         let addresses: Vec<String> = (1..=hosts).map(|n| format!("10.0.0.{n}:7400")).collect();
         let network = Network::new(seed, addresses.clone(), trace.clone());
         let server = Server::new(seed, is_protected);
         let mut rng = StdRng::seed_from_u64(seed);
         let host = |id| {
-            let mut host = Host::new(id, &addresses, folder, seed, network.clone(), server.clone());
+            let mut host = Host::new(id, (&addresses, voters), folder, seed, network.clone(), server.clone());
             host.drift_ppm = rng.random_range(-100..=100);
             host
         };
@@ -274,15 +276,17 @@ impl World {
         leaders.max().map(|(_, id)| id)
     }
 
-    /// Does every host run a voter that serves, and is no change of the membership under way?
+    /// Does every host run a voter, or a learner, that serves, and is no change of the membership under way?
     pub fn is_complete(&self) -> bool {
+        let voters = self.hosts.iter().filter(|host| !host.is_learner()).count();
         self.hosts.iter().all(|host| {
             host.node().is_some_and(|node| {
                 let membership = node.membership();
                 node.state.read().index.is_serving()
                     && membership.get_joint_config().len() == 1
-                    && membership.voter_ids().count() == self.hosts.len()
-                    && membership.voter_ids().any(|id| id == node.node_id)
+                    && membership.voter_ids().count() == voters
+                    && membership.voter_ids().any(|id| id == node.node_id) != host.is_learner()
+                    && membership.get_node(&node.node_id).is_some()
             })
         })
     }

@@ -28,6 +28,7 @@ max_prepared_transactions = 10
 max_locks_per_transaction = 128
 shared_buffers = '32MB'
 max_wal_size = '256MB'
+max_slot_wal_keep_size = '1GB'
 wal_keep_size = '256MB'
 ";
 const ACCESS: &str = "host all all 127.0.0.1/32 scram-sha-256\nhost replication all 127.0.0.1/32 scram-sha-256\n";

@@ -59,7 +59,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     // Without an answer from any process there is no group to be asked for: then each says so.
     let clients = groups.iter().map(|group| (group.to_string(), index.of_group(*group)));
     let clients: Vec<_> = if groups.is_empty() { vec![("-".to_owned(), index.clone())] } else { clients.collect() };
-    let mut is_whole = true;
+    let (mut is_whole, mut interrupted) = (true, Vec::new());
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     let mut loads = vec![LOAD_HEADINGS.map(str::to_owned).to_vec()];
     let before = match window.is_zero() {
@@ -74,6 +74,10 @@ pub async fn run(options: Options) -> Result<ExitCode> {
                     is_whole &= status.ready;
                     let before = before.get(&(status.group, address.clone())).copied();
                     loads.push(load(&address, &status, before.map(|before| (before, window))));
+                    if !status.interruption.is_empty() {
+                        interrupted
+                            .push(format!("{address} does not read the change stream: {}\n", status.interruption));
+                    }
                     row(address, &status)
                 }
                 Err(error) => {
@@ -87,6 +91,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     if loads.len() > 1 {
         crate::print(&format!("\n{}", table::table(&loads)));
     }
+    interrupted.iter().for_each(crate::print);
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -66,6 +66,11 @@ enum Item<'a> {
         moves: u32,
         copied: Vec<(SourceId, Lsn)>,
     },
+    /// A part is applied of a transaction that is larger than an entry. Stands in a snapshot at such a moment only.
+    Begun {
+        id: SourceId,
+        commit_lsn: Lsn,
+    },
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Reading a snapshot.
 
-use std::io::{Read, Result};
+use std::io::{BufRead, Read, Result};
 
 use mantle_types::{DirectoryId, Lsn, limits::NAME_BYTES_MAX};
 
@@ -19,13 +19,24 @@ impl Index {
         Self::read_snapshot_seeded(input, fresh_seed())
     }
 
-    /// The same, with a given seed.
-    pub fn read_snapshot_seeded(input: &mut impl Read, seed: Seed) -> Result<Self> {
-        let mut magic = [0; MAGIC.len()];
-        input.read_exact(&mut magic)?;
-        if magic != MAGIC && magic != MAGIC_OLD {
-            return Err(bad("not one, or of another format version"));
+    /// Is this one, to its end, and are all checksums right? Builds nothing.
+    pub fn check_snapshot(input: &mut impl BufRead) -> Result<()> {
+        read_magic(input)?;
+        let mut frame = Vec::new();
+        while !input.fill_buf()?.is_empty() {
+            read_frame(input, &mut frame)?;
         }
+        let (mut rest, mut is_ended) = (&frame[..], false);
+        while !rest.is_empty() {
+            let (item, after) = postcard::take_from_bytes(rest).map_err(|_| bad("an item is malformed"))?;
+            (rest, is_ended) = (after, matches!(item, Item::End { .. }));
+        }
+        if is_ended { Ok(()) } else { Err(bad("its end is missing")) }
+    }
+
+    /// Reads one, with a given seed.
+    pub fn read_snapshot_seeded(input: &mut impl Read, seed: Seed) -> Result<Self> {
+        read_magic(input)?;
         let mut reader = SnapshotReader { index: Self::with_seed(seed), directories: 0, state: State::Start };
         let mut frame = Vec::new();
         while !matches!(reader.state, State::Ended) {
@@ -39,6 +50,15 @@ impl Index {
         }
         Ok(reader.index)
     }
+}
+
+fn read_magic(input: &mut impl Read) -> Result<()> {
+    let mut magic = [0; MAGIC.len()];
+    input.read_exact(&mut magic)?;
+    if magic != MAGIC && magic != MAGIC_OLD {
+        return Err(bad("not one, or of another format version"));
+    }
+    Ok(())
 }
 
 fn read_frame(input: &mut impl Read, frame: &mut Vec<u8>) -> Result<()> {
@@ -136,6 +156,11 @@ impl SnapshotReader {
             }
             Item::Source { id, source } => {
                 tree.sources.insert(id, source);
+            }
+            Item::Begun { id, commit_lsn }
+                if tree.sources.get(&id).is_some_and(|source| source.applied < commit_lsn) =>
+            {
+                tree.begun.insert(id, commit_lsn);
             }
             Item::Removal { id, removal } if tree.table.get(id).is_none() => {
                 tree.removed.removals.insert(id, removal);

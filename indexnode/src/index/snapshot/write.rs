@@ -170,6 +170,9 @@ fn head(role: Role, tree: &Tree) -> Result<Vec<u8>> {
     for (&id, &source) in &tree.sources {
         frames.put(&Item::Source { id, source })?;
     }
+    for (&id, &commit_lsn) in &tree.begun {
+        frames.put(&Item::Begun { id, commit_lsn })?;
+    }
     for (&id, &removal) in &tree.removed.removals {
         frames.put(&Item::Removal { id, removal })?;
     }

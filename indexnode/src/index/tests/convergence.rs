@@ -15,6 +15,7 @@ use std::{
 use proptest::{prelude::*, sample::Index as Pick};
 
 use super::*;
+use crate::index::command::StreamPiece;
 
 type Places = BTreeMap<(u64, String), u64>;
 
@@ -144,7 +145,12 @@ fn deliver(replica: &mut Replica, history: &[World], mut from: Vec<usize>, picks
             let ops: Vec<DirectoryOp> = messages.map(|(_, op)| op.clone()).collect();
             (!ops.is_empty()).then(|| StreamTransaction { commit_lsn: lsn(time), ops })
         });
-        replica.apply(batch(source, transactions.collect(), lsn(until)));
+        if *horizon {
+            transactions.for_each(|transaction| begin_and_apply(replica, source, transaction));
+            replica.apply(batch(source, vec![], lsn(until)));
+        } else {
+            replica.apply(batch(source, transactions.collect(), lsn(until)));
+        }
         from[s] = until;
         newest = newest.max(until);
         if *horizon {
@@ -155,6 +161,17 @@ fn deliver(replica: &mut Replica, history: &[World], mut from: Vec<usize>, picks
         replica.apply(batch(SourceId(s as u32), vec![], lsn(history.len())));
     }
     sample(replica, sources, history.len());
+}
+
+/// As of one that is too large for an entry, whose leader died before its end.
+fn begin_and_apply(replica: &mut Replica, source: SourceId, transaction: StreamTransaction) {
+    let StreamTransaction { commit_lsn, ops } = &transaction;
+    for ops in ops.chunks(1) {
+        replica.apply(Command::StreamPiece(StreamPiece { source, commit_lsn: *commit_lsn, ops: ops.to_vec() }));
+    }
+    replica.restart();
+    let position = Lsn(commit_lsn.0 + 1);
+    replica.apply(batch(source, vec![transaction], position));
 }
 
 /// The earliest positions that may be sampled now: nothing that was applied is above them.

@@ -4,6 +4,7 @@ mod convergence;
 mod memory;
 pub(crate) mod model;
 mod namespaces;
+mod pieces;
 mod removals;
 mod renames;
 mod replicas;
@@ -164,6 +165,7 @@ type Row = (DirectoryId, PartitionId, String, u64, Permission, u32, bool);
 #[derive(Debug, PartialEq)]
 struct TreeState {
     sources: BTreeMap<SourceId, Source>,
+    begun: BTreeMap<SourceId, Lsn>,
     removed: Removed,
     rows: Vec<Row>,
     absent: BTreeMap<DirectoryId, u32>,
@@ -180,6 +182,7 @@ impl State {
             rows.sort();
             TreeState {
                 sources: tree.sources.clone(),
+                begun: tree.begun.clone(),
                 removed: tree.removed.clone(),
                 rows,
                 absent: tree.table.absent_children(),

@@ -7,7 +7,10 @@ use mantle_types::Permission;
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 
 use super::*;
-use crate::index::{Part, command::Prepare};
+use crate::index::{
+    Part,
+    command::{Prepare, StreamPiece},
+};
 
 fn some_record() -> impl Strategy<Value = DirectoryRecord> {
     (0u64..8, 0u8..4, 0u64..10, 0u64..6, 0u32..3, 0u16..0o777).prop_map(|(pid, name, id, version, owner, mode)| {
@@ -59,6 +62,9 @@ fn some_command() -> impl Strategy<Value = Command> {
     });
     prop_oneof![
         12 => vec(stream, 0..3).prop_map(Command::Stream),
+        2 => (0u32..3, vec(some_op(), 0..5), 0u64..60).prop_map(|(source, ops, lsn)| {
+            Command::StreamPiece(StreamPiece { source: SourceId(source), commit_lsn: Lsn(lsn), ops })
+        }),
         8 => some_prepare(),
         2 => (0u128..4, 0u64..40).prop_map(|(number, attempt)| Command::Release { request: key(number), attempt }),
         1 => (0u64..4, any::<bool>())

@@ -2,4 +2,5 @@
 
 mod histories;
 mod rules;
+mod waits;
 mod world;

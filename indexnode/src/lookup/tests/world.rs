@@ -10,14 +10,14 @@ use std::sync::{
 };
 
 use mantle_types::{Caller, DirectoryId, Lsn, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::{
     config::LookupSettings,
     index::{
-        Effects, Index, Path, Resolution,
-        command::{Applied, Command, Prepare, StreamTransaction},
+        Effects, Index, LogEntry, Path, Resolution,
+        command::{Command, Prepare, StreamTransaction},
         tests::{NS, SOURCE, batch, caused, key, model::Model, put, record, remove, start},
     },
     lookup::{Found, PathCache, PathQuery, invalidator::Rules},
@@ -54,6 +54,8 @@ pub struct World {
     reached: AtomicUsize,
     /// Highest number of a state that a finished lookup must have seen.
     seen: AtomicUsize,
+    /// The first wrong answer to a lookup right after a change was published.
+    pub wrong: Mutex<Option<Box<Wrong>>>,
 }
 
 /// Changes the world.
@@ -101,6 +103,7 @@ impl World {
             states: RwLock::new(vec![Arc::new(model)]),
             reached: AtomicUsize::new(0),
             seen: AtomicUsize::new(0),
+            wrong: Mutex::default(),
         }
     }
 
@@ -264,13 +267,20 @@ impl Writer {
         on_model(&mut next);
         world.states.write().push(Arc::new(next));
         self.log_index += 1;
-        let mut effects = Effects::default();
-        {
-            let mut index = world.index.write();
-            let _: Applied = index.apply(self.log_index, command, &mut effects);
-            world.cache.modify(&effects.modified);
-        }
-        world.reached.fetch_add(1, Ordering::SeqCst);
+        let entry = LogEntry::new(self.log_index, command);
+        world.cache.apply(
+            &world.index,
+            |index| index,
+            entry,
+            1,
+            |_, _| {
+                world.reached.fetch_add(1, Ordering::SeqCst);
+                // Whoever asks now must be told of it.
+                if let Err(e) = world.look_up(&mut self.random).outcome {
+                    world.wrong.lock().get_or_insert(e);
+                }
+            },
+        );
     }
 }
 

@@ -1,16 +1,16 @@
 //! Applied is a prefix: a replica's index is what PostgreSQL's WAL up to its applied position, on the timeline of that
-//! position, amounts to; and replicas that have applied the same entry of a cluster's log are the same.
+//! position, amounts to, with a part of the next transaction if that is a large one; and replicas that have applied the same entry of a cluster's log are the same.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Bound};
 
 use mantle_indexnode::{
     index::{LockInfo, command::Source},
     raft::types::LogId,
 };
-use mantle_types::Epoch;
+use mantle_types::{Epoch, message::DirectoryRecord};
 
 use super::{Checked, Sample};
-use crate::{network::HostId, postgres::Postgres};
+use crate::{network::HostId, postgres::Postgres, tree::Tree};
 
 #[derive(PartialEq, Eq)]
 struct State {
@@ -19,6 +19,8 @@ struct State {
     source: Option<Source>,
     digest: u64,
     locks: Vec<LockInfo>,
+    /// Operations of the timeline that are applied.
+    operations: Option<usize>,
 }
 
 /// What was seen so far.
@@ -28,21 +30,40 @@ pub struct AppliedIsPrefix {
     seen: BTreeMap<(String, u64), (HostId, State)>,
 }
 
+/// Of the stream that began with a copy an index never shows less than it did.
+fn never_back(
+    ((cluster, index), old): (&(String, u64), &State),
+    ((other, next), new): (&(String, u64), &State),
+) -> Checked {
+    let stream = |state: &State| state.source.map(|source| (source.lineage.timeline, source.copied));
+    if cluster == other && stream(old) == stream(new) && old.operations > new.operations {
+        let (was, is) = (old.operations, new.operations);
+        return Err(format!("an index went back from {was:?} operations at entry {index} to {is:?} at entry {next}"));
+    }
+    Ok(())
+}
+
+fn is_same(tree: &Tree, records: &[DirectoryRecord]) -> bool {
+    tree.records().len() == records.len()
+        && tree.records().zip(records).all(|(theirs, ours)| {
+            (theirs.id, theirs.pid, &theirs.name, theirs.version, theirs.permission)
+                == (ours.id, ours.pid, &ours.name, ours.version, ours.permission)
+        })
+}
+
 impl AppliedIsPrefix {
     /// Checks a state.
     pub fn check(&mut self, sample: &Sample, postgres: &Postgres) -> Checked {
         let Sample { host, applied, .. } = sample;
+        let mut operations = None;
         if let Some(source) = sample.source {
             let timeline = source.lineage.timeline;
-            let transactions = postgres.timelines.committed_through(timeline, source.applied);
-            let tree = postgres.timelines.tree_after(timeline, transactions);
-            let is_same = tree.records().len() == sample.records.len()
-                && tree.records().zip(&sample.records).all(|(theirs, ours)| {
-                    (theirs.id, theirs.pid, &theirs.name, theirs.version, theirs.permission)
-                        == (ours.id, ours.pid, &ours.name, ours.version, ours.permission)
-                });
-            if !is_same {
-                let theirs: Vec<_> = tree.records().collect();
+            let applied = postgres.timelines.committed_through(timeline, source.applied);
+            let begun = postgres.timelines.committed_through(timeline, sample.begun);
+            let tree = |operations| postgres.timelines.tree_after(timeline, operations);
+            operations = (applied..=begun).find(|operations| is_same(tree(*operations), &sample.records));
+            if operations.is_none() {
+                let theirs: Vec<_> = tree(applied).records().collect();
                 let ours = &sample.records;
                 return Err(format!(
                     "host {host} has applied {source:?} (entry {applied}); its index {ours:?} is not PostgreSQL's {theirs:?}"
@@ -55,8 +76,18 @@ impl AppliedIsPrefix {
             source: sample.source,
             digest: sample.digest,
             locks: sample.locks.clone(),
+            operations,
         };
         let key = (sample.cluster_id.clone(), applied.index);
+        let before = self.seen.range(..&key).next_back().map(|(key, (_, state))| (key, state));
+        let after =
+            self.seen.range((Bound::Excluded(&key), Bound::Unbounded)).next().map(|(key, (_, state))| (key, state));
+        let here = (&key, &state);
+        for (old, new) in [(before, Some(here)), (Some(here), after)] {
+            if let (Some(old), Some(new)) = (old, new) {
+                never_back(old, new)?;
+            }
+        }
         match self.seen.get(&key) {
             Some((other, seen)) if *seen != state => Err(format!(
                 "hosts {other} and {host} have applied entry {}, and differ: terms {} and {}, positions {:?} and {:?}, locks {:?} and {:?}",

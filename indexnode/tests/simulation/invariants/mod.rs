@@ -33,6 +33,8 @@ pub struct Sample {
     pub epoch: Epoch,
     /// PostgreSQL, as far as it is applied; nothing without a copy of its directories.
     pub source: Option<Source>,
+    /// Nothing of what committed above is applied, not even in part.
+    pub begun: Lsn,
     /// The directories, without their namespace.
     pub records: Vec<DirectoryRecord>,
     /// Hash over them.
@@ -57,6 +59,7 @@ impl Sample {
             applied: state.applied()?,
             epoch: index.epoch(),
             source: index.source(SOURCE),
+            begun: index.begun_lsn(SOURCE),
             records: index.listed(),
             digest: index.digest(),
             locks: index.locks(),

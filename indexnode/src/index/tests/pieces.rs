@@ -1,0 +1,142 @@
+//! A transaction that is larger than an entry of the log (PROTOCOLS 28): cut anywhere, begun again by another leader, with
+//! snapshots between, it does what the whole does, and nobody is told before it has.
+
+use super::*;
+use crate::{
+    index::command::{Prepare, StreamPiece},
+    source::split::{entry_bytes, split},
+};
+
+const LARGE: Lsn = Lsn(20);
+
+fn prepared() -> (Replica, u64) {
+    let mut replica = Replica::new();
+    let made = [record(1, "from", 2, 1), record(1, "to", 3, 1), record(2, "moved", 4, 1), record(3, "moved", 5, 1)];
+    replica.stream(10, made.map(put).to_vec());
+    let path = |path: &str| path.split('/').map(str::to_owned).collect();
+    let applied = replica.apply(Command::Prepare(Prepare {
+        request: key(1),
+        namespace: "ns".to_owned(),
+        source: path("from/moved"),
+        destination: path("to/moved"),
+        caller: root(),
+        overwrite: true,
+        remove: false,
+        lock_ms: 100,
+    }));
+    let Applied::Prepared(Ok(prepared)) = applied else { panic!("{applied:?}") };
+    (replica, prepared.attempt)
+}
+
+/// A rename over an empty directory, one that came to be and went, and another request's directory; the renamed one first.
+fn transaction(attempt: u64) -> Vec<DirectoryOp> {
+    let moved = record(3, "moved", 4, 2);
+    vec![
+        caused(put(moved), key(1), attempt),
+        caused(remove(record(3, "moved", 5, 2)), key(1), attempt),
+        put(record(1, "passing", 6, 1)),
+        remove(record(1, "passing", 6, 2)),
+        caused(put(record(1, "made", 7, 1)), key(2), 0),
+        put(record(7, "below", 8, 1)),
+    ]
+}
+
+/// Applies the first pieces, or all; who was told.
+fn apply(replica: &mut Replica, pieces: &[Vec<DirectoryOp>], count: usize) -> Vec<RequestKey> {
+    let mut told = Vec::new();
+    for (i, ops) in pieces.iter().take(count).enumerate() {
+        let (commit_lsn, ops) = (LARGE, ops.clone());
+        replica.apply(if i + 1 < pieces.len() {
+            Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn, ops })
+        } else {
+            batch(SOURCE, vec![StreamTransaction { commit_lsn, ops }], Lsn(LARGE.0 + 1))
+        });
+        told.extend(replica.effects.finished.iter().copied());
+    }
+    // An entry may tell again what the one before did: of one that made two changes.
+    told.dedup();
+    told
+}
+
+/// Sizes of pieces at which the transaction is cut differently.
+fn cuts(ops: &[DirectoryOp]) -> Vec<Vec<Vec<DirectoryOp>>> {
+    let all: usize = ops.iter().map(entry_bytes).sum();
+    let mut cuts: Vec<_> = (1..all + 200).map(|bytes_max| split(ops.to_vec(), bytes_max)).collect();
+    cuts.dedup();
+    assert!(cuts.len() > 5 && cuts.iter().any(|pieces| pieces.len() == 1));
+    cuts
+}
+
+#[test]
+fn a_transaction_cut_anywhere_and_begun_again_is_the_whole() {
+    let (mut whole, attempt) = prepared();
+    let ops = transaction(attempt);
+    assert_eq!(apply(&mut whole, std::slice::from_ref(&ops), 1), [key(1), key(2)]);
+    let cuts = cuts(&ops);
+    for (first, again) in cuts.iter().flat_map(|first| cuts.iter().map(move |again| (first, again))) {
+        for crash in 0..first.len() {
+            let (mut replica, _) = prepared();
+            let told = apply(&mut replica, first, crash);
+            let is_change = |op: &&DirectoryOp| matches!(op, DirectoryOp::Put { .. } | DirectoryOp::Remove { .. });
+            if first[..crash].iter().flatten().filter(is_change).count() < ops.len() {
+                assert_eq!(told, [], "nobody is told of a part");
+                assert_eq!(replica.index.locks().len(), 1, "the lock is kept");
+            }
+            assert_eq!(replica.index.applied_lsn(SOURCE), Lsn(10));
+            let begun = if crash == 0 { Lsn(10) } else { LARGE };
+            assert_eq!(replica.index.begun_lsn(SOURCE), begun, "a failover that loses it would be noticed");
+            replica.restart();
+            // Who leads next may have the transaction before it to say again.
+            replica.apply(batch(SOURCE, vec![], Lsn(11)));
+            replica.restart();
+            assert_eq!(apply(&mut replica, again, again.len()), [key(1), key(2)]);
+            assert_eq!(replica.index.digest(), whole.index.digest());
+            replica.log_index = whole.log_index;
+            assert_eq!(State::of(&replica.index), State::of(&whole.index));
+        }
+    }
+}
+
+/// A directory that was there, and is removed by the part that is applied again, stays removed meanwhile.
+#[test]
+fn what_a_part_removed_does_not_come_back_while_it_is_repeated() {
+    let (mut replica, attempt) = prepared();
+    let pieces = split(transaction(attempt), 120);
+    let passing = |replica: &Replica| replica.id_of("passing");
+    let gone = pieces
+        .iter()
+        .position(|ops| ops.iter().any(|op| matches!(op, DirectoryOp::Remove { record, .. } if record.id.0 == 6)));
+    let gone = gone.unwrap() + 1;
+    assert!(gone < pieces.len());
+    apply(&mut replica, &pieces, gone);
+    assert_eq!(passing(&replica), None);
+    let before = replica.index.digest();
+    replica.apply(batch(SOURCE, vec![], Lsn(11)));
+    for ops in &pieces[..gone] {
+        let (commit_lsn, ops) = (LARGE, ops.clone());
+        replica.apply(Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn, ops }));
+        assert_eq!((passing(&replica), replica.index.digest()), (None, before));
+    }
+}
+
+/// What is applied already, and what the copy has, is not applied by pieces either.
+#[test]
+fn pieces_of_what_is_applied_are_dropped() {
+    let mut replica = Replica::new();
+    replica.stream(30, vec![put(record(1, "a", 2, 3))]);
+    let piece =
+        |commit_lsn, ops| Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn: Lsn(commit_lsn), ops });
+    replica.apply(piece(30, vec![put(record(1, "b", 2, 4))]));
+    assert_eq!((replica.id_of("a"), replica.index.begun_lsn(SOURCE)), (Some(2), Lsn(30)));
+    replica.apply(Command::StreamPiece(StreamPiece {
+        source: SourceId(9),
+        commit_lsn: Lsn(40),
+        ops: vec![put(record(1, "b", 2, 4))],
+    }));
+    assert_eq!(replica.id_of("a"), Some(2), "a source that does not feed it");
+    replica.apply(piece(40, vec![put(record(1, "b", 2, 4))]));
+    assert_eq!((replica.id_of("b"), replica.index.begun_lsn(SOURCE)), (Some(2), Lsn(40)));
+    // Its end may be all of it again, and bring nothing new.
+    replica.stream(40, vec![put(record(1, "b", 2, 4))]);
+    assert_eq!((replica.index.applied_lsn(SOURCE), replica.index.begun_lsn(SOURCE)), (Lsn(40), Lsn(40)));
+}

@@ -1,0 +1,182 @@
+//! What an index takes, by what its allocations really take: bytes a directory, and the most that installing a snapshot takes.
+//!
+//! In a program of its own, because the allocator counts for all of it; one test at a time.
+// In a test a failed unwrap is a failed test.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    io::Write,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use mantle_indexnode::{
+    config::LookupSettings,
+    index::{
+        Effects, Index,
+        command::{Command, SourceId, SourceStart},
+    },
+    raft::{
+        machine::{IndexState, Machine},
+        offload::Offload,
+        snapshot::SnapshotStore,
+        types::SnapshotMeta,
+    },
+};
+use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
+use openraft::storage::RaftStateMachine;
+
+/// The bound of issue and bench, names included; the bench measures it on the whole Debian list.
+const BYTES_A_DIRECTORY_MAX: f64 = 80.0;
+const NS: u64 = 1;
+const FIRST_ID: u64 = 1024;
+/// An allocation takes a multiple of this, and a word for the allocator itself, as in the C library's.
+const GRAIN: usize = 16;
+const WORD: usize = 8;
+
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn taken(bytes: usize) -> usize {
+    (bytes + WORD).next_multiple_of(GRAIN).max(2 * GRAIN)
+}
+
+fn hold(bytes: usize) {
+    let held = HELD.fetch_add(taken(bytes), Ordering::Relaxed) + taken(bytes);
+    MOST.fetch_max(held, Ordering::Relaxed);
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        hold(layout.size());
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(taken(layout.size()), Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn held() -> usize {
+    HELD.load(Ordering::Relaxed)
+}
+
+/// A good mixer of 64 bits (splitmix64's).
+fn mix(n: u64) -> u64 {
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
+/// Below any directory before it, one in twenty in one huge directory; its name has 3 to 15 bytes, 8.9 on average, as in the
+/// Debian archive.
+fn record(i: u64) -> DirectoryRecord {
+    let pid = match i {
+        0 => NS,
+        _ if i.is_multiple_of(20) => FIRST_ID,
+        _ => FIRST_ID + mix(i) % i,
+    };
+    let length = 3 + (mix(i ^ 77) % 7 + mix(i ^ 78) % 7) as usize;
+    let mut name = format!("{i:x}");
+    name.extend((name.len()..length).map(|at| char::from(b'g' + (mix(i + at as u64) % 20) as u8)));
+    named(pid, &name, FIRST_ID + i)
+}
+
+fn named(pid: u64, name: &str, id: u64) -> DirectoryRecord {
+    let permission = Permission { owner: 7, group: 7, mode: 0o755 };
+    let (pid, id) = (PartitionId(pid), DirectoryId(id));
+    DirectoryRecord { ns: NamespaceId(NS), pid, name: name.to_owned(), id, version: 1, permission }
+}
+
+/// Puts the directories up to a number into an index that is being built.
+fn fill(index: &mut Index, range: std::ops::Range<u64>) {
+    let mut effects = Effects::default();
+    for first in range.clone().step_by(1000) {
+        let records = (first..range.end.min(first + 1000)).map(record).collect();
+        index.apply(1, Command::RebuildChunk { records }, &mut effects);
+    }
+}
+
+fn begun() -> Index {
+    let (mut index, mut effects) = (Index::new(), Effects::default());
+    index.apply(1, Command::RebuildBegin { epoch: Epoch(1), is_diverged: false }, &mut effects);
+    let records = vec![named(0, "ns", NS)];
+    index.apply(1, Command::RebuildChunk { records }, &mut effects);
+    index
+}
+
+fn end(index: &mut Index) {
+    let lineage = Lineage { system_identifier: 1, timeline: 1 };
+    let (source, consistent_point) = (SourceId(0), Lsn(1));
+    let sources = vec![SourceStart { source, lineage, consistent_point, copied: consistent_point }];
+    index.apply(2, Command::RebuildEnd { sources }, &mut Effects::default());
+}
+
+/// At every size, so before and after the tables' shards have grown.
+#[test]
+fn a_directory_takes_no_more_than_eighty_bytes() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = held();
+    let mut index = begun();
+    let mut largest = 0.0_f64;
+    for size in (20_000..=160_000).step_by(10_000) {
+        fill(&mut index, size - if size == 20_000 { 20_000 } else { 10_000 }..size);
+        let bytes = (held() - before) as f64 / size as f64;
+        println!(
+            "{size} directories: {bytes:.1} bytes each, {:.1} by its own count",
+            index.heap_bytes() as f64 / size as f64
+        );
+        largest = largest.max(bytes);
+    }
+    end(&mut index);
+    assert_eq!(index.directories(), 160_001);
+    assert!(largest <= BYTES_A_DIRECTORY_MAX, "{largest:.1} bytes a directory");
+}
+
+/// PROTOCOLS 30: a snapshot does not double the memory of a replica that installs it.
+#[test]
+fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_it() {
+    const DIRECTORIES: u64 = 150_000;
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let store = SnapshotStore::open(folder.path()).unwrap();
+    let meta = SnapshotMeta::default();
+    {
+        let mut index = begun();
+        fill(&mut index, 0..DIRECTORIES);
+        end(&mut index);
+        let mut file = store.begin(&meta).unwrap();
+        let mut bytes = Vec::new();
+        index.write_snapshot(&mut bytes).unwrap();
+        file.write_all(&bytes).unwrap();
+        store.finish(file).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let state = Arc::new(IndexState::new(&LookupSettings::default()));
+    let mut machine = Machine::new(state.clone(), store.clone(), Offload::Threads);
+    let before = held();
+    for is_first in [true, false] {
+        let (meta, snapshot) = store.current().unwrap().unwrap();
+        MOST.store(held(), Ordering::Relaxed);
+        runtime.block_on(machine.install_snapshot(&meta, snapshot)).unwrap();
+        let (index, most) = (held() - before, MOST.load(Ordering::Relaxed) - before);
+        println!("the index takes {index} bytes, at most {most} while it was installed, first: {is_first}");
+        assert_eq!(state.read().index.directories() as u64, DIRECTORIES + 1);
+        assert!(state.is_serving());
+        // Its frames, and a shard that grows.
+        assert!(most < index + index / 4, "{most} bytes at most for an index of {index}");
+    }
+}
