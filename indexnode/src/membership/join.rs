@@ -16,6 +16,8 @@ use crate::{
 /// The leader waits this long for a learner to catch up before it answers `pending`.
 const CATCH_UP: Duration = Duration::from_secs(5);
 const CATCH_UP_POLL: Duration = Duration::from_millis(20);
+/// How often a leader looks for a change that is not finished.
+const FINISH_POLL: Duration = Duration::from_secs(1);
 /// A learner this few entries behind the leader may vote.
 const LAG_ENTRIES_MAX: u64 = 256;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -88,6 +90,22 @@ async fn replace_older(node: &Node, joiner: NodeId, address: &str) -> Result<boo
         node.change_membership(ChangeMembers::RemoveNodes(left), false).await.context("removing the older replica")?;
     }
     Ok(true)
+}
+
+/// A leader that died between the two steps of a change left the group with a joint membership, in which replicas that are gone
+/// still count. While this replica leads, it takes the second step. Never returns.
+pub async fn finish_changes(node: &Node) {
+    loop {
+        if let Ok(_turn) = node.membership_turn.try_lock()
+            && node.membership().get_joint_config().len() > 1
+        {
+            tracing::info!("finishing a change of the membership that an earlier leader began");
+            if let Err(e) = node.change_membership(ChangeMembers::AddVoterIds(BTreeSet::new()), false).await {
+                tracing::warn!(error = %e, "the change of the membership is not finished");
+            }
+        }
+        sleep(FINISH_POLL).await;
+    }
 }
 
 /// Is a member near the end of the leader's log, or does it come there soon?

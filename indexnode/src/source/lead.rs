@@ -60,6 +60,7 @@ async fn lead(node: &Arc<Node>, leadership: &Leadership, database: &Database) ->
     tokio::select! {
         end = streaming => end,
         () = locks::expire(node, leadership, database) => unreachable!("locks are looked after for the whole term"),
+        () = membership::join::finish_changes(node) => unreachable!("so is the membership"),
     }
 }
 
