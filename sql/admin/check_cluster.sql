@@ -84,6 +84,11 @@ DECLARE
     v_slots text[] := ARRAY(SELECT g.slot_name FROM mantle.index_groups g ORDER BY g.slot_name);
     n record;
 BEGIN
+    RETURN QUERY
+    SELECT CASE WHEN mantle.is_distributed() THEN 'cluster' ELSE 'this node' END, 'prepare_keys', format('index group %s has no key: directories are renamed unproven. When no older IndexNode and '
+                                             'gateway runs: SELECT mantle.make_prepare_keys()', g.index_group)
+      FROM mantle.index_groups g
+     WHERE NOT EXISTS (SELECT FROM mantle.prepare_keys k WHERE k.index_group = g.index_group) ORDER BY g.index_group;
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         RETURN QUERY SELECT 'this node', p.problem, p.detail FROM mantle.node_problems(mantle.node_facts(), v_version, v_slots) AS p;
         RETURN;

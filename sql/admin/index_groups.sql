@@ -1,5 +1,23 @@
 -- Index groups come before the processes that host them (`groups` in their settings), and go after those no longer do.
 
+-- After an upgrade from a version whose index groups signed nothing, and after a restore, which has no keys.
+CREATE FUNCTION mantle.make_prepare_keys() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    g record;
+    v_made bigint := 0;
+BEGIN
+    FOR g IN SELECT i.index_group FROM mantle.index_groups i ORDER BY i.index_group LOOP
+        INSERT INTO mantle.prepare_keys (index_group, key)
+        VALUES (g.index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO NOTHING;
+        v_made := v_made + FOUND::int;
+    END LOOP;
+    RETURN v_made;
+END $$;
+COMMENT ON FUNCTION mantle.make_prepare_keys() IS
+    'Makes the keys of index groups that have none, so that nothing is carried out that they have not signed; how many';
+REVOKE ALL ON FUNCTION mantle.make_prepare_keys() FROM PUBLIC;
+
 CREATE FUNCTION mantle.create_index_group(p_index_group int) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -8,6 +26,10 @@ BEGIN
     END IF;
     INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (p_index_group, 'mantle_index_' || p_index_group)
     ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        INSERT INTO mantle.prepare_keys (index_group, key)
+        VALUES (p_index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO NOTHING;
+    END IF;
     RETURN (SELECT g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group);
 END $$;
 COMMENT ON FUNCTION mantle.create_index_group(int) IS
@@ -38,6 +60,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespaces are in index group %s', p_index_group);
     END IF;
     DELETE FROM mantle.index_groups g WHERE g.index_group = p_index_group RETURNING g.slot_name INTO v_slot;
+    DELETE FROM mantle.prepare_keys k WHERE k.index_group = p_index_group;
     IF v_slot IS NULL THEN
         RETURN;
     END IF;

@@ -1,16 +1,10 @@
 -- Has the index prepared this very change? PostgreSQL cannot see the index's locks; the group's leader signs what it locked.
 
 CREATE FUNCTION mantle.prepare_key(p_index_group int) RETURNS bytea
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    INSERT INTO mantle.prepare_keys (index_group, key)
-    SELECT g.index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))
-      FROM mantle.index_groups g
-     WHERE g.index_group = p_index_group AND NOT EXISTS (SELECT FROM mantle.prepare_keys k WHERE k.index_group = p_index_group)
-    ON CONFLICT DO NOTHING;
-    RETURN (SELECT k.key FROM mantle.prepare_keys k WHERE k.index_group = p_index_group);
-END $$;
-COMMENT ON FUNCTION mantle.prepare_key(int) IS 'The key by which an index group signs what it has prepared; made when it is first asked for';
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT k.key FROM mantle.prepare_keys k WHERE k.index_group = p_index_group
+$$;
+COMMENT ON FUNCTION mantle.prepare_key(int) IS 'The key by which an index group signs what it has prepared; NULL: it signs nothing yet';
 REVOKE ALL ON FUNCTION mantle.prepare_key(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.prepare_key(int) TO mantle_index;
 
@@ -35,7 +29,7 @@ REVOKE ALL ON FUNCTION mantle.prepare_fault(
 CREATE FUNCTION mantle.prove(
     p_index_group int, p_epoch bigint, p_attempt bigint, p_principal int, p_ns bigint, p_request uuid,
     p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text, p_victim_id bigint)
-RETURNS bytea LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bytea LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_key bytea := mantle.prepare_key(p_index_group);
 BEGIN
     RETURN mantle.proof(v_key, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name, p_src_id,

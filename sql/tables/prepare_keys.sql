@@ -5,8 +5,8 @@ CREATE TABLE mantle.prepare_keys (
     index_group int PRIMARY KEY,
     key         bytea NOT NULL
 );
--- Group 1 is made with the extension. Other groups' keys, and that of a group that an older version made, are made when
--- their leader first asks; until then its prepares are taken unsigned.
+-- Other groups' keys are made with them (mantle.create_index_group). A group that an older version made has none, and its prepares
+-- are taken unsigned, until mantle.make_prepare_keys() is called: when no IndexNode and no gateway of that version runs any more.
 INSERT INTO mantle.prepare_keys (index_group, key)
 VALUES (1, pg_catalog.sha256(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()) || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())));
 COMMENT ON INDEX mantle.prepare_keys_pkey IS 'A group''s key';

@@ -194,15 +194,22 @@ def test_a_proof_of_something_else_is_refused(renames, monkeypatch, proven):
     renames.assert_unmoved()
 
 
-def test_a_group_without_a_key_is_taken_at_its_word_until_it_asks_for_one(renames, monkeypatch):
-    """So that renames go on while the IndexNodes of a version that signs nothing are replaced."""
+def test_a_group_without_a_key_is_taken_at_its_word(renames, monkeypatch):
+    """So that renames go on while the IndexNodes and gateways of a version that knows no proofs are replaced."""
     text = verbs.CALLS["rename_directory"]
     monkeypatch.setitem(verbs.CALLS, "rename_directory", f"{text[: text.index('mantle.prove(')]}NULL)")
     renames.connection.execute("DELETE FROM mantle.prepare_keys")
+    told = "SELECT count(*) FROM mantle.check_cluster() WHERE problem = 'prepare_keys'"
+    assert renames.connection.execute(told).fetchone() == (1,)
     assert renames.attempt(Key(uuid.uuid4())).code is None
-    renames.connection.execute("SET ROLE mantle_index")
-    key = renames.connection.execute("SELECT mantle.prepare_key(1)").fetchone()[0]
-    assert len(key) == 32
-    assert renames.connection.execute("SELECT mantle.prepare_key(1)").fetchone()[0] == key
-    renames.connection.execute("RESET ROLE")
+    assert renames.connection.execute("SELECT mantle.make_prepare_keys(), mantle.make_prepare_keys()").fetchone() == (1, 0)
+    assert renames.connection.execute(told).fetchone() == (0,)
     assert renames.attempt(Key(uuid.uuid4())).code == "MT046"
+
+
+def test_a_group_is_made_with_a_key(renames):
+    renames.connection.execute("SELECT mantle.create_index_group(%s)", (OTHER_GROUP,))
+    keys = "SELECT octet_length(key) FROM mantle.prepare_keys WHERE index_group = %s"
+    assert renames.connection.execute(keys, (OTHER_GROUP,)).fetchone() == (32,)
+    renames.connection.execute("SELECT mantle.drop_index_group(%s)", (OTHER_GROUP,))
+    assert renames.connection.execute(keys, (OTHER_GROUP,)).fetchone() is None
