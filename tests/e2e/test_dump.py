@@ -66,6 +66,10 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
         found = digests(copy)
         # Group 1 is made with the extension: a restored database has an index history of its own.
         assert expected.pop("index_groups")[0] == found.pop("index_groups")[0] == len(stack.groups)
+        # So are the keys that it signs with: the other groups' are made when an administrator asks for them.
+        kept, made = expected.pop("prepare_keys"), found.pop("prepare_keys")
+        assert (kept[0], made[0]) == (len(stack.groups), 1) and kept[1] != made[1]
+        assert copy.execute("SELECT mantle.make_prepare_keys()").fetchone() == (len(stack.groups) - 1,)
         assert found == expected
         assert found["meta"][0] > 0 and found["requests"][0] > 0 and found["id_blocks"][0] > 0
         assert copy.execute("SELECT epoch FROM mantle.index_group(1)").fetchone() == (0,)
