@@ -51,7 +51,7 @@ def demote(stack) -> Iterator:
 def test_a_standby_answers_nobody(bucket, rest, s3, demote):
     rest.mkdir(bucket, "directory")
     rest.mkdir(bucket, "other")
-    key = "0190b5a0-0000-7000-8000-000000000001"
+    key = str(uuid.uuid4())
     rest.mkdir(bucket, "keyed", key=key)
     s3.put_object(Bucket=bucket, Key="object", Body=b"bytes")
     reads = [
