@@ -5,7 +5,7 @@ import pytest
 
 from cluster import Cluster
 from stack.poll import wait_until
-from target import TEMPLATE, make_template
+from target import TEMPLATE
 
 NUMBER = 5
 WAIT_BOUND_S = 60.0
@@ -38,8 +38,9 @@ def test_a_database_without_a_worker_gets_one_when_there_is_room(crowded):
             return {name for (name,) in admin.execute(WORKERS).fetchall()}
 
         # Databases without the extension take turns, and leave the room to the one that has it.
-        make_template(crowded.parameters)
-        admin.execute(f"ALTER DATABASE {TEMPLATE} IS_TEMPLATE true")
+        admin.execute(f"CREATE DATABASE {TEMPLATE} IS_TEMPLATE true")
+        with psycopg.connect(**crowded.parameters, dbname=TEMPLATE, autocommit=True) as template:
+            template.execute("CREATE EXTENSION mantle")
         admin.execute(f"CREATE DATABASE {FIRST} TEMPLATE {TEMPLATE}")
         admin.execute("SELECT pg_reload_conf()")
         wait_until(lambda: workers() == {FIRST}, "the worker of the first", WAIT_BOUND_S)
