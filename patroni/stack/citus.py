@@ -5,6 +5,8 @@ it whose MetaTable is distributed. For the tests and the bench; Citus itself mus
 from collections.abc import Sequence
 
 from .build import postgresql_tree
+from .failure import Failure
+from .poll import wait_until
 from .server import Server
 
 # What every node needs.
@@ -16,6 +18,8 @@ SETTINGS = {
     "max_worker_processes": "32",
 }
 WORKERS = 2
+IN_USE = "is being accessed by other users"
+DROP_BOUND_S = 60
 NOT_FOUND = "Citus: not found; on Debian its package belongs to this PostgreSQL's major version"
 
 
@@ -50,5 +54,16 @@ def join(servers: Sequence[Server], database: str, workers: int = WORKERS) -> No
 
 
 def drop(servers: Sequence[Server], database: str) -> None:
+    """Again while somebody comes back who was told to go: Citus' maintenance daemon starts anew."""
+
+    def is_gone(server: Server) -> bool:
+        try:
+            server.postgresql.psql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)", database="postgres")
+        except Failure as failure:
+            if IN_USE not in str(failure):
+                raise
+            return False
+        return True
+
     for server in servers:
-        server.postgresql.psql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)", database="postgres")
+        wait_until(lambda server=server: is_gone(server), f"{database} to be dropped", DROP_BOUND_S)

@@ -107,4 +107,4 @@ def test_a_missing_latch_is_noticed(pairs):
     pairs.places.target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_ENTRY_LATCH))
     pairs.hold_in(E)
     found = pairs.run(LEVELS, "rename e/o to d/n", BEFORE_COUNTS, "rmdir d/")
-    assert {text.split(": ")[0] for text in found} >= {"wait", "check"}, found
+    assert {text.split(": ")[0] for text in found} >= {"code", "check"}, found
