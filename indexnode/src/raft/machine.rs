@@ -20,10 +20,7 @@ use openraft::{
     storage::{EntryResponder, RaftStateMachine},
 };
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    sync::watch,
-};
+use tokio::sync::watch;
 
 use super::{
     TypeConfig,
@@ -45,8 +42,6 @@ use crate::{
 
 /// Operations that are applied under one write guard. Measured: a part of so many takes 20 µs, at most.
 pub(crate) const OPERATIONS_PER_PART: usize = 32;
-/// Entries from this size on are more than a part, mostly.
-const ASIDE_BYTES_MIN: usize = 2048;
 
 /// What the log amounts to so far.
 pub struct Replicated {
@@ -253,15 +248,6 @@ impl IndexState {
     }
 }
 
-/// Runs what may take long while the runtime's other tasks go on, on another thread: with few threads lookups would wait for all of
-/// an entry, not for a part of it. A runtime of one thread alone (the simulation's) has no other.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        _ => work(),
-    }
-}
-
 /// A source's position among all.
 pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
     ends.iter().find(|(id, _)| *id == source).map_or(Lsn::INVALID, |(_, end)| *end)
@@ -314,9 +300,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
-            let bytes = if let EntryPayload::Normal(proposal) = &entry.payload { proposal.len() } else { 0 };
-            let apply = || self.state.apply(entry.log_id, entry.payload);
-            let applied = if bytes < ASIDE_BYTES_MIN { apply()? } else { aside(apply)? };
+            let applied = self.state.apply(entry.log_id, entry.payload)?;
             if let Some(responder) = responder {
                 responder.send(applied);
             }
