@@ -73,7 +73,7 @@ ALTER TABLE mantle.namespaces ADD COLUMN other_group int,
     ADD CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL));
 ALTER TABLE mantle.index_groups ADD COLUMN changes bigint NOT NULL DEFAULT 0;
 
--- Empty: IndexNodes of the older version sign nothing; the first one that does asks for a key.
+-- Empty: what is older signs nothing. mantle.make_prepare_keys() is called when none of it runs any more.
 --@ CREATE TABLE mantle.prepare_keys
 
 --@ CREATE TABLE mantle.purged_requests

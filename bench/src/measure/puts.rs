@@ -47,7 +47,7 @@ pub async fn run_alone(options: &Options) -> Result<Report> {
     report.title("put_object by batch");
     report.paragraph(
         "Written by `make bench ONLY=puts` (`mantle-bench puts`); do not edit. A plain PostgreSQL with the extension and its \
-         compaction worker, and the client, on one machine; nothing reads the WAL. With a stack around it: docs/bench.md.",
+         compaction worker, and the client, on one machine; nothing reads the WAL.",
     );
     let mut facts = machine::facts(&Session::connect(&options.plain).await?).await?;
     facts.push(format!("seconds        {} each throughput (--seconds)", options.seconds));

@@ -28,8 +28,8 @@ pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameReq
     Ok(response(&prepared, proof))
 }
 
-/// What PostgreSQL knows the group's prepares by. Asked for once an epoch: a database that was restored has another key, and
-/// its group another epoch. `None`: the extension is older than such keys.
+/// What PostgreSQL knows the group's prepares by. Asked for once an epoch: a database that was restored may have another
+/// key, and its index is rebuilt under an epoch above its own. `None`: the group signs nothing yet.
 async fn prepare_key(node: &Node, database: &Database) -> Result<Option<Vec<u8>>> {
     let epoch = node.state.read().index.epoch();
     let known = node.prepare_key.lock().clone();

@@ -146,7 +146,7 @@ pub trait Statements: Send + Sync {
     /// Raises the epoch from `expected` for a cluster; `None` when somebody else was first.
     async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>>;
 
-    /// The key by which the group signs what it has prepared; `None`: the extension is older than such keys.
+    /// The key by which the group signs what it has prepared; `None`: it signs nothing yet.
     async fn prepare_key(&self) -> Result<Option<Vec<u8>>>;
 
     /// Writes the abort record of an attempt: afterwards it cannot commit. `false`: it is committed already.
