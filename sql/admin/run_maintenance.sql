@@ -23,8 +23,8 @@ REVOKE ALL ON FUNCTION mantle.local_partitions(text, text, text, int) FROM PUBLI
 
 -- Folds what it may latch of these directories, in order of pids, up to a batch; answers the directory that it stopped at if
 -- there was more than a batch. Those that had many are kept in mind, in the session: they are looked at between the rounds
--- too, for as long as they have some.
-CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int) RETURNS bigint
+-- too, for as long as they have some then. (A round does not end that: the one right after it finds few in any.)
+CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int, p_is_round boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_folded bigint := 0;
@@ -58,12 +58,13 @@ BEGIN
     END IF;
     -- First those that this batch did not come to.
     v_busy := ARRAY(SELECT b.pid FROM unnest(v_busy) WITH ORDINALITY AS b (pid, n)
-                     WHERE b.pid <> ALL (p_pids) OR b.pid > v_stopped_at ORDER BY b.pid > v_stopped_at DESC NULLS LAST, b.n);
+                     WHERE b.pid <> ALL (v_found) AND (p_is_round OR b.pid <> ALL (p_pids) OR b.pid > v_stopped_at)
+                     ORDER BY b.pid > v_stopped_at DESC NULLS LAST, b.n);
     PERFORM set_config('mantle.compact_busy', (v_busy || v_found)::text, false);
     RETURN v_stopped_at;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_directories(bigint[], int, int) IS 'Folds delta records of directories, and remembers which had many';
-REVOKE ALL ON FUNCTION mantle.maintain_directories(bigint[], int, int) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.maintain_directories(bigint[], int, int, boolean) IS 'Folds delta records of directories, and remembers which had many';
+REVOKE ALL ON FUNCTION mantle.maintain_directories(bigint[], int, int, boolean) FROM PUBLIC;
 
 -- Some directories a call, in order of pids, from where this session was. 0 ends a round. (One transaction for each
 -- directory, without a rest, took more of a processor than the changes themselves.)
@@ -88,7 +89,7 @@ BEGIN
         PERFORM set_config('mantle.compact_from', '0', false);
         RETURN 0;
     END IF;
-    v_stopped_at := mantle.maintain_directories(v_pids, p_batch, 50);
+    v_stopped_at := mantle.maintain_directories(v_pids, p_batch, 50, true);
     PERFORM set_config('mantle.compact_from', coalesce(v_stopped_at, v_pids[cardinality(v_pids)] + 1)::text, false);
     RETURN cardinality(v_pids);
 END $$;
@@ -102,7 +103,7 @@ DECLARE
     v_busy bigint[] := nullif(current_setting('mantle.compact_busy', true), '')::bigint[];
 BEGIN
     IF cardinality(v_busy) > 0 THEN
-        PERFORM mantle.maintain_directories(v_busy[:64], p_batch, 5);
+        PERFORM mantle.maintain_directories(v_busy[:64], p_batch, 5, false);
     END IF;
     RETURN coalesce(cardinality(nullif(current_setting('mantle.compact_busy', true), '')::bigint[]), 0);
 END $$;

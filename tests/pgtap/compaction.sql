@@ -1,6 +1,6 @@
 -- The worker's compaction: many directories a step, in rounds; those that many change between the rounds too.
 \ir setup.psql
-SELECT plan(15);
+SELECT plan(16);
 SELECT tap.connect('tap_a') AS x \gset
 SELECT tap.namespace('tap-compaction') AS ns \gset
 SELECT first_id AS i FROM mantle.allocate_ids('compaction', 1000) \gset
@@ -29,6 +29,11 @@ SELECT is(pg_temp.deltas(:a, :b, :c), '{0,0,0}', 'and folds all');
 SELECT is(ARRAY(SELECT d.entries FROM unnest(ARRAY[:a, :b, :c]::bigint[]) AS p, mantle.dirstat(:ns, ARRAY[p]) AS d), '{3,60,2}', 'exactly');
 SELECT is(mantle.run_maintenance('compact'), 0::bigint, 'the round is over');
 SELECT is(ARRAY[pg_temp.is_busy(:a), pg_temp.is_busy(:b), pg_temp.is_busy(:c)], '{f,t,f}', 'one had many');
+
+-- The next round comes at once, as there was work, and finds few.
+SELECT tap.put(:ns, :b, 'q', 1, id => :i + 199) AS x \gset
+SELECT pg_temp.round() AS x \gset
+SELECT ok(pg_temp.is_busy(:b), 'and that is no reason to forget it');
 
 -- Between rounds.
 SELECT count(tap.put(:ns, :b, 'p' || n, 1, id => :i + 200 + n)) AS x FROM generate_series(1, 9) n \gset

@@ -1,21 +1,30 @@
-//! Storage of variable-sized cells in pages that never move.
+//! Storage of variable-sized cells in regions that never move.
 //!
-//! Growing allocates one page; nothing is copied, so no insertion stalls. A freed cell is kept in the list of its size
-//! and taken again by a cell of that size, or split for a smaller one; free cells are not joined (directory names
-//! repeat few sizes), and pages go back to the allocator only when the last cell does.
+//! Growing touches one page more of a region, or maps the next region; nothing is copied, so no insertion stalls. A freed
+//! cell is kept in the list of its size and taken again by a cell of that size, or split for a smaller one; free cells are
+//! not joined (directory names repeat few sizes), and memory goes back to the system only when the last cell does.
+//!
+//! The kernel is asked for huge pages: a lookup reads cells at random, and of a million directories, in pages of 4 KiB,
+//! nearly every one missed the processor's table of pages too.
 //!
 //! Units: an address counts 4-byte units; 2^32 of them make 16 GiB, about 380 million directories in one group.
 
+use memmap2::{Advice, MmapMut, MmapOptions};
+
 const UNIT_BYTES: usize = 4;
-const PAGE_UNITS: usize = 1 << 16;
-const PAGE_BYTES: usize = PAGE_UNITS * UNIT_BYTES;
+const REGION_UNITS: usize = 1 << 22;
+const REGION_BYTES: usize = REGION_UNITS * UNIT_BYTES;
+/// What the kernel gives at once where it gives huge pages.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What it gives elsewhere.
+const PAGE_BYTES: usize = 4 << 10;
 /// Smallest cell: what is left of a split is not worth keeping below it.
 const CELL_UNITS_MIN: usize = 8;
 /// Largest cell. The set of non-empty free lists is one `u128`.
 const CELL_UNITS_MAX: usize = 80;
 /// Largest cell, in bytes.
 pub(super) const CELL_BYTES_MAX: usize = CELL_UNITS_MAX * UNIT_BYTES;
-/// End of a free list. No cell begins in a page's last unit, so no cell has this address.
+/// End of a free list. No cell begins in a region's last unit, so no cell has this address.
 const NONE: u32 = u32::MAX;
 
 const _: () = assert!(CELL_UNITS_MIN > 1 && CELL_UNITS_MAX < 128);
@@ -25,24 +34,50 @@ const _: () = assert!(CELL_UNITS_MIN > 1 && CELL_UNITS_MAX < 128);
 pub(super) struct Address(pub u32);
 
 impl Address {
-    fn new(page: usize, unit: usize) -> Self {
-        let page = u32::try_from(page).ok().filter(|page| *page < 1 << 16);
-        let page = page.expect("a group's index holds at most 16 GiB of directories: split the group");
-        Self(page << 16 | unit as u32)
+    fn new(region: usize, unit: usize) -> Self {
+        let at = u32::try_from(region * REGION_UNITS + unit);
+        Self(at.expect("a group's index holds at most 16 GiB of directories: split the group"))
     }
 
-    fn page(self) -> usize {
-        (self.0 >> 16) as usize
+    fn region(self) -> usize {
+        self.0 as usize / REGION_UNITS
     }
 
     fn byte(self) -> usize {
-        (self.0 & 0xffff) as usize * UNIT_BYTES
+        self.0 as usize % REGION_UNITS * UNIT_BYTES
+    }
+}
+
+/// Memory that takes no room before it is written.
+struct Region {
+    memory: MmapMut,
+    /// The first byte that a huge page may begin at; what is before it is not used.
+    begin: usize,
+}
+
+impl Region {
+    /// One whose first `small` bytes are in small pages.
+    fn map(small: usize) -> Self {
+        let memory = MmapOptions::new().len(REGION_BYTES + HUGE_PAGE_BYTES).map_anon();
+        let memory = memory.expect("the system has no address space left");
+        let begin = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        // Where the kernel has none it does without.
+        let _ = memory.advise_range(Advice::HugePage, begin + small, REGION_BYTES - small);
+        Self { memory, begin }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.begin..][..REGION_BYTES]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.begin..][..REGION_BYTES]
     }
 }
 
 pub(super) struct Arena {
-    pages: Vec<Box<[u8]>>,
-    /// Units in use at the front of the last page.
+    regions: Vec<Region>,
+    /// Units in use at the front of the last region.
     tail: usize,
     /// First free cell of each size, by units; a free cell begins with the address of the next.
     free: [u32; CELL_UNITS_MAX + 1],
@@ -53,16 +88,16 @@ pub(super) struct Arena {
 
 impl Arena {
     pub(super) fn new() -> Self {
-        Self { pages: Vec::new(), tail: PAGE_UNITS, free: [NONE; CELL_UNITS_MAX + 1], sizes_free: 0, cells: 0 }
+        Self { regions: Vec::new(), tail: REGION_UNITS, free: [NONE; CELL_UNITS_MAX + 1], sizes_free: 0, cells: 0 }
     }
 
     /// Bytes from the beginning of a cell; at least as many as were asked for.
     pub(super) fn bytes(&self, at: Address) -> &[u8] {
-        &self.pages[at.page()][at.byte()..]
+        &self.regions[at.region()].bytes()[at.byte()..]
     }
 
     pub(super) fn bytes_mut(&mut self, at: Address) -> &mut [u8] {
-        &mut self.pages[at.page()][at.byte()..]
+        &mut self.regions[at.region()].bytes_mut()[at.byte()..]
     }
 
     /// A cell of at least so many bytes. Its content is arbitrary.
@@ -73,12 +108,13 @@ impl Arena {
         if let Some(at) = self.take_free(units) {
             return at;
         }
-        if self.tail + units > PAGE_UNITS {
-            self.keep_rest_of_page();
-            self.pages.push(vec![0; PAGE_BYTES].into_boxed_slice());
+        if self.tail + units > REGION_UNITS {
+            self.keep_rest_of_region();
+            // A small group is not to take a huge page for its few directories.
+            self.regions.push(Region::map(if self.regions.is_empty() { HUGE_PAGE_BYTES } else { 0 }));
             self.tail = 0;
         }
-        let at = Address::new(self.pages.len() - 1, self.tail);
+        let at = Address::new(self.regions.len() - 1, self.tail);
         self.tail += units;
         at
     }
@@ -93,8 +129,12 @@ impl Arena {
         }
     }
 
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.pages.len() * PAGE_BYTES + self.pages.capacity() * size_of::<Box<[u8]>>()
+    /// Bytes of the pages that were written to, supposing that the kernel gives huge ones.
+    pub(super) fn mapped_bytes(&self) -> usize {
+        let Some(full) = self.regions.len().checked_sub(1) else { return 0 };
+        let last = self.tail * UNIT_BYTES;
+        let page = if full == 0 && last <= HUGE_PAGE_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES };
+        full * REGION_BYTES + last.next_multiple_of(page)
     }
 
     fn units(bytes: usize) -> usize {
@@ -132,11 +172,11 @@ impl Arena {
         Some(at)
     }
 
-    fn keep_rest_of_page(&mut self) {
-        let rest = PAGE_UNITS - self.tail;
-        if rest >= CELL_UNITS_MIN && !self.pages.is_empty() {
+    fn keep_rest_of_region(&mut self) {
+        let rest = REGION_UNITS - self.tail;
+        if rest >= CELL_UNITS_MIN && !self.regions.is_empty() {
             debug_assert!(rest <= CELL_UNITS_MAX);
-            let at = Address::new(self.pages.len() - 1, self.tail);
+            let at = Address::new(self.regions.len() - 1, self.tail);
             self.push_free(at, rest);
         }
     }
@@ -180,24 +220,24 @@ mod tests {
     fn released_cells_are_taken_again() {
         let mut arena = Arena::new();
         let cells: Vec<_> = (0..100_000).map(|i| (arena.allocate(40 + i % 40), 40 + i % 40)).collect();
-        let bytes = arena.heap_bytes();
+        let bytes = arena.mapped_bytes();
         for (at, size) in &cells[1..] {
             arena.release(*at, *size);
         }
         for i in 1..100_000 {
             arena.allocate(40 + i % 40);
         }
-        assert_eq!(arena.heap_bytes(), bytes);
+        assert_eq!(arena.mapped_bytes(), bytes);
     }
 
     #[test]
-    fn the_last_release_returns_the_pages() {
+    fn the_last_release_returns_the_memory() {
         let mut arena = Arena::new();
         let cells: Vec<_> = (0..10_000).map(|_| arena.allocate(100)).collect();
-        assert!(arena.heap_bytes() >= 1_000_000);
+        assert!(arena.mapped_bytes() >= 1_000_000);
         for at in cells {
             arena.release(at, 100);
         }
-        assert_eq!(arena.heap_bytes(), 0);
+        assert_eq!(arena.mapped_bytes(), 0);
     }
 }

@@ -21,6 +21,8 @@ const CHILDREN: usize = 24;
 const PERMISSION: usize = 28;
 const NAME_LENGTH: usize = 32;
 const NAME: usize = 33;
+/// The end of a name of eight bytes.
+const USUAL_LAST_BYTE: usize = 40;
 const DISPLACED: u32 = 1 << 31;
 
 const _: () = assert!(NAME + NAME_BYTES_MAX <= CELL_BYTES_MAX);
@@ -74,6 +76,12 @@ impl<'a> Cell<'a> {
 
     pub(super) fn name(self) -> &'a str {
         std::str::from_utf8(self.name_bytes()).expect("it was written from a str")
+    }
+
+    /// Begins to load it. Most lie in two lines of the processor's cache.
+    pub(super) fn touch(self) -> u64 {
+        let end = self.0.get(USUAL_LAST_BYTE).map_or(0, |byte| u64::from(*byte));
+        self.id().0 ^ end
     }
 
     pub(super) fn is_at(self, pid: PartitionId, name: &str) -> bool {

@@ -12,6 +12,7 @@ mod cell;
 pub mod command;
 mod digest;
 mod invariants;
+mod lines;
 mod locks;
 mod namespaces;
 mod path;
@@ -311,9 +312,14 @@ impl Index {
         })
     }
 
-    /// Bytes of heap that the tables hold, an unfinished rebuild included.
+    /// Bytes of memory that the tables hold, an unfinished rebuild included.
     pub fn heap_bytes(&self) -> usize {
         self.serving.iter().chain(&self.rebuild).map(|tree| tree.table.heap_bytes()).sum()
+    }
+
+    /// Those of them that come from the system, not from the allocator.
+    pub fn mapped_bytes(&self) -> usize {
+        self.serving.iter().chain(&self.rebuild).map(|tree| tree.table.mapped_bytes()).sum()
     }
 
     /// Hash over `(pid, name, id, version, permission)` of every directory served, whatever their order. Reads the whole

@@ -3,6 +3,8 @@
 //! Every ancestor counts: the caller needs search permission on each directory passed, the namespace's root included.
 //! The final directory's own permission is returned, not judged: that depends on what the caller wants to do there.
 
+use std::hint::black_box;
+
 use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, permission::Access};
 
 use super::{
@@ -155,9 +157,10 @@ impl<'a> Descent<'a> {
     }
 }
 
-/// Walks all, a level at a time, and each level in steps, one for all after the other: hash, find, load, compare. So the
-/// probes of different walks do not wait for each other's memory. (Hash and find in one loop took three times as long: a
-/// hash fills the processor's window of instructions, and the next probe is not begun before the last has its memory.)
+/// Walks all, a level at a time, and each level in steps, one for all after the other: hash, load the table's lines, find,
+/// load the cells, compare. So the probes of different walks do not wait for each other's memory. (Hash and find in one loop
+/// took three times as long: a hash fills the processor's window of instructions, and the next probe is not begun before the
+/// last has its memory.)
 pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descent<'_>]) {
     let mut under_way: Vec<u32> = (0..walks.len() as u32).collect();
     let mut hashes = Vec::with_capacity(walks.len());
@@ -168,9 +171,10 @@ pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descen
             let (pid, name) = walks[*at as usize].place();
             table.hash(pid, name)
         }));
+        black_box(hashes.iter().fold(0, |all, hash| all ^ table.touch_place(*hash)));
         guesses.clear();
         guesses.extend(hashes.iter().map(|hash| table.guess(*hash)));
-        std::hint::black_box(guesses.iter().fold(0, |all, guess| all ^ table.touch(*guess)));
+        black_box(guesses.iter().fold(0, |all, guess| all ^ table.touch_cell(*guess)));
         let mut guesses = guesses.iter();
         under_way.retain(|at| {
             let walk = &mut walks[*at as usize];

@@ -5,69 +5,64 @@
 //! busy cores: 0.2 ms for a shard; all at once it would be 0.2 s. Hashes are computed by the caller; equality is asked
 //! of the caller.
 
-use hashbrown::HashTable;
-
-use super::arena::Address;
+use super::{arena::Address, lines::Lines};
 
 pub(super) const SHARDS: usize = 1024;
-/// Shards below this many addresses are not shrunk.
-const SHRINK_MIN: usize = 32;
 
 pub(super) struct Shards {
-    shards: Box<[HashTable<u32>]>,
+    shards: Box<[Lines]>,
     len: usize,
 }
 
-/// Bits that hashbrown does not use: it takes the low ones for the bucket and the highest seven for the tag.
+/// Bits that a shard does not use.
 pub(super) fn shard_of(hash: u64) -> usize {
     (hash >> 44) as usize % SHARDS
 }
 
 impl Shards {
     pub(super) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| HashTable::new()).collect(), len: 0 }
+        Self { shards: (0..SHARDS).map(|_| Lines::default()).collect(), len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(Address) -> bool) -> Option<Address> {
-        self.shards[shard_of(hash)].find(hash, |at| is_it(Address(*at))).map(|at| Address(*at))
+    pub(super) fn find(&self, hash: u64, is_it: impl FnMut(Address) -> bool) -> Option<Address> {
+        self.shards[shard_of(hash)].find(hash, is_it)
+    }
+
+    /// Begins to load what a search begins with.
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        self.shards[shard_of(hash)].touch(hash)
     }
 
     /// The addresses of one shard.
     pub(super) fn shard(&self, shard: usize) -> impl Iterator<Item = Address> {
-        self.shards[shard].iter().map(|at| Address(*at))
+        self.shards[shard].iter()
     }
 
     /// Adds an address whose key is not in the table yet.
     pub(super) fn insert(&mut self, hash: u64, at: Address, hash_of: impl Fn(Address) -> u64) {
-        self.shards[shard_of(hash)].insert_unique(hash, at.0, |at| hash_of(Address(*at)));
+        self.shards[shard_of(hash)].insert(hash, at, hash_of);
         self.len += 1;
     }
 
     /// Puts another address under the same key.
     pub(super) fn replace(&mut self, hash: u64, old: Address, new: Address) {
-        let slot = self.shards[shard_of(hash)].find_mut(hash, |at| *at == old.0);
-        *slot.expect("the address to replace is in the table") = new.0;
+        self.shards[shard_of(hash)].replace(hash, old, new);
     }
 
     pub(super) fn remove(&mut self, hash: u64, at: Address, hash_of: impl Fn(Address) -> u64) {
-        let shard = &mut self.shards[shard_of(hash)];
-        let entry = shard.find_entry(hash, |other| *other == at.0);
-        entry.expect("the address to remove is in the table").remove();
-        if shard.capacity() > SHRINK_MIN && shard.len() < shard.capacity() / 4 {
-            shard.shrink_to(shard.len() * 2, |at| hash_of(Address(*at)));
-        }
+        self.shards[shard_of(hash)].remove(hash, at, hash_of);
         self.len -= 1;
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Address> {
-        self.shards.iter().flatten().map(|at| Address(*at))
+        self.shards.iter().flat_map(Lines::iter)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        SHARDS * size_of::<HashTable<u32>>() + self.shards.iter().map(HashTable::allocation_size).sum::<usize>()
+        size_of_val(&*self.shards) + self.shards.iter().map(Lines::heap_bytes).sum::<usize>()
     }
 }

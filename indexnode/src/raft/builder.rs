@@ -46,13 +46,6 @@ struct Build {
 }
 
 impl Build {
-    /// Of what is applied now; `None` while a received snapshot takes its place.
-    fn begin(state: &IndexState, snapshots: &SnapshotStore) -> io::Result<Option<Self>> {
-        let Some((meta, writer)) = state.begin_snapshot()? else { return Ok(None) };
-        let file = snapshots.begin(&meta)?;
-        Ok(Some(Self { writer, file, bytes: Vec::new() }))
-    }
-
     fn write_part(&mut self, state: &IndexState) -> io::Result<Part> {
         let part = {
             let replicated = state.read();
@@ -90,11 +83,13 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 impl SnapshotBuilder {
     /// `None`: the index was replaced meanwhile, or is being replaced.
     async fn try_build(&self) -> io::Result<Option<Build>> {
-        let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
-        let Some(mut build) = self.offload.run(move || Build::begin(&state, &snapshots)).await? else {
+        let Some((meta, writer)) = self.state.begin_snapshot().await? else {
             sleep(INSTALL_POLL).await;
             return Ok(None);
         };
+        let snapshots = self.snapshots.clone();
+        let file = self.offload.run(move || snapshots.begin(&meta)).await?;
+        let mut build = Build { writer, file, bytes: Vec::new() };
         loop {
             let state = self.state.clone();
             let part;

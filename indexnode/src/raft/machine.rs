@@ -19,8 +19,8 @@ use openraft::{
     EntryPayload, OptionalSend,
     storage::{EntryResponder, RaftStateMachine},
 };
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tokio::sync::watch;
+use parking_lot::{RwLock, RwLockReadGuard};
+use tokio::sync::{Mutex, watch};
 
 use super::{
     TypeConfig,
@@ -166,8 +166,8 @@ impl IndexState {
     }
 
     /// Begins a snapshot of what is applied now; never of half an entry. `None` while a received one is being installed.
-    pub(super) fn begin_snapshot(&self) -> io::Result<Option<(SnapshotMeta, SnapshotWriter)>> {
-        let _entry = self.entry.lock();
+    pub(super) async fn begin_snapshot(&self) -> io::Result<Option<(SnapshotMeta, SnapshotWriter)>> {
+        let _entry = self.entry.lock().await;
         let mut replicated = self.replicated.write();
         if replicated.is_installing {
             return Ok(None);
@@ -204,7 +204,7 @@ impl IndexState {
         self.publish(positions);
     }
 
-    fn apply(
+    async fn apply(
         &self,
         log_id: LogId,
         payload: EntryPayload<super::Proposal, u64, openraft::BasicNode>,
@@ -216,7 +216,7 @@ impl IndexState {
             EntryPayload::Blank | EntryPayload::Membership(_) => None,
         };
         let operations = command.as_ref().map_or(0, operations);
-        let _entry = self.entry.lock();
+        let _entry = self.entry.lock().await;
         if matches!(command, Some(Command::RebuildBegin { is_diverged: true, .. })) {
             self.requests.forget();
         }
@@ -237,7 +237,7 @@ impl IndexState {
             // Lookups get in between the parts: no part takes long.
             Some(command) => {
                 let entry = LogEntry::new(log_id.index, command);
-                self.cache.apply(&self.replicated, |all| &mut all.index, entry, OPERATIONS_PER_PART, publish)
+                self.cache.apply(&self.replicated, |all| &mut all.index, entry, OPERATIONS_PER_PART, publish).await
             }
             None => publish(Applied::Done, Effects::default()),
         };
@@ -300,7 +300,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     {
         while let Some(item) = entries.next().await {
             let (entry, responder) = item?;
-            let applied = self.state.apply(entry.log_id, entry.payload)?;
+            let applied = self.state.apply(entry.log_id, entry.payload).await?;
             if let Some(responder) = responder {
                 responder.send(applied);
             }
@@ -337,6 +337,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
 #[cfg(test)]
 mod tests {
+    use futures::executor::block_on;
     use mantle_types::{Epoch, NamespaceId, RequestKey};
     use openraft::vote::RaftLeaderId;
     use uuid::Uuid;
@@ -352,7 +353,7 @@ mod tests {
         let rebuild = |index, is_diverged| {
             let command = Command::RebuildBegin { epoch: Epoch(index), is_diverged };
             let log_id = LogId::new(CommittedLeaderId::new(1, 1), index);
-            state.apply(log_id, EntryPayload::Normal(Proposal::encode(&command))).unwrap();
+            block_on(state.apply(log_id, EntryPayload::Normal(Proposal::encode(&command)))).unwrap();
         };
         state.requests.finish(&[request]);
         rebuild(1, false);

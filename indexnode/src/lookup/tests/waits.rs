@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::executor::block_on;
 use mantle_types::Lsn;
 use parking_lot::RwLock;
 
@@ -54,7 +55,7 @@ fn write(index: &RwLock<Index>, cache: &PathCache, is_over: &AtomicBool) -> u64 
         });
         let transactions = vec![StreamTransaction { commit_lsn: Lsn(10 + applied), ops: ops.collect() }];
         let entry = LogEntry::new(applied, batch(SOURCE, transactions, Lsn(11 + applied)));
-        cache.apply(index, |index| index, entry, OPERATIONS_PER_PART, |_, _| {});
+        block_on(cache.apply(index, |index| index, entry, OPERATIONS_PER_PART, |_, _| {}));
         applied += OPERATIONS_PER_ENTRY;
     }
     applied

@@ -9,6 +9,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use futures::executor::block_on;
 use mantle_types::{Caller, DirectoryId, Lsn, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 use parking_lot::{Mutex, RwLock};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -268,19 +269,14 @@ impl Writer {
         world.states.write().push(Arc::new(next));
         self.log_index += 1;
         let entry = LogEntry::new(self.log_index, command);
-        world.cache.apply(
-            &world.index,
-            |index| index,
-            entry,
-            1,
-            |_, _| {
-                world.reached.fetch_add(1, Ordering::SeqCst);
-                // Whoever asks now must be told of it.
-                if let Err(e) = world.look_up(&mut self.random).outcome {
-                    world.wrong.lock().get_or_insert(e);
-                }
-            },
-        );
+        let publish = |_, _| {
+            world.reached.fetch_add(1, Ordering::SeqCst);
+            // Whoever asks now must be told of it.
+            if let Err(e) = world.look_up(&mut self.random).outcome {
+                world.wrong.lock().get_or_insert(e);
+            }
+        };
+        block_on(world.cache.apply(&world.index, |index| index, entry, 1, publish));
     }
 }
 
