@@ -18,8 +18,7 @@ const DELETE_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FRO
 const STAT: &str =
     "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.stat($1, ARRAY[$2::bigint], ARRAY[$3::text])";
 // With types: there is one of a batch too.
-const LIST: &str =
-    "SELECT abs(count(*) - $3::bigint) FROM mantle.list($1::bigint, $2::bigint, NULL::text, NULL::text, $3::bigint::int)";
+const LIST: &str = "SELECT abs(count(*) - $3::bigint) FROM mantle.list($1::bigint, $2::bigint, NULL::text, NULL::text, $3::bigint::int)";
 const RENAME_OBJECT: &str = "SELECT count(code) FROM mantle.rename_object(1000, $1, $2, $3, $4, $3, false, $5, 0)";
 // The index prepares renames and numbers the attempts; here any number that is not repeated does.
 const RENAME_DIRECTORY: &str =

@@ -2,7 +2,7 @@
 
 use mantle_types::{
     DirectoryId, Epoch, Error, ErrorCode, Lsn,
-    message::{Cause, DirectoryOp},
+    message::{Cause, DirectoryOp, DirectoryRecord},
 };
 
 use crate::failpoints::{self, Failpoint};
@@ -15,6 +15,9 @@ use super::{
     prepare,
     tree::{Tree, just_below},
 };
+
+/// Of so many records what they need is loaded at once: more would push each other out of the processor's first cache.
+const LOADED_AHEAD_MAX: usize = 64;
 
 impl Index {
     /// Applies one entry of the Raft log. The outcome depends on the index and the command only.
@@ -36,6 +39,10 @@ impl Index {
         operations_max: usize,
         effects: &mut Effects,
     ) -> Option<Applied> {
+        let tree = if matches!(entry.command, Command::RebuildChunk { .. }) { &self.rebuild } else { &self.serving };
+        if let Some(tree) = tree {
+            tree.table.load_ahead(entry.next_records(operations_max));
+        }
         let LogEntry { log_index, command, at } = entry;
         let is_done = match command {
             Command::Stream(batches) => self.apply_operations(*log_index, batches, at, operations_max.max(1), effects),
@@ -320,6 +327,21 @@ impl LogEntry {
     /// An entry of which nothing is applied yet.
     pub fn new(log_index: u64, command: Command) -> Self {
         Self { log_index, command, at: Position::default() }
+    }
+
+    /// Those that the next part is about, as far as can be told without the index, and no more than [`LOADED_AHEAD_MAX`].
+    fn next_records(&self, operations_max: usize) -> impl Iterator<Item = &DirectoryRecord> + Clone {
+        let Position { batch, transaction, operation } = self.at;
+        let (records, ops, batches): (&[_], &[_], &[_]) = match &self.command {
+            Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => (&records[operation..], &[], &[]),
+            Command::StreamPiece(piece) => (&[], &piece.ops[operation..], &[]),
+            Command::Stream(batches) => (&[], &[], batches.get(batch..).unwrap_or_default()),
+            _ => (&[], &[], &[]),
+        };
+        let transactions = batches.iter().flat_map(|batch| &batch.transactions).skip(transaction);
+        let ops = ops.iter().chain(transactions.flat_map(|transaction| &transaction.ops).skip(operation));
+        let records = records.iter().chain(ops.filter_map(DirectoryOp::record));
+        records.take(operations_max.min(LOADED_AHEAD_MAX))
     }
 }
 

@@ -18,6 +18,8 @@ const REGION_BYTES: usize = REGION_UNITS * UNIT_BYTES;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// What it gives elsewhere.
 const PAGE_BYTES: usize = 4 << 10;
+/// So much of the first region is in small pages: a huge one that few cells are in would be a fifth of what there is, at most.
+const SMALL_PAGES_BYTES: usize = 8 << 20;
 /// Smallest cell: what is left of a split is not worth keeping below it.
 const CELL_UNITS_MIN: usize = 8;
 /// Largest cell. The set of non-empty free lists is one `u128`.
@@ -56,7 +58,7 @@ struct Region {
 }
 
 impl Region {
-    /// One whose first `small` bytes are in small pages.
+    /// One whose first `small` bytes are in small pages, so that few cells take little.
     fn map(small: usize) -> Self {
         let memory = MmapOptions::new().len(REGION_BYTES + HUGE_PAGE_BYTES).map_anon();
         let memory = memory.expect("the system has no address space left");
@@ -110,8 +112,7 @@ impl Arena {
         }
         if self.tail + units > REGION_UNITS {
             self.keep_rest_of_region();
-            // A small group is not to take a huge page for its few directories.
-            self.regions.push(Region::map(if self.regions.is_empty() { HUGE_PAGE_BYTES } else { 0 }));
+            self.regions.push(Region::map(if self.regions.is_empty() { SMALL_PAGES_BYTES } else { 0 }));
             self.tail = 0;
         }
         let at = Address::new(self.regions.len() - 1, self.tail);
@@ -133,7 +134,7 @@ impl Arena {
     pub(super) fn mapped_bytes(&self) -> usize {
         let Some(full) = self.regions.len().checked_sub(1) else { return 0 };
         let last = self.tail * UNIT_BYTES;
-        let page = if full == 0 && last <= HUGE_PAGE_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES };
+        let page = if full == 0 && last <= SMALL_PAGES_BYTES { PAGE_BYTES } else { HUGE_PAGE_BYTES };
         full * REGION_BYTES + last.next_multiple_of(page)
     }
 

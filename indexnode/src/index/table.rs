@@ -11,10 +11,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::BuildHasher,
+    hint::black_box,
     sync::Arc,
 };
 
-use mantle_types::{DirectoryId, PartitionId, Permission, limits::NAME_BYTES_MAX};
+use mantle_types::{DirectoryId, PartitionId, Permission, limits::NAME_BYTES_MAX, message::DirectoryRecord};
 
 use super::{
     arena::{Address, Arena},
@@ -142,6 +143,18 @@ impl IndexTable {
     /// Begins to load the cell that was guessed.
     pub(super) fn touch_cell(&self, guess: Guess) -> u64 {
         guess.at.map_or(0, |at| self.cell(at).touch())
+    }
+
+    /// Begins to load what changes of these records are going to read, of all at once: one after the other, each would wait for
+    /// memory several times.
+    pub(super) fn load_ahead<'r>(&self, records: impl Iterator<Item = &'r DirectoryRecord> + Clone) {
+        let ids = records.clone().flat_map(|record| [record.id, directory_of(record.pid)]);
+        let ids = ids.map(|id| id_hash(self.id_seed, id));
+        let lines = ids.clone().fold(0, |all, hash| all ^ self.ids.touch(hash));
+        let places = records.fold(0, |all, record| all ^ self.places.touch(self.hash(record.pid, &record.name)));
+        black_box(lines ^ places);
+        let cells = ids.filter_map(|hash| self.ids.find(hash, |_| true));
+        black_box(cells.fold(0, |all, at| all ^ self.cell(at).touch()));
     }
 
     /// Stores a record in place of what was known of its id; the caller has compared the versions. The directory takes

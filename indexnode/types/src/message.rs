@@ -84,6 +84,14 @@ impl DirectoryOp {
         }
     }
 
+    /// The directory that it changes.
+    pub fn record(&self) -> Option<&DirectoryRecord> {
+        match self {
+            Self::Put { record, .. } | Self::Remove { record, .. } => Some(record),
+            Self::Done { .. } | Self::Half { .. } => None,
+        }
+    }
+
     /// The request that this operation finishes.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
