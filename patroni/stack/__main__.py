@@ -75,6 +75,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def part(given: argparse.Namespace) -> str:
+    """Of the archive's lists, which."""
+    return "full" if given.full else "amd64"
+
+
 def port_base(folder: Path, wanted: int | None) -> int:
     """Ports stay what they were at the first start: the Raft group knows its members by address."""
     try:
@@ -100,9 +105,9 @@ def main() -> int:
             install()
             build()
             if given.only == "citus":
-                measure.citus_against_plain(given.port_base)
+                measure.citus_against_plain(part(given), given.port_base)
             elif given.command == "bench":
-                measure.bench("full" if given.full else "amd64", given.port_base, given.only)
+                measure.bench(part(given), given.port_base, given.only)
             else:
                 measure.soak(given.seconds, given.port_base)
         elif given.command == "venv":
@@ -110,7 +115,7 @@ def main() -> int:
         else:
             stack = Stack(given.folder, port_base(given.folder, given.port_base))
             if given.command == "run":
-                run(stack, "full" if given.full else "amd64")
+                run(stack, part(given))
             elif given.command == "stop":
                 stop(stack)
             elif given.command == "clean":

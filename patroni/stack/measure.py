@@ -74,13 +74,13 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
         _measure(stack, arguments, "the bench", MANTLE_MORE_URLS=gathering, MANTLE_NOT_GATHERING_URLS=",".join(others))
 
 
-def citus_against_plain(port_base: int | None) -> None:
+def citus_against_plain(part: str, port_base: int | None) -> None:
     """Into docs/bench-citus.md; a bound that is missed is a failure. Without Citus nothing is measured."""
     if not citus.is_installed():
         say(f"{citus.NOT_FOUND}. Nothing was measured, docs/bench-citus.md is as it was")
         return
     _build()
-    load.check_disk(FOLDER, CITUS_GB, "the bench")
+    load.check_disk(FOLDER, CITUS_GB + 2 * load.DATA_GB[part], "the bench")
     place = make_folder(FOLDER, service_account())
     servers: list[Server] = []
     try:
@@ -98,7 +98,10 @@ def citus_against_plain(port_base: int | None) -> None:
         plain, *cluster = (server.postgresql.url("postgres", "superuser") for server in servers)
         program, output = packages.target() / "release" / "mantle-bench", REPOSITORY / "docs" / "bench-citus.md"
         variables = {**os.environ, "MANTLE_PLAIN_URL": plain, "MANTLE_CITUS_URLS": ",".join(cluster)}
-        run([str(program), "citus", "--output", str(output)], "the bench", show=True, env=variables)
+        listing = place / f"{part}.list"
+        debian.make_listing(part, listing)
+        arguments = ["citus", "--listing", str(listing), "--mantle", str(program.with_name("mantle")), "--output", str(output)]
+        run([str(program), *arguments], "the bench", show=True, env=variables)
     finally:
         for server in servers:
             server.stop()

@@ -1,6 +1,7 @@
 //! Plain PostgreSQL against Citus, in one run on one machine: throughput, and processor time of the servers, of each verb by
 //! where its client is connected. The ways take turns within each verb, so that all meet the same machine; ratios are to plain.
 
+mod analysts;
 mod cpu;
 mod plot;
 mod site;
@@ -43,6 +44,12 @@ pub struct Options {
     /// The coordinator and the two workers, separated by commas
     #[arg(long, env = "MANTLE_CITUS_URLS", value_name = "URLS", value_delimiter = ',', hide_env_values = true)]
     citus: Vec<String>,
+    /// A listing to load, for what analysts ask: one path a line
+    #[arg(long, value_name = "FILE", requires = "mantle")]
+    listing: Option<PathBuf>,
+    /// The `mantle` program, which loads it
+    #[arg(long, value_name = "FILE")]
+    mantle: Option<PathBuf>,
 }
 
 /// Where clients are connected.
@@ -143,7 +150,10 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
         short(ratio),
         if held { "Held." } else { "Not held." }
     ));
-    Ok((report, held))
+    let (Some(listing), Some(mantle)) = (&options.listing, &options.mantle) else { return Ok((report, held)) };
+    let (plain, citus) = ((&plain, &*options.plain), (&citus, &*options.citus[0]));
+    let are_held = analysts::run(plain, citus, mantle, listing, &mut report).await? && held;
+    Ok((report, are_held))
 }
 
 /// What servers take without any client, so that it is not taken for the verbs'.

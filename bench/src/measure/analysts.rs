@@ -10,7 +10,25 @@ use crate::{
     sql::{Analysis, Session},
 };
 
-const CALLS: usize = 3;
+/// Calls of each statement.
+pub const CALLS: usize = 3;
+
+/// How many rows are answered, and in how many seconds: the middle one of some calls.
+pub async fn ask(session: &Session, analysis: Analysis, ns: &str) -> Result<(usize, f64)> {
+    let (mut seconds, mut answered) = (Vec::new(), 0);
+    for _ in 0..CALLS {
+        let started = Instant::now();
+        answered = session.analyse(analysis, ns).await?;
+        seconds.push(started.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok((answered, seconds[CALLS / 2]))
+}
+
+/// As a report names it.
+pub fn name(analysis: Analysis) -> String {
+    format!("`{}`", analysis.text().replace("$1", "ns"))
+}
 
 /// Measures.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
@@ -19,19 +37,9 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     sessions[1].become_analyst(&bench.ns).await?;
     let mut rows = Vec::new();
     for analysis in Analysis::ALL {
-        let (mut medians, mut answered) = ([0.0; 2], 0);
-        for (session, median) in sessions.iter().zip(&mut medians) {
-            let mut seconds = Vec::new();
-            for _ in 0..CALLS {
-                let started = Instant::now();
-                answered = session.analyse(analysis, &bench.ns).await?;
-                seconds.push(started.elapsed().as_secs_f64());
-            }
-            seconds.sort_by(f64::total_cmp);
-            *median = seconds[CALLS / 2];
-        }
-        let [owner, analyst] = medians.map(short);
-        rows.push([format!("`{}`", analysis.text().replace("$1", "ns")), count(answered as u64), owner, analyst]);
+        let (_, owner) = ask(&sessions[0], analysis, &bench.ns).await?;
+        let (answered, analyst) = ask(&sessions[1], analysis, &bench.ns).await?;
+        rows.push([name(analysis), count(answered as u64), short(owner), short(analyst)]);
     }
     report.heading("What analysts ask");
     report.paragraph(&format!(

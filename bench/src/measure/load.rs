@@ -1,6 +1,6 @@
 //! Bulk load, and what the index takes in memory.
 
-use std::process::Stdio;
+use std::{path::Path, process::Stdio};
 
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
@@ -16,19 +16,24 @@ struct Memory {
     resident_bytes: u64,
 }
 
-/// Loads a listing with the command line; its summary.
-pub async fn import(bench: &Bench, ns: &str, listing: &std::path::Path) -> Result<String> {
+/// Loads a listing with the command line into a new namespace; its summary.
+pub async fn import(bench: &Bench, ns: &str, listing: &Path) -> Result<String> {
     bench.rest.create_namespace(ns).await?;
-    let output = Command::new(&bench.mantle)
+    import_into(&bench.mantle, ns, listing, &bench.database_url, &bench.index_addresses).await
+}
+
+/// The same into one that is there, and perhaps without an index, whose addresses are then empty.
+pub async fn import_into(mantle: &Path, ns: &str, listing: &Path, database: &str, index: &str) -> Result<String> {
+    let output = Command::new(mantle)
         .args(["import", "--namespace", ns])
         .arg(listing)
-        .env("DATABASE_URL", &bench.database_url)
-        .env("MANTLE_INDEX", &bench.index_addresses)
+        .env("DATABASE_URL", database)
+        .env("MANTLE_INDEX", index)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .await
-        .with_context(|| format!("cannot run {}", bench.mantle.display()))?;
+        .with_context(|| format!("cannot run {}", mantle.display()))?;
     if !output.status.success() {
         bail!("mantle import ended with {}", output.status);
     }

@@ -5,6 +5,8 @@ use anyhow::Result;
 use super::Session;
 
 const GRANT: &str = "SELECT mantle.grant_namespace($1, 'mantle_analyst')";
+// After a load; autovacuum would, some time.
+const VACUUM: &str = "VACUUM (ANALYZE) mantle.meta";
 const BECOME: &str = "SET ROLE mantle_analyst";
 
 /// One statement, whose parameter is the namespace.
@@ -34,6 +36,11 @@ impl Session {
     pub async fn become_analyst(&self, ns: &str) -> Result<()> {
         self.client.query(GRANT, &[&ns]).await?;
         Ok(self.client.batch_execute(BECOME).await?)
+    }
+
+    /// Vacuums the MetaTable and gathers its statistics.
+    pub async fn vacuum(&self) -> Result<()> {
+        Ok(self.client.batch_execute(VACUUM).await?)
     }
 
     /// Asks; how many rows came.

@@ -9,7 +9,10 @@ use crate::failpoints::{self, Failpoint};
 
 use super::{
     Effects, Index,
-    command::{Applied, Command, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, Standing, StreamPiece},
+    command::{
+        Applied, Command, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, Standing, StreamPiece,
+        StreamTransaction,
+    },
     locks::Locks,
     namespaces::Namespaces,
     prepare,
@@ -318,6 +321,20 @@ impl Position {
         end == items.len()
     }
 
+    /// What is left of the transaction, of the batch after it, and of the batches after that.
+    fn rest_of<'b>(
+        &self,
+        batches: &'b [SourceBatch],
+    ) -> (&'b [DirectoryOp], &'b [StreamTransaction], &'b [SourceBatch]) {
+        let Some((batch, batches)) = batches.get(self.batch..).and_then(<[_]>::split_first) else {
+            return Default::default();
+        };
+        match batch.transactions.get(self.transaction..).and_then(<[_]>::split_first) {
+            Some((transaction, rest)) => (&transaction.ops[self.operation..], rest, batches),
+            None => (&[], &[], batches),
+        }
+    }
+
     fn pass_batch(&mut self) {
         *self = Self { batch: self.batch + 1, transaction: 0, operation: 0 };
     }
@@ -331,15 +348,18 @@ impl LogEntry {
 
     /// Those that the next part is about, as far as can be told without the index, and no more than [`LOADED_AHEAD_MAX`].
     fn next_records(&self, operations_max: usize) -> impl Iterator<Item = &DirectoryRecord> + Clone {
-        let Position { batch, transaction, operation } = self.at;
-        let (records, ops, batches): (&[_], &[_], &[_]) = match &self.command {
-            Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => (&records[operation..], &[], &[]),
-            Command::StreamPiece(piece) => (&[], &piece.ops[operation..], &[]),
-            Command::Stream(batches) => (&[], &[], batches.get(batch..).unwrap_or_default()),
-            _ => (&[], &[], &[]),
+        let (records, (ops, transactions, batches)): (&[_], _) = match &self.command {
+            Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => {
+                (&records[self.at.operation..], Default::default())
+            }
+            Command::StreamPiece(piece) => {
+                (&[], (&piece.ops[self.at.operation..], Default::default(), Default::default()))
+            }
+            Command::Stream(batches) => (&[], self.at.rest_of(batches)),
+            _ => Default::default(),
         };
-        let transactions = batches.iter().flat_map(|batch| &batch.transactions).skip(transaction);
-        let ops = ops.iter().chain(transactions.flat_map(|transaction| &transaction.ops).skip(operation));
+        let transactions = transactions.iter().chain(batches.iter().flat_map(|batch| &batch.transactions));
+        let ops = ops.iter().chain(transactions.flat_map(|transaction| &transaction.ops));
         let records = records.iter().chain(ops.filter_map(DirectoryOp::record));
         records.take(operations_max.min(LOADED_AHEAD_MAX))
     }

@@ -165,5 +165,28 @@ async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Resul
     let ground = Ground { bench, sessions, watcher, signer, ns: ns_id, next_id: AtomicI64::new(first_id) };
     single::run(&ground, report).await?;
     gathered::run(&ground, report).await?;
-    gateways::run(&ground, &ns, report).await
+    gateways::run(&ground, &ns, report).await?;
+    causes(report);
+    Ok(())
+}
+
+fn causes(report: &mut Report) {
+    report.heading("Where delta records help, where not, and why");
+    for text in [
+        "**Many sessions, one directory, one change a call.** Whoever updates the parent's record holds its row until the \
+         commit is flushed, so one transaction commits a flush, and the others queue (`Lock:transactionid`, and where they are many \
+         `LWLock:LockManager`, which guards that queue). Delta records are new rows: nobody waits for one, \
+         and one flush takes in the commits of all (`LWLock:WALWrite`). `never` is slower than the textbook, since more is done \
+         while the row is held.",
+        "**One session, or a few.** Nobody waits, or for less than Mantle's own work takes: latches, checks, the request's \
+         record, the message for the index. That is the distance to the textbook, and no way of keeping counts changes it.",
+        "**A directory each.** No two transactions meet. `auto` finds the record free and updates it in place, as `never` does.",
+        "**Renames.** As for mkdir, but a call does several times as much (two parents, two places, for directories the check of \
+         what the index prepared), and with two processors that is the limit before the flush is.",
+        "**Gathered calls.** A gateway has one batch in flight, so as many transactions meet as there are gateways: with one none, \
+         and all three ways are the same; with four, each of which has few calls to gather, the row's lock shows again, and delta \
+         records take it away.",
+    ] {
+        report.paragraph(text);
+    }
 }
