@@ -103,6 +103,7 @@ chain! {
     "admin_run_maintenance" "../../sql/admin/run_maintenance.sql",
     "admin_distribute" "../../sql/admin/distribute.sql",
     "admin_check_cluster" "../../sql/admin/check_cluster.sql",
+    "admin_create_restore_point" "../../sql/admin/create_restore_point.sql",
     "admin_index_groups" "../../sql/admin/index_groups.sql",
     "admin_move_namespace" "../../sql/admin/move_namespace.sql",
     "admin_grant_namespace" "../../sql/admin/grant_namespace.sql",

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from stack.account import make_folder, service_account
 from stack.layout import REPOSITORY
+from stack.poll import wait_until
 from stack.server import Server
 
 FOLDER = REPOSITORY / ".concurrency"
 PORT_BASE = 7900
 PORTS_EACH = 10
+SETTING_BOUND_S = 30.0
 
 # Commit timestamps order the property test's histories. No worker: compaction is an operation of the tests.
 SETTINGS = {
@@ -32,3 +34,12 @@ class Cluster(Server):
         place = make_folder(Path(os.environ.get("MANTLE_CONCURRENCY_FOLDER", FOLDER)).absolute(), service_account())
         base = int(os.environ.get("MANTLE_CONCURRENCY_PORT_BASE", PORT_BASE)) + PORTS_EACH * number
         super().__init__(place / (f"node{number}" if settings else ""), base, SETTINGS | (settings or {}), password)
+
+    def await_standby(self, name: str) -> None:
+        """Commits wait for it from now on; for none if it has no name."""
+
+        def psql(text: str) -> str:
+            return self.postgresql.psql(text, database="postgres").strip()
+
+        psql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'; SELECT pg_reload_conf()")
+        wait_until(lambda: psql("SHOW synchronous_standby_names") == name, "the setting", SETTING_BOUND_S)

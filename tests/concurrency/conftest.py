@@ -6,7 +6,7 @@
 - test_prepare.py: a directory rename that no index has prepared.
 - test_bounds.py: who waits how long. test_plans.py: what each statement reads. test_analysts.py: readers while others write.
 - test_citus*.py: these and more on a Citus cluster (distributed.py makes it): verbs and what they send, pairs whose directories are
-  on several nodes, shards that move (also from under each verb), workers that die, what users of SQL meet.
+  on several nodes, shards that move (also from under each verb), workers that die, what users of SQL meet, restore points.
 
 Parts: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, failpoints.py and faults.py
 change the extension in test databases (by wrapping.py), target.py hides which node a session goes to, cluster.py is the server.

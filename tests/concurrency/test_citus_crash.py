@@ -39,16 +39,6 @@ def target(citus_cluster) -> Iterator[CitusTarget]:
         yield target
 
 
-def await_standby(server: Cluster, name: str) -> None:
-    """Commits of a server wait for it from now on."""
-
-    def psql(text: str) -> str:
-        return server.postgresql.psql(text, database="postgres").strip()
-
-    psql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'; SELECT pg_reload_conf()")
-    wait_until(lambda: psql("SHOW synchronous_standby_names") == name, "the setting", HELD_BOUND_S)
-
-
 class Renames:
     """An object and a directory that go from one worker to the other, each in a session of its own."""
 
@@ -117,12 +107,12 @@ def held_before_prepare(renames: Renames, _servers: list[Cluster], pool: ThreadP
 @contextmanager
 def held_at(worker: int, renames: Renames, servers: list[Cluster], pool: ThreadPoolExecutor) -> Iterator[list[Future]]:
     """What `worker` writes to its WAL at the end is there, and waits for a standby."""
-    await_standby(servers[worker], "gone")
+    servers[worker].await_standby("gone")
     running = renames.begin(pool)
     renames.await_count(worker, WAITING, "both to wait for the standby")
     renames.await_count(OTHER, PREPARED, "both to be prepared on the other worker")
     yield running
-    await_standby(servers[worker], "")
+    servers[worker].await_standby("")
 
 
 MOMENTS = {
@@ -144,7 +134,7 @@ def test_a_worker_dies_during_renames(citus_cluster, target, moment, killed):
             servers[killed].kill()
             if killed == OTHER and moment == "committed":
                 # Its own node goes on, without the other.
-                await_standby(servers[OWN], "")
+                servers[OWN].await_standby("")
                 assert [answer.code for answer in outcomes(running)] == [None, None], "acknowledged"
             servers[killed].start()
         answers = outcomes(running)

@@ -347,7 +347,7 @@ impl LogEntry {
     }
 
     /// Those that the next part is about, as far as can be told without the index, and no more than [`LOADED_AHEAD_MAX`].
-    fn next_records(&self, operations_max: usize) -> impl Iterator<Item = &DirectoryRecord> + Clone {
+    pub(super) fn next_records(&self, operations_max: usize) -> impl Iterator<Item = &DirectoryRecord> + Clone {
         let (records, (ops, transactions, batches)): (&[_], _) = match &self.command {
             Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => {
                 (&records[self.at.operation..], Default::default())
@@ -359,9 +359,10 @@ impl LogEntry {
             _ => Default::default(),
         };
         let transactions = transactions.iter().chain(batches.iter().flat_map(|batch| &batch.transactions));
-        let ops = ops.iter().chain(transactions.flat_map(|transaction| &transaction.ops));
-        let records = records.iter().chain(ops.filter_map(DirectoryOp::record));
-        records.take(operations_max.min(LOADED_AHEAD_MAX))
+        let count = operations_max.min(LOADED_AHEAD_MAX);
+        // Most operations may be without a record.
+        let ops = ops.iter().chain(transactions.flat_map(|transaction| &transaction.ops)).take(count);
+        records.iter().take(count).chain(ops.filter_map(DirectoryOp::record))
     }
 }
 

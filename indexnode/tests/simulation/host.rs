@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{
     runtime::{Builder, Runtime},
-    time::{Instant, sleep_until},
+    time::{Instant, advance, sleep_until},
 };
 use tower::ServiceExt;
 
@@ -245,7 +245,15 @@ impl Host {
             self.turn(|host| {
                 let Some(process) = &host.process else { return };
                 let until = process.began + Duration::from_millis(host.clock_ms - process.began_ms);
-                process.runtime.block_on(async { sleep_until(until).await });
+                process.runtime.block_on(async {
+                    // Whoever stood still finds the clock where it is now, before anything of what came meanwhile is looked at:
+                    // by the clock of then a lease would hold that is over.
+                    let behind = until.saturating_duration_since(Instant::now());
+                    if behind > Duration::from_millis(2 * step_ms) {
+                        advance(behind).await;
+                    }
+                    sleep_until(until).await;
+                });
             });
         }
     }

@@ -1,5 +1,6 @@
 //! Tests of the index: protocol rules by example, and random runs against models that are too simple to be wrong.
 
+mod ahead;
 mod convergence;
 mod memory;
 pub(crate) mod model;

@@ -1,0 +1,105 @@
+"""A restore point of all nodes: no change of two nodes is before it on one of them and after it on the other, wherever it was begun."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+import verbs
+from distributed import CitusTarget, Places, distributed_target
+from stack import citus
+from stack.poll import wait_until
+from tree import Op
+
+pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
+
+BOUND_S = 30.0
+_WAITS = "SELECT count(*) FROM pg_locks WHERE relation = 'mantle.meta'::regclass AND NOT granted AND mode = %s"
+# A transaction without a session.
+_HELD_BY_PREPARED = "SELECT count(*) FROM pg_locks WHERE relation = 'mantle.meta'::regclass AND mode = 'RowExclusiveLock' AND pid IS NULL"
+
+
+@pytest.fixture(scope="module")
+def target(citus_cluster):
+    with distributed_target(citus_cluster, "mantle_restore_point") as target:
+        yield target
+
+
+@pytest.fixture
+def places(target: CitusTarget):
+    return Places(target)
+
+
+@pytest.fixture
+def later():
+    with ThreadPoolExecutor() as threads:
+        yield threads.submit
+
+
+def rename_across(places: Places, session: psycopg.Connection, name: str) -> verbs.Answer:
+    here, there = places.by_worker[0][0], places.by_worker[1][0]
+    return places.call(session, Op("rename_object", here, name, dst_pid=there, dst_name=name))
+
+
+def made(places: Places, name: str) -> None:
+    op = Op("put_object", places.by_worker[0][0], name, places.new_id())
+    assert places.call(places.coordinator, op).code is None
+
+
+def is_waiting(target: CitusTarget, mode: str) -> bool:
+    """On any node."""
+    found = []
+    target.on_all_nodes(lambda node: found.append(node.execute(_WAITS, (mode,)).fetchone()[0]))
+    return any(found)
+
+
+def point(target: CitusTarget, name: str) -> str:
+    with target.coordinator() as coordinator:
+        return coordinator.execute("SELECT mantle.create_restore_point(%s)::text", (name,)).fetchone()[0]
+
+
+def assert_waits(target: CitusTarget, waiting: Future, mode: str) -> None:
+    wait_until(lambda: waiting.done() or is_waiting(target, mode), "somebody to wait", BOUND_S)
+    assert not waiting.done(), "it did not wait"
+
+
+def test_it_waits_for_a_change_that_a_worker_has_begun(target, places, later):
+    made(places, "begun")
+    mover = places.sessions[0]
+    mover.execute("BEGIN")
+    assert rename_across(places, mover, "begun").code is None
+    waiting = later(point, target, "after the change")
+    assert_waits(target, waiting, "ShareLock")
+    mover.execute("COMMIT")
+    assert waiting.result(BOUND_S)
+
+
+def test_it_waits_for_a_half_that_is_prepared(citus_cluster, target, places, later):
+    """A half is prepared on the other worker, and the session's own waits for a standby that is not there."""
+    made(places, "prepared")
+    own, other = citus_cluster.servers[1], psycopg.connect(**target.all[2], autocommit=True)
+    own.await_standby("gone")
+    try:
+        moving = later(rename_across, places, places.sessions[0], "prepared")
+        wait_until(lambda: moving.done() or other.execute(_HELD_BY_PREPARED).fetchone()[0], "a half", BOUND_S)
+        assert not moving.done()
+        waiting = later(point, target, "after the half")
+        assert_waits(target, waiting, "ShareLock")
+    finally:
+        own.await_standby("")
+    assert moving.result(BOUND_S).code is None
+    assert waiting.result(BOUND_S)
+
+
+def test_changes_wait_for_it(target, places, later):
+    made(places, "late")
+    with target.coordinator() as coordinator, coordinator.transaction():
+        coordinator.execute("SELECT mantle.create_restore_point('before the change')")
+        waiting = later(rename_across, places, places.sessions[0], "late")
+        assert_waits(target, waiting, "RowExclusiveLock")
+    assert waiting.result(BOUND_S).code is None
+
+
+def test_a_plain_database_has_one_too(make_target):
+    with make_target("mantle_restore_point").connect() as session:
+        assert session.execute("SELECT mantle.create_restore_point('plain') IS NOT NULL").fetchone()[0]
