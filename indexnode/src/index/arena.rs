@@ -61,7 +61,7 @@ impl Region {
     /// One whose first `small` bytes are in small pages, so that few cells take little.
     fn map(small: usize) -> Self {
         let memory = MmapOptions::new().len(REGION_BYTES + HUGE_PAGE_BYTES).map_anon();
-        let memory = memory.expect("the system has no address space left");
+        let memory = memory.expect("the system gives no more address space");
         let begin = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
         // Where the kernel has none it does without.
         let _ = memory.advise_range(Advice::HugePage, begin + small, REGION_BYTES - small);
