@@ -24,11 +24,15 @@ pub async fn import(bench: &Bench, ns: &str, listing: &Path) -> Result<String> {
 
 /// The same into one that is there, and perhaps without an index, whose addresses are then empty.
 pub async fn import_into(mantle: &Path, ns: &str, listing: &Path, database: &str, index: &str) -> Result<String> {
-    let output = Command::new(mantle)
+    let mut command = Command::new(mantle);
+    match index {
+        "" => command.env_remove("MANTLE_INDEX"),
+        _ => command.env("MANTLE_INDEX", index),
+    };
+    let output = command
         .args(["import", "--namespace", ns])
         .arg(listing)
         .env("DATABASE_URL", database)
-        .env("MANTLE_INDEX", index)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
