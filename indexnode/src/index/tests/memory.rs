@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::index::digest::mix;
 
-/// Copied at first; the mkdirs that follow make a million, and make every shard double (near 918,000) on the way.
+/// Copied at first; the mkdirs that follow make a million, and make shards grow on the way.
 const DIRECTORIES: u64 = 800_000;
 const MKDIRS: u64 = 200_000;
 const FIRST_ID: u64 = 1024;
@@ -71,7 +71,7 @@ fn memory() {
     times.sort();
     let at = |permille: usize| times[(times.len() - 1) * permille / 1000];
     println!("{} directories, {bytes:.1} bytes each", index.directories());
-    // One mkdir in a hundred here makes a shard of one of the two tables double.
+    // Few mkdirs in a hundred make a shard of one of the two tables grow.
     println!("mkdir: median {:?}, with a shard's rehash {:?}, slowest {:?}", at(500), at(995), at(1000));
 
     let paths: Vec<Vec<String>> = (0..100_000).map(|i| path(mix(i) % DIRECTORIES)).collect();
