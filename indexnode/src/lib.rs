@@ -12,6 +12,7 @@ pub mod index;
 pub mod lookup;
 pub mod membership;
 pub mod node;
+mod prefetch;
 pub mod raft;
 pub mod replica;
 pub mod requests;

@@ -2,13 +2,14 @@
 //!
 //! Not the library's table, for two reasons. That one grows to the double, so that what a directory takes swings by a sixth;
 //! this one grows by half, and an address takes 6.4 to 9.7 bytes. And that one has no way to begin to load a bucket, which
-//! is what lookups and changes of many directories at once live on ([`Lines::touch`]): here it is one line.
+//! is what lookups and changes of many directories at once live on ([`Lines::prefetch`]): here it is one line.
 //!
 //! A line has twelve slots; what finds its own line full goes to the next one, and each line counts those that passed it, so
 //! that a search ends at a line that none passed (as in Meta's F14). Hashes are computed by the caller; equality is asked of
 //! the caller. Of a hash the low 32 bits choose the line, the high 8 are the tag; among those between, the shard is chosen.
 
 use super::arena::Address;
+use crate::prefetch::prefetch;
 
 const SLOTS: usize = 12;
 /// Addresses a line, on average, before the table grows. (In a table that is about to, one in fifteen has passed its line.)
@@ -84,8 +85,10 @@ impl Lines {
     }
 
     /// Begins to load the line that a search begins at.
-    pub(super) fn touch(&self, hash: u64) -> u64 {
-        self.lines.get(self.home(hash)).map_or(0, |line| line.tags)
+    pub(super) fn prefetch(&self, hash: u64) {
+        if let Some(line) = self.lines.get(self.home(hash)) {
+            prefetch(line);
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Address> {

@@ -162,7 +162,12 @@ impl Index {
     /// A walk below a prefix that is known to lead to its last directory, all of which `caller` may search. It ends as
     /// [`resolve`](Self::resolve) of the whole path would, as long as no directory of the prefix was modified
     /// ([`Effects`]). `path`: not the root's. Nothing of the table is read yet.
-    pub fn descent<'a>(&self, prefix: &Prefix<'_>, path: Path<'a>, caller: &'a Caller) -> Descent<'a> {
+    pub fn descent<'a>(
+        &self,
+        prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>,
+        path: Path<'a>,
+        caller: &'a Caller,
+    ) -> Descent<'a> {
         Descent::new(&self.locks, prefix, path, caller)
     }
 

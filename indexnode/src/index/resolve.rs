@@ -3,8 +3,6 @@
 //! Every ancestor counts: the caller needs search permission on each directory passed, the namespace's root included.
 //! The final directory's own permission is returned, not judged: that depends on what the caller wants to do there.
 
-use std::hint::black_box;
-
 use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, permission::Access};
 
 use super::{
@@ -93,11 +91,17 @@ pub(super) fn walk<'c>(
 
 /// The first components of a path, and the directory they are known to lead to.
 #[derive(Clone, Copy, Debug)]
-pub struct Prefix<'a> {
+pub struct Prefix<'a, Ids> {
     /// The components; at least one.
     pub path: Path<'a>,
+    /// The namespace.
+    pub ns: NamespaceId,
+    /// The directory.
+    pub id: DirectoryId,
+    /// Components.
+    pub depth: usize,
     /// The directories on the way, the namespace's root first: one more than components.
-    pub ids: &'a [DirectoryId],
+    pub ids: Ids,
 }
 
 /// A walk that begins below a known prefix, whose directories the caller may search.
@@ -116,13 +120,18 @@ pub struct Descent<'a> {
 
 impl<'a> Descent<'a> {
     /// A walk along a path that is not the root's, below a prefix of at least one component.
-    pub(super) fn new(locks: &Locks, prefix: &Prefix<'_>, path: Path<'a>, caller: &'a Caller) -> Self {
-        debug_assert!(path != Path("") && prefix.ids.len() > 1);
+    pub(super) fn new(
+        locks: &Locks,
+        prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>,
+        path: Path<'a>,
+        caller: &'a Caller,
+    ) -> Self {
+        debug_assert!(path != Path("") && prefix.depth > 0);
         let (name, below) = path.split_first();
         let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
-        resolution.ns = NamespaceId(prefix.ids[0].0);
-        resolution.id = prefix.ids[prefix.ids.len() - 1];
-        resolution.depth = prefix.ids.len() - 1;
+        resolution.ns = prefix.ns;
+        resolution.id = prefix.id;
+        resolution.depth = prefix.depth;
         resolution.crossed_lock = crosses(locks, prefix);
         Self { resolution, name, below, caller, is_at_prefix: true }
     }
@@ -157,10 +166,8 @@ impl<'a> Descent<'a> {
     }
 }
 
-/// Walks all, a level at a time, and each level in steps, one for all after the other: hash, load the table's lines, find,
-/// load the cells, compare. So the probes of different walks do not wait for each other's memory. (Hash and find in one loop
-/// took three times as long: a hash fills the processor's window of instructions, and the next probe is not begun before the
-/// last has its memory.)
+/// Walks all, a level at a time, and each level in steps, one for all after the other: hash and begin to load the table's
+/// lines; find and begin to load the cells; compare. So the probes of different walks do not wait for each other's memory.
 pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descent<'_>]) {
     let mut under_way: Vec<u32> = (0..walks.len() as u32).collect();
     let mut hashes = Vec::with_capacity(walks.len());
@@ -169,12 +176,16 @@ pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descen
         hashes.clear();
         hashes.extend(under_way.iter().map(|at| {
             let (pid, name) = walks[*at as usize].place();
-            table.hash(pid, name)
+            let hash = table.hash(pid, name);
+            table.prefetch_place(hash);
+            hash
         }));
-        black_box(hashes.iter().fold(0, |all, hash| all ^ table.touch_place(*hash)));
         guesses.clear();
-        guesses.extend(hashes.iter().map(|hash| table.guess(*hash)));
-        black_box(guesses.iter().fold(0, |all, guess| all ^ table.touch_cell(*guess)));
+        guesses.extend(hashes.iter().map(|hash| {
+            let guess = table.guess(*hash);
+            table.prefetch_cell(guess);
+            guess
+        }));
         let mut guesses = guesses.iter();
         under_way.retain(|at| {
             let walk = &mut walks[*at as usize];
@@ -186,10 +197,9 @@ pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descen
 }
 
 /// Does the way over a prefix touch a lock? As a walk over it would find.
-fn crosses(locks: &Locks, prefix: &Prefix<'_>) -> bool {
+fn crosses(locks: &Locks, prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>) -> bool {
     !locks.is_empty()
-        && prefix.path.components().zip(prefix.ids.windows(2)).any(|(name, pair)| {
-            let [above, below] = [pair[0], pair[1]];
+        && prefix.path.components().zip(prefix.ids.clone().zip(prefix.ids.skip(1))).any(|(name, (above, below))| {
             locks.touch(above.sole_partition(), name, Some(below))
         })
 }

@@ -33,8 +33,8 @@ impl Shards {
     }
 
     /// Begins to load what a search begins with.
-    pub(super) fn touch(&self, hash: u64) -> u64 {
-        self.shards[shard_of(hash)].touch(hash)
+    pub(super) fn prefetch(&self, hash: u64) {
+        self.shards[shard_of(hash)].prefetch(hash);
     }
 
     /// The addresses of one shard.

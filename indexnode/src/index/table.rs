@@ -11,7 +11,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::BuildHasher,
-    hint::black_box,
     sync::Arc,
 };
 
@@ -119,9 +118,9 @@ impl IndexTable {
         place_hash(&self.seed, pid, name.as_bytes())
     }
 
-    /// Begins to load what tells where the occupant of a place is. The sum is of no use but that it must be computed.
-    pub(super) fn touch_place(&self, hash: u64) -> u64 {
-        self.places.touch(hash)
+    /// Begins to load what tells where the occupant of a place is.
+    pub(super) fn prefetch_place(&self, hash: u64) {
+        self.places.prefetch(hash);
     }
 
     /// Where the occupant of a place is, most probably: the first with the same tag. Its cell is not read yet, so that
@@ -141,8 +140,10 @@ impl IndexTable {
     }
 
     /// Begins to load the cell that was guessed.
-    pub(super) fn touch_cell(&self, guess: Guess) -> u64 {
-        guess.at.map_or(0, |at| self.cell(at).touch())
+    pub(super) fn prefetch_cell(&self, guess: Guess) {
+        if let Some(at) = guess.at {
+            self.cell(at).prefetch();
+        }
     }
 
     /// Begins to load what changes of these records are going to read, of all at once: one after the other, each would wait for
@@ -150,11 +151,9 @@ impl IndexTable {
     pub(super) fn load_ahead<'r>(&self, records: impl Iterator<Item = &'r DirectoryRecord> + Clone) {
         let ids = records.clone().flat_map(|record| [record.id, directory_of(record.pid)]);
         let ids = ids.map(|id| id_hash(self.id_seed, id));
-        let lines = ids.clone().fold(0, |all, hash| all ^ self.ids.touch(hash));
-        let places = records.fold(0, |all, record| all ^ self.places.touch(self.hash(record.pid, &record.name)));
-        black_box(lines ^ places);
-        let cells = ids.filter_map(|hash| self.ids.find(hash, |_| true));
-        black_box(cells.fold(0, |all, at| all ^ self.cell(at).touch()));
+        ids.clone().for_each(|hash| self.ids.prefetch(hash));
+        records.for_each(|record| self.places.prefetch(self.hash(record.pid, &record.name)));
+        ids.filter_map(|hash| self.ids.find(hash, |_| true)).for_each(|at| self.cell(at).prefetch());
     }
 
     /// Stores a record in place of what was known of its id; the caller has compared the versions. The directory takes

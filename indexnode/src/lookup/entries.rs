@@ -2,16 +2,17 @@
 //!
 //! Cut into shards, each under a lock of its own: a table that grows keeps few waiting, and not for long.
 
-use std::{hash::BuildHasher, hint::black_box};
+use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use mantle_types::{
-    DirectoryId, Permission,
+    DirectoryId, NamespaceId, Permission,
     limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX},
 };
 use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
+use crate::prefetch::prefetch;
 use crate::index::{Path, Seed, fresh_seed};
 
 const SHARDS: usize = 64;
@@ -29,54 +30,119 @@ pub(super) struct Key<'a> {
     pub below: Path<'a>,
 }
 
-/// Where a prefix leads.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub hash: u64,
-    /// The namespace's name, and behind it the prefix.
-    key: Box<str>,
-    namespace_bytes: u32,
-    /// The directories on the way, the namespace's root first, the prefix's own last.
-    pub ids: Box<[DirectoryId]>,
-    pub permissions: Permissions,
-}
+/// Where a prefix leads, in one piece of memory, what every lookup reads first:
+///
+/// | byte | holds |
+/// |---|---|
+/// | 0 | hash of the key |
+/// | 8 | length of the namespace's name, of the prefix behind it, number of directories, number of permissions (2 bytes each) |
+/// | 16 | the namespace's id |
+/// | 24 | the prefix's directory |
+/// | 32 | the distinct permissions on the way |
+/// | | the namespace's name, and behind it the prefix |
+/// | | the directories on the way, the namespace's root first, the prefix's own last |
+pub(super) struct Entry(Box<[u8]>);
+
+const LENGTHS: usize = 8;
+const NS: usize = 16;
+const ID: usize = 24;
+const PERMISSIONS: usize = 32;
+const PERMISSION_BYTES: usize = 10;
+const ID_BYTES: usize = 8;
 
 impl Entry {
-    pub(super) fn new(key: &Key<'_>, ids: Vec<DirectoryId>, permissions: Permissions) -> Self {
-        Self {
-            hash: key.hash,
-            key: [key.namespace, key.prefix.0].concat().into(),
-            namespace_bytes: key.namespace.len() as u32,
-            ids: ids.into(),
-            permissions,
+    pub(super) fn new(key: &Key<'_>, ids: &[DirectoryId], permissions: &[Permission]) -> Self {
+        let lengths = [key.namespace.len(), key.prefix.0.len(), ids.len(), permissions.len()];
+        let bytes = PERMISSIONS + permissions.len() * PERMISSION_BYTES + lengths[0] + lengths[1] + ids.len() * ID_BYTES;
+        let mut all = Vec::with_capacity(bytes);
+        all.extend(key.hash.to_le_bytes());
+        all.extend(lengths.iter().flat_map(|length| (*length as u16).to_le_bytes()));
+        all.extend(ids[0].0.to_le_bytes());
+        all.extend(ids[ids.len() - 1].0.to_le_bytes());
+        for permission in permissions {
+            all.extend(permission.owner.to_le_bytes());
+            all.extend(permission.group.to_le_bytes());
+            all.extend(permission.mode.to_le_bytes());
         }
+        all.extend([key.namespace, key.prefix.0].iter().flat_map(|part| part.bytes()));
+        all.extend(ids.iter().flat_map(|id| id.0.to_le_bytes()));
+        Self(all.into())
     }
 
-    /// Two keys are the same by their lengths and bytes: no name, however odd, makes two paths one.
-    fn is_of(&self, key: &Key<'_>) -> bool {
-        self.hash == key.hash
-            && self.namespace_bytes as usize == key.namespace.len()
-            && self.key.len() == key.namespace.len() + key.prefix.0.len()
-            && self.key.starts_with(key.namespace)
-            && self.key.ends_with(key.prefix.0)
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
     }
 
-    /// Begins to load what lies outside of the table.
-    fn touch(&self) -> u64 {
-        let key = self.key.as_bytes();
-        let ends = [key.first(), key.last()].map(|byte| byte.map_or(0, |byte| u64::from(*byte)));
-        ends[0] ^ ends[1] ^ self.ids[0].0 ^ self.id().0
+    fn length(&self, which: usize) -> usize {
+        let at = LENGTHS + 2 * which;
+        usize::from(u16::from_le_bytes(self.0[at..at + 2].try_into().expect("two bytes")))
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.u64_at(0)
+    }
+
+    pub(super) fn ns(&self) -> NamespaceId {
+        NamespaceId(self.u64_at(NS))
     }
 
     /// The prefix's directory.
     pub(super) fn id(&self) -> DirectoryId {
-        self.ids[self.ids.len() - 1]
+        DirectoryId(self.u64_at(ID))
+    }
+
+    fn key_at(&self) -> usize {
+        PERMISSIONS + self.length(3) * PERMISSION_BYTES
+    }
+
+    fn key(&self) -> &[u8] {
+        &self.0[self.key_at()..][..self.length(0) + self.length(1)]
+    }
+
+    pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
+        self.0[PERMISSIONS..self.key_at()].chunks_exact(PERMISSION_BYTES).map(|bytes| Permission {
+            owner: u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")),
+            group: u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes")),
+            mode: u16::from_le_bytes(bytes[8..].try_into().expect("two bytes")),
+        })
+    }
+
+    /// Components of the prefix.
+    pub(super) fn depth(&self) -> usize {
+        self.length(2) - 1
+    }
+
+    /// The directories on the way, the namespace's root first, the prefix's own last.
+    pub(super) fn ids(&self) -> impl Iterator<Item = DirectoryId> + Clone {
+        let at = self.0.len() - self.length(2) * ID_BYTES;
+        self.0[at..].chunks_exact(ID_BYTES).map(|bytes| DirectoryId(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
+    }
+
+    /// Two keys are the same by their lengths and bytes: no name, however odd, makes two paths one.
+    fn is_of(&self, key: &Key<'_>) -> bool {
+        self.hash() == key.hash
+            && self.length(0) == key.namespace.len()
+            && self.length(1) == key.prefix.0.len()
+            && self.key().starts_with(key.namespace.as_bytes())
+            && self.key().ends_with(key.prefix.0.as_bytes())
+    }
+
+    /// Begins to load what a lookup reads of it.
+    fn prefetch(&self, key_bytes: usize) {
+        for at in (0..PERMISSIONS + PERMISSION_BYTES + key_bytes + 64).step_by(64) {
+            if let Some(byte) = self.0.get(at) {
+                prefetch(byte);
+            }
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        self.length(0) == other.length(0) && self.key() == other.key()
     }
 
     /// Bytes it takes in its shard, about.
     pub(super) fn bytes(&self) -> usize {
-        let permissions = if self.permissions.spilled() { size_of_val(&*self.permissions) } else { 0 };
-        size_of::<Self>() * 8 / 7 + 1 + self.key.len() + size_of_val(&*self.ids) + permissions
+        size_of::<Self>() * 8 / 7 + 1 + self.0.len()
     }
 }
 
@@ -122,8 +188,12 @@ impl Entries {
         // The first entry with the same tag: nearly always the one.
         let guess = |key: &Option<Key<'_>>| key.as_ref().and_then(|key| shards.of(key.hash).find(key.hash, |_| true));
         let guesses: Vec<Option<&Entry>> = keys.iter().map(guess).collect();
-        black_box(guesses.iter().flatten().fold(0, |all, entry| all ^ entry.hash ^ entry.permissions.len() as u64));
-        black_box(guesses.iter().flatten().fold(0, |all, entry| all ^ entry.touch()));
+        guesses.iter().flatten().for_each(|entry| prefetch(*entry));
+        for (guess, key) in guesses.iter().zip(keys) {
+            if let (Some(entry), Some(key)) = (guess, key) {
+                entry.prefetch(key.namespace.len() + key.prefix.0.len());
+            }
+        }
         let mut found = Vec::with_capacity(keys.len());
         for (at, (key, guess)) in keys.iter().zip(guesses).enumerate() {
             found.push(key.as_ref().and_then(|key| {
@@ -153,12 +223,12 @@ impl Entries {
 
     /// Adds an entry in place of the one of its key.
     pub(super) fn insert(&self, entry: Entry) {
-        let mut shard = self.shard(entry.hash).write();
-        let is_same = |other: &Entry| other.key == entry.key && other.namespace_bytes == entry.namespace_bytes;
-        match shard.find_mut(entry.hash, is_same) {
+        let hash = entry.hash();
+        let mut shard = self.shard(hash).write();
+        match shard.find_mut(hash, |other| other.is_as(&entry)) {
             Some(other) => *other = entry,
             None => {
-                shard.insert_unique(entry.hash, entry, |entry| entry.hash);
+                shard.insert_unique(hash, entry, Entry::hash);
             }
         }
     }

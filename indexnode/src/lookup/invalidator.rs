@@ -42,10 +42,10 @@ pub(super) enum Removals {
 
 impl Removals {
     /// Is one of these directories being modified?
-    pub(super) fn touch(&self, ids: &[DirectoryId]) -> bool {
+    pub(super) fn touch(&self, mut ids: impl Iterator<Item = DirectoryId>) -> bool {
         match self {
             Self::None => false,
-            Self::Some(modified) => ids.iter().any(|id| modified.contains(id)),
+            Self::Some(modified) => ids.any(|id| modified.contains(&id)),
             Self::All => true,
         }
     }
@@ -147,18 +147,19 @@ impl Invalidator {
     ) -> Admission {
         let mut tree = self.tree.lock();
         let is_outdated = self.timestamp() != timestamp && self.rules.timestamp;
-        if is_outdated || self.removals().touch(&entry.ids) {
+        if is_outdated || self.removals().touch(entry.ids()) {
             return Admission::Outdated;
         }
         if tree.prefixes.has_entry(entry.id()) {
             return Admission::Known;
         }
-        let nodes = tree.prefixes.missing(&[DirectoryId::SUPER_ROOT]) + tree.prefixes.missing(&entry.ids);
+        let ids: Vec<_> = entry.ids().collect();
+        let nodes = tree.prefixes.missing(&[DirectoryId::SUPER_ROOT]) + tree.prefixes.missing(&ids);
         let bytes = entry.bytes() + nodes * NODE_BYTES;
         if tree.bytes + bytes > bytes_max {
             return Admission::Full;
         }
-        tree.prefixes.insert(&entry.ids, entry.hash);
+        tree.prefixes.insert(&ids, entry.hash());
         tree.entries += 1;
         tree.bytes += bytes;
         insert(entry);

@@ -275,12 +275,12 @@ impl Lookups<'_> {
         self.cache.entries.find_all(keys, |at, key, entry| {
             let caller = queries[at].caller;
             // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
-            let is_open = entry.permissions.iter().all(|permission| permission.allows(caller, Access::Search));
-            if !is_open || self.removals.touch(&entry.ids) {
+            let is_open = entry.permissions().all(|permission| permission.allows(caller, Access::Search));
+            if !is_open || self.removals.touch(entry.ids()) {
                 return Cached::Bypass;
             }
-            let prefix = Prefix { path: key.prefix, ids: &entry.ids };
-            Cached::Below(self.index.descent(&prefix, key.below, caller))
+            let prefix = Prefix { path: key.prefix, ns: entry.ns(), id: entry.id(), depth: entry.depth(), ids: entry.ids() };
+            Cached::Below(self.index.descent(prefix, key.below, caller))
         })
     }
 
@@ -297,8 +297,8 @@ impl Lookups<'_> {
                 }
             }
         });
-        if ids.len() == depth + 1 && !self.removals.touch(&ids) {
-            self.found.entries.push(Entry::new(&key, ids, permissions));
+        if ids.len() == depth + 1 && !self.removals.touch(ids.iter().copied()) {
+            self.found.entries.push(Entry::new(&key, &ids, &permissions));
         }
         resolution
     }
