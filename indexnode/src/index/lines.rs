@@ -6,9 +6,9 @@
 //!
 //! A line has twelve slots; what finds its own line full goes to the next one, and each line counts those that passed it, so
 //! that a search ends at a line that none passed (as in Meta's F14). Hashes are computed by the caller; equality is asked of
-//! the caller. Of a hash the low 32 bits choose the line, the high 8 are the tag; among those between, the shard is chosen.
+//! the caller, and of what is moved when the table grows the hash ([`Keys`]). Of a hash the low 32 bits choose the line, the high 8 are the tag; among those between, the shard is chosen.
 
-use super::arena::Address;
+use super::{arena::Address, keys::Keys};
 use crate::prefetch::prefetch;
 
 const SLOTS: usize = 12;
@@ -16,6 +16,8 @@ const SLOTS: usize = 12;
 const LOAD_MAX: usize = 10;
 /// Tables of so few lines are not shrunk.
 const SHRINK_LINES_MIN: usize = 4;
+/// Lines of a table that is resized whose keys are loaded at once.
+const LINES_AT_ONCE: usize = 8;
 /// One byte in each tag's place.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
@@ -44,6 +46,11 @@ impl Line {
         let low_bits = u128::from(!(EACH << 7)) | u128::from(!(EACH << 7) as u32) << 64;
         let high_bits = u128::from(EACH << 7) | u128::from((EACH << 7) as u32) << 64;
         Slots(!(((other & low_bits) + low_bits) | other) & high_bits)
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = Address> + Clone {
+        let empty = self.slots(0).fold(0_u32, |all, slot| all | 1 << slot);
+        (0..SLOTS).filter(move |slot| empty & 1 << slot == 0).map(|slot| Address(self.at[slot]))
     }
 
     fn set(&mut self, slot: usize, tag: u8, at: u32) {
@@ -92,16 +99,13 @@ impl Lines {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Address> {
-        self.lines.iter().flat_map(|line| {
-            let empty = line.slots(0).fold(0_u32, |all, slot| all | 1 << slot);
-            (0..SLOTS).filter(move |slot| empty & 1 << slot == 0).map(|slot| Address(line.at[slot]))
-        })
+        self.lines.iter().flat_map(Line::addresses)
     }
 
     /// Adds an address whose key is not in the table yet.
-    pub(super) fn insert(&mut self, hash: u64, at: Address, hash_of: impl Fn(Address) -> u64) {
+    pub(super) fn insert(&mut self, hash: u64, at: Address, keys: &impl Keys) {
         if self.len == self.lines.len() * LOAD_MAX {
-            self.resize(self.lines.len() + self.lines.len() / 2 + 1, hash_of);
+            self.resize(self.lines.len() + self.lines.len() / 2 + 1, keys);
         }
         self.put(hash, at);
     }
@@ -112,7 +116,7 @@ impl Lines {
         self.lines[line].at[slot] = new.0;
     }
 
-    pub(super) fn remove(&mut self, hash: u64, at: Address, hash_of: impl Fn(Address) -> u64) {
+    pub(super) fn remove(&mut self, hash: u64, at: Address, keys: &impl Keys) {
         let (line, slot) = self.place(hash, |other| other == at).expect("the address to remove is in the table");
         self.lines[line].set(slot, 0, 0);
         let mut passed = self.home(hash);
@@ -122,7 +126,7 @@ impl Lines {
         }
         self.len -= 1;
         if self.lines.len() > SHRINK_LINES_MIN && self.len < self.lines.len() * LOAD_MAX / 4 {
-            self.resize(self.lines.len() / 2, hash_of);
+            self.resize(self.lines.len() / 2, keys);
         }
     }
 
@@ -171,10 +175,15 @@ impl Lines {
         }
     }
 
-    fn resize(&mut self, lines: usize, hash_of: impl Fn(Address) -> u64) {
+    /// The keys are all over memory: those of some lines are loaded at once.
+    fn resize(&mut self, lines: usize, keys: &impl Keys) {
         let larger = Self { lines: vec![Line::EMPTY; lines].into_boxed_slice(), len: 0 };
         let old = std::mem::replace(self, larger);
-        old.iter().for_each(|at| self.put(hash_of(at), at));
+        for some in old.lines.chunks(LINES_AT_ONCE) {
+            let addresses = some.iter().flat_map(Line::addresses);
+            addresses.clone().for_each(|at| keys.prefetch(at));
+            addresses.for_each(|at| self.put(keys.hash(at), at));
+        }
     }
 }
 
@@ -190,6 +199,17 @@ mod tests {
     fn hash_of(at: Address) -> u64 {
         let homes = [0, u32::MAX, 1 << 30, u32::MAX - 1];
         u64::from(at.0 % 3) << 56 | u64::from(homes[at.0 as usize / 3 % homes.len()])
+    }
+
+    /// Addresses that are their own keys.
+    struct Own(fn(Address) -> u64);
+
+    impl Keys for Own {
+        fn prefetch(&self, _: Address) {}
+
+        fn hash(&self, at: Address) -> u64 {
+            (self.0)(at)
+        }
     }
 
     fn check(table: &Lines, model: &BTreeMap<u32, ()>) -> Result<(), TestCaseError> {
@@ -219,15 +239,15 @@ mod tests {
                         model.remove(&at);
                         model.insert(other, ());
                     }
-                    0..=2 if model.remove(&at).is_some() => table.remove(hash, Address(at), hash_of),
-                    3.. if model.insert(at, ()).is_none() => table.insert(hash, Address(at), hash_of),
+                    0..=2 if model.remove(&at).is_some() => table.remove(hash, Address(at), &Own(hash_of)),
+                    3.. if model.insert(at, ()).is_none() => table.insert(hash, Address(at), &Own(hash_of)),
                     _ => {}
                 }
             }
             check(&table, &model)?;
             // Emptied, nothing is left of those that passed.
             for at in std::mem::take(&mut model).into_keys() {
-                table.remove(hash_of(Address(at)), Address(at), hash_of);
+                table.remove(hash_of(Address(at)), Address(at), &Own(hash_of));
             }
             check(&table, &model)?;
             prop_assert!(table.lines.iter().all(|line| line.passed == 0));
@@ -236,17 +256,17 @@ mod tests {
 
     #[test]
     fn memory_follows_what_is_held() {
-        let hash = |at: Address| crate::index::digest::mix(u64::from(at.0));
+        let hash: fn(Address) -> u64 = |at| crate::index::digest::mix(u64::from(at.0));
         let mut table = Lines::default();
         for at in 0..100_000 {
-            table.insert(hash(Address(at)), Address(at), hash);
+            table.insert(hash(Address(at)), Address(at), &Own(hash));
             let bytes = table.heap_bytes() as f64 / f64::from(at + 1);
             assert!(at < 1_000 || (6.4..9.8).contains(&bytes), "{bytes} bytes an address at {at}");
         }
         let displaced: usize = table.lines.iter().map(|line| line.passed as usize).sum();
         assert!(displaced < 100_000 / 8, "{displaced} of 100,000 passed a line");
         for at in 100..100_000 {
-            table.remove(hash(Address(at)), Address(at), hash);
+            table.remove(hash(Address(at)), Address(at), &Own(hash));
         }
         assert!(table.heap_bytes() <= 64 * 100 * 4 / LOAD_MAX + 64 * SHRINK_LINES_MIN, "{}", table.heap_bytes());
     }

@@ -12,6 +12,7 @@ mod cell;
 pub mod command;
 mod digest;
 mod invariants;
+mod keys;
 mod lines;
 mod locks;
 mod namespaces;

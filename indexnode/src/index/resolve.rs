@@ -199,7 +199,9 @@ pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descen
 /// Does the way over a prefix touch a lock? As a walk over it would find.
 fn crosses(locks: &Locks, prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>) -> bool {
     !locks.is_empty()
-        && prefix.path.components().zip(prefix.ids.clone().zip(prefix.ids.skip(1))).any(|(name, (above, below))| {
-            locks.touch(above.sole_partition(), name, Some(below))
-        })
+        && prefix
+            .path
+            .components()
+            .zip(prefix.ids.clone().zip(prefix.ids.skip(1)))
+            .any(|(name, (above, below))| locks.touch(above.sole_partition(), name, Some(below)))
 }

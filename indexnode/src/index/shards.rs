@@ -5,7 +5,7 @@
 //! that grew to the double), on two busy cores: 0.2 ms for a shard; all at once it would be 0.2 s. Hashes are computed by the caller; equality is asked
 //! of the caller.
 
-use super::{arena::Address, lines::Lines};
+use super::{arena::Address, keys::Keys, lines::Lines};
 
 pub(super) const SHARDS: usize = 1024;
 
@@ -43,8 +43,8 @@ impl Shards {
     }
 
     /// Adds an address whose key is not in the table yet.
-    pub(super) fn insert(&mut self, hash: u64, at: Address, hash_of: impl Fn(Address) -> u64) {
-        self.shards[shard_of(hash)].insert(hash, at, hash_of);
+    pub(super) fn insert(&mut self, hash: u64, at: Address, keys: &impl Keys) {
+        self.shards[shard_of(hash)].insert(hash, at, keys);
         self.len += 1;
     }
 
@@ -53,8 +53,8 @@ impl Shards {
         self.shards[shard_of(hash)].replace(hash, old, new);
     }
 
-    pub(super) fn remove(&mut self, hash: u64, at: Address, hash_of: impl Fn(Address) -> u64) {
-        self.shards[shard_of(hash)].remove(hash, at, hash_of);
+    pub(super) fn remove(&mut self, hash: u64, at: Address, keys: &impl Keys) {
+        self.shards[shard_of(hash)].remove(hash, at, keys);
         self.len -= 1;
     }
 

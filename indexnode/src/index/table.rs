@@ -21,6 +21,7 @@ use super::{
     before::{BeforeImages, Image, Reading},
     cell::{Cell, CellMut, cell_bytes},
     digest,
+    keys::{ById, ByPlace, id_hash, place_hash},
     permissions::{PermissionIndex, Permissions},
     seed::Seed,
     shards::{Shards, shard_of},
@@ -73,15 +74,6 @@ pub(super) struct IndexTable {
     modified: Vec<DirectoryId>,
     /// For whoever reads the table as it was when they began.
     before: Option<BeforeImages>,
-}
-
-fn place_hash(seed: &Seed, pid: PartitionId, name: &[u8]) -> u64 {
-    seed.hash_one((pid.0, name))
-}
-
-/// Ids are allocated by the system, not chosen by users: a cheap mix will do.
-fn id_hash(id_seed: u64, id: DirectoryId) -> u64 {
-    digest::mix(id.0 ^ id_seed)
 }
 
 impl IndexTable {
@@ -202,8 +194,8 @@ impl IndexTable {
         cell.set_version(record.version);
         cell.set_children(children);
         cell.set_permission(permission, false);
-        let (arena, seed) = (&self.arena, self.id_seed);
-        self.ids.insert(id_hash(seed, record.id), at, |at| id_hash(seed, Cell(arena.bytes(at)).id()));
+        let keys = ById { arena: &self.arena, seed: self.id_seed };
+        self.ids.insert(id_hash(self.id_seed, record.id), at, &keys);
         at
     }
 
@@ -221,8 +213,8 @@ impl IndexTable {
             self.absent_parents.insert(id, children);
         }
         self.permissions.release(permission);
-        let (arena, seed) = (&self.arena, self.id_seed);
-        self.ids.remove(id_hash(seed, id), at, |at| id_hash(seed, Cell(arena.bytes(at)).id()));
+        let keys = ById { arena: &self.arena, seed: self.id_seed };
+        self.ids.remove(id_hash(self.id_seed, id), at, &keys);
         self.arena.release(at, bytes);
     }
 
@@ -365,11 +357,7 @@ impl IndexTable {
                 self.mark_displaced(occupant, true);
             }
             None => {
-                let (arena, seed) = (&self.arena, &self.seed);
-                self.places.insert(hash, at, |at| {
-                    let cell = Cell(arena.bytes(at));
-                    place_hash(seed, cell.pid(), cell.name_bytes())
-                });
+                self.places.insert(hash, at, &ByPlace { arena: &self.arena, seed: &self.seed });
                 self.count_child(pid, 1);
             }
         }
@@ -392,11 +380,7 @@ impl IndexTable {
             self.mark_displaced(next, false);
             return;
         }
-        let (arena, seed) = (&self.arena, &self.seed);
-        self.places.remove(hash, at, |at| {
-            let cell = Cell(arena.bytes(at));
-            place_hash(seed, cell.pid(), cell.name_bytes())
-        });
+        self.places.remove(hash, at, &ByPlace { arena: &self.arena, seed: &self.seed });
         self.count_child(pid, -1);
     }
 

@@ -6,145 +6,18 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use mantle_types::{
-    DirectoryId, NamespaceId, Permission,
+    DirectoryId,
     limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX},
 };
 use parking_lot::{RwLock, RwLockReadGuard};
-use smallvec::SmallVec;
 
-use crate::prefetch::prefetch;
-use crate::index::{Path, Seed, fresh_seed};
+use super::entry::{Entry, Key};
+use crate::{
+    index::{Path, Seed, fresh_seed},
+    prefetch::prefetch,
+};
 
 const SHARDS: usize = 64;
-
-/// The distinct permissions on a way: one or two, mostly.
-pub(super) type Permissions = SmallVec<[Permission; 2]>;
-
-/// A namespace's name and the prefix of a path in it.
-#[derive(Clone, Copy)]
-pub(super) struct Key<'a> {
-    hash: u64,
-    namespace: &'a str,
-    pub prefix: Path<'a>,
-    /// What the prefix leaves of the path; no part of the key.
-    pub below: Path<'a>,
-}
-
-/// Where a prefix leads, in one piece of memory, what every lookup reads first:
-///
-/// | byte | holds |
-/// |---|---|
-/// | 0 | hash of the key |
-/// | 8 | length of the namespace's name, of the prefix behind it, number of directories, number of permissions (2 bytes each) |
-/// | 16 | the namespace's id |
-/// | 24 | the prefix's directory |
-/// | 32 | the distinct permissions on the way |
-/// | | the namespace's name, and behind it the prefix |
-/// | | the directories on the way, the namespace's root first, the prefix's own last |
-pub(super) struct Entry(Box<[u8]>);
-
-const LENGTHS: usize = 8;
-const NS: usize = 16;
-const ID: usize = 24;
-const PERMISSIONS: usize = 32;
-const PERMISSION_BYTES: usize = 10;
-const ID_BYTES: usize = 8;
-
-impl Entry {
-    pub(super) fn new(key: &Key<'_>, ids: &[DirectoryId], permissions: &[Permission]) -> Self {
-        let lengths = [key.namespace.len(), key.prefix.0.len(), ids.len(), permissions.len()];
-        let bytes = PERMISSIONS + permissions.len() * PERMISSION_BYTES + lengths[0] + lengths[1] + ids.len() * ID_BYTES;
-        let mut all = Vec::with_capacity(bytes);
-        all.extend(key.hash.to_le_bytes());
-        all.extend(lengths.iter().flat_map(|length| (*length as u16).to_le_bytes()));
-        all.extend(ids[0].0.to_le_bytes());
-        all.extend(ids[ids.len() - 1].0.to_le_bytes());
-        for permission in permissions {
-            all.extend(permission.owner.to_le_bytes());
-            all.extend(permission.group.to_le_bytes());
-            all.extend(permission.mode.to_le_bytes());
-        }
-        all.extend([key.namespace, key.prefix.0].iter().flat_map(|part| part.bytes()));
-        all.extend(ids.iter().flat_map(|id| id.0.to_le_bytes()));
-        Self(all.into())
-    }
-
-    fn u64_at(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
-    }
-
-    fn length(&self, which: usize) -> usize {
-        let at = LENGTHS + 2 * which;
-        usize::from(u16::from_le_bytes(self.0[at..at + 2].try_into().expect("two bytes")))
-    }
-
-    pub(super) fn hash(&self) -> u64 {
-        self.u64_at(0)
-    }
-
-    pub(super) fn ns(&self) -> NamespaceId {
-        NamespaceId(self.u64_at(NS))
-    }
-
-    /// The prefix's directory.
-    pub(super) fn id(&self) -> DirectoryId {
-        DirectoryId(self.u64_at(ID))
-    }
-
-    fn key_at(&self) -> usize {
-        PERMISSIONS + self.length(3) * PERMISSION_BYTES
-    }
-
-    fn key(&self) -> &[u8] {
-        &self.0[self.key_at()..][..self.length(0) + self.length(1)]
-    }
-
-    pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
-        self.0[PERMISSIONS..self.key_at()].chunks_exact(PERMISSION_BYTES).map(|bytes| Permission {
-            owner: u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")),
-            group: u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes")),
-            mode: u16::from_le_bytes(bytes[8..].try_into().expect("two bytes")),
-        })
-    }
-
-    /// Components of the prefix.
-    pub(super) fn depth(&self) -> usize {
-        self.length(2) - 1
-    }
-
-    /// The directories on the way, the namespace's root first, the prefix's own last.
-    pub(super) fn ids(&self) -> impl Iterator<Item = DirectoryId> + Clone {
-        let at = self.0.len() - self.length(2) * ID_BYTES;
-        self.0[at..].chunks_exact(ID_BYTES).map(|bytes| DirectoryId(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))))
-    }
-
-    /// Two keys are the same by their lengths and bytes: no name, however odd, makes two paths one.
-    fn is_of(&self, key: &Key<'_>) -> bool {
-        self.hash() == key.hash
-            && self.length(0) == key.namespace.len()
-            && self.length(1) == key.prefix.0.len()
-            && self.key().starts_with(key.namespace.as_bytes())
-            && self.key().ends_with(key.prefix.0.as_bytes())
-    }
-
-    /// Begins to load what a lookup reads of it.
-    fn prefetch(&self, key_bytes: usize) {
-        for at in (0..PERMISSIONS + PERMISSION_BYTES + key_bytes + 64).step_by(64) {
-            if let Some(byte) = self.0.get(at) {
-                prefetch(byte);
-            }
-        }
-    }
-
-    fn is_as(&self, other: &Self) -> bool {
-        self.length(0) == other.length(0) && self.key() == other.key()
-    }
-
-    /// Bytes it takes in its shard, about.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() * 8 / 7 + 1 + self.0.len()
-    }
-}
 
 fn shard_of(hash: u64) -> usize {
     // Bits that hashbrown does not use: it takes the low ones for the bucket and the highest seven for the tag.
@@ -191,7 +64,7 @@ impl Entries {
         guesses.iter().flatten().for_each(|entry| prefetch(*entry));
         for (guess, key) in guesses.iter().zip(keys) {
             if let (Some(entry), Some(key)) = (guess, key) {
-                entry.prefetch(key.namespace.len() + key.prefix.0.len());
+                entry.prefetch(key);
             }
         }
         let mut found = Vec::with_capacity(keys.len());

@@ -7,7 +7,7 @@ use mantle_types::DirectoryId;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    entries::Entry,
+    entry::Entry,
     prefix_tree::{NODE_BYTES, PrefixTree},
 };
 use crate::config::{Invalidation, LookupSettings};

@@ -27,6 +27,7 @@
 //! [`Effects::modified`]: crate::index::Effects::modified
 
 mod entries;
+mod entry;
 mod invalidator;
 mod prefix_tree;
 #[cfg(test)]
@@ -43,7 +44,8 @@ use crate::{
     failpoints::{self, Failpoint},
     index::{Descent, Effects, Index, LogEntry, Path, Prefix, Resolution, command::Applied},
 };
-use entries::{Entries, Entry, Key, Permissions};
+use entries::Entries;
+use entry::{Entry, Key, Permissions};
 use invalidator::{Admission, Invalidator, Removals, Rules};
 
 /// A path to look up.
@@ -279,7 +281,8 @@ impl Lookups<'_> {
             if !is_open || self.removals.touch(entry.ids()) {
                 return Cached::Bypass;
             }
-            let prefix = Prefix { path: key.prefix, ns: entry.ns(), id: entry.id(), depth: entry.depth(), ids: entry.ids() };
+            let prefix =
+                Prefix { path: key.prefix, ns: entry.ns(), id: entry.id(), depth: entry.depth(), ids: entry.ids() };
             Cached::Below(self.index.descent(prefix, key.below, caller))
         })
     }

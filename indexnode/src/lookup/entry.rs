@@ -1,0 +1,209 @@
+//! An entry of TopDirPathCache: where a prefix leads.
+//!
+//! In one piece of memory: a head, the distinct permissions on the way, the namespace's name and behind it the prefix, and
+//! last the directories on the way, which a lookup reads only while something is modified or locked. Several pieces took
+//! twice as many lines of the processor's cache a lookup.
+
+use mantle_types::{
+    DirectoryId, NamespaceId, Permission,
+    limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX, PATH_DEPTH_MAX},
+};
+use smallvec::SmallVec;
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+    little_endian::{U16, U32, U64},
+};
+
+use crate::{index::Path, prefetch::prefetch};
+
+/// What a processor loads at once.
+const LINE_BYTES: usize = 64;
+
+// Lengths and numbers are kept in 16 bits; a way has no more permissions than directories.
+const _: () = assert!(KEY_BYTES_MAX < 1 << 16 && NAMESPACE_BYTES_MAX < 1 << 16 && PATH_DEPTH_MAX < 1 << 16);
+
+/// The distinct permissions on a way: one or two, mostly.
+pub(super) type Permissions = SmallVec<[Permission; 2]>;
+
+/// A namespace's name and the prefix of a path in it.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'a> {
+    pub hash: u64,
+    pub namespace: &'a str,
+    pub prefix: Path<'a>,
+    /// What the prefix leaves of the path; no part of the key.
+    pub below: Path<'a>,
+}
+
+impl Key<'_> {
+    fn bytes(&self) -> usize {
+        self.namespace.len() + self.prefix.0.len()
+    }
+}
+
+/// Where a prefix leads.
+#[derive(Debug)]
+pub(super) struct Entry(Box<[u8]>);
+
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Head {
+    hash: U64,
+    ns: U64,
+    id: U64,
+    namespace_bytes: U16,
+    prefix_bytes: U16,
+    permissions: U16,
+    directories: U16,
+}
+
+#[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
+#[repr(C)]
+struct PermissionRow {
+    owner: U32,
+    group: U32,
+    mode: U16,
+}
+
+/// What an entry consists of.
+struct Parts<'a> {
+    head: &'a Head,
+    permissions: &'a [PermissionRow],
+    /// The namespace's name and the prefix.
+    key: &'a [u8],
+    ids: &'a [U64],
+}
+
+impl Entry {
+    /// `ids`: the directories on the way, the namespace's root first, the prefix's own last; one more than components.
+    pub(super) fn new(key: &Key<'_>, ids: &[DirectoryId], permissions: &[Permission]) -> Self {
+        let short = |length: usize| U16::new(u16::try_from(length).expect("checked where the limits are"));
+        let head = Head {
+            hash: key.hash.into(),
+            ns: ids[0].0.into(),
+            id: ids[ids.len() - 1].0.into(),
+            namespace_bytes: short(key.namespace.len()),
+            prefix_bytes: short(key.prefix.0.len()),
+            permissions: short(permissions.len()),
+            directories: short(ids.len()),
+        };
+        let rows: Vec<_> = permissions
+            .iter()
+            .map(|of| PermissionRow { owner: of.owner.into(), group: of.group.into(), mode: of.mode.into() })
+            .collect();
+        let ids: Vec<U64> = ids.iter().map(|id| id.0.into()).collect();
+        let parts: [&[u8]; 5] =
+            [head.as_bytes(), rows.as_bytes(), key.namespace.as_bytes(), key.prefix.0.as_bytes(), ids.as_bytes()];
+        Self(parts.concat().into())
+    }
+
+    fn head(&self) -> &Head {
+        self.parts().head
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        let whole = "an entry is as it was made";
+        let (head, rest) = Head::ref_from_prefix(&self.0).expect(whole);
+        let permissions = usize::from(head.permissions.get());
+        let (permissions, rest) = <[PermissionRow]>::ref_from_prefix_with_elems(rest, permissions).expect(whole);
+        let (key, ids) = rest.split_at(usize::from(head.namespace_bytes.get()) + usize::from(head.prefix_bytes.get()));
+        Parts { head, permissions, key, ids: <[U64]>::ref_from_bytes(ids).expect(whole) }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.head().hash.get()
+    }
+
+    pub(super) fn ns(&self) -> NamespaceId {
+        NamespaceId(self.head().ns.get())
+    }
+
+    /// The prefix's directory.
+    pub(super) fn id(&self) -> DirectoryId {
+        DirectoryId(self.head().id.get())
+    }
+
+    /// Components of the prefix.
+    pub(super) fn depth(&self) -> usize {
+        usize::from(self.head().directories.get()) - 1
+    }
+
+    /// The distinct permissions on the way.
+    pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
+        let permission =
+            |row: &PermissionRow| Permission { owner: row.owner.get(), group: row.group.get(), mode: row.mode.get() };
+        self.parts().permissions.iter().map(permission)
+    }
+
+    /// The directories on the way, the namespace's root first, the prefix's own last.
+    pub(super) fn ids(&self) -> impl Iterator<Item = DirectoryId> + Clone {
+        self.parts().ids.iter().map(|id| DirectoryId(id.get()))
+    }
+
+    /// Two keys are the same by their lengths and bytes: no name, however odd, makes two paths one.
+    pub(super) fn is_of(&self, key: &Key<'_>) -> bool {
+        let Parts { head, key: own, .. } = self.parts();
+        head.hash.get() == key.hash
+            && usize::from(head.namespace_bytes.get()) == key.namespace.len()
+            && own.len() == key.bytes()
+            && own.starts_with(key.namespace.as_bytes())
+            && own.ends_with(key.prefix.0.as_bytes())
+    }
+
+    /// Has it the key of the other?
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        let (own, other) = (self.parts(), other.parts());
+        own.head.namespace_bytes == other.head.namespace_bytes && own.key == other.key
+    }
+
+    /// Begins to load what a lookup reads of it, supposing that it is of this key and has one permission.
+    pub(super) fn prefetch(&self, key: &Key<'_>) {
+        let bytes = size_of::<Head>() + size_of::<PermissionRow>() + key.bytes();
+        // It may begin within a line.
+        for at in (0..bytes + LINE_BYTES).step_by(LINE_BYTES) {
+            if let Some(byte) = self.0.get(at) {
+                prefetch(byte);
+            }
+        }
+    }
+
+    /// Bytes it takes in its shard, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() * 8 / 7 + 1 + self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key<'a>(namespace: &'a str, prefix: &'a str) -> Key<'a> {
+        Key { hash: 7, namespace, prefix: Path(prefix), below: Path("below") }
+    }
+
+    #[test]
+    fn an_entry_holds_what_it_was_made_of() {
+        for (ids, permissions) in [(2, 1), (3, 2), (300, 300)] {
+            let ids: Vec<_> = (0..ids).map(|at| DirectoryId(u64::MAX - at)).collect();
+            let permission = |at| Permission { owner: at, group: u32::MAX - at, mode: 0o700 + at as u16 };
+            let permissions: Vec<_> = (0..permissions).map(permission).collect();
+            let entry = Entry::new(&key("photos", "a/ä"), &ids, &permissions);
+            assert_eq!((entry.hash(), entry.ns(), entry.id()), (7, NamespaceId(ids[0].0), ids[ids.len() - 1]));
+            assert_eq!(entry.depth(), ids.len() - 1);
+            assert!(entry.ids().eq(ids) && entry.permissions().eq(permissions));
+            entry.prefetch(&key("photos", "a/ä"));
+        }
+    }
+
+    #[test]
+    fn it_is_of_its_key_and_no_other() {
+        let made = |of: &Key<'_>| Entry::new(of, &[DirectoryId(1), DirectoryId(2)], &[]);
+        let entry = made(&key("ab", "cd/e"));
+        assert!(entry.is_of(&key("ab", "cd/e")) && entry.is_as(&made(&key("ab", "cd/e"))));
+        // The same bytes, cut elsewhere; others of the same length; a longer one.
+        for other in [key("abc", "d/e"), key("ab", "cd/f"), key("aa", "cd/e"), key("ab", "cd/ee"), key("ab", "d/e")] {
+            assert!(!entry.is_of(&other) && !entry.is_as(&made(&other)), "{:?}", (other.namespace, other.prefix));
+        }
+        assert!(!entry.is_of(&Key { hash: 8, ..key("ab", "cd/e") }));
+    }
+}
