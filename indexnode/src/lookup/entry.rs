@@ -16,6 +16,7 @@ use zerocopy::{
 
 use crate::{index::Path, prefetch::prefetch};
 
+const WHOLE: &str = "an entry is as it was made";
 /// What a processor loads at once.
 const LINE_BYTES: usize = 64;
 
@@ -98,16 +99,15 @@ impl Entry {
     }
 
     fn head(&self) -> &Head {
-        self.parts().head
+        Head::ref_from_prefix(&self.0).expect(WHOLE).0
     }
 
     fn parts(&self) -> Parts<'_> {
-        let whole = "an entry is as it was made";
-        let (head, rest) = Head::ref_from_prefix(&self.0).expect(whole);
+        let (head, rest) = Head::ref_from_prefix(&self.0).expect(WHOLE);
         let permissions = usize::from(head.permissions.get());
-        let (permissions, rest) = <[PermissionRow]>::ref_from_prefix_with_elems(rest, permissions).expect(whole);
+        let (permissions, rest) = <[PermissionRow]>::ref_from_prefix_with_elems(rest, permissions).expect(WHOLE);
         let (key, ids) = rest.split_at(usize::from(head.namespace_bytes.get()) + usize::from(head.prefix_bytes.get()));
-        Parts { head, permissions, key, ids: <[U64]>::ref_from_bytes(ids).expect(whole) }
+        Parts { head, permissions, key, ids: <[U64]>::ref_from_bytes(ids).expect(WHOLE) }
     }
 
     pub(super) fn hash(&self) -> u64 {
