@@ -5,8 +5,9 @@
 //! is what lookups and changes of many directories at once live on ([`Lines::prefetch`]): here it is one line.
 //!
 //! A line has twelve slots; what finds its own line full goes to the next one, and each line counts those that passed it, so
-//! that a search ends at a line that none passed (as in Meta's F14). Hashes are computed by the caller; equality is asked of
-//! the caller, and of what is moved when the table grows the hash ([`Keys`]). Of a hash the low 32 bits choose the line, the high 8 are the tag; among those between, the shard is chosen.
+//! that a search ends at a line that none passed (as in Meta's F14). Hashes are computed by the caller; of the caller are asked
+//! equality and, when the table is resized, hashes ([`Keys`]). Of a hash the low 32 bits choose the line, the high 8 are the
+//! tag; among those between, the shard is chosen.
 
 use super::{arena::Address, keys::Keys};
 use crate::prefetch::prefetch;
