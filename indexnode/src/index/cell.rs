@@ -131,3 +131,22 @@ impl CellMut<'_> {
         self.0[PERMISSION..PERMISSION + 4].copy_from_slice(&bits.to_le_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_when_every_byte_is() {
+        for length in 0..=NAME_BYTES_MAX {
+            let name: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            assert!(are_same(&name, &name.clone()));
+            assert!(!are_same(&name, &[name.as_slice(), b"x"].concat()), "{length}: a longer one");
+            for at in 0..length {
+                let mut other = name.clone();
+                other[at] ^= 1;
+                assert!(!are_same(&name, &other), "{length}: byte {at} differs");
+            }
+        }
+    }
+}
