@@ -51,6 +51,8 @@ impl Folder {
         let memory = PathBuf::from("/dev/shm");
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let path = parent.join(format!("mantle-simulation-{}", std::process::id()));
+        // One that was killed left its disks, and numbers of processes come again: the hosts would begin with its directories.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a folder for the simulated disks");
         Self(path)
     }
