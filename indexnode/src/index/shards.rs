@@ -1,9 +1,9 @@
 //! A hash table of cell addresses, cut into shards by bits of the hash.
 //!
 //! Each shard grows by itself, so the longest stall of an insertion is the rehash of one shard (1/1024 of the table),
-//! and growing never holds two copies of the whole. Measured at a million directories: 0.2 ms for a shard, as long as each
-//! key was waited for in turn, and between a third and a fourth of that since the keys are loaded ahead; all at once it would
-//! be a thousand times as long. Hashes are computed by the caller; equality is asked of the caller.
+//! and growing never holds two copies of the whole. Measured at a million directories (`memory` in the tests): 25 µs for a
+//! shard, whose keys are loaded ahead (0.2 ms when each was waited for in turn); all at once it would be a thousand times as
+//! long. Hashes are computed by the caller; equality is asked of the caller.
 
 use super::{arena::Address, keys::Keys, lines::Lines};
 
