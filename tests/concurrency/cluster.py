@@ -5,17 +5,20 @@ MANTLE_CONCURRENCY_FOLDER and MANTLE_CONCURRENCY_PORT_BASE.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
+
+import absent_standby
 from stack.account import make_folder, service_account
 from stack.layout import REPOSITORY
-from stack.poll import wait_until
 from stack.server import Server
 
 FOLDER = REPOSITORY / ".concurrency"
 PORT_BASE = 7900
 PORTS_EACH = 10
-SETTING_BOUND_S = 30.0
 
 # Commit timestamps order the property test's histories. No worker: compaction is an operation of the tests.
 SETTINGS = {
@@ -35,11 +38,20 @@ class Cluster(Server):
         base = int(os.environ.get("MANTLE_CONCURRENCY_PORT_BASE", PORT_BASE)) + PORTS_EACH * number
         super().__init__(place / (f"node{number}" if settings else ""), base, SETTINGS | (settings or {}), password)
 
-    def await_standby(self, name: str) -> None:
-        """Commits wait for it from now on; for none if it has no name."""
+    def connect(self) -> psycopg.Connection:
+        """A session of the superuser, in a database that no test has."""
+        return psycopg.connect(**self.parameters, dbname="postgres", autocommit=True)
 
-        def psql(text: str) -> str:
-            return self.postgresql.psql(text, database="postgres").strip()
+    def lift_standby(self) -> None:
+        """No commit waits for a standby any more."""
+        with self.connect() as superuser:
+            absent_standby.lift(superuser)
 
-        psql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'; SELECT pg_reload_conf()")
-        wait_until(lambda: psql("SHOW synchronous_standby_names") == name, "the setting", SETTING_BOUND_S)
+    @contextmanager
+    def without_standby(self) -> Iterator[None]:
+        """Commits wait for a synchronous standby that is not there."""
+        try:
+            absent_standby.demand(self.connect)
+            yield
+        finally:
+            self.lift_standby()

@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# Its own folder first: there is a `cluster` in both.
-sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "patroni")]
+# Its own folder first: there is a `cluster` in all.
+sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "patroni"), str(REPOSITORY / "tests")]
 
 from cluster import Cluster  # noqa: E402
 from distributed import CitusCluster  # noqa: E402

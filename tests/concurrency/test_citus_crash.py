@@ -107,12 +107,11 @@ def held_before_prepare(renames: Renames, _servers: list[Cluster], pool: ThreadP
 @contextmanager
 def held_at(worker: int, renames: Renames, servers: list[Cluster], pool: ThreadPoolExecutor) -> Iterator[list[Future]]:
     """What `worker` writes to its WAL at the end is there, and waits for a standby."""
-    servers[worker].await_standby("gone")
-    running = renames.begin(pool)
-    renames.await_count(worker, WAITING, "both to wait for the standby")
-    renames.await_count(OTHER, PREPARED, "both to be prepared on the other worker")
-    yield running
-    servers[worker].await_standby("")
+    with servers[worker].without_standby():
+        running = renames.begin(pool)
+        renames.await_count(worker, WAITING, "both to wait for the standby")
+        renames.await_count(OTHER, PREPARED, "both to be prepared on the other worker")
+        yield running
 
 
 MOMENTS = {
@@ -134,7 +133,7 @@ def test_a_worker_dies_during_renames(citus_cluster, target, moment, killed):
             servers[killed].kill()
             if killed == OTHER and moment == "committed":
                 # Its own node goes on, without the other.
-                servers[OWN].await_standby("")
+                servers[OWN].lift_standby()
                 assert [answer.code for answer in outcomes(running)] == [None, None], "acknowledged"
             servers[killed].start()
         answers = outcomes(running)

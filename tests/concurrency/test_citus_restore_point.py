@@ -78,15 +78,12 @@ def test_it_waits_for_a_half_that_is_prepared(citus_cluster, target, places, lat
     """A half is prepared on the other worker, and the session's own waits for a standby that is not there."""
     made(places, "prepared")
     own, other = citus_cluster.servers[1], psycopg.connect(**target.all[2], autocommit=True)
-    own.await_standby("gone")
-    try:
+    with own.without_standby():
         moving = later(rename_across, places, places.sessions[0], "prepared")
         wait_until(lambda: moving.done() or other.execute(_HELD_BY_PREPARED).fetchone()[0], "a half", BOUND_S)
         assert not moving.done()
         waiting = later(point, target, "after the half")
         assert_waits(target, waiting, "ShareLock")
-    finally:
-        own.await_standby("")
     assert moving.result(BOUND_S).code is None
     assert waiting.result(BOUND_S)
 

@@ -116,7 +116,7 @@ def superuser(stack: Stack) -> Iterator[psycopg.Connection]:
 @pytest.fixture
 def connect(stack: Stack):
     """Sessions of other roles."""
-    return lambda user: connect_as(stack, user, user)
+    return lambda user, password=None: connect_as(stack, user, password or user)
 
 
 @pytest.fixture
