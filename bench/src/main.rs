@@ -32,6 +32,10 @@ use crate::{
     sql::Session,
 };
 
+/// The IndexNode's, whose replicas `index-replicas` holds.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measure a running Mantle.
 #[derive(Parser)]
 #[command(name = "mantle-bench", version, about)]

@@ -12,6 +12,7 @@ use super::{
     warmed,
 };
 use crate::{
+    machine::Awake,
     report::{Report, count, short},
     sample::Sample,
 };
@@ -30,9 +31,46 @@ const CLIENTS: [usize; 3] = [1, 16, 256];
 /// Lookups while directories change, against the same callers when nothing does.
 pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     let mut group = Group::start(DIRECTORIES, 1, 3).await?;
-    let client = warmed(&group, 0..1).await?;
+    report.heading("Lookups while directories change");
+    let as_it_is = beside_writes(options, &mut group).await?;
+    report.paragraph(&format!(
+        "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
+         of the sixth level, on the paths that are asked for, which takes the cached prefixes below it out of the cache; the next \
+         gives it its name back. {} % of the lookups came in between and led nowhere. Proposed in the replica's process, through \
+         Raft and its log.",
+        count(as_it_is.applied_per_second as u64),
+        count(WRITES_PER_SECOND),
+        short(as_it_is.missed_percent),
+    ));
+    table(&as_it_is.samples, report);
+    match Awake::keep() {
+        Ok(_awake) => {
+            let awake = beside_writes(options, &mut group).await?;
+            report.paragraph(&format!(
+                "The same with processors that do not halt when they have nothing to do (`/dev/cpu_dma_latency` at 0): above, \
+                 what the slowest of a hundred wait for is mostly that a halted one wakes, beside applies and without; here it \
+                 is the replica. {} operations a second.",
+                count(awake.applied_per_second as u64),
+            ));
+            table(&awake.samples, report);
+        }
+        Err(e) => report.paragraph(&format!("Not measured with processors that do not halt: {e:#}.")),
+    }
+    group.stop().await
+}
+
+/// What [`beside_writes`] found.
+struct BesideWrites {
+    /// Idle and busy, for each number of callers.
+    samples: [Sample; 2 * CALLERS.len()],
+    applied_per_second: f64,
+    missed_percent: f64,
+}
+
+async fn beside_writes(options: &Options, group: &mut Group) -> Result<BesideWrites> {
+    let client = warmed(group, 0..1).await?;
     let queries = queries(&group.tree, LEVELS);
-    let mut samples = [(); 4].map(|()| Sample::default());
+    let mut samples = [(); 2 * CALLERS.len()].map(|()| Sample::default());
     let (mut applied, mut writing, mut missed, mut lookups) = (0, Duration::ZERO, 0, 0);
     for _ in 0..options.turns {
         for (at, callers) in CALLERS.into_iter().enumerate() {
@@ -47,18 +85,8 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
             writing += started.elapsed();
         }
     }
-    report.heading("Lookups while directories change");
-    report.paragraph(&format!(
-        "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
-         of the sixth level, on the paths that are asked for, which takes the cached prefixes below it out of the cache; the next \
-         gives it its name back. {} % of the lookups came in between and led nowhere. Proposed in the replica's process, through \
-         Raft and its log.",
-        count((applied as f64 / writing.as_secs_f64()) as u64),
-        count(WRITES_PER_SECOND),
-        short(100.0 * missed as f64 / lookups as f64),
-    ));
-    table(&samples, report);
-    group.stop().await
+    let missed_percent = 100.0 * missed as f64 / lookups as f64;
+    Ok(BesideWrites { samples, applied_per_second: applied as f64 / writing.as_secs_f64(), missed_percent })
 }
 
 /// Throughput while directories on the paths are renamed: what a rename takes out of the cache, only what is below it, or all.
