@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use mantle_index_client::IndexClient;
 
 use super::{
     Group, Options, Setup, queries,
@@ -32,7 +33,8 @@ const CLIENTS: [usize; 3] = [1, 16, 256];
 pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     let mut group = Group::start(DIRECTORIES, 1, 3).await?;
     report.heading("Lookups while directories change");
-    let as_it_is = beside_writes(options, &mut group).await?;
+    let client = warmed(&group, 0..1).await?;
+    let as_it_is = beside_writes(options, &mut group, &client).await?;
     report.paragraph(&format!(
         "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
          of the sixth level, on the paths that are asked for, which takes the cached prefixes below it out of the cache; the next \
@@ -45,7 +47,7 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     table(&as_it_is.samples, report);
     match Awake::keep() {
         Ok(_awake) => {
-            let awake = beside_writes(options, &mut group).await?;
+            let awake = beside_writes(options, &mut group, &client).await?;
             report.paragraph(&format!(
                 "The same with processors that do not halt when they have nothing to do (`/dev/cpu_dma_latency` at 0): above, \
                  what the slowest of a hundred wait for is mostly that a halted one wakes, beside applies and without; here it \
@@ -67,17 +69,16 @@ struct BesideWrites {
     missed_percent: f64,
 }
 
-async fn beside_writes(options: &Options, group: &mut Group) -> Result<BesideWrites> {
-    let client = warmed(group, 0..1).await?;
+async fn beside_writes(options: &Options, group: &mut Group, client: &IndexClient) -> Result<BesideWrites> {
     let queries = queries(&group.tree, LEVELS);
     let mut samples = [(); 2 * CALLERS.len()].map(|()| Sample::default());
     let (mut applied, mut writing, mut missed, mut lookups) = (0, Duration::ZERO, 0, 0);
     for _ in 0..options.turns {
         for (at, callers) in CALLERS.into_iter().enumerate() {
-            samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.sample);
+            samples[2 * at].merge(run_callers(client, &queries, callers, options.period(), true).await?.sample);
             let before = group.write(WRITES_PER_SECOND).await?;
             let started = Instant::now();
-            let busy = run_callers(&client, &queries, callers, options.period(), true).await?;
+            let busy = run_callers(client, &queries, callers, options.period(), true).await?;
             missed += busy.missed;
             lookups += busy.sample.len();
             samples[2 * at + 1].merge(busy.sample);
