@@ -27,7 +27,11 @@ def demand(connect: Callable[[], psycopg.Connection]) -> None:
 
         def one_waits() -> bool:
             commit = pool.submit(probe.execute, PROBE)
-            wait_until(lambda: commit.done() or waits(), "a commit to end or to wait", BOUND_S)
+            try:
+                wait_until(lambda: commit.done() or waits(), "a commit to end or to wait", BOUND_S)
+            except BaseException:
+                lift(observer)  # or the pool would wait for the commit, and the commit for the standby
+                raise
             has_waited = not commit.done()
             observer.execute("SELECT pg_cancel_backend(%s)", (pid,))
             commit.result(BOUND_S)

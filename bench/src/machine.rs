@@ -5,9 +5,11 @@ use std::{
     io::Write as _,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{report::short, sql::Session};
+
+const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 
 /// Time, machine and server, one a line.
 pub async fn facts(session: &Session) -> Result<Vec<String>> {
@@ -46,10 +48,7 @@ fn cpu_model() -> String {
 
 /// What a processor without work does: one caller's latency is mostly the wakes of processors (patroni/README.md).
 fn idle() -> String {
-    match (
-        read("/sys/devices/system/cpu/cpuidle/current_driver"),
-        read("/sys/module/haltpoll/parameters/guest_halt_poll_ns"),
-    ) {
+    match (read(IDLE_DRIVER), read("/sys/module/haltpoll/parameters/guest_halt_poll_ns")) {
         (driver, _) if driver.is_empty() => "unknown".to_owned(),
         (driver, polls) if driver == "haltpoll" => format!("haltpoll, guest_halt_poll_ns = {polls}"),
         (driver, _) => driver,
@@ -57,14 +56,16 @@ fn idle() -> String {
 }
 
 /// While it lives, a processor without work does not halt, and is there at once when there is some. A halted one is woken by
-/// its host, in 20 µs or in 300, and that is no figure of ours. What `latency-performance` of tuned sets, too.
+/// its host, in 20 µs or in 300, and that is no figure of ours.
 pub struct Awake {
     _request: File,
 }
 
 impl Awake {
-    /// Asks the kernel for it (PM QoS); wants root.
+    /// Asks the kernel for it (PM QoS); wants root, and a driver that heeds it.
     pub fn keep() -> Result<Self> {
+        let driver = read(IDLE_DRIVER);
+        ensure!(!matches!(driver.as_str(), "" | "none"), "this kernel has no cpuidle driver");
         let path = "/dev/cpu_dma_latency";
         let mut request = File::options().write(true).open(path).context(path)?;
         request.write_all(&0_i32.to_ne_bytes()).context(path)?;

@@ -32,7 +32,7 @@ use crate::{
     sql::Session,
 };
 
-/// The IndexNode's, whose replicas `index-replicas` holds.
+/// The IndexNode's, whose replicas `index-replicas` holds. The callers have it as well; gateways have not.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

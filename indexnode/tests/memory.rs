@@ -1,12 +1,12 @@
 //! What an index takes: bytes a directory, by what its allocations really take and what it maps; and the most that installing a
-//! snapshot takes, by what the process is resident with.
+//! snapshot takes, by what the process is resident with. With the allocator of the IndexNode.
 //!
 //! In a program of its own, because both count for all of it; one test at a time.
 // In a test a failed unwrap is a failed test.
 #![allow(clippy::unwrap_used)]
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
+    alloc::{GlobalAlloc, Layout},
     io::Write,
     sync::{
         Arc, Mutex,
@@ -28,41 +28,34 @@ use mantle_indexnode::{
     },
 };
 use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
+use mimalloc::MiMalloc;
 use openraft::storage::RaftStateMachine;
 
 /// The bound of issue and bench, names included; the bench measures it on the whole Debian list.
 const BYTES_A_DIRECTORY_MAX: f64 = 80.0;
 const NS: u64 = 1;
 const FIRST_ID: u64 = 1024;
-/// An allocation takes a multiple of this, and a word for the allocator itself, as in the C library's.
-const GRAIN: usize = 16;
-const WORD: usize = 8;
 
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn taken(bytes: usize) -> usize {
-    (bytes + WORD).next_multiple_of(GRAIN).max(2 * GRAIN)
-}
-
-fn hold(bytes: usize) {
-    HELD.fetch_add(taken(bytes), Ordering::Relaxed);
-}
-
-// SAFETY: the system's allocator does the work.
+// SAFETY: MiMalloc does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        hold(layout.size());
         // SAFETY: the caller's promise, passed on.
-        unsafe { System.alloc(layout) }
+        let pointer = unsafe { MiMalloc.alloc(layout) };
+        // SAFETY: allocated by it, or null, which has no size.
+        HELD.fetch_add(unsafe { MiMalloc.usable_size(pointer) }, Ordering::Relaxed);
+        pointer
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(taken(layout.size()), Ordering::Relaxed);
+        // SAFETY: allocated above.
+        HELD.fetch_sub(unsafe { MiMalloc.usable_size(pointer) }, Ordering::Relaxed);
         // SAFETY: the caller's promise, passed on.
-        unsafe { System.dealloc(pointer, layout) }
+        unsafe { MiMalloc.dealloc(pointer, layout) }
     }
 }
 
@@ -180,7 +173,7 @@ fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_i
     let mut machine = Machine::new(state.clone(), store.clone(), Offload::Threads);
     // What the first index was allocated in goes back, or it would be missing from the next one's.
     // SAFETY: it only gives back what is free.
-    unsafe { libc::malloc_trim(0) };
+    unsafe { libmimalloc_sys::mi_collect(true) };
     let before = resident("VmRSS");
     for is_first in [true, false] {
         let (meta, snapshot) = store.current().unwrap().unwrap();

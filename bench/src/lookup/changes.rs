@@ -49,9 +49,8 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
         Ok(_awake) => {
             let awake = beside_writes(options, &mut group, &client).await?;
             report.paragraph(&format!(
-                "The same with processors that do not halt when they have nothing to do (`/dev/cpu_dma_latency` at 0): above, \
-                 what the slowest of a hundred wait for is mostly that a halted one wakes, beside applies and without; here it \
-                 is the replica. {} operations a second.",
+                "The same with processors that do not halt when they have nothing to do (`/dev/cpu_dma_latency` at 0): the above \
+                 has what it takes until a halted one wakes, beside applies and without; this has not. {} operations a second.",
                 count(awake.applied_per_second as u64),
             ));
             table(&awake.samples, report);

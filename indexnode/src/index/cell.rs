@@ -15,15 +15,15 @@
 use mantle_types::{DirectoryId, PartitionId, limits::NAME_BYTES_MAX};
 
 use super::{arena::CELL_BYTES_MAX, permissions::PermissionIndex};
-use crate::prefetch::prefetch;
+use crate::prefetch::prefetch_all;
 
 const VERSION: usize = 16;
 const CHILDREN: usize = 24;
 const PERMISSION: usize = 28;
 const NAME_LENGTH: usize = 32;
 const NAME: usize = 33;
-/// The end of a name of twelve bytes.
-const USUAL_LAST_BYTE: usize = NAME + 11;
+/// The end of a name of twelve bytes; most names are no longer.
+const USUAL_END: usize = NAME + 12;
 const DISPLACED: u32 = 1 << 31;
 
 const _: () = assert!(NAME + NAME_BYTES_MAX <= CELL_BYTES_MAX);
@@ -81,10 +81,7 @@ impl<'a> Cell<'a> {
 
     /// Begins to load it. Most lie in one or two lines of the processor's cache.
     pub(super) fn prefetch(self) {
-        prefetch(&self.0[0]);
-        if let Some(byte) = self.0.get(USUAL_LAST_BYTE) {
-            prefetch(byte);
-        }
+        prefetch_all(&self.0[..self.0.len().min(USUAL_END)]);
     }
 
     pub(super) fn is_at(self, pid: PartitionId, name: &str) -> bool {

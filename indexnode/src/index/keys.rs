@@ -10,6 +10,7 @@ use super::{
     digest,
     seed::Seed,
 };
+use crate::prefetch::prefetch;
 
 /// The keys of the addresses in a hash table, which keeps none of them itself.
 pub(super) trait Keys {
@@ -53,7 +54,7 @@ pub(super) struct ById<'a> {
 
 impl Keys for ById<'_> {
     fn prefetch(&self, at: Address) {
-        Cell(self.arena.bytes(at)).prefetch();
+        prefetch(&self.arena.bytes(at)[0]);
     }
 
     fn hash(&self, at: Address) -> u64 {

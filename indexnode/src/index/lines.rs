@@ -17,7 +17,7 @@ const SLOTS: usize = 12;
 const LOAD_MAX: usize = 10;
 /// Tables of so few lines are not shrunk.
 const SHRINK_LINES_MIN: usize = 4;
-/// Lines of a table that is resized whose keys are loaded at once.
+/// Lines of a table that is resized whose keys are loaded at once: some eighty, several times what a processor waits for together.
 const LINES_AT_ONCE: usize = 8;
 /// One byte in each tag's place.
 const EACH: u64 = 0x0101_0101_0101_0101;
@@ -178,8 +178,8 @@ impl Lines {
 
     /// The keys are all over memory: those of some lines are loaded at once.
     fn resize(&mut self, lines: usize, keys: &impl Keys) {
-        let larger = Self { lines: vec![Line::EMPTY; lines].into_boxed_slice(), len: 0 };
-        let old = std::mem::replace(self, larger);
+        let resized = Self { lines: vec![Line::EMPTY; lines].into_boxed_slice(), len: 0 };
+        let old = std::mem::replace(self, resized);
         for some in old.lines.chunks(LINES_AT_ONCE) {
             let addresses = some.iter().flat_map(Line::addresses);
             addresses.clone().for_each(|at| keys.prefetch(at));

@@ -89,7 +89,8 @@ pub(super) fn walk<'c>(
     resolution
 }
 
-/// The first components of a path, and the directory they are known to lead to.
+/// The first components of a path, and the directory they are known to lead to. Namespace, directory and depth are what `ids`
+/// begins with, ends with and counts, known without reading it: mostly nothing else of it is needed, and it lies elsewhere in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<'a, Ids> {
     /// The components; at least one.
@@ -127,6 +128,7 @@ impl<'a> Descent<'a> {
         caller: &'a Caller,
     ) -> Self {
         debug_assert!(path != Path("") && prefix.depth > 0);
+        debug_assert!(prefix.ids.clone().count() == prefix.depth + 1 && prefix.ids.clone().last() == Some(prefix.id));
         let (name, below) = path.split_first();
         let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
         resolution.ns = prefix.ns;

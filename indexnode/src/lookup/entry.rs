@@ -6,7 +6,7 @@
 
 use mantle_types::{
     DirectoryId, NamespaceId, Permission,
-    limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX, PATH_DEPTH_MAX},
+    limits::{KEY_BYTES_MAX, NAMESPACE_BYTES_MAX},
 };
 use smallvec::SmallVec;
 use zerocopy::{
@@ -14,14 +14,13 @@ use zerocopy::{
     little_endian::{U16, U32, U64},
 };
 
-use crate::{index::Path, prefetch::prefetch};
+use crate::{index::Path, prefetch::prefetch_all};
 
 const WHOLE: &str = "an entry is as it was made";
-/// What a processor loads at once.
-const LINE_BYTES: usize = 64;
 
-// Lengths and numbers are kept in 16 bits; a way has no more permissions than directories.
-const _: () = assert!(KEY_BYTES_MAX < 1 << 16 && NAMESPACE_BYTES_MAX < 1 << 16 && PATH_DEPTH_MAX < 1 << 16);
+// Lengths and numbers are kept in 16 bits. A key has a component for every other byte at most, a way one directory more than
+// components, and no more permissions than directories.
+const _: () = assert!(KEY_BYTES_MAX < 1 << 16 && NAMESPACE_BYTES_MAX < 1 << 16);
 
 /// The distinct permissions on a way: one or two, mostly.
 pub(super) type Permissions = SmallVec<[Permission; 2]>;
@@ -159,12 +158,7 @@ impl Entry {
     /// Begins to load what a lookup reads of it, supposing that it is of this key and has one permission.
     pub(super) fn prefetch(&self, key: &Key<'_>) {
         let bytes = size_of::<Head>() + size_of::<PermissionRow>() + key.bytes();
-        // It may begin within a line.
-        for at in (0..bytes + LINE_BYTES).step_by(LINE_BYTES) {
-            if let Some(byte) = self.0.get(at) {
-                prefetch(byte);
-            }
-        }
+        prefetch_all(&self.0[..self.0.len().min(bytes)]);
     }
 
     /// Bytes it takes in its shard, about.

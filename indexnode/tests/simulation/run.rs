@@ -52,7 +52,10 @@ impl Folder {
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let path = parent.join(format!("mantle-simulation-{}", std::process::id()));
         // One that was killed left its disks, and numbers of processes come again: the hosts would begin with its directories.
-        let _ = std::fs::remove_dir_all(&path);
+        match std::fs::remove_dir_all(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{}: {e}", path.display()),
+            _ => {}
+        }
         std::fs::create_dir_all(&path).expect("a folder for the simulated disks");
         Self(path)
     }
