@@ -10,11 +10,13 @@ mod support;
 use std::time::{Duration, Instant};
 
 use mantle_index_client::RenameRequest;
+use mantle_indexnode::source::{copy, progress::RebuildProgress};
 use mantle_types::{
     Caller, ErrorCode, Lsn, NamespaceId, RequestKey,
     message::{Cause, DirectoryOp, encode},
 };
 use support::{ROOT, TestDatabase, TestGroup, eventually};
+use tokio::sync::mpsc;
 use tokio_postgres::types::PgLsn;
 use uuid::Uuid;
 
@@ -257,5 +259,43 @@ async fn replicas_take_transactions_of_any_size() {
         group.assert_everywhere("large", &["top", &name("first"), &name("last")], last).await;
     }
     drop(group);
+    database.drop().await;
+}
+
+/// What a rebuild copies is read without the objects among it, also of a table that PostgreSQL knows nothing of, as after a load.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs MANTLE_TEST_DATABASE_URL"]
+async fn replicas_copy_directories_without_reading_objects() {
+    const DIRECTORIES: i64 = 20;
+    const OBJECTS: i32 = 8_000;
+    const NO_STATISTICS: &str = "ALTER TABLE mantle.meta SET (autovacuum_enabled = off); \
+                                 DELETE FROM pg_statistic WHERE starelid = 'mantle.meta'::regclass";
+    const PUT: &str = "SELECT mantle.import_objects(0, $1, array_fill($2::bigint, ARRAY[$3::integer]), \
+                       ARRAY(SELECT 'o' || n FROM generate_series(1, $3) n), array_fill(1::bigint, ARRAY[$3]), $4, true, now())";
+    const READ: &str =
+        "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relid = 'mantle.meta'::regclass AND n_tup_ins >= $1";
+    let mut database = TestDatabase::create().await;
+    database.client.batch_execute(NO_STATISTICS).await.unwrap();
+    let ns = database.create_namespace("objects").await;
+    for n in 0..DIRECTORIES {
+        database.mkdir(ns, ns, &format!("d{n}")).await;
+    }
+    database.client.query(PUT, &[&ns, &ns, &OBJECTS, &database.next_id]).await.unwrap();
+    let read = || async {
+        // What this session has counted is told at the end of a transaction.
+        database.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+        Some(database.client.query_opt(READ, &[&i64::from(OBJECTS)]).await.unwrap()?.get::<_, i64>(0))
+    };
+    let before = eventually("what was put to be counted", read).await;
+
+    let (chunks, mut copied) = mpsc::channel(1);
+    let progress = RebuildProgress::default();
+    copy::begin(&database.client, None).await.unwrap();
+    let namespaces = [NamespaceId::from(ns)];
+    let (count, first) =
+        tokio::join!(copy::copy_directories(&database.client, &namespaces, chunks, &progress), copied.recv());
+    assert_eq!((count.unwrap(), first.unwrap().len()), (DIRECTORIES as u64 + 1, DIRECTORIES as usize + 1));
+    let after = read().await.unwrap();
+    assert!(after < before + i64::from(OBJECTS), "{} rows were read", after - before);
     database.drop().await;
 }

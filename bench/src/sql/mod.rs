@@ -31,6 +31,8 @@ const TEXTBOOK_PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NUL
      $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
 const SET_DELTA_RECORDS: &str = "SELECT set_config('mantle.delta_records', $1, false)";
+/// As the index begins it.
+const BEGIN_COPY: &str = "BEGIN READ ONLY; SET LOCAL enable_seqscan = off";
 const COPY_DIRECTORIES: &str = "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, \
      mode::integer, entry::text FROM mantle.directories WHERE ns = ANY (ARRAY(SELECT ns FROM mantle.index_namespaces(1)))) \
      TO STDOUT (FORMAT binary)";
@@ -88,11 +90,13 @@ impl Session {
 
     /// Reads what an index is rebuilt from, and keeps nothing; how many directories.
     pub async fn copy_directories(&self) -> Result<u64> {
+        self.client.batch_execute(BEGIN_COPY).await?;
         let mut rows = pin!(self.client.copy_out(COPY_DIRECTORIES).await?);
         let mut messages = 0;
         while rows.try_next().await?.is_some() {
             messages += 1;
         }
+        self.client.batch_execute("COMMIT").await?;
         // Besides the rows there is a trailer; the header comes with the first.
         Ok(messages - 1)
     }

@@ -45,6 +45,7 @@ pub async fn copy_directories(
     let expected: i64 = client.query_one(sql::DIRECTORIES_EXPECTED, &[]).await.context("statistics")?.get(0);
     progress.rows.store(0, Ordering::Relaxed);
     progress.rows_expected.store(expected.unsigned_abs(), Ordering::Relaxed);
+    client.batch_execute(sql::BY_INDEX).await.context("the copy's settings")?;
     let started = Instant::now();
     let mut said = started;
     let mut rows =

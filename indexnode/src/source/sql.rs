@@ -85,6 +85,10 @@ pub const DIRECTORIES_EXPECTED: &str = "SELECT greatest(max(c.reltuples), 0)::bi
 /// Begins a transaction for a copy without a snapshot of its own.
 pub const BEGIN_COPY: &str = "BEGIN READ ONLY";
 
+/// In such a transaction: directories are found by the index that has no others, on every node. Of a table that nobody has
+/// analysed, as after a load, PostgreSQL supposes that it is of directories, mostly, and reads all objects for them.
+pub const BY_INDEX: &str = "SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL enable_seqscan = off";
+
 /// Ends it.
 pub const COMMIT: &str = "COMMIT";
 
