@@ -12,10 +12,10 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-/// glibc's gives memory back to the kernel, and takes it again, in the middle of applying, while lookups wait: the 99th
-/// percentile of eight callers beside 50,000 applies a second was 127 µs with it, and 103–112 with this one on the same machine
-/// (processors awake: docs/bench-lookup.md). Version 2 of it: version 3 kept 99–110 resident bytes a directory instead of 70–80.
-/// Its huge pages stay on: without them (`no_thp`) a process has 14 MB less, and the 99th percentile was 145 µs instead of 125.
+/// glibc's gives memory back to the kernel, and takes it again, in the middle of applying, while lookups wait. In turns on one
+/// machine with its processors awake, the 99th percentile of eight callers beside 50,000 applies a second was 127 µs with it
+/// and 103–112 with this one, for 16 MB more of a process. Version 2: version 3 kept 99–110 resident bytes a directory instead
+/// of 70–80. Its huge pages stay on: on another machine 125 µs with them and 145 without (`no_thp`), for 14 of those 16 MB.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
