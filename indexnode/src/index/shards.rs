@@ -3,8 +3,7 @@
 //! Each shard grows by itself, so the longest stall of an insertion is the rehash of one shard (1/1024 of the table),
 //! and growing never holds two copies of the whole. Measured at a million directories (`memory` in the tests): 25 µs for a
 //! shard, whose keys are loaded ahead (0.2 ms when each was waited for in turn); all at once it would be a thousand times as
-//! long. Hashes are computed by the caller, who is asked for equality and, when a
-//! shard is resized, for hashes ([`Keys`]).
+//! long. Hashes are computed by the caller, who is asked for equality and, when a shard is resized, for hashes ([`Keys`]).
 
 use super::{arena::Address, keys::Keys, lines::Lines};
 
