@@ -13,7 +13,7 @@ END $$;
 REVOKE ALL ON SCHEMA mantle FROM PUBLIC;
 GRANT USAGE ON SCHEMA mantle TO mantle_gateway, mantle_index, mantle_analyst, mantle_monitor;
 
--- Whoever may write messages may forge the change stream (PROTOCOLS 6). The extension writes its own from C and needs no
+-- Whoever may write messages may forge the change stream (P6). The extension writes its own from C and needs no
 -- EXECUTE.
 REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea) FROM PUBLIC;

@@ -1,5 +1,5 @@
 //! Adds to a directory's counts, as `mantle.delta_records` says: in place only where the primary attribute record could be
-//! locked without waiting; held, absent or removed look alike and append a delta record (PROTOCOLS 10). Callers hold the
+//! locked without waiting; held, absent or removed look alike and append a delta record (P10). Callers hold the
 //! shared latch of the directory.
 
 use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude::*};

@@ -188,8 +188,8 @@ impl<'a> Call<'a> {
         lease::check(element.lease, epoch).is_ok()
     }
 
-    /// Has the directory no tombstone (PROTOCOLS 7), and no entry of this name, be it a directory's or an object's
-    /// (PROTOCOLS 29)?
+    /// Has the directory no tombstone (P7), and no entry of this name, be it a directory's or an object's
+    /// (P29)?
     fn is_free(&mut self, meta: &mut Probe, element: &Element<'_>) -> bool {
         let (pid, object) = (element.pid, element.stem());
         let is_live = self.live.contains(&pid) || {
@@ -299,7 +299,7 @@ impl<const N: usize> Homes<N> {
     }
 }
 
-/// Is an id of a recorded block (PROTOCOLS 9)? Within `Spi::connect` only.
+/// Is an id of a recorded block (P9)? Within `Spi::connect` only.
 fn is_recorded(id: i64) -> bool {
     let of = |blocks: &Vec<(i64, i64)>| blocks.iter().any(|(first, last)| (*first..=*last).contains(&id));
     if BLOCKS.with_borrow(of) {

@@ -3,7 +3,7 @@
 //! The map of shards is read from Citus' catalogs once a session, and again when PostgreSQL says that the MetaTable's
 //! definition changed, as Citus makes it say when a shard moves. Invariant: a map that is out of date is slower, never
 //! wrong: after its writes, which keep the shard from moving until the commit, a mutation asks [`placement_fault`], which
-//! listens for such news first (PROTOCOLS 14). One made of parts on several nodes asks [`placements_fault`] too: each part
+//! listens for such news first (P14). One made of parts on several nodes asks [`placements_fault`] too: each part
 //! knows only that its shard is where it wrote, not that it was latched there.
 //!
 //! Rows of a partition on this node are read and written in the shard itself ([`home_of`]), under the lock that Citus takes

@@ -16,7 +16,7 @@ pub fn sqlstate(code: ErrorCode) -> &'static str {
     code.row().sqlstate
 }
 
-/// Under anything but READ COMMITTED the snapshot may be older than the latch (PROTOCOLS 7): a create would commit below a
+/// Under anything but READ COMMITTED the snapshot may be older than the latch (P7): a create would commit below a
 /// removed directory. And a mutation whose commit does not wait for the flush would be acknowledged, then lost.
 ///
 /// In a transaction that may only read, or on a standby, raises what a statement that writes does: not all that a mutation

@@ -3,7 +3,7 @@
 //!
 //! Order, the same everywhere, so that latches never deadlock: epoch, then pids ascending (each with its strongest mode
 //! at once), then names ascending by their hash. A latch is a statement of its own before any statement that reads
-//! (PROTOCOLS 7, 12). Bound: `BATCH_LATCHES_MAX` a batch.
+//! (P7, P12). Bound: `BATCH_LATCHES_MAX` a batch.
 
 use mantle_types::ErrorCode;
 use pgrx::{bgworkers::BackgroundWorker, prelude::*};
@@ -97,7 +97,7 @@ pub fn be_the_only_worker() -> bool {
     BackgroundWorker::transaction(|| acquire_for(Hold::Session, Class::Worker, 0, Mode::Exclusive, false))
 }
 
-/// Hash of a name without its slash in its directory: object `a` and directory `a/` meet in one latch (PROTOCOLS 29).
+/// Hash of a name without its slash in its directory: object `a` and directory `a/` meet in one latch (P29).
 fn name_key(pid: i64, name: &str) -> u64 {
     let name = name.strip_suffix('/').unwrap_or(name).as_bytes();
     // SAFETY: pointer and length are of one slice.
@@ -133,7 +133,7 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
 }
 
 /// As `latch_entries`, for a batch: more than one element waits no longer than [`BATCH_WAIT_MS`] for each latch. One behind
-/// a latch that is held for long must not keep its neighbours waiting: the caller sends them singly then (PROTOCOLS 12), and
+/// a latch that is held for long must not keep its neighbours waiting: the caller sends them singly then (P12), and
 /// a single one waits as long as it takes. Nothing is latched if a directory is on another node.
 #[pg_extern(volatile)]
 fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
@@ -174,7 +174,7 @@ fn try_latch_shared(pid: i64) -> bool {
     acquire(Class::Pid, pid as u64, Mode::Shared, false)
 }
 
-/// The epoch of an index group: shared by a rename, exclusively by whoever raises it (PROTOCOLS 21).
+/// The epoch of an index group: shared by a rename, exclusively by whoever raises it (P21).
 #[pg_extern(volatile)]
 fn latch_epoch(index_group: i32, exclusive: bool) -> Fault {
     if let Some(code) = mutation_fault() {

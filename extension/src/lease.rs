@@ -1,4 +1,4 @@
-//! Is what a mutation resolved still good? Asked after the latches, before anything is written (PROTOCOLS 8).
+//! Is what a mutation resolved still good? Asked after the latches, before anything is written (P8).
 
 use std::{cell::RefCell, collections::HashMap};
 

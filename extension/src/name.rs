@@ -1,4 +1,4 @@
-//! Names in SQL: the rules of `mantle_types::name`, so that gateway and database refuse the same (PROTOCOLS 16).
+//! Names in SQL: the rules of `mantle_types::name`, so that gateway and database refuse the same (P16).
 
 use mantle_types::{
     ErrorCode,

@@ -1,4 +1,4 @@
-//! Is a request id too old to be answered (PROTOCOLS 19)? Its recorded answer may be gone then, so that it would be carried out
+//! Is a request id too old to be answered (P19)? Its recorded answer may be gone then, so that it would be carried out
 //! once more. A UUID of version 7 begins with the time when it was made; of the other versions it cannot be told.
 //!
 //! An id is too old that was made longer ago than answers are kept, or up to where answers were purged because there were too

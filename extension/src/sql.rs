@@ -72,7 +72,7 @@ chain! {
     "reads_operation" "../../sql/reads/operation.sql",
     "reads_unused_locators" "../../sql/reads/unused_locators.sql",
     "reads_directories" "../../sql/reads/directories.sql",
-    "import_import_elsewhere" "../../sql/import/import_elsewhere.sql",
+    "import_import_distributed" "../../sql/import/import_distributed.sql",
     "import_import_directories" "../../sql/import/import_directories.sql",
     "import_import_objects" "../../sql/import/import_objects.sql",
     "analysts_resolve" "../../sql/analysts/resolve.sql",

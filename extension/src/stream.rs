@@ -1,6 +1,6 @@
 //! The change stream: one logical message for the directory changes of a call, emitted where and when their rows are
-//! written (PROTOCOLS 1). Written with `LogLogicalMessage`, not the SQL function: EXECUTE on that is revoked, so that
-//! nobody else can forge the stream (PROTOCOLS 6). Transactional: it appears at commit, never after a rollback.
+//! written (P1). Written with `LogLogicalMessage`, not the SQL function: EXECUTE on that is revoked, so that
+//! nobody else can forge the stream (P6). Transactional: it appears at commit, never after a rollback.
 
 use std::ffi::{CString, c_char};
 

@@ -55,7 +55,7 @@ pub struct Call {
     pub caller: Caller,
     /// The request id: the client's, or one of ours.
     pub request: Uuid,
-    /// Did the client choose it? Then the recorded answer is asked for before anything is resolved (PROTOCOLS rule 19).
+    /// Did the client choose it? Then the recorded answer is asked for before anything is resolved (P19).
     pub client_key: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Clients that go away while their request is under way. What was sent to PostgreSQL is never cancelled (PROTOCOLS rule 18);
+//! Clients that go away while their request is under way. What was sent to PostgreSQL is never cancelled (P18);
 //! but nothing is sent any more once the client has gone.
 //!
 //! Else a request that stood still, on a connection to a server that was cut off, comes to life a minute later, finds its

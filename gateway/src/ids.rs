@@ -1,4 +1,4 @@
-//! New ids. They come in blocks that PostgreSQL has recorded (PROTOCOLS rule 9), so handing one out costs nothing; the
+//! New ids. They come in blocks that PostgreSQL has recorded (P9), so handing one out costs nothing; the
 //! next block is fetched in the background once half of this one is used. A block unused at exit is lost, which is
 //! harmless: ids are never reused.
 

@@ -72,7 +72,7 @@ pub struct PostgresSettings {
     pub password_file: PathBuf,
 }
 
-/// What is proposed at once takes no more than this, in bytes (PROTOCOLS 28). A message between replicas may take more.
+/// What is proposed at once takes no more than this, in bytes (P28). A message between replicas may take more.
 const ENTRY_BYTES_MAX: usize = 4 << 20;
 
 const _: () = assert!(ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX / 2);

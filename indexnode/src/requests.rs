@@ -3,7 +3,7 @@
 //! Invariant: a waiter that registers before or after its request is applied is answered, as long as the request is among
 //! the last [`FINISHED_MAX`], and was applied since the last snapshot came and what is applied was last found to have diverged
 //! from PostgreSQL; older ones are asked for by position instead. Waiters are bounded and carry deadlines
-//! (PROTOCOLS 24).
+//! (P24).
 
 use std::collections::{HashMap, VecDeque};
 

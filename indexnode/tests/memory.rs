@@ -150,7 +150,7 @@ fn a_directory_takes_no_more_than_eighty_bytes() {
     assert!(largest <= BYTES_A_DIRECTORY_MAX, "{largest:.1} bytes a directory");
 }
 
-/// PROTOCOLS 30: a snapshot does not double the memory of a replica that installs it.
+/// P30: a snapshot does not double the memory of a replica that installs it.
 #[test]
 fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_it() {
     const DIRECTORIES: u64 = 150_000;

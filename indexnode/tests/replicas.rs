@@ -172,7 +172,7 @@ async fn replicas_lock_renames_and_await_positions() {
     database.drop().await;
 }
 
-/// PROTOCOLS 5: who has been founded beside a group that lives on serves only when no gateway asks that one any more.
+/// P5: who has been founded beside a group that lives on serves only when no gateway asks that one any more.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_of_a_second_founding_wait_for_the_leases_under_the_first() {
@@ -209,7 +209,7 @@ fn requests_done(ns: i64) -> Vec<u8> {
     encode(&(0..MESSAGE_REQUESTS).map(done).collect::<Vec<_>>())
 }
 
-/// PROTOCOLS 28: an entry of the log is capped in bytes. A transaction that is larger goes in several, and one that is larger than
+/// P28: an entry of the log is capped in bytes. A transaction that is larger goes in several, and one that is larger than
 /// the leader would hold is copied by a rebuild; either is acknowledged when all of it is applied.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]

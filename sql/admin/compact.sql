@@ -1,5 +1,5 @@
 -- Folds delta records of one directory into its primary attribute record, which it makes when there is none.
--- Shared latch (an exclusive one would queue every create behind it, a try-lock would starve: PROTOCOLS 11); a tombstone
+-- Shared latch (an exclusive one would queue every create behind it, a try-lock would starve: P11); a tombstone
 -- cannot come meanwhile, and a directory that has one has no deltas. Two compactions at once take different rows.
 -- In three statements: what passes from one part of a statement to the next, Citus would send to every node.
 CREATE FUNCTION mantle.compact_some(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -52,7 +52,7 @@ COMMENT ON FUNCTION mantle.compact_many(bigint[], int) IS 'Folds up to so many d
 REVOKE ALL ON FUNCTION mantle.compact_many(bigint[], int) FROM PUBLIC;
 
 -- On the node that has the directory: its latch is there.
-CREATE FUNCTION mantle.compact_at(p_pid bigint, p_limit int) RETURNS bigint
+CREATE FUNCTION mantle.compact_delegated(p_pid bigint, p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '1s' AS $$
 DECLARE v_folded bigint := mantle.compact_some(p_pid, p_limit);
@@ -60,8 +60,8 @@ BEGIN
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
     RETURN v_folded;
 END $$;
-COMMENT ON FUNCTION mantle.compact_at(bigint, int) IS 'mantle.compact_some on the node that has the directory';
-REVOKE ALL ON FUNCTION mantle.compact_at(bigint, int) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.compact_delegated(bigint, int) IS 'mantle.compact_some on the node that has the directory';
+REVOKE ALL ON FUNCTION mantle.compact_delegated(bigint, int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -70,7 +70,7 @@ DECLARE
     v_folded bigint;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
-    SELECT f INTO v_folded FROM mantle.compact_at(p_pid, v_limit) AS f;
+    SELECT f INTO v_folded FROM mantle.compact_delegated(p_pid, v_limit) AS f;
     RETURN v_folded;
 END $$;
 COMMENT ON FUNCTION mantle.compact(bigint) IS

@@ -13,7 +13,7 @@ REVOKE ALL ON FUNCTION mantle.distributed_tables() FROM PUBLIC;
 CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE sql STABLE AS $$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND p.prokind = 'f'
-       AND (p.proname LIKE '%\_at' OR p.proname IN ('take_out', 'put_in')) AND p.proargtypes[0] = 'bigint'::regtype
+       AND (p.proname LIKE '%\_delegated' OR p.proname IN ('take_out', 'put_in')) AND p.proargtypes[0] = 'bigint'::regtype
 $$;
 COMMENT ON FUNCTION mantle.delegated_functions() IS 'Citus: functions that run on the node of their first argument';
 REVOKE ALL ON FUNCTION mantle.delegated_functions() FROM PUBLIC;

@@ -59,12 +59,12 @@ COMMENT ON FUNCTION mantle.trash_targets(bigint) IS 'Directories of a removed tr
 REVOKE ALL ON FUNCTION mantle.trash_targets(bigint) FROM PUBLIC;
 
 -- The content's part: removes objects of a directory that could be latched exclusively. NULL objects: it is in use.
-CREATE FUNCTION mantle.empty_at(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
+CREATE FUNCTION mantle.empty_delegated(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 #variable_conflict use_column
 BEGIN
-    IF NOT mantle.try_latch_at(p_pid, NULL) THEN
+    IF NOT mantle.try_latch_delegated(p_pid, NULL) THEN
         RETURN;
     END IF;
     WITH gone AS (
@@ -80,8 +80,8 @@ BEGIN
     END IF;
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.empty_at(bigint, bigint, int) IS 'Removes objects of a directory of a removed tree; is it empty then?';
-REVOKE ALL ON FUNCTION mantle.empty_at(bigint, bigint, int) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.empty_delegated(bigint, bigint, int) IS 'Removes objects of a directory of a removed tree; is it empty then?';
+REVOKE ALL ON FUNCTION mantle.empty_delegated(bigint, bigint, int) FROM PUBLIC;
 
 -- Objects of these directories, and those that are empty then. A directory in use is passed over.
 CREATE FUNCTION mantle.empty_some(
@@ -99,14 +99,14 @@ BEGIN
     FOREACH v_id IN ARRAY p_targets LOOP
         SELECT * INTO d FROM mantle.meta m WHERE m.id = v_id AND m.explicit IS NOT NULL;
         CONTINUE WHEN d.id IS NULL;
-        SELECT g AS got INTO s FROM mantle.try_latch_at(d.pid, d.name) AS g;
+        SELECT g AS got INTO s FROM mantle.try_latch_delegated(d.pid, d.name) AS g;
         CONTINUE WHEN NOT s.got;
-        SELECT * INTO s FROM mantle.empty_at(v_id, p_ns, v_limit);
+        SELECT * INTO s FROM mantle.empty_delegated(v_id, p_ns, v_limit);
         objects := objects + coalesce(s.objects, 0);
         bytes := bytes + coalesce(s.bytes, 0);
         IF s.empty THEN
             -- Still there, now that its name is latched.
-            SELECT * INTO v_side FROM mantle.side_at(d.pid, d.name, NULL, NULL);
+            SELECT * INTO v_side FROM mantle.side_delegated(d.pid, d.name, NULL, NULL);
             IF (v_side.entry).id = v_id THEN
                 PERFORM mantle.remove_directory(v_side.entry);
                 directories := directories + 1;

@@ -49,7 +49,7 @@ REVOKE ALL ON FUNCTION mantle.abort_move(text) FROM PUBLIC;
 
 -- By the leader of the group that the namespace moves to; false: it is not as that leader thought. `both` to `switched` waits
 -- for every rename that the old group has prepared, and lets none of them begin after: they carry the old group's epoch,
--- under its latch, and mantle.side_at finds no epoch for a group that does not serve the namespace.
+-- under its latch, and mantle.side_delegated finds no epoch for a group that does not serve the namespace.
 CREATE FUNCTION mantle.advance_move(p_ns bigint, p_index_group int, p_phase text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

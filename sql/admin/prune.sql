@@ -5,13 +5,13 @@ DECLARE
     v_changes text := ARRAY[
         ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL, NULL)::mantle.directory_change];
 BEGIN
-    PERFORM FROM mantle.bury_at(d.id, d.ns);
+    PERFORM FROM mantle.bury_delegated(d.id, d.ns);
     PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
 END $$;
 COMMENT ON FUNCTION mantle.remove_directory(mantle.meta) IS 'Removes a directory that is latched and empty';
 REVOKE ALL ON FUNCTION mantle.remove_directory(mantle.meta) FROM PUBLIC;
 
--- Removes one implicit, empty directory, and puts its parent into the queue: pruning goes bottom-up (PROTOCOLS 17). Its
+-- Removes one implicit, empty directory, and puts its parent into the queue: pruning goes bottom-up (P17). Its
 -- entry is read without a latch first, then under latches that are only tried for: a directory in use is not pruned now.
 -- Answers false when it must be looked at again, true when it is done with.
 CREATE FUNCTION mantle.prune(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -31,18 +31,18 @@ BEGIN
     IF FOUND AND mantle.is_in_trash(v_seen.pid) THEN
         RETURN true;
     END IF;
-    SELECT g INTO v_got FROM mantle.try_latch_at(v_seen.pid, v_seen.name) AS g;
+    SELECT g INTO v_got FROM mantle.try_latch_delegated(v_seen.pid, v_seen.name) AS g;
     IF v_got THEN
-        SELECT g INTO v_got FROM mantle.try_latch_at(p_id, NULL) AS g;
+        SELECT g INTO v_got FROM mantle.try_latch_delegated(p_id, NULL) AS g;
     END IF;
     IF NOT v_got THEN
         RETURN false;
     END IF;
-    SELECT * INTO s FROM mantle.side_at(v_seen.pid, v_seen.name, NULL, NULL);
+    SELECT * INTO s FROM mantle.side_delegated(v_seen.pid, v_seen.name, NULL, NULL);
     IF (s.entry).id IS DISTINCT FROM p_id OR (s.entry).explicit THEN
         RETURN false;
     END IF;
-    SELECT e INTO v_got FROM mantle.is_empty_at(p_id) AS e;
+    SELECT e INTO v_got FROM mantle.is_empty_delegated(p_id) AS e;
     IF v_got THEN
         PERFORM mantle.remove_directory(s.entry);
         PERFORM mantle.fault(mantle.placements_fault(v_placements));

@@ -1,4 +1,4 @@
--- Every invariant that one snapshot of the tables can show; also every test's oracle (PROTOCOLS 15). STABLE, so all reads are
+-- Every invariant that one snapshot of the tables can show; also every test's oracle (P15). STABLE, so all reads are
 -- of the calling statement's snapshot. Trees in the trash (pid 1) are sound as any other; the trash itself has no counts.
 -- Whoever is not granted all namespaces sees the damage of those that are.
 -- In shapes that Citus runs too: what is in one directory is grouped or joined by pid, on its shard; what spans directories

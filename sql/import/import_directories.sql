@@ -2,7 +2,7 @@
 -- turns out to exist already (MT012, with its id) takes its children along, so repeating a call is harmless.
 --
 -- Exclusive latches of every parent that exists outside of the call stand for the names' latches: creates hold them
--- shared. So counts go straight into primary attribute records, which leaves compaction nothing to do (PROTOCOLS 10
+-- shared. So counts go straight into primary attribute records, which leaves compaction nothing to do (P10
 -- forbids that only to those that hold a shared latch).
 
 -- Looks up the elements that the plan has not settled, of parents that came to light with it: what is refused, what exists.
@@ -103,7 +103,7 @@ BEGIN
         END IF;
         IF v_distributed THEN
             SELECT l.p_code, l.p_existing INTO v_code, v_existing
-              FROM mantle.import_lookup_elsewhere(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
+              FROM mantle.import_lookup_distributed(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
         ELSE
             PERFORM mantle.fault(mantle.latch_pids('{}', v_fresh));
             SELECT l.p_code, l.p_existing INTO v_code, v_existing
@@ -111,7 +111,7 @@ BEGIN
         END IF;
     END LOOP;
     IF v_distributed THEN
-        PERFORM mantle.import_insert_elsewhere(p_ns, v_pid, p_name, p_id, v_planned);
+        PERFORM mantle.import_insert_distributed(p_ns, v_pid, p_name, p_id, v_planned);
     ELSE
         PERFORM mantle.import_insert(p_ns, v_pid, p_name, p_id, v_planned);
     END IF;

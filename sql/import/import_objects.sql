@@ -67,7 +67,7 @@ BEGIN
     END IF;
     IF v_distributed THEN
         SELECT r.inserted, r.existing, r.refused_ord, r.refused_code INTO inserted, existing, refused_ord, refused_code
-          FROM mantle.import_objects_elsewhere(p_ns, v_root.owner, v_root.grp, v_root.mode & 438, p_pid, p_name, p_size, p_first_id,
+          FROM mantle.import_objects_distributed(p_ns, v_root.owner, v_root.grp, v_root.mode & 438, p_pid, p_name, p_size, p_first_id,
                                                p_synthetic, p_modified) AS r;
         RETURN;
     END IF;

@@ -1,5 +1,5 @@
 -- One statement a directory: primary and delta records of one snapshot (two statements were wrong under compaction,
--- PROTOCOLS 10).
+-- P10).
 CREATE FUNCTION mantle.dirstat(p_ns bigint, p_id bigint[])
 RETURNS TABLE (ord int, code text, entries bigint, subdirectories bigint, bytes bigint, modified timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -1,5 +1,5 @@
 -- Asked before resolving when the client supplied the request id: a retry might resolve elsewhere and apply twice
--- (PROTOCOLS 19).
+-- (P19).
 CREATE FUNCTION mantle.replay(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint,
     OUT known boolean, OUT code text, OUT verb text, OUT id bigint, OUT version bigint, OUT flush_lsn pg_lsn)

@@ -1,5 +1,5 @@
 -- Level by level, all in the snapshot of the calling statement: the walk cannot mix a directory's old place with its new
--- one. On Citus there is no such snapshot: it is done until two walks agree (PROTOCOLS 25).
+-- one. On Citus there is no such snapshot: it is done until two walks agree (P25).
 CREATE FUNCTION mantle.walk_down(
     p_ns_name text, p_components text[],
     OUT ns bigint, OUT depth int, OUT id bigint, OUT parent_id bigint, OUT owner int, OUT grp int, OUT mode int,

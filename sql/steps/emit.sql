@@ -1,5 +1,5 @@
 -- Half of a change across nodes: the node of `p_pid` has done its part. The request is applied once both halves are
--- (PROTOCOLS 2), so the change itself names no request then.
+-- (P2), so the change itself names no request then.
 CREATE FUNCTION mantle.half_change(p_ns bigint, p_pid bigint, p_principal int, p_request uuid)
 RETURNS mantle.directory_change LANGUAGE sql IMMUTABLE AS $$
     SELECT ROW(NULL, p_ns, p_pid, '', 0, 0, 0, 0, 0, p_principal, p_request)::mantle.directory_change

@@ -7,7 +7,7 @@ END $$;
 COMMENT ON FUNCTION mantle.namespace_fault(bigint) IS 'MT011 where there is no such namespace';
 REVOKE ALL ON FUNCTION mantle.namespace_fault(bigint) FROM PUBLIC;
 
--- Checked by every create (PROTOCOLS 7).
+-- Checked by every create (P7).
 CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- coalesce: by the primary key, not by the index of tombstones.

@@ -4,16 +4,16 @@
 -- not kept generic. Rows go as text: Citus passes no parameters of our own types.
 -- `citus.allow_nested_distributed_execution`: a shard that moves away in the middle of a part is then written where it is,
 -- for the check at the end to find (MT043), instead of an error of Citus' own that says nothing about trying again.
--- Each part latches before the next one reads (PROTOCOLS 7), emits the message of the rows it writes (PROTOCOLS 1), and
+-- Each part latches before the next one reads (P7), emits the message of the rows it writes (P1), and
 -- checks that they are on its node still. That this is the node where they were latched and read is known to the session
--- that sends the parts alone: after the last one it asks whether any shard has moved since the first (PROTOCOLS 14).
+-- that sends the parts alone: after the last one it asks whether any shard has moved since the first (P14).
 
 -- What a change reads of a place, latched: the entry; is there one of the other kind with this name; was the directory
--- removed; and the epoch of the namespace's index group, on this node, if it is the one given (PROTOCOLS 21).
+-- removed; and the epoch of the namespace's index group, on this node, if it is the one given (P21).
 CREATE TYPE mantle.side AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);
-COMMENT ON TYPE mantle.side IS 'What a change that spans directories reads of a place: see mantle.side_at';
+COMMENT ON TYPE mantle.side IS 'What a change that spans directories reads of a place: see mantle.side_delegated';
 
-CREATE FUNCTION mantle.latch_at(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int) RETURNS void
+CREATE FUNCTION mantle.latch_delegated(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '2s' AS $$
 BEGIN
@@ -23,12 +23,12 @@ BEGIN
     PERFORM mantle.fault(mantle.latch_entries(
                 array_fill(p_pid, ARRAY[cardinality(p_names)]), p_names, CASE WHEN p_exclusive THEN ARRAY[p_pid] END));
 END $$;
-COMMENT ON FUNCTION mantle.latch_at(bigint, text[], boolean, int) IS
+COMMENT ON FUNCTION mantle.latch_delegated(bigint, text[], boolean, int) IS
     'Latches a directory and names in it, and an index group''s epoch if one is given';
-REVOKE ALL ON FUNCTION mantle.latch_at(bigint, text[], boolean, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.latch_delegated(bigint, text[], boolean, int) FROM PUBLIC;
 
--- As latch_at, but only tried for: what the worker removes is not in use. What was got stays latched until the commit.
-CREATE FUNCTION mantle.try_latch_at(p_pid bigint, p_name text) RETURNS boolean
+-- As latch_delegated, but only tried for: what the worker removes is not in use. What was got stays latched until the commit.
+CREATE FUNCTION mantle.try_latch_delegated(p_pid bigint, p_name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
@@ -36,11 +36,11 @@ BEGIN
     RETURN CASE WHEN p_name IS NULL THEN mantle.try_latch_exclusive(p_pid)
                 ELSE mantle.try_latch_shared(p_pid) AND mantle.try_latch_name(p_pid, p_name) END;
 END $$;
-COMMENT ON FUNCTION mantle.try_latch_at(bigint, text) IS
+COMMENT ON FUNCTION mantle.try_latch_delegated(bigint, text) IS
     'Tries for the latches of a place, or without a name for the exclusive latch of a directory';
-REVOKE ALL ON FUNCTION mantle.try_latch_at(bigint, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.try_latch_delegated(bigint, text) FROM PUBLIC;
 
-CREATE FUNCTION mantle.side_at(p_pid bigint, p_name text, p_ns bigint, p_index_group int) RETURNS mantle.side
+CREATE FUNCTION mantle.side_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int) RETURNS mantle.side
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
@@ -59,30 +59,30 @@ BEGIN
                  WHERE g.index_group = p_index_group AND n.ns = p_ns);
     RETURN s;
 END $$;
-COMMENT ON FUNCTION mantle.side_at(bigint, text, bigint, int) IS 'What a change that spans directories reads of a place';
-REVOKE ALL ON FUNCTION mantle.side_at(bigint, text, bigint, int) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.side_delegated(bigint, text, bigint, int) IS 'What a change that spans directories reads of a place';
+REVOKE ALL ON FUNCTION mantle.side_delegated(bigint, text, bigint, int) FROM PUBLIC;
 
-CREATE FUNCTION mantle.is_empty_at(p_pid bigint) RETURNS boolean
+CREATE FUNCTION mantle.is_empty_delegated(p_pid bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     RETURN mantle.is_empty(p_pid);
 END $$;
-COMMENT ON FUNCTION mantle.is_empty_at(bigint) IS 'mantle.is_empty, as a part of a change that spans directories';
-REVOKE ALL ON FUNCTION mantle.is_empty_at(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.is_empty_delegated(bigint) IS 'mantle.is_empty, as a part of a change that spans directories';
+REVOKE ALL ON FUNCTION mantle.is_empty_delegated(bigint) FROM PUBLIC;
 
-CREATE FUNCTION mantle.bury_at(p_pid bigint, p_ns bigint) RETURNS void
+CREATE FUNCTION mantle.bury_delegated(p_pid bigint, p_ns bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     PERFORM mantle.bury(p_ns, p_pid);
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.bury_at(bigint, bigint) IS 'mantle.bury, as a part of a change that spans directories';
-REVOKE ALL ON FUNCTION mantle.bury_at(bigint, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.bury_delegated(bigint, bigint) IS 'mantle.bury, as a part of a change that spans directories';
+REVOKE ALL ON FUNCTION mantle.bury_delegated(bigint, bigint) FROM PUBLIC;
 
 -- The first answer if there was one; else the refusal, if there is one; else records the answer: then all is NULL.
-CREATE FUNCTION mantle.claim_at(
+CREATE FUNCTION mantle.claim_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_refusal text, p_id bigint,
     p_version bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -98,14 +98,14 @@ BEGIN
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.claim_at(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) IS
+COMMENT ON FUNCTION mantle.claim_delegated(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) IS
     'Answers a request that was answered before or is refused; else records its answer';
-REVOKE ALL ON FUNCTION mantle.claim_at(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.claim_delegated(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) FROM PUBLIC;
 
--- As claim_at, for what the index has prepared, recorded with the namespace's root: requests and attempts of one key meet
+-- As claim_delegated, for what the index has prepared, recorded with the namespace's root: requests and attempts of one key meet
 -- there wherever they were resolved. Order: attempt, replay, refusal. The attempt's row must be written to be checked; it
 -- stays only with the transaction that carries the attempt out. Until then an abort of it waits on the unique key.
-CREATE FUNCTION mantle.attempt_at(
+CREATE FUNCTION mantle.attempt_delegated(
     p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_refusal text, p_id bigint,
     p_version bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -126,7 +126,7 @@ BEGIN
                 WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt > p_attempt) THEN
         o.code := 'MT025';
     ELSE
-        o := mantle.claim_at(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_refusal, p_id, p_version);
+        o := mantle.claim_delegated(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_refusal, p_id, p_version);
     END IF;
     IF NOT o IS NULL THEN
         DELETE FROM mantle.rename_attempts a
@@ -134,9 +134,9 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.attempt_at(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) IS
-    'mantle.claim_at for an attempt that the index has prepared; p_pid is the namespace';
-REVOKE ALL ON FUNCTION mantle.attempt_at(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.attempt_delegated(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) IS
+    'mantle.claim_delegated for an attempt that the index has prepared; p_pid is the namespace';
+REVOKE ALL ON FUNCTION mantle.attempt_delegated(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) FROM PUBLIC;
 
 -- The trash (pid 1) has no counts: nobody reads them, and every removal would change them. The super-root (pid 0) is of no
 -- namespace, and the requests that change it are kept as none's.
@@ -192,7 +192,7 @@ REVOKE ALL ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) FROM PUBL
 
 -- From one directory to another, which may be the same; the change stream hears of it where the entry comes to. The directory
 -- with the smaller pid first: with mantle.delta_records = never each part waits for its directory's counts, and two that go to
--- and fro would wait for each other. A message belongs to its own part, so their order says nothing (PROTOCOLS 1, 2).
+-- and fro would wait for each other. A message belongs to its own part, so their order says nothing (P1, P2).
 CREATE FUNCTION mantle.move_entry(
     p_src_pid bigint, p_src_row text, p_src_changes text, p_dst_pid bigint, p_dst_row text, p_replaced_row text, p_dst_changes text,
     p_attempt bigint)
@@ -232,7 +232,7 @@ BEGIN
                  UNION ALL SELECT e.pid, NULL, true FROM unnest(p_exclusive) AS e(pid)) AS u(pid, name, exclusive)
          WHERE u.pid IS NOT NULL GROUP BY u.pid ORDER BY u.pid
     LOOP
-        PERFORM FROM mantle.latch_at(d.pid, d.names, d.exclusive, p_index_group);
+        PERFORM FROM mantle.latch_delegated(d.pid, d.names, d.exclusive, p_index_group);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.latch_sides(bigint[], text[], bigint[], int) IS

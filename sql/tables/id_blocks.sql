@@ -1,4 +1,4 @@
--- Allocated id ranges: committed rows, not a sequence, which repeats ids after a failover (PROTOCOLS 9).
+-- Allocated id ranges: committed rows, not a sequence, which repeats ids after a failover (P9).
 CREATE TABLE mantle.id_blocks (
     first_id  bigint PRIMARY KEY,
     last_id   bigint NOT NULL,

@@ -1,5 +1,5 @@
 -- Waits for a transaction of this attempt that is under way (prepared ones too): the unique key decides.
-CREATE FUNCTION mantle.abort_rename_at(p_pid bigint, p_principal int, p_request uuid, p_attempt bigint) RETURNS text
+CREATE FUNCTION mantle.abort_rename_delegated(p_pid bigint, p_principal int, p_request uuid, p_attempt bigint) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE v_state text;
@@ -11,15 +11,15 @@ BEGIN
      WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt = p_attempt;
     RETURN v_state;
 END $$;
-COMMENT ON FUNCTION mantle.abort_rename_at(bigint, int, uuid, bigint) IS 'mantle.abort_rename on the node of its record, the namespace''s';
-REVOKE ALL ON FUNCTION mantle.abort_rename_at(bigint, int, uuid, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.abort_rename_delegated(bigint, int, uuid, bigint) IS 'mantle.abort_rename on the node of its record, the namespace''s';
+REVOKE ALL ON FUNCTION mantle.abort_rename_delegated(bigint, int, uuid, bigint) FROM PUBLIC;
 
 CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
-    SELECT s INTO v_state FROM mantle.abort_rename_at(p_ns, p_principal, p_request, p_attempt) AS s;
+    SELECT s INTO v_state FROM mantle.abort_rename_delegated(p_ns, p_principal, p_request, p_attempt) AS s;
     RETURN v_state;
 END $$;
 COMMENT ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) IS

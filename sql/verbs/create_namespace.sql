@@ -22,7 +22,7 @@ BEGIN
               AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006'
         WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN 'MT006'
         ELSE mantle.id_fault(p_id) END;
-    SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
+    SELECT * INTO o FROM mantle.claim_delegated(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
     code := o.code; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF replayed THEN
         ns := o.id;

@@ -50,7 +50,7 @@ BEGIN
         WHEN p_request IS NULL OR p_principal IS NULL THEN 'MT006'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN 'MT011'
         WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN 'MT017' END;
-    SELECT * INTO o FROM mantle.claim_at(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_refusal, v_ns, NULL);
+    SELECT * INTO o FROM mantle.claim_delegated(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_refusal, v_ns, NULL);
     code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed THEN
         RETURN;
@@ -64,7 +64,7 @@ BEGIN
                                CASE WHEN d.id = v_ns THEN p_request END)::mantle.directory_change];
         v_row := d;
         PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
-        PERFORM FROM mantle.bury_at(d.id, v_ns);
+        PERFORM FROM mantle.bury_delegated(d.id, v_ns);
     END LOOP;
     -- The namespace before its group, as its moves do.
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns RETURNING n.index_group INTO v_index_group;

@@ -1,4 +1,4 @@
--- Whether the directory is now to be pruned is not looked at here (PROTOCOLS 17): it is put into the queue, once a call.
+-- Whether the directory is now to be pruned is not looked at here (P17): it is put into the queue, once a call.
 CREATE FUNCTION mantle.delete_object_one(
     p_principal int, p_ns bigint, p_pid bigint, p_name text, p_request uuid, p_hash bigint, p_lease text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
@@ -36,7 +36,7 @@ REVOKE ALL ON FUNCTION mantle.delete_object_one(int, bigint, bigint, text, uuid,
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
-CREATE FUNCTION mantle.delete_object_at(
+CREATE FUNCTION mantle.delete_object_delegated(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_request uuid[], p_hash bigint[],
     p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
@@ -48,13 +48,13 @@ BEGIN
     RETURN QUERY SELECT * FROM mantle.delete_object(
         p_principal, p_ns, p_pid, p_name, p_request, p_hash, p_lease);
 END $$;
-COMMENT ON FUNCTION mantle.delete_object_at(
+COMMENT ON FUNCTION mantle.delete_object_delegated(
     bigint, int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) IS
     'mantle.delete_object on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.delete_object_at(
+REVOKE ALL ON FUNCTION mantle.delete_object_delegated(
     bigint, int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.delete_object_elsewhere(
+CREATE FUNCTION mantle.delete_object_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -72,13 +72,13 @@ BEGIN
         -- Dynamic, with constants: only such a call is one that Citus sends elsewhere.
         RETURN QUERY EXECUTE
             'SELECT ($1)[r.ord]::int, code, id, replayed, flush_lsn, old_locator
-               FROM mantle.delete_object_at($2, $3, $4, $5, $6, $7, $8, $9) AS r'
+               FROM mantle.delete_object_delegated($2, $3, $4, $5, $6, $7, $8, $9) AS r'
             USING g.ords, g.pid, g.principal, g.ns, g.pids, g.name, g.request, g.hash, g.lease;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.delete_object_elsewhere(
+COMMENT ON FUNCTION mantle.delete_object_distributed(
     int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) IS 'mantle.delete_object on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.delete_object_elsewhere(
+REVOKE ALL ON FUNCTION mantle.delete_object_distributed(
     int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.delete_object(
@@ -98,7 +98,7 @@ BEGIN
         cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_request), cardinality(p_hash),
         coalesce(cardinality(p_lease), cardinality(p_name))]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
-        RETURN QUERY SELECT * FROM mantle.delete_object_elsewhere(
+        RETURN QUERY SELECT * FROM mantle.delete_object_distributed(
             p_principal, p_ns, p_pid, p_name, p_request, p_hash, p_lease);
         RETURN;
     END IF;

@@ -69,7 +69,7 @@ REVOKE ALL ON FUNCTION mantle.mkdir_one(int, bigint, bigint, text, bigint, int, 
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
-CREATE FUNCTION mantle.mkdir_at(
+CREATE FUNCTION mantle.mkdir_delegated(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
@@ -81,14 +81,14 @@ BEGIN
     RETURN QUERY SELECT * FROM mantle.mkdir(
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash, p_lease);
 END $$;
-COMMENT ON FUNCTION mantle.mkdir_at(
+COMMENT ON FUNCTION mantle.mkdir_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'mantle.mkdir on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.mkdir_at(
+REVOKE ALL ON FUNCTION mantle.mkdir_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
     text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.mkdir_elsewhere(
+CREATE FUNCTION mantle.mkdir_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE AS $$
@@ -111,19 +111,19 @@ BEGIN
         -- Dynamic, with constants: only such a call is one that Citus sends elsewhere.
         RETURN QUERY EXECUTE
             'SELECT ($1)[r.ord]::int, code, id, version, replayed, flush_lsn
-               FROM mantle.mkdir_at($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS r'
+               FROM mantle.mkdir_delegated($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS r'
             USING g.ords, g.pid, g.principal, g.ns, g.pids, g.name, g.id, g.owner, g.grp, g.mode, g.explicit,
                        g.user_metadata, g.request, g.hash, g.lease;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.mkdir_elsewhere(
+COMMENT ON FUNCTION mantle.mkdir_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
     text[]) IS 'mantle.mkdir on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.mkdir_elsewhere(
+REVOKE ALL ON FUNCTION mantle.mkdir_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) FROM PUBLIC;
 
--- As mantle.put_object_rest.
-CREATE FUNCTION mantle.mkdir_rest(
+-- As mantle.put_object_fallback.
+CREATE FUNCTION mantle.mkdir_fallback(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[], p_lease text[], p_made int[], p_fault text)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
@@ -143,7 +143,7 @@ BEGIN
         IF p_fault <> 'MT043' THEN
             PERFORM mantle.fault(p_fault);
         END IF;
-        RETURN QUERY SELECT * FROM mantle.mkdir_elsewhere(
+        RETURN QUERY SELECT * FROM mantle.mkdir_distributed(
             p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_explicit, p_user_metadata, p_request, p_hash,
             p_lease);
         RETURN;
@@ -181,10 +181,10 @@ BEGIN
     END IF;
     PERFORM mantle.fault(mantle.placement_fault(p_pid));
 END $$;
-COMMENT ON FUNCTION mantle.mkdir_rest(
+COMMENT ON FUNCTION mantle.mkdir_fallback(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[], int[], text) IS
     'Makes those directories of a call that were not made by the short way of mantle.mkdir';
-REVOKE ALL ON FUNCTION mantle.mkdir_rest(
+REVOKE ALL ON FUNCTION mantle.mkdir_fallback(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[], int[], text)
     FROM PUBLIC;
 

@@ -1,7 +1,7 @@
 -- Creates or overwrites objects. New ones have a short way (extension/src/create.rs), all else goes one by one. Both are
 -- latched alike: pids shared, names exclusively, so what is read of an entry here stays until the commit.
 
--- One object. The old size comes from a statement of its own (PROTOCOLS 13). What no column or index would take is refused
+-- One object. The old size comes from a statement of its own (P13). What no column or index would take is refused
 -- here, and not for the whole batch there: OBJECT_BYTES_MAX, LOCATOR_BYTES_MAX (indexnode/types/src/limits.rs).
 CREATE FUNCTION mantle.put_object_one(
     p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_size bigint,
@@ -65,7 +65,7 @@ REVOKE ALL ON FUNCTION mantle.put_object_one(
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
-CREATE FUNCTION mantle.put_object_at(
+CREATE FUNCTION mantle.put_object_delegated(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[],
     p_condition text[], p_request uuid[], p_hash bigint[], p_lease text[])
@@ -79,15 +79,15 @@ BEGIN
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
         p_locator, p_condition, p_request, p_hash, p_lease);
 END $$;
-COMMENT ON FUNCTION mantle.put_object_at(
+COMMENT ON FUNCTION mantle.put_object_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[],
     text[], uuid[], bigint[], text[]) IS
     'mantle.put_object on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.put_object_at(
+REVOKE ALL ON FUNCTION mantle.put_object_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[],
     text[], uuid[], bigint[], text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.put_object_elsewhere(
+CREATE FUNCTION mantle.put_object_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[],
     p_condition text[], p_request uuid[], p_hash bigint[], p_lease text[])
@@ -114,21 +114,21 @@ BEGIN
         -- Dynamic, with constants: only such a call is one that Citus sends elsewhere.
         RETURN QUERY EXECUTE
             'SELECT ($1)[r.ord]::int, code, id, version, replayed, flush_lsn, old_locator
-               FROM mantle.put_object_at($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) AS r'
+               FROM mantle.put_object_delegated($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) AS r'
             USING g.ords, g.pid, g.principal, g.ns, g.pids, g.name, g.id, g.owner, g.grp, g.mode, g.size, g.etag,
                        g.content_type, g.user_metadata, g.locator, g.condition, g.request, g.hash, g.lease;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.put_object_elsewhere(
+COMMENT ON FUNCTION mantle.put_object_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
     uuid[], bigint[], text[]) IS 'mantle.put_object on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.put_object_elsewhere(
+REVOKE ALL ON FUNCTION mantle.put_object_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
     uuid[], bigint[], text[]) FROM PUBLIC;
 
 -- What the short way leaves: elements that are not in p_made, or, where that is NULL, all of a call that was not begun,
 -- p_fault being why; without one the arrays do not fit.
-CREATE FUNCTION mantle.put_object_rest(
+CREATE FUNCTION mantle.put_object_fallback(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
     p_request uuid[], p_hash bigint[], p_lease text[], p_made int[], p_fault text)
@@ -149,7 +149,7 @@ BEGIN
         IF p_fault <> 'MT043' THEN
             PERFORM mantle.fault(p_fault);
         END IF;
-        RETURN QUERY SELECT * FROM mantle.put_object_elsewhere(
+        RETURN QUERY SELECT * FROM mantle.put_object_distributed(
             p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
             p_locator, p_condition, p_request, p_hash, p_lease);
         RETURN;
@@ -183,11 +183,11 @@ BEGIN
     END IF;
     PERFORM mantle.fault(mantle.placement_fault(p_pid));
 END $$;
-COMMENT ON FUNCTION mantle.put_object_rest(
+COMMENT ON FUNCTION mantle.put_object_fallback(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[], int[], text) IS
     'Creates or overwrites those objects of a call that were not made by the short way of mantle.put_object';
-REVOKE ALL ON FUNCTION mantle.put_object_rest(
+REVOKE ALL ON FUNCTION mantle.put_object_fallback(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[], int[], text) FROM PUBLIC;
 

@@ -1,20 +1,20 @@
-CREATE FUNCTION mantle.latch_epoch_at(p_pid bigint, p_index_group int) RETURNS void
+CREATE FUNCTION mantle.latch_epoch_delegated(p_pid bigint, p_index_group int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));
 END $$;
-COMMENT ON FUNCTION mantle.latch_epoch_at(bigint, int) IS 'Latches an index group''s epoch exclusively, on the node of a partition';
-REVOKE ALL ON FUNCTION mantle.latch_epoch_at(bigint, int) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.latch_epoch_delegated(bigint, int) IS 'Latches an index group''s epoch exclusively, on the node of a partition';
+REVOKE ALL ON FUNCTION mantle.latch_epoch_delegated(bigint, int) FROM PUBLIC;
 
 -- Waits for every rename under way (they hold the latch shared, each on its own node), and lets none begin until it commits
--- (PROTOCOLS 21).
+-- (P21).
 CREATE FUNCTION mantle.latch_epoch_everywhere(p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_pid bigint;
 BEGIN
     PERFORM mantle.fault(mantle.mutation_fault_code());
     FOR v_pid IN SELECT p.pid FROM mantle.node_partitions() AS p(pid) LOOP
-        PERFORM FROM mantle.latch_epoch_at(v_pid, p_index_group);
+        PERFORM FROM mantle.latch_epoch_delegated(v_pid, p_index_group);
     END LOOP;
     IF NOT mantle.is_distributed() THEN
         PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));

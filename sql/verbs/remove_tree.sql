@@ -3,15 +3,15 @@
 -- Fenced as a rename is: the index has prepared it under `p_epoch`, by the log index `p_attempt`, and refuses while a
 -- rename's lock lies below the directory. So no rename takes anything out of the trash, or puts a directory into it.
 
-CREATE FUNCTION mantle.begin_operation_at(p_pid bigint, p_id uuid, p_ns bigint, p_principal int, p_directory_id bigint)
+CREATE FUNCTION mantle.begin_operation_delegated(p_pid bigint, p_id uuid, p_ns bigint, p_principal int, p_directory_id bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     INSERT INTO mantle.operations (pid, id, ns, principal, kind, directory_id)
     VALUES (p_pid, p_id, p_ns, p_principal, 'remove_tree', p_directory_id);
 END $$;
-COMMENT ON FUNCTION mantle.begin_operation_at(bigint, uuid, bigint, int, bigint) IS 'Records the operation that empties a removed tree';
-REVOKE ALL ON FUNCTION mantle.begin_operation_at(bigint, uuid, bigint, int, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION mantle.begin_operation_delegated(bigint, uuid, bigint, int, bigint) IS 'Records the operation that empties a removed tree';
+REVOKE ALL ON FUNCTION mantle.begin_operation_delegated(bigint, uuid, bigint, int, bigint) FROM PUBLIC;
 
 -- The order of checks, and the attempt's row, are those of mantle.rename_directory.
 CREATE FUNCTION mantle.remove_tree(
@@ -34,7 +34,7 @@ DECLARE
 BEGIN
     replayed := false;
     PERFORM mantle.latch_sides(ARRAY[p_src_pid], ARRAY[p_src_name], '{}', p_index_group);
-    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, p_ns, p_index_group);
+    SELECT * INTO s FROM mantle.side_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= 1024 AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
@@ -53,7 +53,7 @@ BEGIN
     v_refusal := coalesce(
         mantle.lease_fault(p_ns, p_lease),
         CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN 'MT026' END);
-    SELECT * INTO o FROM mantle.attempt_at(
+    SELECT * INTO o FROM mantle.attempt_delegated(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_refusal, v_dir.id, v_dir.version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
@@ -70,7 +70,7 @@ BEGIN
         v_row := v_dir;
         v_told := v_changes;
         PERFORM FROM mantle.put_in(1, v_row, NULL, v_told, p_attempt);
-        PERFORM FROM mantle.begin_operation_at(1, p_operation, p_ns, p_principal, v_dir.id);
+        PERFORM FROM mantle.begin_operation_delegated(1, p_operation, p_ns, p_principal, v_dir.id);
         PERFORM mantle.fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;

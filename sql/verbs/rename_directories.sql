@@ -18,10 +18,10 @@ BEGIN
         cardinality(p_dst_name), cardinality(p_victim_id), cardinality(p_epoch), cardinality(p_attempt), cardinality(p_request),
         cardinality(p_hash), coalesce(cardinality(p_lease), cardinality(p_src_name)),
         coalesce(cardinality(p_proof), cardinality(p_src_name))]));
-    -- As the one does: those that are not empty need no latch (PROTOCOLS 11). One that this call may empty does: nobody who
+    -- As the one does: those that are not empty need no latch (P11). One that this call may empty does: nobody who
     -- holds other latches waits for a stronger one.
     FOR v_victim IN SELECT DISTINCT u.id FROM unnest(p_victim_id) AS u(id) WHERE u.id <> 0 LOOP
-        SELECT e INTO v_is_empty FROM mantle.is_empty_at(v_victim) AS e;
+        SELECT e INTO v_is_empty FROM mantle.is_empty_delegated(v_victim) AS e;
         IF v_is_empty OR v_victim = ANY (p_src_pid) THEN
             v_exclusive := v_exclusive || v_victim;
         END IF;

@@ -1,6 +1,6 @@
 -- The transaction of a directory rename that the index has prepared: resolved, loop-checked and locked under `p_epoch`,
 -- by the log index `p_attempt`, as `p_proof` shows. Order of checks: epoch, proof, attempt, replay, source, destination. Everything is checked before
--- anything is written, but for the attempt's row (see mantle.attempt_at).
+-- anything is written, but for the attempt's row (see mantle.attempt_delegated).
 -- Old place, new place, the directory replaced (which must be empty) and the record of the request, kept with the
 -- namespace's root, may be on several nodes: see sql/steps/sides.sql.
 
@@ -40,7 +40,7 @@ BEGIN
     v_new.name := p_dst_name;
     v_new.version := p_src.version + 1;
     IF p_victim.id IS NOT NULL THEN
-        PERFORM FROM mantle.bury_at(p_victim.id, p_victim.ns);
+        PERFORM FROM mantle.bury_delegated(p_victim.id, p_victim.ns);
         v_changes := v_changes || ROW(true, p_victim.ns, p_victim.pid, p_victim.name, p_victim.id, p_victim.version + 1,
                                       p_victim.owner, p_victim.grp, p_victim.mode, NULL, NULL)::mantle.directory_change;
     END IF;
@@ -75,14 +75,14 @@ DECLARE
     v_placements bigint := mantle.placements();
 BEGIN
     replayed := false;
-    -- Looks at the victim without the latch first, and fails fast (PROTOCOLS 11).
+    -- Looks at the victim without the latch first, and fails fast (P11).
     IF v_victim <> 0 THEN
-        SELECT e INTO v_was_empty FROM mantle.is_empty_at(v_victim) AS e;
+        SELECT e INTO v_was_empty FROM mantle.is_empty_delegated(v_victim) AS e;
     END IF;
     PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
                                CASE WHEN v_victim <> 0 AND v_was_empty THEN ARRAY[v_victim] ELSE '{}' END, p_index_group);
-    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, p_ns, p_index_group);
-    SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, p_ns, p_index_group);
+    SELECT * INTO s FROM mantle.side_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
+    SELECT * INTO d FROM mantle.side_delegated(p_dst_pid, p_dst_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_victim_id >= 0 AND p_attempt IS NOT NULL
@@ -95,13 +95,13 @@ BEGIN
         RETURN;
     END IF;
     IF v_victim <> 0 AND v_was_empty THEN
-        SELECT e INTO v_is_empty FROM mantle.is_empty_at(v_victim) AS e;
+        SELECT e INTO v_is_empty FROM mantle.is_empty_delegated(v_victim) AS e;
     END IF;
     v_refusal := coalesce(
         mantle.lease_fault(p_ns, p_lease),
         mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty, v_is_empty));
     v_version := (s.entry).version + 1;
-    SELECT * INTO o FROM mantle.attempt_at(
+    SELECT * INTO o FROM mantle.attempt_delegated(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_refusal, p_src_id, v_version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN

@@ -13,8 +13,8 @@ DECLARE
     v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
-    SELECT * INTO s FROM mantle.side_at(p_src_pid, p_src_name, NULL, NULL);
-    SELECT * INTO d FROM mantle.side_at(p_dst_pid, p_dst_name, NULL, NULL);
+    SELECT * INTO s FROM mantle.side_delegated(p_src_pid, p_src_name, NULL, NULL);
+    SELECT * INTO d FROM mantle.side_delegated(p_dst_pid, p_dst_name, NULL, NULL);
     v_new := s.entry;
     code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
@@ -25,7 +25,7 @@ BEGIN
         CASE WHEN v_new.id IS NULL OR v_new.ns <> p_ns THEN 'MT010'
              WHEN d.opposite THEN 'MT015'
              WHEN (d.entry).id IS NOT NULL AND NOT p_overwrite THEN 'MT012' END);
-    SELECT * INTO o FROM mantle.claim_at(
+    SELECT * INTO o FROM mantle.claim_delegated(
         p_dst_pid, p_principal, p_ns, p_request, p_hash, 'rename_object', code, v_new.id, v_new.version);
     code := o.code; id := coalesce(o.id, v_new.id); replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed OR (p_src_pid, p_src_name) = (p_dst_pid, p_dst_name) THEN

@@ -1,9 +1,9 @@
 -- Looks for entries without the latch first and fails fast; then latches (the parent shared, the directory exclusively, its
--- name exclusively), under a lock_timeout, and looks again (PROTOCOLS 11). A directory's entry is with its parent, its
+-- name exclusively), under a lock_timeout, and looks again (P11). A directory's entry is with its parent, its
 -- content and its tombstone with itself: they may be on two nodes, see sql/steps/sides.sql.
 
 -- The parent's part. Refused, or answered before: the code or the first answer; else all is NULL but id and version.
-CREATE FUNCTION mantle.rmdir_at(
+CREATE FUNCTION mantle.rmdir_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_refusal text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
@@ -12,7 +12,7 @@ DECLARE
     o mantle.outcome;
 BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
-    o := mantle.claim_at(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
+    o := mantle.claim_delegated(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
             mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
             CASE WHEN p_pid IS NULL OR p_pid < 1024 OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL THEN 'MT006'
                  WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN 'MT010'
@@ -27,9 +27,9 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, text) IS
+COMMENT ON FUNCTION mantle.rmdir_delegated(bigint, int, bigint, text, bigint, uuid, bigint, text) IS
     'Takes a directory that is empty out of its parent';
-REVOKE ALL ON FUNCTION mantle.rmdir_at(bigint, int, bigint, text, bigint, uuid, bigint, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.rmdir_delegated(bigint, int, bigint, text, bigint, uuid, bigint, text) FROM PUBLIC;
 
 CREATE FUNCTION mantle.rmdir(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[],
@@ -50,7 +50,7 @@ BEGIN
         cardinality(p_hash),
         coalesce(cardinality(p_lease), cardinality(p_name))]));
     FOR i IN 1..cardinality(p_id) LOOP
-        SELECT f INTO v_is FROM mantle.is_empty_at(p_id[i]) AS f;
+        SELECT f INTO v_is FROM mantle.is_empty_delegated(p_id[i]) AS f;
         v_empty := v_empty || v_is;
     END LOOP;
     IF v_local THEN
@@ -67,12 +67,12 @@ BEGIN
         END IF;
         v_is := e.empty;
         IF v_is THEN
-            SELECT f INTO v_is FROM mantle.is_empty_at(e.id) AS f;
+            SELECT f INTO v_is FROM mantle.is_empty_delegated(e.id) AS f;
         END IF;
         v_refusal := coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN 'MT017' END);
-        SELECT * INTO o FROM mantle.rmdir_at(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_refusal);
+        SELECT * INTO o FROM mantle.rmdir_delegated(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_refusal);
         IF o.code IS NULL AND o.replayed IS NULL THEN
-            PERFORM FROM mantle.bury_at(e.id, e.ns);
+            PERFORM FROM mantle.bury_delegated(e.id, e.ns);
         END IF;
         ord := e.n; code := o.code; id := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
         RETURN NEXT;

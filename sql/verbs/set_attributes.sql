@@ -58,7 +58,7 @@ REVOKE ALL ON FUNCTION mantle.set_attributes_one(int, bigint, bigint, text, bigi
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
-CREATE FUNCTION mantle.set_attributes_at(
+CREATE FUNCTION mantle.set_attributes_delegated(
     p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_user_metadata jsonb[], p_explicit boolean[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
@@ -70,14 +70,14 @@ BEGIN
     RETURN QUERY SELECT * FROM mantle.set_attributes(
         p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_user_metadata, p_explicit, p_request, p_hash, p_lease);
 END $$;
-COMMENT ON FUNCTION mantle.set_attributes_at(
+COMMENT ON FUNCTION mantle.set_attributes_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[], text[]) IS
     'mantle.set_attributes on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.set_attributes_at(
+REVOKE ALL ON FUNCTION mantle.set_attributes_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[],
     text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.set_attributes_elsewhere(
+CREATE FUNCTION mantle.set_attributes_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
     p_mode int[], p_user_metadata jsonb[], p_explicit boolean[], p_request uuid[], p_hash bigint[], p_lease text[])
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE AS $$
@@ -100,15 +100,15 @@ BEGIN
         -- Dynamic, with constants: only such a call is one that Citus sends elsewhere.
         RETURN QUERY EXECUTE
             'SELECT ($1)[r.ord]::int, code, id, version, replayed, flush_lsn
-               FROM mantle.set_attributes_at($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS r'
+               FROM mantle.set_attributes_delegated($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AS r'
             USING g.ords, g.pid, g.principal, g.ns, g.pids, g.name, g.id, g.owner, g.grp, g.mode, g.user_metadata,
                        g.explicit, g.request, g.hash, g.lease;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.set_attributes_elsewhere(
+COMMENT ON FUNCTION mantle.set_attributes_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[],
     text[]) IS 'mantle.set_attributes on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.set_attributes_elsewhere(
+REVOKE ALL ON FUNCTION mantle.set_attributes_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.set_attributes(
@@ -130,7 +130,7 @@ BEGIN
         cardinality(p_request), cardinality(p_hash),
         coalesce(cardinality(p_lease), cardinality(p_name))]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
-        RETURN QUERY SELECT * FROM mantle.set_attributes_elsewhere(
+        RETURN QUERY SELECT * FROM mantle.set_attributes_distributed(
             p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_user_metadata, p_explicit, p_request, p_hash,
             p_lease);
         RETURN;

@@ -23,7 +23,7 @@ from target import PlainTarget
 from tree import Op, Tree
 from verbs import Answer, Key
 
-# One stem in common: object and directory of one name (PROTOCOLS 29).
+# One stem in common: object and directory of one name (P29).
 OBJECTS = "abc"
 DIRECTORIES = "cde"
 DEPTH_MAX = 3

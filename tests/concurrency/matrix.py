@@ -1,6 +1,6 @@
 """What must happen when B comes while A is held: stated by rules over what each operation latches and writes, not observed.
 
-The rules, from docs and PROTOCOLS 7, 10, 11, 12, 21, 29:
+The rules, from docs and P7, P10, P11, P12, P21, P29:
 1. A create, delete, change or rename latches the directories it writes into shared, and the names it touches exclusively (an
    object and a directory of one name are one). What removes a directory latches that directory exclusively, unless it was
    seen to have content before: then it is refused without that latch. Renames and removals of trees latch the epoch shared,

@@ -1,5 +1,5 @@
 """What removes a directory waits for those who write into it, but not for long: 2 s, then it has done nothing, and may be tried
-again (PROTOCOLS 11). The other suites' failpoints take that bound away.
+again (P11). The other suites' failpoints take that bound away.
 """
 
 import time

@@ -160,7 +160,7 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
 @pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
 def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, checked):
     """Latched and found empty on one node, it moves, and an object comes where nothing is latched. Each part of the removal
-    finds its shard where it writes; that it was not latched there is known to the session that sent it (PROTOCOLS 14)."""
+    finds its shard where it writes; that it was not latched there is known to the session that sent it (P14)."""
     with distributed_target(citus_cluster, f"mantle_filled_{'' if checked else 'un'}checked") as target:
         places = Places(target)
         if not checked:

@@ -1,6 +1,6 @@
 """Every verb overtaken by a shard that moves: held when all is latched, while what it is about to write leaves for another node.
 Its row would be written there and its message here, or what was latched here be changed by others there, so it fails and may be
-tried again (PROTOCOLS 14). Each case is shown without the check that finds it, too: then the call is carried out.
+tried again (P14). Each case is shown without the check that finds it, too: then the call is carried out.
 """
 
 import uuid
@@ -27,7 +27,7 @@ OF_PART, OF_SESSION = "placement_fault", "placements_fault"
 CHECKS = (OF_PART, OF_SESSION)
 # Reached when a part of a change is on its node, before it does anything.
 BEGUN = "part_has_begun"
-PARTS = ("take_out", "put_in", "claim_at", "attempt_at", "bury_at")
+PARTS = ("take_out", "put_in", "claim_delegated", "attempt_delegated", "bury_delegated")
 
 
 @dataclass
@@ -200,13 +200,13 @@ def over_another(places: Places, at: Sides, epoch: int) -> Op:
 # A part of a change, of those that are the first to write to the shard that moves: after that it stays.
 WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
     "rename_object, the source": ("take_out", ACROSS["rename_object from what moves"]),
-    "rename_object, the request": ("claim_at", ACROSS["rename_object to what moves"]),
+    "rename_object, the request": ("claim_delegated", ACROSS["rename_object to what moves"]),
     "rename_directory, the source": ("take_out", ACROSS["rename_directory from what moves"]),
     "rename_directory, the destination": ("put_in", ACROSS["rename_directory to what moves"]),
-    "rename_directory, what it replaces": ("bury_at", over_another),
+    "rename_directory, what it replaces": ("bury_delegated", over_another),
     "remove_tree, the source": ("take_out", ACROSS["remove_tree out of what moves"]),
-    "rmdir, the parent": ("claim_at", ACROSS["rmdir in what moves"]),
-    "rmdir, the directory": ("bury_at", lambda places, at, _: Op("rmdir", places.ns, places.name(at.moving), at.moving)),
+    "rmdir, the parent": ("claim_delegated", ACROSS["rmdir in what moves"]),
+    "rmdir, the directory": ("bury_delegated", lambda places, at, _: Op("rmdir", places.ns, places.name(at.moving), at.moving)),
 }
 
 
@@ -221,7 +221,7 @@ def test_a_part_of_a_change(overtaken, which, checked):
     moving = overtaken.directory(here, (places.ns,))
     other = overtaken.directory(1 - here)
     fill(places, other)
-    if part != "bury_at":
+    if part != "bury_delegated":
         fill(places, moving)
     op, key, session = make(places, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), places.sessions[here]
     with overtaken.without((OF_SESSION,) if checked else CHECKS):

@@ -170,7 +170,7 @@ def dead(process: subprocess.Popen) -> str | None:
 
 
 def test_a_message_of_an_import_is_on_the_node_of_its_row(citus_cluster):
-    """One call, directories of both workers: each worker's stream has the rows that are there (PROTOCOLS 1)."""
+    """One call, directories of both workers: each worker's stream has the rows that are there (P1)."""
     with distributed_target(citus_cluster, "mantle_import_stream") as target, target.coordinator() as coordinator:
         workers = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
         for number, worker in enumerate(workers):

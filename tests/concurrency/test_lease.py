@@ -1,4 +1,4 @@
-"""What a client resolved is of no use when it comes too late, or to a database that has another history by now (PROTOCOLS 8).
+"""What a client resolved is of no use when it comes too late, or to a database that has another history by now (P8).
 
 Each test shows first what happens to a change without a lease: an entry in a directory that is not there.
 """

@@ -61,7 +61,7 @@ class Outcome:
 
 
 def stem(name: str) -> str:
-    """Object `a` and directory `a/` are one name (PROTOCOLS 29)."""
+    """Object `a` and directory `a/` are one name (P29)."""
     return name.removesuffix("/")
 
 
@@ -104,7 +104,7 @@ class Tree:
         return found
 
     def looks_busy(self, op: Op) -> bool:
-        """What rmdir and an overwriting rename see of the directory to be removed before they latch (PROTOCOLS 11)."""
+        """What rmdir and an overwriting rename see of the directory to be removed before they latch (P11)."""
         if op.verb == "rmdir":
             found = self.at(op.pid, op.name)
             return found is not None and found.id == op.id and not self.is_empty(op.id)

@@ -1,5 +1,5 @@
 """Directory renames that cross, and renames whose leader, gateway or PostgreSQL is killed at each step: no cycle, nothing lost
-or twice, no lock left (PROTOCOLS 20, 21, 23, 24)."""
+or twice, no lock left (P20, P21, P23, P24)."""
 
 import os
 import random

@@ -1,6 +1,6 @@
 """Standbys, as a gateway meets them. One where the primary was (it was demoted, and the proxy or pg_dist_node does not say so
 yet) has no answer to give: it may lack what was acknowledged, and knows nothing of changes that are half done. And a commit that
-waited for a synchronous one, until somebody ended the wait, is no success (PROTOCOLS 18)."""
+waited for a synchronous one, until somebody ended the wait, is no success (P18)."""
 
 import signal
 import uuid

@@ -1,4 +1,4 @@
--- What was resolved is good for a while, in this history of the database and under this epoch (PROTOCOLS 8).
+-- What was resolved is good for a while, in this history of the database and under this epoch (P8).
 \ir setup.psql
 SELECT plan(33);
 

@@ -1,4 +1,4 @@
--- What the roles may not do, tried as them (PROTOCOLS 6).
+-- What the roles may not do, tried as them (P6).
 \ir setup.psql
 SELECT plan(26);
 SELECT tap.namespace('tap-privileges') AS ns \gset

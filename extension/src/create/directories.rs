@@ -34,7 +34,7 @@ thread_local! {
 
 /// `mantle.mkdir`.
 static MKDIR: Verb = Verb {
-    rest: c"mkdir_rest",
+    rest: c"mkdir_fallback",
     rest_types: &[
         INT4S,
         INT8S,

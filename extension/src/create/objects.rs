@@ -33,7 +33,7 @@ const COLUMNS: [&CStr; 17] = [
 
 /// `mantle.put_object`.
 static PUT_OBJECT: Verb = Verb {
-    rest: c"put_object_rest",
+    rest: c"put_object_fallback",
     rest_types: &[
         INT4S, INT8S, INT8S, TEXTS, INT8S, INT4S, INT4S, INT4S, INT8S, TEXTS, TEXTS, JSONBS, TEXTS, TEXTS, UUIDS,
         INT8S, TEXTS, INT4S, TEXT,

@@ -1,4 +1,4 @@
-//! One index group: its replicas, and the terms under which it is asked. Invariant (PROTOCOLS rule 5): terms count for one
+//! One index group: its replicas, and the terms under which it is asked. Invariant (P5): terms count for one
 //! lease, from before they were read.
 
 use std::{sync::Arc, time::Instant};

@@ -1,5 +1,5 @@
 //! The index, as the use cases see it: paths to directories, rename locks, acknowledgements. Several groups serve the
-//! namespaces; each namespace's is looked up in PostgreSQL and remembered (`assigned.rs`). Invariant (PROTOCOLS rule 5):
+//! namespaces; each namespace's is looked up in PostgreSQL and remembered (`assigned.rs`). Invariant (P5):
 //! a lookup carries the group's epoch, one of the terms read from PostgreSQL at most one lease ago (`group.rs`), so that an
 //! abandoned group cannot answer. The lease is renewed in the background every second, off the path of requests, and is long:
 //! lookups go on while PostgreSQL fails over.

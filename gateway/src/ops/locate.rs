@@ -1,5 +1,5 @@
 //! From a path to a directory: one RPC to the index. What the index does not find, or finds on the way of a rename, is
-//! looked up once in PostgreSQL before anybody is told that it does not exist (PROTOCOLS rules 26 and 28): a listing,
+//! looked up once in PostgreSQL before anybody is told that it does not exist (P26 and P28): a listing,
 //! which PostgreSQL answers, never shows what a lookup denies.
 
 use std::sync::Arc;

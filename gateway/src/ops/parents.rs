@@ -1,4 +1,4 @@
-//! Missing parents, made level by level, each after its parent's commit (PROTOCOLS rule 15). A level's request id derives
+//! Missing parents, made level by level, each after its parent's commit (P15). A level's request id derives
 //! from the request's, so that a retry of the whole finds the levels made. A directory made here is implicit: it vanishes
 //! with its last entry. So a recorded level may be gone when the request is retried; then the chain starts again under
 //! other derived ids.

@@ -5,7 +5,7 @@
 //! a batch holds a request id once; an element that was sent runs to its end, and its caller is answered exactly once.
 //!
 //! A batch is one transaction, so a fault of the whole call is no element's own: the elements are then sent singly
-//! (PROTOCOLS rule 12), under the same request ids, which makes it harmless when the batch was carried out after all.
+//! (P12), under the same request ids, which makes it harmless when the batch was carried out after all.
 
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
 //! Statements: one try, or as many as are harmless. Invariant: a statement is sent again only when it changes nothing,
-//! was rolled back, or carries a request id that makes the second time harmless (PROTOCOLS rule 18).
+//! was rolled back, or carries a request id that makes the second time harmless (P18).
 
 use std::{
     sync::{

@@ -1,5 +1,5 @@
 //! Who else may write into the change stream: whoever may call `pg_logical_emit_message` can tell the index of directories that
-//! there are not (PROTOCOLS rule 6). Installing the extension takes that away from PUBLIC; a restore, a new node or a hand may give
+//! there are not (P6). Installing the extension takes that away from PUBLIC; a restore, a new node or a hand may give
 //! it back, so every node is asked, rarely, and readiness fails while somebody may.
 
 use std::{

@@ -1,6 +1,6 @@
 //! The metadata database, one method a verb. Invariant: a statement is sent again only when it changes nothing, was rolled
 //! back, or carries a request id that makes the second time harmless; what may have happened is `unknown_outcome`, never
-//! a failure (PROTOCOLS rule 18). Calls of one verb that arrive while others are in flight go together (`batch.rs`).
+//! a failure (P18). Calls of one verb that arrive while others are in flight go together (`batch.rs`).
 
 mod batch;
 mod database;

@@ -49,7 +49,7 @@ impl Namespace {
     }
 }
 
-/// Asks for the assignments of namespaces by their names. There may be a storm of names that are none (PROTOCOLS rule 28).
+/// Asks for the assignments of namespaces by their names. There may be a storm of names that are none (P28).
 pub struct Assignments(pub Arc<Nodes>);
 
 impl Asks for Assignments {

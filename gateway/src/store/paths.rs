@@ -1,5 +1,5 @@
 //! Where paths lead, asked of PostgreSQL itself: for what the index does not find or is not sure of. A storm of such questions,
-//! say for directories that do not exist, takes a few connections, not the pool (PROTOCOLS rule 28).
+//! say for directories that do not exist, takes a few connections, not the pool (P28).
 
 use std::{sync::Arc, time::Duration};
 
@@ -146,7 +146,7 @@ fn read(row: &Row) -> Result<Found> {
 /// Asks a Citus cluster what a rename may be changing. Of a rename on two nodes one half may have committed and the other only
 /// be prepared, for long if its node failed in between: two walks agree then that the directory is at neither place, or at
 /// both. So there are two walks, and between them no half is left that was prepared: what is the same in both was so at a
-/// moment when each change was done or not begun (PROTOCOLS rule 26).
+/// moment when each change was done or not begun (P26).
 pub struct ResolveSettled(Arc<Nodes>);
 
 impl Asks for ResolveSettled {

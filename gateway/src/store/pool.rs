@@ -1,7 +1,7 @@
 //! Connections. Through PgBouncer in transaction mode nothing may be named or set in a session, so statements go
 //! unnamed with their parameter types (`query_typed`): one round trip, no prepare. A connection's notices are read for one
 //! thing: PostgreSQL answers success with WARNING 01000 when the wait for a synchronous standby was cancelled, and such a
-//! success is not one (PROTOCOLS rule 18).
+//! success is not one (P18).
 
 use std::{
     future::Future,

@@ -1,4 +1,4 @@
-//! Under what paths are resolved (PROTOCOLS 8): the index group's epoch, each node's history, and each node's clock, all read
+//! Under what paths are resolved (P8): the index group's epoch, each node's history, and each node's clock, all read
 //! a moment ago. From these a change of what was resolved gets its lease.
 
 use std::{

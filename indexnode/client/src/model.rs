@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 pub type Status = crate::proto::StatusResponse;
 
 /// Under what the caller of a lookup works: what it reads and changes in PostgreSQL is of this. A replica that serves anything
-/// else refuses (PROTOCOLS 5).
+/// else refuses (P5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Basis {
     /// The group's epoch; 0 for none.

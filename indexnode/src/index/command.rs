@@ -42,7 +42,7 @@ pub struct SourceStart {
 }
 
 /// What arrived from a source since the last entry, in commit order. Transactions at or below the source's applied LSN are
-/// dropped (PROTOCOLS 4).
+/// dropped (P4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceBatch {
     /// Which source.
@@ -80,7 +80,7 @@ pub struct StreamPiece {
 pub enum Command {
     /// What arrived since the last entry, from one source or several.
     Stream(Vec<SourceBatch>),
-    /// Resolve, check for loops, and lock the source of a directory rename (PROTOCOLS 20, 23).
+    /// Resolve, check for loops, and lock the source of a directory rename (P20, P23).
     Prepare(Prepare),
     /// Unlock an attempt that can no longer commit: its abort record is in PostgreSQL.
     Release {
@@ -102,7 +102,7 @@ pub enum Command {
         records: Vec<DirectoryRecord>,
     },
     /// The copy is complete: swap it in. Names every source of the group; their slots were all made before anything was
-    /// copied (PROTOCOLS 1).
+    /// copied (P1).
     RebuildEnd {
         /// The sources.
         sources: Vec<SourceStart>,
@@ -116,7 +116,7 @@ pub enum Command {
         timeline: u32,
     },
     /// How long removed directories are remembered: those removed at or before log index `after` until each source has been
-    /// applied up to its position. A group with one source does without (PROTOCOLS 1).
+    /// applied up to its position. A group with one source does without (P1).
     Horizon {
         /// Log index that was applied when the positions were sampled.
         after: u64,

@@ -1,4 +1,4 @@
-//! Locks of prepared directory renames (PROTOCOLS 20, 23).
+//! Locks of prepared directory renames (P20, P23).
 //!
 //! Invariants: at most one lock a request key and one a source directory; the two maps below hold exactly the sources
 //! and the two places of every lock. A lock lives until its effect is applied, its attempt is released (the abort record
@@ -21,7 +21,7 @@ pub(super) struct Lock {
     pub source: Place,
     pub destination: Place,
     pub lock_ms: u32,
-    /// Of a rename across nodes: has the source's half been applied, and the destination's (PROTOCOLS 2)?
+    /// Of a rename across nodes: has the source's half been applied, and the destination's (P2)?
     pub halves: (bool, bool),
 }
 

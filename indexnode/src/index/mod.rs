@@ -3,7 +3,7 @@
 //!
 //! Randomness only seeds hash tables at construction; neither the state nor the digest depends on it.
 //!
-//! Source: Mantle (SOSP '25) for IndexTable and lock bit; PROTOCOLS rules 1–4, 20, 21, 23 are restated where they act.
+//! Source: Mantle (SOSP '25) for IndexTable and lock bit; P1–P4, P20, P21, P23 are restated where they act.
 
 mod apply;
 mod arena;

@@ -1,4 +1,4 @@
-//! The checks of a directory rename, or of a removal with all that is below, made where its lock is taken: when the log entry is applied (PROTOCOLS 23).
+//! The checks of a directory rename, or of a removal with all that is below, made where its lock is taken: when the log entry is applied (P23).
 //!
 //! No directory that another rename holds may lie on either path. That keeps the tree free of cycles: of renames that
 //! together would close one, the last to be prepared finds the lock, or the effect, of the next on its way.

@@ -1,4 +1,4 @@
-//! Versions of removed directories, kept as long as an older message about them may still come (PROTOCOLS 1).
+//! Versions of removed directories, kept as long as an older message about them may still come (P1).
 //!
 //! With one source none can: its messages come in commit order, which is version order. With several, a message that
 //! committed before the removal may still be under way from another source. [`Command::Horizon`] says up to where: the

@@ -28,7 +28,7 @@ pub struct Resolution {
     pub permission: Permission,
     /// Record version of `id`.
     pub version: u64,
-    /// A directory passed, or the missing place, belongs to a rename under way: PostgreSQL decides (PROTOCOLS 26).
+    /// A directory passed, or the missing place, belongs to a rename under way: PostgreSQL decides (P26).
     pub crossed_lock: bool,
 }
 

@@ -10,17 +10,17 @@
 //! on its way: ids are permanent, paths change with every ancestor's. The rest is the paper's:
 //!
 //! 1. Whoever changes the index holds its write guard, and calls [`PathCache::modify`] before giving it back, so before
-//!    the applied index is published (PROTOCOLS 30): the directories enter *RemovalList*.
+//!    the applied index is published (P30): the directories enter *RemovalList*.
 //! 2. A lookup holds the index's read guard from beginning to end, so nothing changes while it walks: the modification
-//!    counter is the same at its end (PROTOCOLS 25 is kept without a second try). It reads RemovalList first. An entry with
+//!    counter is the same at its end (P25 is kept without a second try). It reads RemovalList first. An entry with
 //!    such a directory on its way is passed over.
 //! 3. What a lookup found is cached after it gave the guard back. The *timestamp rule* keeps out what was modified since:
 //!    the counter must be what it was at the lookup, and no directory on the way in RemovalList.
 //! 4. In the background the subtree of each directory in RemovalList is removed from the cache, found by *PrefixTree*, in
-//!    short steps; only then does the directory leave RemovalList (PROTOCOLS 30).
+//!    short steps; only then does the directory leave RemovalList (P30).
 //!
 //! A directory that no entry passes needs no RemovalList: only the counter moves. (So rmdir of a leaf is free.) Whether
-//! a cached prefix crosses a rename's lock is asked of the locks each time (PROTOCOLS 26).
+//! a cached prefix crosses a rename's lock is asked of the locks each time (P26).
 //!
 //! Order of locks: the index's guard, then PrefixTree's, then shards' (readers take several, in their order), then RemovalList's.
 //!
@@ -144,7 +144,7 @@ impl PathCache {
 
     /// Applies an entry of the log to the index in `state`, so many operations under a guard, and lets `publish` say that it is
     /// applied. What a part modified is in RemovalList before its guard is given back, so before anything is published
-    /// (PROTOCOLS 30). Between two parts the thread serves whoever else wants it: where a replica has one, a lookup would
+    /// (P30). Between two parts the thread serves whoever else wants it: where a replica has one, a lookup would
     /// wait for a whole entry otherwise. The caller keeps other entries out meanwhile.
     pub async fn apply<T, R>(
         &self,

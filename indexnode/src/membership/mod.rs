@@ -1,7 +1,7 @@
 //! How a replica finds its place: joins a living cluster, or founds one when none can live any more.
 //!
 //! Invariant: a cluster is founded only when every configured replica has answered and no cluster among them can have a
-//! quorum, and only by the one whose raise of the epoch PostgreSQL accepted (PROTOCOLS 22). A replica joins under a new
+//! quorum, and only by the one whose raise of the epoch PostgreSQL accepted (P22). A replica joins under a new
 //! id, first as a learner. The decision is a pure function of the replicas' answers.
 
 pub mod admin;

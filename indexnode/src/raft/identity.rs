@@ -1,4 +1,4 @@
-//! Who this log folder is (PROTOCOLS 22): a random node id, and the Raft cluster it belongs to.
+//! Who this log folder is (P22): a random node id, and the Raft cluster it belongs to.
 //!
 //! Invariant: the id lives and dies with the log. A wiped folder gets a new id, so nobody votes under an id whose promises
 //! were lost with its log.

@@ -106,7 +106,7 @@ openraft::declare_raft_types!(
         R = Applied,
 );
 
-/// Identifies a replica's log folder, not its address: a wiped replica gets a new one (PROTOCOLS 22).
+/// Identifies a replica's log folder, not its address: a wiped replica gets a new one (P22).
 pub type NodeId = u64;
 /// The Raft handle.
 pub type Raft = openraft::Raft<TypeConfig, machine::Machine>;

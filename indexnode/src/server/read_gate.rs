@@ -1,6 +1,6 @@
 //! Read indexes for linearizable lookups, batched naturally.
 //!
-//! Invariant: a read index serves only those who asked before it was asked for (PROTOCOLS 27): a batch is closed when its
+//! Invariant: a read index serves only those who asked before it was asked for (P27): a batch is closed when its
 //! request leaves; whoever comes later waits for the next. The leader reads by its lease, or confirms it with a quorum; any
 //! other replica asks the leader.
 
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// PROTOCOLS 27. What commits while a question is under way may not be in its answer.
+    /// P27. What commits while a question is under way may not be in its answer.
     #[tokio::test]
     async fn who_comes_while_a_question_is_under_way_waits_for_the_next() {
         let (queue, requests) = mpsc::unbounded_channel();

@@ -68,7 +68,7 @@ pub async fn release(node: &Node, database: &Database, request: ReleaseRenameReq
     abandon(node, &leadership, database, key, request.attempt).await
 }
 
-/// Abort record first, then the lock (PROTOCOLS 20).
+/// Abort record first, then the lock (P20).
 async fn abandon(
     node: &Node,
     leadership: &Leadership,

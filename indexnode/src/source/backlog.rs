@@ -2,7 +2,7 @@
 //! entry of the log may be is handed out in pieces.
 //!
 //! Invariant: `released ≤ received`, and a transaction, or a piece of it, is handed out only when its end is at or below what
-//! the gate has let through (PROTOCOLS 5). No position that is handed out lies above a transaction of which a piece is left.
+//! the gate has let through (P5). No position that is handed out lies above a transaction of which a piece is left.
 
 use std::collections::VecDeque;
 
@@ -84,7 +84,7 @@ impl Backlog {
             ReplicationEvent::KeepAlive { wal_end, .. } if self.open.is_none() => {
                 self.received = self.received.max(Lsn(wal_end.0));
             }
-            // Messages of other programs or outside transactions (PROTOCOLS 6), and what an empty publication never sends.
+            // Messages of other programs or outside transactions (P6), and what an empty publication never sends.
             _ => {}
         }
         Ok(())

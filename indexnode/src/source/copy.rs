@@ -20,7 +20,7 @@ use super::{progress::RebuildProgress, sql};
 
 /// A chunk ends when it has this many records: applying one holds up lookups …
 const CHUNK_RECORDS: usize = 4096;
-/// … or about this many bytes: a Raft entry is capped (PROTOCOLS 28).
+/// … or about this many bytes: a Raft entry is capped (P28).
 const CHUNK_BYTES: usize = 1 << 20;
 const RECORD_OVERHEAD_BYTES: usize = 40;
 /// The log says this often how far the copy is.

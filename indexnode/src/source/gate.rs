@@ -1,4 +1,4 @@
-//! How far a source's changes may be applied (PROTOCOLS 5): up to what every standby has flushed that may be promoted now, so
+//! How far a source's changes may be applied (P5): up to what every standby has flushed that may be promoted now, so
 //! that a failover does not leave the index with changes that PostgreSQL lost.
 //!
 //! Those standbys are the synchronous ones. Where none is to be, everything that the walsender sends passes (it sends what its

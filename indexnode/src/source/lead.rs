@@ -72,7 +72,7 @@ async fn session(
     database: &Database,
     must_rebuild: &mut Option<Reason>,
 ) -> Result<Option<NodeEnd>> {
-    // A new leader applies through its own term's first entry before it touches the slot (PROTOCOLS 4).
+    // A new leader applies through its own term's first entry before it touches the slot (P4).
     let read_index = node.reads.read_index().await.map_err(|e| anyhow::anyhow!("{e}"))?;
     node.state.wait_applied(read_index).await;
 

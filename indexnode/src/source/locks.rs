@@ -1,7 +1,7 @@
 //! Expiry of rename locks: a gateway that prepared a rename and then died must not hold its lock for ever.
 //!
 //! Invariant: a lock is given back only after the attempt's abort record is in PostgreSQL, so that a late commit cannot
-//! move what is no longer locked (PROTOCOLS 20). Time is the leader's own monotonic clock, counted from when this leader
+//! move what is no longer locked (P20). Time is the leader's own monotonic clock, counted from when this leader
 //! learned of the lock: a new leader counts anew, which only prolongs.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};

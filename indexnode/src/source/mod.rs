@@ -1,6 +1,6 @@
 //! Feeding the index from PostgreSQL, while this replica leads its group.
 //!
-//! Invariant: only the leader reads the slot, and only after it has applied its own term's first entry (PROTOCOLS 4); what
+//! Invariant: only the leader reads the slot, and only after it has applied its own term's first entry (P4); what
 //! the slot is told to forget is applied, so committed by the group (`confirmed ≤ applied ≤ received`). Source: PostgreSQL's
 //! logical replication protocol; materialize's `replication.rs` for the states.
 

@@ -19,7 +19,7 @@ const WAITERS_MAX: usize = 65_536;
 pub struct Received {
     /// Everything committed below this has been received.
     pub received: Lsn,
-    /// Everything committed below this may be applied: every standby that may be promoted has it (PROTOCOLS 5).
+    /// Everything committed below this may be applied: every standby that may be promoted has it (P5).
     pub released: Lsn,
     /// The server has no synchronous standby: a failover may lose what the index has.
     pub is_unprotected: bool,

@@ -6,13 +6,13 @@
 //!
 //! Several sources: no snapshot is of all of them. So all slots are created, then a position is taken in each below which
 //! everything is visible, then everything is copied, by way of the node that knows them all. What a stream sends of before its
-//! position is in the copy, and only its removals count (PROTOCOLS 1).
+//! position is in the copy, and only its removals count (P1).
 //!
 //! Whoever founds a group where there has been one raises the epoch that gateways ask the old one under, which may live on,
-//! cut off from PostgreSQL. So nothing is served, and nothing acknowledged, before their leases are over (PROTOCOLS 5).
+//! cut off from PostgreSQL. So nothing is served, and nothing acknowledged, before their leases are over (P5).
 //!
 //! A snapshot shows commits that still wait for the standby, when the slot became consistent while they did, or when the
-//! server restarted meanwhile. So the copy is swapped in only when the standbys have flushed what it may show (PROTOCOLS 5).
+//! server restarted meanwhile. So the copy is swapped in only when the standbys have flushed what it may show (P5).
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -110,7 +110,7 @@ pub async fn rebuild(
 }
 
 /// No slot is made where it would keep WAL without a bound while nobody reads it: the disk of PostgreSQL would fill, and the only
-/// truth stop, for an index that can be rebuilt (PROTOCOLS 28).
+/// truth stop, for an index that can be rebuilt (P28).
 async fn require_bounded_slots(feeds: &[Feed]) -> Result<()> {
     for feed in feeds {
         ensure!(

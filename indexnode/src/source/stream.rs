@@ -1,7 +1,7 @@
 //! The change stream of the group: what its sources' readers let through becomes Raft entries, one at a time; what arrives
 //! while one is under way goes together in the next, whatever source it is of.
 //!
-//! Invariant: an entry is capped in bytes (PROTOCOLS 28). A transaction is split over entries only if it is larger than that; the
+//! Invariant: an entry is capped in bytes (P28). A transaction is split over entries only if it is larger than that; the
 //! position passes it with the last of them.
 
 use std::{collections::BTreeSet, future::pending, pin::Pin, sync::Arc, time::Duration};
@@ -255,7 +255,7 @@ async fn watch_group(
 }
 
 /// Lets the index forget directories that were removed long ago: what another source knew of them then has been flushed
-/// there, and is forgotten once it is applied (PROTOCOLS 1).
+/// there, and is forgotten once it is applied (P1).
 async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceId, Session)]) -> Result<()> {
     if !node.state.read().index.wants_horizon() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The background comparison of the index with PostgreSQL, which finds a message that was lost (PROTOCOLS 3).
+//! The background comparison of the index with PostgreSQL, which finds a message that was lost (P3).
 //!
 //! Slice by slice, in both directions: what PostgreSQL has must be in the index with the same parent, name and version; what
 //! the index has must be in PostgreSQL. Both change meanwhile, so what was read there is compared with the index once that has

@@ -33,7 +33,7 @@ pub struct Position {
 pub struct Committed {
     /// The position to await.
     pub position: Position,
-    /// It did before this statement: its own message may have come and gone (PROTOCOLS 24).
+    /// It did before this statement: its own message may have come and gone (P24).
     pub is_repeat: bool,
 }
 

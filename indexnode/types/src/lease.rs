@@ -1,4 +1,4 @@
-//! How long, and under what, a resolved id may be used in a mutation (PROTOCOLS 8).
+//! How long, and under what, a resolved id may be used in a mutation (P8).
 //!
 //! A directory without an attribute record is live, one that was removed has a tombstone, and tombstones go after a while:
 //! so "absent" proves "live" only to a caller who resolved the id shortly before, in this very history of the database. The

@@ -23,7 +23,7 @@ pub const BATCH_LATCHES_MAX: usize = 1024;
 pub const MESSAGE_OPS_MAX: usize = 65_536;
 /// Most keys one listing page returns (as in S3).
 pub const LIST_KEYS_MAX: usize = 1000;
-/// How long a resolved id may be used in mutations, in seconds (PROTOCOLS 8). A body of bytes may take longer to arrive: then
+/// How long a resolved id may be used in mutations, in seconds (P8). A body of bytes may take longer to arrive: then
 /// its path is resolved again.
 pub const LEASE_S: u64 = 20;
 /// Tombstones and abort records are kept at least this long, in seconds: a lease, the wait for latches that may follow the

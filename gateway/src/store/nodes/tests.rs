@@ -146,7 +146,7 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
     assert_eq!(made[0], 0, "the coordinator was asked: {made:?}");
     assert!(made[1..].iter().all(|calls| *calls > 0), "a worker was not asked: {made:?}");
     assert!(made.iter().sum::<i64>() < DIRECTORIES * OBJECTS_EACH, "nothing went together: {made:?}");
-    assert_eq!(calls(&nodes, "put_object_elsewhere").await, [0, 0, 0], "a call came to another node");
+    assert_eq!(calls(&nodes, "put_object_distributed").await, [0, 0, 0], "a call came to another node");
 
     // Lookups are asked under the histories of the workers alone, and replays await what those have flushed.
     let store = new_store();

@@ -1,4 +1,4 @@
-//! A transaction that is larger than an entry of the log (PROTOCOLS 28): cut anywhere, begun again by another leader, with
+//! A transaction that is larger than an entry of the log (P28): cut anywhere, begun again by another leader, with
 //! snapshots between, it does what the whole does, and nobody is told before it has.
 
 use super::*;

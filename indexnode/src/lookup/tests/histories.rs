@@ -135,7 +135,7 @@ fn without_removal_list_a_wrong_answer_is_found() {
     assert!(first_wrong(in_threads, rules).is_some());
 }
 
-/// PROTOCOLS 30: what was modified enters RemovalList before the applied index is published. The order is that of
+/// P30: what was modified enters RemovalList before the applied index is published. The order is that of
 /// [`PathCache::apply`](crate::lookup::PathCache::apply), which the state machine uses too.
 #[test]
 fn with_the_order_of_listing_and_publishing_swapped_a_wrong_answer_is_found() {

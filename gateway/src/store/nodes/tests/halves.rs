@@ -1,4 +1,4 @@
-//! A rename between two nodes of which one half has committed, and the other is only prepared (PROTOCOLS rule 26): nobody is
+//! A rename between two nodes of which one half has committed, and the other is only prepared (P26): nobody is
 //! told that the directory is nowhere, nor that it is at both places.
 
 use std::time::Duration;

@@ -1,12 +1,12 @@
 -- Bulk imports on Citus: an import spans directories, so each one's part is a function of its own that runs on the node that
 -- has the directory (sql/steps/sides.sql says what holds for such functions), and all commit together. A part latches its
--- directory exclusively, inserts, counts, emits the message of its rows there (PROTOCOLS 1), and checks that they are there
--- still (PROTOCOLS 14). One row a statement: Citus carries an INSERT … SELECT of an array through intermediate results.
+-- directory exclusively, inserts, counts, emits the message of its rows there (P1), and checks that they are there
+-- still (P14). One row a statement: Citus carries an INSERT … SELECT of an array through intermediate results.
 --
 -- Directories that a call makes are latched too, unlike on one PostgreSQL: nodes commit one after the other, so an entry may
 -- be found before what was imported below it.
 
--- Into the primary attribute record, made where absent: which only who has the latch exclusively may do (PROTOCOLS 10).
+-- Into the primary attribute record, made where absent: which only who has the latch exclusively may do (P10).
 CREATE FUNCTION mantle.import_count(p_pid bigint, p_ns bigint, p_entries bigint, p_subdirectories bigint, p_bytes bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -21,7 +21,7 @@ COMMENT ON FUNCTION mantle.import_count(bigint, bigint, bigint, bigint, bigint) 
 REVOKE ALL ON FUNCTION mantle.import_count(bigint, bigint, bigint, bigint, bigint) FROM PUBLIC;
 
 -- The row (/_ATTR, NULL) alone: the directory was removed.
-CREATE FUNCTION mantle.import_lookup_at(p_at bigint, p_name text[])
+CREATE FUNCTION mantle.import_lookup_delegated(p_at bigint, p_name text[])
 RETURNS TABLE (name text, id bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '10s' AS $$
@@ -34,11 +34,11 @@ BEGIN
     END IF;
     RETURN QUERY SELECT m.name, m.id FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (p_name) AND m.ts = 0;
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup_at(bigint, text[]) IS
+COMMENT ON FUNCTION mantle.import_lookup_delegated(bigint, text[]) IS
     'Latches a directory exclusively; which of these names it has, or that it was removed';
-REVOKE ALL ON FUNCTION mantle.import_lookup_at(bigint, text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.import_lookup_delegated(bigint, text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.import_lookup_elsewhere(
+CREATE FUNCTION mantle.import_lookup_distributed(
     p_pid bigint[], p_name text[], p_planned text[], p_fresh bigint[], INOUT p_code text[], INOUT p_existing bigint[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -53,7 +53,7 @@ BEGIN
           FROM unnest(p_pid, p_name, p_planned) AS u(pid, name, planned)
          WHERE u.planned IS NULL AND u.pid = ANY (p_fresh) GROUP BY u.pid ORDER BY u.pid
     LOOP
-        FOR f IN EXECUTE 'SELECT name, id FROM mantle.import_lookup_at($1, $2)' USING d.pid, d.names LOOP
+        FOR f IN EXECUTE 'SELECT name, id FROM mantle.import_lookup_delegated($1, $2)' USING d.pid, d.names LOOP
             v_pids := v_pids || d.pid;
             v_names := v_names || f.name;
             v_ids := v_ids || f.id;
@@ -73,11 +73,11 @@ BEGIN
       LEFT JOIN unnest(v_pids, v_names, v_ids) AS e(pid, name, id) ON e.pid = u.pid AND e.name = u.name
       LEFT JOIN unnest(v_pids, v_names) AS o(pid, name) ON o.pid = u.pid AND o.name = left(u.name, -1);
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup_elsewhere(bigint[], text[], text[], bigint[], text[], bigint[]) IS
+COMMENT ON FUNCTION mantle.import_lookup_distributed(bigint[], text[], text[], bigint[], text[], bigint[]) IS
     'mantle.import_lookup on the nodes of its directories, which it latches';
-REVOKE ALL ON FUNCTION mantle.import_lookup_elsewhere(bigint[], text[], text[], bigint[], text[], bigint[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.import_lookup_distributed(bigint[], text[], text[], bigint[], text[], bigint[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.import_directories_at(
+CREATE FUNCTION mantle.import_directories_delegated(
     p_at bigint, p_ns bigint, p_owner int, p_grp int, p_mode int, p_name text[], p_id bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '10s' AS $$
@@ -100,11 +100,11 @@ BEGIN
                 array_fill(p_mode, ARRAY[n]), NULL, NULL));
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
 END $$;
-COMMENT ON FUNCTION mantle.import_directories_at(bigint, bigint, int, int, int, text[], bigint[]) IS
+COMMENT ON FUNCTION mantle.import_directories_delegated(bigint, bigint, int, int, int, text[], bigint[]) IS
     'Inserts what an import makes in one directory';
-REVOKE ALL ON FUNCTION mantle.import_directories_at(bigint, bigint, int, int, int, text[], bigint[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.import_directories_delegated(bigint, bigint, int, int, int, text[], bigint[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.import_insert_elsewhere(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
+CREATE FUNCTION mantle.import_insert_distributed(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_root mantle.meta;
@@ -116,15 +116,15 @@ BEGIN
           FROM unnest(p_pid, p_name, p_id, p_code) WITH ORDINALITY AS u(pid, name, id, code, n)
          WHERE u.code IS NULL GROUP BY u.pid ORDER BY u.pid
     LOOP
-        EXECUTE 'SELECT FROM mantle.import_directories_at($1, $2, $3, $4, $5, $6, $7)'
+        EXECUTE 'SELECT FROM mantle.import_directories_delegated($1, $2, $3, $4, $5, $6, $7)'
             USING d.pid, p_ns, v_root.owner, v_root.grp, v_root.mode, d.names, d.ids;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.import_insert_elsewhere(bigint, bigint[], text[], bigint[], text[]) IS
+COMMENT ON FUNCTION mantle.import_insert_distributed(bigint, bigint[], text[], bigint[], text[]) IS
     'mantle.import_insert on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.import_insert_elsewhere(bigint, bigint[], text[], bigint[], text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION mantle.import_insert_distributed(bigint, bigint[], text[], bigint[], text[]) FROM PUBLIC;
 
-CREATE FUNCTION mantle.import_objects_at(
+CREATE FUNCTION mantle.import_objects_delegated(
     p_at bigint, p_ns bigint, p_owner int, p_grp int, p_mode int, p_name text[], p_size bigint[], p_id bigint[],
     p_synthetic boolean, p_modified timestamptz)
 RETURNS TABLE (inserted bigint, existing bigint, refused_ord int[], refused_code text[])
@@ -176,12 +176,12 @@ BEGIN
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
     RETURN NEXT;
 END $$;
-COMMENT ON FUNCTION mantle.import_objects_at(
+COMMENT ON FUNCTION mantle.import_objects_delegated(
     bigint, bigint, int, int, int, text[], bigint[], bigint[], boolean, timestamptz) IS 'Imports the objects of one directory';
-REVOKE ALL ON FUNCTION mantle.import_objects_at(
+REVOKE ALL ON FUNCTION mantle.import_objects_delegated(
     bigint, bigint, int, int, int, text[], bigint[], bigint[], boolean, timestamptz) FROM PUBLIC;
 
-CREATE FUNCTION mantle.import_objects_elsewhere(
+CREATE FUNCTION mantle.import_objects_distributed(
     p_ns bigint, p_owner int, p_grp int, p_mode int, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint,
     p_synthetic boolean, p_modified timestamptz,
     OUT inserted bigint, OUT existing bigint, OUT refused_ord int[], OUT refused_code text[])
@@ -199,7 +199,7 @@ BEGIN
     LOOP
         IF g.pid >= 1024 THEN
             EXECUTE 'SELECT inserted, existing, refused_ord, refused_code
-                       FROM mantle.import_objects_at($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)'
+                       FROM mantle.import_objects_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)'
                INTO r USING g.pid, p_ns, p_owner, p_grp, p_mode, g.names, g.sizes, g.ids, p_synthetic, p_modified;
         ELSE
             -- No directory: screened alone, which refuses all of it.
@@ -215,8 +215,8 @@ BEGIN
     SELECT coalesce(array_agg(x.n ORDER BY x.code = 'MT015', x.n), '{}'), coalesce(array_agg(x.code ORDER BY x.code = 'MT015', x.n), '{}')
       INTO refused_ord, refused_code FROM unnest(refused_ord, refused_code) AS x(n, code);
 END $$;
-COMMENT ON FUNCTION mantle.import_objects_elsewhere(
+COMMENT ON FUNCTION mantle.import_objects_distributed(
     bigint, int, int, int, bigint[], text[], bigint[], bigint, boolean, timestamptz) IS
     'Imports objects on the nodes of their directories';
-REVOKE ALL ON FUNCTION mantle.import_objects_elsewhere(
+REVOKE ALL ON FUNCTION mantle.import_objects_distributed(
     bigint, int, int, int, bigint[], text[], bigint[], bigint, boolean, timestamptz) FROM PUBLIC;
