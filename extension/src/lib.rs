@@ -1,33 +1,30 @@
 //! TafDB: Mantle's MetaTable as a PostgreSQL extension.
 //!
-//! The SQL objects have their homes under `sql/`, one file each, and are put together in order by [`sql`]. Rust has what
-//! SQL cannot do: latches under lock tags of our own, the change-stream message, name rules shared with the gateway, the
-//! walk behind `mantle.list_tree`, row-level security, settings and the background workers.
+//! The SQL objects have their homes under `sql/`, one file each, and are put together in order by `sql.rs`. Rust has what SQL
+//! cannot do, or not as fast. Its modules in order of layers; each imports only from those below it:
+//!
+//! - `sql`: the order of the SQL files;
+//! - `worker`: background processes;
+//! - `verbs`: fast paths of `mkdir` and `put_object`;
+//! - `tree`: walks of directory trees, and the plan of an import;
+//! - `steps`: latches, leases, counts, names, the change-stream message;
+//! - `citus`: which node has a partition, and what Citus must know of writes without it;
+//! - `row_security`: which namespaces a role may read;
+//! - `settings`: the GUCs;
+//! - `fault`: how an error code leaves Rust;
+//! - `postgres`: PostgreSQL's C API.
 
-pub mod citus;
-pub mod counts;
-pub mod create;
-pub mod distribution;
-pub mod guard;
-pub mod import_plan;
-pub mod kept;
-pub mod latch;
-pub mod launcher;
-pub mod lease;
-pub mod name;
-pub mod probe;
-pub mod proof;
-pub mod request_age;
-pub mod retired;
-pub mod row_security;
-pub mod settings;
-pub mod sql;
-pub mod stream;
-pub mod tree;
-pub mod verb;
-pub mod walk;
-pub mod worker;
-pub mod writer;
+mod citus;
+mod fault;
+mod postgres;
+mod retired;
+mod row_security;
+mod settings;
+mod sql;
+mod steps;
+mod tree;
+mod verbs;
+mod worker;
 
 pgrx::pg_module_magic!(name, version);
 
@@ -36,6 +33,6 @@ pgrx::pg_module_magic!(name, version);
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
     settings::define();
-    distribution::listen();
-    launcher::register();
+    citus::shards::register_invalidation();
+    worker::launcher::register();
 }

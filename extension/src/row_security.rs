@@ -8,9 +8,14 @@
 //!
 //! The table is read directly, not by SQL: the reader has no privilege on it, and a query on a shard may not begin another.
 
-use std::{cell::RefCell, collections::HashMap, ffi::CString, num::NonZeroUsize};
+use std::{cell::RefCell, collections::HashMap, ffi::CString};
 
 use pgrx::prelude::*;
+
+use crate::postgres::{
+    catalog::{self, find_relation, schema},
+    probe::{Key, scan},
+};
 
 /// A grant of this namespace is one of all, those to come included.
 const ALL: i64 = 0;
@@ -100,14 +105,15 @@ unsafe fn read(view: View) -> Grants {
         let mut is_of_user = HashMap::new();
         let table = pg_sys::table_open(grants_table(), pg_sys::AccessShareLock as i32);
         let snapshot = pg_sys::GetActiveSnapshot();
-        scan(table, pg_sys::InvalidOid, snapshot, None, |role, ns| {
+        scan(table, pg_sys::InvalidOid, snapshot, &[], |row| {
+            let (Some(role), Some(ns)) = (row.datum(1), row.get::<i64>(2)) else { return };
             let role = role.cast_mut_ptr::<pg_sys::NameData>();
             let has = *is_of_user.entry((*role).data).or_insert_with(|| {
                 let role = pg_sys::get_role_oid((*role).data.as_ptr(), true);
                 role != pg_sys::InvalidOid && pg_sys::has_privs_of_role(view.user, role)
             });
             if has {
-                namespaces.push(ns.value() as i64);
+                namespaces.push(ns);
             }
         });
         pg_sys::table_close(table, pg_sys::AccessShareLock as i32);
@@ -116,74 +122,24 @@ unsafe fn read(view: View) -> Grants {
     }
 }
 
-fn relation(name: &str, schema: pg_sys::Oid) -> pg_sys::Oid {
-    let name = CString::new(name).expect("no NUL in a name of ours");
-    // SAFETY: a lookup in the system cache; the name outlives it.
-    unsafe { pg_sys::get_relname_relid(name.as_ptr(), schema) }
-}
-
-/// Where the grants are: in the table; as a reference table of Citus, in its one shard, of which every node has a copy.
-///
-/// # Safety
-/// Needs a transaction.
-unsafe fn grants_table() -> pg_sys::Oid {
-    const NAME: &str = "namespace_grants";
+/// The table of the grants. As a reference table of Citus it has one shard, of which every node has a copy: then that.
+fn grants_table() -> pg_sys::Oid {
+    let table = catalog::table(c"namespace_grants");
+    let pg_catalog = pg_sys::Oid::from(pg_sys::PG_CATALOG_NAMESPACE);
+    let shards = find_relation(c"pg_dist_shard", pg_catalog);
+    if shards == pg_sys::InvalidOid {
+        return table;
+    }
+    let index = find_relation(c"pg_dist_shard_logical_relid_index", pg_catalog);
+    let mut shard = pg_sys::InvalidOid;
+    // SAFETY: the columns that begin Citus' catalog are logicalrelid, which the index is of, and shardid.
     unsafe {
-        let schema = pg_sys::get_namespace_oid(c"mantle".as_ptr(), false);
-        let table = relation(NAME, schema);
-        let catalog = pg_sys::Oid::from(pg_sys::PG_CATALOG_NAMESPACE);
-        let shards = relation("pg_dist_shard", catalog);
-        if shards == pg_sys::InvalidOid {
-            return table;
-        }
-        let mut shard = pg_sys::InvalidOid;
-        let index = relation("pg_dist_shard_logical_relid_index", catalog);
         let shards = pg_sys::table_open(shards, pg_sys::AccessShareLock as i32);
-        scan(shards, index, std::ptr::null_mut(), Some(table), |_, id| {
-            shard = relation(&format!("{NAME}_{}", id.value()), schema);
+        scan(shards, index, std::ptr::null_mut(), &[Key::oid(1, table)], |row| {
+            let name = format!("namespace_grants_{}", row.get::<i64>(2).unwrap_or_default());
+            shard = find_relation(&CString::new(name).expect("numbers have no NUL"), schema());
         });
         pg_sys::table_close(shards, pg_sys::AccessShareLock as i32);
-        if shard == pg_sys::InvalidOid { table } else { shard }
     }
-}
-
-/// Calls `row` with the first two columns of each row, whose first is `key` if one is given.
-///
-/// # Safety
-/// `table` is open and has two columns that are not null.
-unsafe fn scan(
-    table: pg_sys::Relation,
-    index: pg_sys::Oid,
-    snapshot: pg_sys::Snapshot,
-    key: Option<pg_sys::Oid>,
-    mut row: impl FnMut(pg_sys::Datum, pg_sys::Datum),
-) {
-    const FIRST: NonZeroUsize = NonZeroUsize::new(1).unwrap();
-    const SECOND: NonZeroUsize = NonZeroUsize::new(2).unwrap();
-    unsafe {
-        let mut keys = pg_sys::ScanKeyData::default();
-        if let Some(key) = key {
-            let (equal, function) = (pg_sys::BTEqualStrategyNumber, pg_sys::F_OIDEQ);
-            pg_sys::ScanKeyInit(&mut keys, 1, equal as u16, function.into(), key.into());
-        }
-        let scan = pg_sys::systable_beginscan(
-            table,
-            index,
-            index != pg_sys::InvalidOid,
-            snapshot,
-            i32::from(key.is_some()),
-            &mut keys,
-        );
-        loop {
-            let tuple = pg_sys::systable_getnext(scan);
-            if tuple.is_null() {
-                break;
-            }
-            let column = |n| pgrx::htup::heap_getattr_raw(tuple, n, (*table).rd_att);
-            if let (Some(first), Some(second)) = (column(FIRST), column(SECOND)) {
-                row(first, second);
-            }
-        }
-        pg_sys::systable_endscan(scan);
-    }
+    if shard == pg_sys::InvalidOid { table } else { shard }
 }

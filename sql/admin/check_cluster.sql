@@ -37,7 +37,7 @@ RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
         (f->>'wal_level' <> 'logical', 'wal_level', 'is ' || (f->>'wal_level') || ', must be logical'),
         ((f->>'prepared')::int = 0, 'max_prepared_transactions', 'is 0: renames across nodes fail'),
         ((f->>'locks')::int < 1024, 'max_locks_per_transaction', 'is ' || (f->>'locks') || ': a batch takes up to 1,024 latches'),
-        -- As extension/src/guard.rs refuses.
+        -- As extension/src/steps/batch.rs refuses.
         (f->>'commit' = 'off' OR f->>'commit' IN ('local', 'remote_write') AND (f->>'synchronous')::boolean, 'synchronous_commit',
          'is ' || (f->>'commit') || CASE WHEN f->>'commit' <> 'off' THEN ' with a synchronous standby' ELSE '' END || ': mutations are refused (MT042)'),
         ((f->>'followed')::boolean AND NOT (f->>'synchronous')::boolean, 'synchronous_standby_names',

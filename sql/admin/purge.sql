@@ -52,7 +52,7 @@ COMMENT ON FUNCTION mantle.purge(text, text, text, int) IS 'Removes rows that ar
 REVOKE ALL ON FUNCTION mantle.purge(text, text, text, int) FROM PUBLIC;
 
 -- When the last of the oldest so many answers on this node was recorded. Those of the last minute are left alone: an id that is
--- younger needs no look at where the purge is (extension/src/request_age.rs).
+-- younger needs no look at where the purge is (extension/src/steps/request_age.rs).
 CREATE FUNCTION mantle.oldest_requests_end(p_count bigint) RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all text;

@@ -1,6 +1,6 @@
 -- Which directories are below some. While they are few, level by level: each level is a set query, on the PostgreSQL index
 -- of directories alone. When they are many, all directories of the namespace are read at once and walked in memory
--- (extension/src/tree.rs): less work than many large levels, and Citus would send each level's arrays to every shard.
+-- (extension/src/tree/in_memory.rs): less work than many large levels, and Citus would send each level's arrays to every shard.
 -- For the same reason, what is joined with many directories is read as a whole, behind OFFSET 0: PostgreSQL then hashes the
 -- directories, Citus brings both together on the coordinator.
 

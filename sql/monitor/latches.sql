@@ -1,4 +1,4 @@
--- Latches are advisory locks under classes of our own (extension/src/latch.rs): these say what a number in pg_locks means.
+-- Latches are advisory locks under classes of our own (extension/src/steps/latch.rs): these say what a number in pg_locks means.
 CREATE VIEW mantle.latches AS
 SELECT l.pid AS backend, a.usename AS role, a.application_name AS application,
        CASE l.objsubid WHEN 19713 THEN 'directory' WHEN 19714 THEN 'name' WHEN 19715 THEN 'epoch' WHEN 19716 THEN 'allocation' END AS class,

@@ -1,4 +1,4 @@
--- The walk finds the page's keys (see extension/src/walk.rs), this adds their rows, under the same snapshot. The settings
+-- The walk finds the page's keys (see extension/src/tree/walk.rs), this adds their rows, under the same snapshot. The settings
 -- apply to the walk's statements too.
 CREATE FUNCTION mantle.list_tree(p_ns bigint, p_pid bigint, p_prefix text, p_start_after text, p_limit int)
 RETURNS TABLE (

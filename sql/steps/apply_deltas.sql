@@ -1,4 +1,4 @@
--- One record a directory and call, in order of pids. How: extension/src/counts.rs.
+-- One record a directory and call, in order of pids. How: extension/src/steps/counts.rs.
 CREATE FUNCTION mantle.apply_deltas(p_deltas mantle.delta[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM mantle.add_counts(d.ns, d.pid, d.entries::bigint, d.subdirectories::bigint, d.bytes::bigint)

@@ -55,7 +55,7 @@ CREATE INDEX meta_tombstone ON mantle.meta (created) WHERE removed;
 
 -- Tells delta records, and rows of the prune queue, of a directory apart; order means nothing. Used inside of the
 -- transaction that writes the row, so unlike an id it cannot be repeated by a failover. Each node of Citus counts for
--- itself, above mantle.delta_ts_base(); delta records use the last digits of it again and again (extension/src/counts.rs).
+-- itself, above mantle.delta_ts_base(); delta records use the last digits of it again and again (extension/src/steps/counts.rs).
 CREATE SEQUENCE mantle.delta_ts CACHE 16;
 
 SELECT pg_catalog.pg_extension_config_dump('mantle.meta', '');

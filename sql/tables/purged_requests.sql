@@ -1,5 +1,5 @@
 -- One row, once there were more answers to request ids than mantle.request_rows_max: those that were purged for it. An id that
--- was made up to then, and is not recorded, is refused (extension/src/request_age.rs): its answer may be among them. On Citus
+-- was made up to then, and is not recorded, is refused (extension/src/steps/request_age.rs): its answer may be among them. On Citus
 -- each node purges by itself, and has its own.
 CREATE TABLE mantle.purged_requests (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),

@@ -1,4 +1,4 @@
--- Makes directories: new ones by a short way (extension/src/create.rs), all else one by one, as mantle.put_object does.
+-- Makes directories: new ones by a short way (extension/src/verbs/fast_path.rs), all else one by one, as mantle.put_object does.
 
 -- One directory. Latched: pid shared, name exclusive; so what is read here stays until the commit.
 CREATE FUNCTION mantle.mkdir_one(

@@ -1,4 +1,4 @@
--- Creates or overwrites objects. New ones have a short way (extension/src/create.rs), all else goes one by one. Both are
+-- Creates or overwrites objects. New ones have a short way (extension/src/verbs/fast_path.rs), all else goes one by one. Both are
 -- latched alike: pids shared, names exclusively, so what is read of an entry here stays until the commit.
 
 -- One object. The old size comes from a statement of its own (P13). What no column or index would take is refused

@@ -159,7 +159,7 @@ def put(places: Places, pid: int, name: str | None = None) -> Op:
 
 
 def test_changes_on_two_nodes_commit_in_two_phases(places):
-    """One is made in its shard itself, the other is sent: Citus has to know of the first (extension/src/citus.rs)."""
+    """One is made in its shard itself, the other is sent: Citus has to know of the first (extension/src/citus/transaction.rs)."""
     session = places.sessions[0]
 
     def change_both() -> None:

@@ -8,15 +8,12 @@
 use mantle_types::ErrorCode;
 use pgrx::{bgworkers::BackgroundWorker, prelude::*};
 
+use super::batch::{latches_fault, mutation_fault};
 use crate::{
-    distribution::are_local,
-    guard::{Fault, latches_fault, mutation_fault, sqlstate},
+    citus::placement::are_local,
+    fault::{Fault, sqlstate},
+    postgres::advisory_lock::{self, Hold, LockTimeoutLimit, Mode, hash},
 };
-
-unsafe extern "C" {
-    // Not bound by pgrx. Stable across versions 12 to 18.
-    fn hash_bytes_extended(bytes: *const u8, length: i32, seed: u64) -> u64;
-}
 
 /// Lock-tag classes: `M` and a letter.
 #[repr(u16)]
@@ -32,76 +29,21 @@ enum Class {
 /// How long a batch waits for a latch.
 const BATCH_WAIT_MS: i32 = 2_000;
 
-/// Lowers `lock_timeout` while it lives: the setting itself, since a `SET LOCAL` would outlive the call in a longer
-/// transaction. Also an error unwinds through `drop`.
-struct LockTimeoutLimit(i32);
-
-impl LockTimeoutLimit {
-    fn set() -> Self {
-        // SAFETY: a backend has one thread; what is written is in the setting's range (0: no limit).
-        unsafe {
-            let before = pg_sys::LockTimeout;
-            pg_sys::LockTimeout = if before == 0 { BATCH_WAIT_MS } else { before.min(BATCH_WAIT_MS) };
-            Self(before)
-        }
-    }
-}
-
-impl Drop for LockTimeoutLimit {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { pg_sys::LockTimeout = self.0 };
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Shared,
-    Exclusive,
-}
-
-/// How long a latch is held.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    Transaction,
-    Session,
-}
-
 fn acquire(class: Class, key: u64, mode: Mode, wait: bool) -> bool {
-    acquire_for(Hold::Transaction, class, key, mode, wait)
-}
-
-fn acquire_for(hold: Hold, class: Class, key: u64, mode: Mode, wait: bool) -> bool {
-    // SAFETY: reads the backend's database id; LockAcquire copies the tag. An error (lock_timeout, deadlock, out of
-    // lock table) leaves through pgrx's guard.
-    unsafe {
-        let tag = pg_sys::LOCKTAG {
-            locktag_field1: pg_sys::MyDatabaseId.to_u32(),
-            locktag_field2: (key >> 32) as u32,
-            locktag_field3: key as u32,
-            locktag_field4: class as u16,
-            locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
-            locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
-        };
-        let mode = match mode {
-            Mode::Shared => pg_sys::ShareLock,
-            Mode::Exclusive => pg_sys::ExclusiveLock,
-        };
-        let result = pg_sys::LockAcquire(&tag, mode as i32, hold == Hold::Session, !wait);
-        result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
-    }
+    advisory_lock::acquire(class as u16, key, mode, Hold::Transaction, wait)
 }
 
 /// Makes this session its database's worker, until it ends. `false`: another one is.
-pub fn be_the_only_worker() -> bool {
-    BackgroundWorker::transaction(|| acquire_for(Hold::Session, Class::Worker, 0, Mode::Exclusive, false))
+pub fn acquire_worker_lock() -> bool {
+    BackgroundWorker::transaction(|| {
+        advisory_lock::acquire(Class::Worker as u16, 0, Mode::Exclusive, Hold::Session, false)
+    })
 }
 
 /// Hash of a name without its slash in its directory: object `a` and directory `a/` meet in one latch (P29).
 fn name_key(pid: i64, name: &str) -> u64 {
     let name = name.strip_suffix('/').unwrap_or(name).as_bytes();
-    // SAFETY: pointer and length are of one slice.
-    unsafe { hash_bytes_extended(name.as_ptr(), name.len() as i32, pid as u64) }
+    hash(name, pid as u64)
 }
 
 fn take(mut pids: Vec<(i64, Mode)>, mut names: Vec<u64>) -> Fault {
@@ -144,7 +86,7 @@ fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
     if !are_local(&pids) {
         return Some(sqlstate(ErrorCode::WrongNode));
     }
-    let _limit = (names.len() > 1).then(LockTimeoutLimit::set);
+    let _limit = (names.len() > 1).then(|| LockTimeoutLimit::set(BATCH_WAIT_MS));
     latch_entries(pids, names, None)
 }
 

@@ -4,11 +4,15 @@ use std::ffi::CStr;
 
 use pgrx::prelude::*;
 
-use super::{Call, Columns, Homes, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS, transaction_start};
+use super::{
+    elements::{Columns, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS},
+    entry::{Verb, verb},
+    fast_path::Batch,
+    tables::LocalTables,
+};
 use crate::{
-    kept::{Kept, argument},
-    stream::{NewDirectory, emit_new},
-    verb::{Arguments, Verb, verb},
+    postgres::{call::Arguments, clock::now, row::value, saved_plan::SavedPlan},
+    steps::change_stream::{NewDirectory, emit_new},
 };
 
 const COLUMNS: [&CStr; 12] = [
@@ -28,14 +32,14 @@ const COLUMNS: [&CStr; 12] = [
 
 thread_local! {
     // For an object that may never come: its PUT can fail after this.
-    static QUEUE: Kept = const { Kept::new(
+    static QUEUE: SavedPlan = const { SavedPlan::new(
         c"SELECT mantle.queue_pruning($1, $2)", &[pg_sys::INT8OID, pg_sys::INT8OID]) };
 }
 
 /// `mantle.mkdir`.
 static MKDIR: Verb = Verb {
-    rest: c"mkdir_fallback",
-    rest_types: &[
+    fallback: c"mkdir_fallback",
+    fallback_types: &[
         INT4S,
         INT8S,
         INT8S,
@@ -52,52 +56,52 @@ static MKDIR: Verb = Verb {
         INT4S,
         TEXT,
     ],
-    make,
+    fast_path,
 };
 
 verb!(mantle_mkdir, pg_finfo_mantle_mkdir, MKDIR);
 
 /// Makes the new directories of a batch; answers the numbers of those made, from 1. If that is all, it has also added to
 /// the counts and emitted the message; else that is left to the caller, who adds what the others need.
-fn make(call: &Arguments) -> Option<Vec<i32>> {
+fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
     let texts = Texts::of(call, 12)?;
     let columns = Columns::of(call, &texts, 10)?;
     let (explicit, user_metadata) = (call.get::<Array<bool>>(8)?, call.elements(9, pg_sys::JSONBOID)?);
-    if !columns.are_even([explicit.len(), user_metadata.len()]) {
+    if !columns.have_equal_lengths([explicit.len(), user_metadata.len()]) {
         return None;
     }
-    let mut call = Call::default();
+    let mut batch = Batch::default();
     let mut made = Vec::new();
     Spi::connect_mut(|_| {
-        let mut homes = Homes::new(COLUMNS);
+        let mut local = LocalTables::new(COLUMNS);
         for (at, (explicit, user_metadata)) in explicit.iter().zip(user_metadata).enumerate() {
             let Some((e, explicit)) = columns.element(at).zip(explicit) else { continue };
-            let Some(tables) = homes.of(e.pid) else { continue };
-            if !e.name.ends_with('/') || !call.claim(tables, &e, "mkdir") {
+            let Some(tables) = local.of(e.pid) else { continue };
+            if !e.name.ends_with('/') || !batch.claim(tables, &e, "mkdir") {
                 continue;
             }
             tables.insert([
-                argument(e.pid),
-                argument(e.name),
-                argument(0_i64),
-                argument(e.ns),
-                argument(e.id),
-                argument(e.owner),
-                argument(e.grp),
-                argument(e.mode),
-                argument(1_i64),
-                argument(explicit),
+                value(e.pid),
+                value(e.name),
+                value(0_i64),
+                value(e.ns),
+                value(e.id),
+                value(e.owner),
+                value(e.grp),
+                value(e.mode),
+                value(1_i64),
+                value(explicit),
                 user_metadata,
-                transaction_start(),
+                value(now()),
             ]);
             if !explicit {
-                QUEUE.with(|s| s.run(&[argument(e.pid), argument(e.id)]));
+                QUEUE.with(|s| s.run(&[value(e.pid), value(e.id)]));
             }
-            call.count(at, &e, 1, 0);
+            batch.count(at, &e, 1, 0);
             made.push(e);
         }
-        if call.made.len() == columns.name.len() {
-            homes.count(&call.deltas);
+        if batch.made.len() == columns.name.len() {
+            local.count(&batch.deltas);
             emit_new(made.iter().map(|e| NewDirectory {
                 ns: e.ns,
                 pid: e.pid,
@@ -111,5 +115,5 @@ fn make(call: &Arguments) -> Option<Vec<i32>> {
             }));
         }
     });
-    Some(call.made)
+    Some(batch.made)
 }

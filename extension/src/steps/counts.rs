@@ -5,11 +5,15 @@
 use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude::*};
 
 use crate::{
-    distribution::{at_home, delta_ts_base},
-    kept::{Argument, Kept, Row, argument},
-    probe::{entry_key, record_key},
+    citus::placement::{delta_ts_base, open_local},
+    postgres::{
+        clock::now,
+        probe::{entry_key, record_key},
+        row::{Row, Value, value},
+        saved_plan::SavedPlan,
+        writer::{TupleCopy, Writer},
+    },
     settings::{DELTA_RECORDS, DeltaRecords},
-    writer::{Copy, Writer},
 };
 
 const INT8: pg_sys::Oid = pg_sys::INT8OID;
@@ -22,14 +26,14 @@ thread_local! {
     // The numbers come round, so that keys of records that are folded are used again: else dirstat reads past the dead index
     // entries of all since the last vacuum (4,000 a second and 60 s: 1,060 pages, 3 to 8 ms). A number that is taken means
     // that thousands wait for compaction, or that two came to it at once: it is added to.
-    static APPEND: Kept = const { Kept::new(
+    static APPEND: SavedPlan = const { SavedPlan::new(
         c"INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified)
           VALUES ($1, '/_ATTR', $6, $5, $2, $3, $4, now())
               ON CONFLICT (pid, name, ts) DO UPDATE
              SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
                  bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified)",
         &[INT8, INT8, INT8, INT8, INT8, INT8]) };
-    static WAIT_AND_ADD: Kept = const { Kept::new(
+    static WAIT_AND_ADD: SavedPlan = const { SavedPlan::new(
         c"INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
           VALUES ($1, '/_ATTR', 0, $5, $2, $3, $4, now(), false)
               ON CONFLICT (pid, name, ts) DO UPDATE
@@ -65,12 +69,12 @@ impl Delta {
         };
         if !is_done {
             let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
-            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, argument(next_ts())]));
+            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, value(next_ts())]));
         }
     }
 
-    fn arguments(&self, pid: i64) -> [Argument; 5] {
-        [pid, self.entries, self.subdirectories, self.bytes, self.ns].map(argument)
+    fn arguments(&self, pid: i64) -> [Value; 5] {
+        [pid, self.entries, self.subdirectories, self.bytes, self.ns].map(value)
     }
 
     /// Adds to the primary attribute record if it is free. A record that was changed since it was read is taken for held.
@@ -93,8 +97,8 @@ impl Delta {
                 Some(sum) => sum.write(meta),
                 None => {
                     let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
-                    let (name, now) = (argument("/_ATTR"), argument(now()));
-                    meta.insert_if_free(&columns, [key, name, argument(ts), ns, entries, subdirectories, bytes, now])
+                    let (name, now) = (value("/_ATTR"), value(now()));
+                    meta.insert_if_free(&columns, [key, name, value(ts), ns, entries, subdirectories, bytes, now])
                 }
             }
         })
@@ -103,22 +107,22 @@ impl Delta {
 
 /// A record of counts as it will be.
 struct Sum {
-    row: Copy,
+    row: TupleCopy,
     /// Entries, subdirectories, bytes, time of modification.
-    values: [Argument; 4],
+    values: [Value; 4],
 }
 
 impl Sum {
     fn of(delta: &Delta, row: &Row) -> Self {
-        let count = |name, more| argument(row.named::<i64>(name).map(|count| add(count, more)));
+        let count = |name, more| value(row.named::<i64>(name).map(|count| add(count, more)));
         let modified = row.named::<i64>(c"modified").map_or(now(), |modified| modified.max(now()));
         let values = [
             count(c"entries", delta.entries),
             count(c"subdirectories", delta.subdirectories),
             count(c"bytes", delta.bytes),
-            argument(modified),
+            value(modified),
         ];
-        Self { row: Copy::of(row), values }
+        Self { row: TupleCopy::of(row), values }
     }
 
     /// If the record is what it was, and nobody holds it.
@@ -139,12 +143,6 @@ pub fn add(count: i64, more: i64) -> i64 {
     })
 }
 
-/// As now() of SQL, in microseconds of PostgreSQL's.
-fn now() -> i64 {
-    // SAFETY: reads the transaction's state.
-    unsafe { pg_sys::GetCurrentTransactionStartTimestamp() }
-}
-
 /// The number of a delta record. Not within its statement: Citus keeps no plan of one that has a volatile function in it.
 fn next_ts() -> i64 {
     // SAFETY: both functions raise what is wrong with their argument: regclassin's is a C string, nextval's what it answers.
@@ -159,5 +157,5 @@ fn next_ts() -> i64 {
 #[pg_extern(volatile)]
 fn add_counts(p_ns: i64, p_pid: i64, p_entries: i64, p_subdirectories: i64, p_bytes: i64) {
     let delta = Delta { ns: p_ns, entries: p_entries, subdirectories: p_subdirectories, bytes: p_bytes };
-    Spi::connect_mut(|_| delta.add_to(p_pid, at_home(p_pid, |home| Writer::open(&home.meta)).as_mut()));
+    Spi::connect_mut(|_| delta.add_to(p_pid, open_local(p_pid, |tables| Writer::open(&tables.meta)).as_mut()));
 }

@@ -6,15 +6,17 @@ use mantle_types::{Epoch, ErrorCode, Lease, Lineage, limits::LEASE_S};
 use pgrx::prelude::*;
 
 use crate::{
-    distribution::is_distributed,
-    guard::{Fault, sqlstate},
-    kept::{Kept, argument},
-    probe::{Key, Table},
+    citus::shards::is_distributed,
+    fault::{Fault, sqlstate},
+    postgres::{
+        clock::{self, POSTGRES_EPOCH_US},
+        probe::{Key, Table},
+        row::value,
+        saved_plan::SavedPlan,
+    },
 };
 
 const LEASE_US: i64 = LEASE_S as i64 * 1_000_000;
-/// From 1970 to PostgreSQL's epoch, 2000-01-01.
-pub const POSTGRES_EPOCH_US: i64 = 946_684_800 * 1_000_000;
 
 /// Citus: how old an epoch may be that new entries are checked against. To ask a reference table there costs as much as
 /// three probes.
@@ -26,7 +28,7 @@ thread_local! {
     /// Epochs by namespace, and when they were read.
     static EPOCHS: RefCell<HashMap<i64, (u64, i64)>> = RefCell::default();
     // Citus. No row: no such namespace. NULL: its group is not there.
-    static EPOCH: Kept = const { Kept::new(
+    static EPOCH: SavedPlan = const { SavedPlan::new(
         c"SELECT g.epoch FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
            WHERE n.ns = $1", &[pg_sys::INT8OID]) };
 }
@@ -39,7 +41,7 @@ pub fn epoch_of(ns: i64) -> Option<u64> {
         let epoch = Table::open(c"index_groups").find(&group, |row| row.named::<i64>(c"epoch")).flatten();
         return Some(epoch.unwrap_or(0) as u64);
     }
-    EPOCH.with(|s| s.rows(&[argument(ns)], |row| row.get::<i64>(1).unwrap_or(0) as u64)).pop()
+    EPOCH.with(|s| s.rows(&[value(ns)], |row| row.get::<i64>(1).unwrap_or(0) as u64)).pop()
 }
 
 /// The same; on Citus as it was up to a second ago. A namespace that was removed since has left a tombstone for each of its
@@ -68,8 +70,7 @@ pub fn recent_epoch_of(ns: i64) -> Option<u64> {
 /// What speaks against using an id under a lease. Without one the id was resolved in this transaction.
 pub fn check(lease: Option<&str>, epoch: u64) -> Result<(), ErrorCode> {
     let Some(lease) = lease else {
-        // SAFETY: plain reads of the clock and of the transaction's state.
-        let age_us = unsafe { pg_sys::GetCurrentTimestamp() - pg_sys::GetCurrentTransactionStartTimestamp() };
+        let age_us = clock::clock_timestamp() - clock::now();
         return if age_us <= LEASE_US { Ok(()) } else { Err(ErrorCode::LeaseExpired) };
     };
     let lease: Lease = lease.parse().map_err(|_| ErrorCode::InvalidArgument)?;
@@ -86,8 +87,7 @@ pub fn check(lease: Option<&str>, epoch: u64) -> Result<(), ErrorCode> {
 
 /// Microseconds since 1970.
 fn clock_us() -> i64 {
-    // SAFETY: reads the clock.
-    unsafe { pg_sys::GetCurrentTimestamp() + POSTGRES_EPOCH_US }
+    clock::clock_timestamp() + POSTGRES_EPOCH_US
 }
 
 fn lineage_of_node() -> Lineage {

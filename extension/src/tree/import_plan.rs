@@ -7,10 +7,7 @@ use std::collections::{HashMap, HashSet};
 use mantle_types::{ErrorCode, limits::OBJECT_BYTES_MAX, name::check_name};
 use pgrx::prelude::*;
 
-use crate::guard::sqlstate;
-
-/// Ids below are reserved (0 is the super-root); `mantle.allocate_ids` starts here.
-pub const FIRST_ID: i64 = 1024;
+use crate::{fault::sqlstate, steps::id_blocks::FIRST_ID};
 
 /// An element as the plan sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

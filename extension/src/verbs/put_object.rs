@@ -5,11 +5,13 @@ use std::ffi::CStr;
 use mantle_types::limits::{LOCATOR_BYTES_MAX, OBJECT_BYTES_MAX};
 use pgrx::prelude::*;
 
-use super::{Call, Columns, Homes, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS, transaction_start};
-use crate::{
-    kept::argument,
-    verb::{Arguments, Verb, verb},
+use super::{
+    elements::{Columns, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS},
+    entry::{Verb, verb},
+    fast_path::Batch,
+    tables::LocalTables,
 };
+use crate::postgres::{call::Arguments, clock::now, row::value};
 
 const COLUMNS: [&CStr; 17] = [
     c"pid",
@@ -33,33 +35,33 @@ const COLUMNS: [&CStr; 17] = [
 
 /// `mantle.put_object`.
 static PUT_OBJECT: Verb = Verb {
-    rest: c"put_object_fallback",
-    rest_types: &[
+    fallback: c"put_object_fallback",
+    fallback_types: &[
         INT4S, INT8S, INT8S, TEXTS, INT8S, INT4S, INT4S, INT4S, INT8S, TEXTS, TEXTS, JSONBS, TEXTS, TEXTS, UUIDS,
         INT8S, TEXTS, INT4S, TEXT,
     ],
-    make,
+    fast_path,
 };
 
 verb!(mantle_put_object, pg_finfo_mantle_put_object, PUT_OBJECT);
 
 /// Makes the new objects of a batch; answers the numbers of those made, from 1. If that is all, it has also added to the
 /// counts; else that is left to the caller, who adds what the others need.
-fn make(call: &Arguments) -> Option<Vec<i32>> {
+fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
     let texts = Texts::of(call, 16)?;
     let columns = Columns::of(call, &texts, 14)?;
     let (size, user_metadata) = (call.get::<Array<i64>>(8)?, call.elements(11, pg_sys::JSONBOID)?);
     let (etag, content_type) = (call.get::<Array<&str>>(9)?, call.get::<Array<&str>>(10)?);
     let (locator, condition) = (call.get::<Array<&str>>(12)?, call.get::<Array<&str>>(13)?);
     let lengths = [size.len(), etag.len(), content_type.len(), user_metadata.len(), locator.len(), condition.len()];
-    if !columns.are_even(lengths) {
+    if !columns.have_equal_lengths(lengths) {
         return None;
     }
     let (mut etag, mut content_type, mut locator) = (etag.iter(), content_type.iter(), locator.iter());
     let (mut user_metadata, mut condition) = (user_metadata.into_iter(), condition.iter());
-    let mut call = Call::default();
+    let mut batch = Batch::default();
     Spi::connect_mut(|_| {
-        let mut homes = Homes::new(COLUMNS);
+        let mut local = LocalTables::new(COLUMNS);
         for (at, size) in size.iter().enumerate() {
             let (etag, content_type, locator) =
                 (etag.next().flatten(), content_type.next().flatten(), locator.next().flatten());
@@ -73,34 +75,34 @@ fn make(call: &Arguments) -> Option<Vec<i32>> {
             if !is_kept {
                 continue;
             }
-            let Some(tables) = homes.of(e.pid) else { continue };
-            if !call.claim(tables, &e, "put_object") {
+            let Some(tables) = local.of(e.pid) else { continue };
+            if !batch.claim(tables, &e, "put_object") {
                 continue;
             }
             tables.insert([
-                argument(e.pid),
-                argument(e.name),
-                argument(0_i64),
-                argument(e.ns),
-                argument(e.id),
-                argument(e.owner),
-                argument(e.grp),
-                argument(e.mode),
-                argument(1_i64),
-                argument(size),
-                argument(false),
-                argument(etag),
-                argument(content_type),
+                value(e.pid),
+                value(e.name),
+                value(0_i64),
+                value(e.ns),
+                value(e.id),
+                value(e.owner),
+                value(e.grp),
+                value(e.mode),
+                value(1_i64),
+                value(size),
+                value(false),
+                value(etag),
+                value(content_type),
                 user_metadata,
-                argument(locator),
-                transaction_start(),
-                transaction_start(),
+                value(locator),
+                value(now()),
+                value(now()),
             ]);
-            call.count(at, &e, 0, size);
+            batch.count(at, &e, 0, size);
         }
-        if call.made.len() == columns.name.len() {
-            homes.count(&call.deltas);
+        if batch.made.len() == columns.name.len() {
+            local.count(&batch.deltas);
         }
     });
-    Some(call.made)
+    Some(batch.made)
 }

@@ -5,12 +5,14 @@
 //! many (`sql/admin/purge.sql`); and has no recorded answer, which the caller has looked for.
 
 use mantle_types::ErrorCode;
-use pgrx::{pg_sys, prelude::*};
+use pgrx::prelude::*;
 
 use crate::{
-    guard::{Fault, sqlstate},
-    kept::Kept,
-    lease::POSTGRES_EPOCH_US,
+    fault::{Fault, sqlstate},
+    postgres::{
+        clock::{self, POSTGRES_EPOCH_US},
+        saved_plan::SavedPlan,
+    },
     settings::REQUEST_RETENTION_S,
 };
 
@@ -22,7 +24,7 @@ const KEPT_AT_LEAST_US: i64 = 60 * 1_000_000;
 const FIRST_US: i64 = 631_152_000 * 1_000_000;
 
 thread_local! {
-    static PURGED: Kept = const { Kept::new(c"SELECT p.up_to FROM mantle.purged_requests p", &[]) };
+    static PURGED: SavedPlan = const { SavedPlan::new(c"SELECT p.up_to FROM mantle.purged_requests p", &[]) };
 }
 
 /// When an id was made, in microseconds since 2000; `None`: it does not say.
@@ -37,9 +39,7 @@ fn made_us(request: &pgrx::Uuid) -> Option<i64> {
 /// Is an id as young as not to be too old, or does it not say? By the time when the transaction began: the clock need not be
 /// read for each.
 pub fn is_fresh(request: &pgrx::Uuid) -> bool {
-    // SAFETY: reads the transaction's state.
-    let now_us = unsafe { pg_sys::GetCurrentTransactionStartTimestamp() };
-    made_us(request).is_none_or(|made_us| now_us - made_us < KEPT_AT_LEAST_US)
+    made_us(request).is_none_or(|made_us| clock::now() - made_us < KEPT_AT_LEAST_US)
 }
 
 /// MT021 for an id that is too old to be carried out for the first time.
@@ -47,8 +47,7 @@ pub fn is_fresh(request: &pgrx::Uuid) -> bool {
 fn request_fault(request: Option<pgrx::Uuid>) -> Fault {
     let request = request.filter(|request| !is_fresh(request))?;
     let made_us = made_us(&request)?;
-    // SAFETY: reads the clock.
-    let oldest_us = unsafe { pg_sys::GetCurrentTimestamp() } - i64::from(REQUEST_RETENTION_S.get()) * 1_000_000;
+    let oldest_us = clock::clock_timestamp() - i64::from(REQUEST_RETENTION_S.get()) * 1_000_000;
     let is_expired = made_us < oldest_us || {
         let purged = Spi::connect_mut(|_| PURGED.with(|s| s.rows(&[], |row| row.get::<i64>(1))));
         purged.into_iter().flatten().any(|up_to_us| made_us <= up_to_us)

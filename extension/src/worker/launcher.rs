@@ -22,9 +22,10 @@ use pgrx::{
     prelude::*,
 };
 
+use super::process::{attach_signal_handlers, reload_settings, sleep};
 use crate::{
+    postgres::probe::scan,
     settings::{Databases, compaction_databases},
-    worker::{attach_signal_handlers, reload_settings, rest},
 };
 
 /// How often the launcher looks whether its databases exist and their workers run.
@@ -74,27 +75,14 @@ fn databases() -> Vec<Database> {
         // SAFETY: a catalog scan inside of a transaction; tuples are used before the scan goes on.
         unsafe {
             let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
-            let scan = pg_sys::systable_beginscan(
-                relation,
-                pg_sys::InvalidOid,
-                false,
-                std::ptr::null_mut(),
-                0,
-                std::ptr::null_mut(),
-            );
-            loop {
-                let tuple = pg_sys::systable_getnext(scan);
-                if tuple.is_null() {
-                    break;
-                }
-                let database: pg_sys::Form_pg_database = pg_sys::heap_tuple_get_struct(tuple);
+            scan(relation, pg_sys::InvalidOid, std::ptr::null_mut(), &[], |row| {
+                let database: pg_sys::Form_pg_database = pg_sys::heap_tuple_get_struct(row.tuple());
                 let is_open = (*database).datallowconn && (*database).datconnlimit != INVALID_DATABASE;
                 if is_open && !(*database).datistemplate {
                     let name = CStr::from_ptr((*database).datname.data.as_ptr()).to_string_lossy().into_owned();
                     found.push(Database { oid: (*database).oid, name });
                 }
-            }
-            pg_sys::systable_endscan(scan);
+            });
             pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
         }
         found
@@ -207,7 +195,7 @@ pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
     attach_signal_handlers();
     BackgroundWorker::connect_worker_to_spi(None, None);
     let mut launcher = Launcher::default();
-    while rest(LAUNCH_INTERVAL) {
+    while sleep(LAUNCH_INTERVAL) {
         let was_reloaded = reload_settings();
         launcher.look(was_reloaded);
     }

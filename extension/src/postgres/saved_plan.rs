@@ -6,31 +6,25 @@
 
 use std::{cell::Cell, ffi::CStr};
 
-use pgrx::{pg_sys, prelude::*};
+use pgrx::pg_sys;
+
+use super::row::{Row, Value};
 
 /// One statement. Lives in a `thread_local!`.
-pub struct Kept {
+pub struct SavedPlan {
     text: &'static CStr,
     types: &'static [pg_sys::Oid],
     plan: Cell<pg_sys::SPIPlanPtr>,
 }
 
-/// An argument: `None` is NULL.
-pub type Argument = Option<pg_sys::Datum>;
-
-/// A value as an argument.
-pub fn argument(value: impl IntoDatum) -> Argument {
-    value.into_datum()
-}
-
-impl Kept {
+impl SavedPlan {
     /// A statement and the types of its parameters.
     pub const fn new(text: &'static CStr, types: &'static [pg_sys::Oid]) -> Self {
         Self { text, types, plan: Cell::new(std::ptr::null_mut()) }
     }
 
     /// Runs it; how many rows it touched or found. Within `Spi::connect` only.
-    pub fn run(&self, arguments: &[Argument]) -> u64 {
+    pub fn run(&self, arguments: &[Value]) -> u64 {
         let processed = self.execute(arguments);
         // SAFETY: the table of the statement just run, if it made one; not used after this.
         unsafe { pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable) };
@@ -38,12 +32,12 @@ impl Kept {
     }
 
     /// Runs it; reads each row's columns, from 1.
-    pub fn rows<T>(&self, arguments: &[Argument], read: impl Fn(&Row) -> T) -> Vec<T> {
+    pub fn rows<T>(&self, arguments: &[Value], read: impl Fn(&Row) -> T) -> Vec<T> {
         Self::read_all(self.execute(arguments), read)
     }
 
     /// As [`rows`](Self::rows), but sees all that is committed by now, in a transaction with an older snapshot too.
-    pub fn newest_rows<T>(&self, arguments: &[Argument], read: impl Fn(&Row) -> T) -> Vec<T> {
+    pub fn newest_rows<T>(&self, arguments: &[Value], read: impl Fn(&Row) -> T) -> Vec<T> {
         // SAFETY: as a catalog's: always taken anew, and of no table in particular. Given back below, or by the end of a
         // transaction that fails.
         let snapshot = unsafe { pg_sys::RegisterSnapshot(pg_sys::GetCatalogSnapshot(pg_sys::InvalidOid)) };
@@ -64,12 +58,12 @@ impl Kept {
         }
     }
 
-    fn execute(&self, arguments: &[Argument]) -> u64 {
+    fn execute(&self, arguments: &[Value]) -> u64 {
         self.execute_under(std::ptr::null_mut(), arguments)
     }
 
     /// Null: under the snapshot of a statement.
-    fn execute_under(&self, snapshot: pg_sys::Snapshot, arguments: &[Argument]) -> u64 {
+    fn execute_under(&self, snapshot: pg_sys::Snapshot, arguments: &[Value]) -> u64 {
         assert_eq!(arguments.len(), self.types.len(), "parameters of {:?}", self.text);
         pgrx::check_for_interrupts!();
         let nulls: Vec<std::ffi::c_char> =
@@ -106,40 +100,5 @@ impl Kept {
             }
         }
         self.plan.get()
-    }
-}
-
-/// A row of an answer.
-pub struct Row {
-    tuple: pg_sys::HeapTuple,
-    of: pg_sys::TupleDesc,
-}
-
-impl Row {
-    /// # Safety
-    /// Both are alive while this is, and the tuple is as the description says.
-    pub unsafe fn new(tuple: pg_sys::HeapTuple, of: pg_sys::TupleDesc) -> Self {
-        Self { tuple, of }
-    }
-
-    /// As PostgreSQL has it.
-    pub fn tuple(&self) -> pg_sys::HeapTuple {
-        self.tuple
-    }
-
-    /// The column of this name; NULL is none.
-    pub fn named<T: FromDatum>(&self, name: &CStr) -> Option<T> {
-        // SAFETY: the description is alive, the name NUL-terminated.
-        self.get(unsafe { pg_sys::SPI_fnumber(self.of, name.as_ptr()) })
-    }
-
-    /// Column `number`, from 1; NULL is none.
-    pub fn get<T: FromDatum>(&self, number: i32) -> Option<T> {
-        let mut null = false;
-        // SAFETY: the tuple and its description are alive; the type is what the statement says.
-        unsafe {
-            let datum = pg_sys::SPI_getbinval(self.tuple, self.of, number, &mut null);
-            T::from_datum(datum, null)
-        }
     }
 }

@@ -8,13 +8,7 @@ use mantle_types::ErrorCode;
 use mantle_types::limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX};
 use pgrx::prelude::*;
 
-/// A SQLSTATE to raise or return, `None` when all is well.
-pub type Fault = Option<&'static str>;
-
-/// The SQLSTATE of a code.
-pub fn sqlstate(code: ErrorCode) -> &'static str {
-    code.row().sqlstate
-}
+use crate::fault::{Fault, sqlstate};
 
 /// Under anything but READ COMMITTED the snapshot may be older than the latch (P7): a create would commit below a
 /// removed directory. And a mutation whose commit does not wait for the flush would be acknowledged, then lost.
@@ -62,10 +56,4 @@ fn batch_fault(elements: Option<i32>, lengths: Vec<Option<i32>>) -> Fault {
 /// Is this number of latches too many for one batch? Checked before the first is taken.
 pub fn latches_fault(latches: usize) -> Option<ErrorCode> {
     (latches > BATCH_LATCHES_MAX).then_some(ErrorCode::BatchTooLarge)
-}
-
-/// The meaning of one of our SQLSTATEs, for messages.
-#[pg_extern(immutable, parallel_safe, strict)]
-fn error_meaning(sqlstate: &str) -> Option<String> {
-    ErrorCode::from_sqlstate(sqlstate).map(|code| format!("{}: {}", code.row().name, code.row().meaning))
 }

@@ -2,8 +2,6 @@
 //! written (P1). Written with `LogLogicalMessage`, not the SQL function: EXECUTE on that is revoked, so that
 //! nobody else can forge the stream (P6). Transactional: it appears at commit, never after a rollback.
 
-use std::ffi::{CString, c_char};
-
 use mantle_types::{
     DirectoryId, NamespaceId, PartitionId, Permission, RequestKey,
     message::{Cause, DirectoryOp, DirectoryRecord, MESSAGE_PREFIX, encode},
@@ -11,34 +9,11 @@ use mantle_types::{
 use pgrx::prelude::*;
 use uuid::Uuid;
 
-use crate::guard::{Fault, mutation_fault, sqlstate};
-
-// Not bound by pgrx; it may raise, so it is called inside of pgrx's guard.
-unsafe extern "C-unwind" {
-    #[cfg(any(feature = "pg15", feature = "pg16"))]
-    fn LogLogicalMessage(prefix: *const c_char, message: *const c_char, size: usize, transactional: bool) -> u64;
-    #[cfg(feature = "pg17")]
-    fn LogLogicalMessage(
-        prefix: *const c_char,
-        message: *const c_char,
-        size: usize,
-        transactional: bool,
-        flush: bool,
-    ) -> u64;
-}
-
-fn log_message(bytes: &[u8]) {
-    let prefix = CString::new(MESSAGE_PREFIX).expect("the prefix has no NUL");
-    // SAFETY: both pointers outlive the call, which copies what they point to into the WAL.
-    unsafe {
-        pg_sys::ffi::pg_guard_ffi_boundary(|| {
-            #[cfg(any(feature = "pg15", feature = "pg16"))]
-            LogLogicalMessage(prefix.as_ptr(), bytes.as_ptr().cast(), bytes.len(), true);
-            #[cfg(feature = "pg17")]
-            LogLogicalMessage(prefix.as_ptr(), bytes.as_ptr().cast(), bytes.len(), true, false);
-        });
-    }
-}
+use super::batch::mutation_fault;
+use crate::{
+    fault::{Fault, sqlstate},
+    postgres::logical_message::log_message,
+};
 
 /// A directory just made, by a request.
 pub struct NewDirectory<'a> {
@@ -81,7 +56,7 @@ pub fn emit_new<'a>(directories: impl Iterator<Item = NewDirectory<'a>>) {
         })
         .collect();
     if !ops.is_empty() {
-        log_message(&encode(&ops));
+        log_message(MESSAGE_PREFIX, &encode(&ops));
     }
 }
 
@@ -144,7 +119,7 @@ fn emit_directories(
         });
     }
     if !ops.is_empty() {
-        log_message(&encode(&ops));
+        log_message(MESSAGE_PREFIX, &encode(&ops));
     }
     None
 }

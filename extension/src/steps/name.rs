@@ -6,7 +6,7 @@ use mantle_types::{
 };
 use pgrx::prelude::*;
 
-use crate::guard::{Fault, sqlstate};
+use crate::fault::{Fault, sqlstate};
 
 /// The SQLSTATE that refuses an object's name, or NULL.
 #[pg_extern(immutable, parallel_safe)]

@@ -9,9 +9,9 @@ use std::ffi::CStr;
 
 use pgrx::pg_sys;
 
-use crate::{
-    kept::{Argument, Row},
+use super::{
     probe::{self, Key, Probe},
+    row::{Row, Value},
 };
 
 unsafe extern "C-unwind" {
@@ -35,9 +35,9 @@ pub struct Writer {
 }
 
 /// A copy of a row, and where it was read.
-pub struct Copy(pg_sys::HeapTuple);
+pub struct TupleCopy(pg_sys::HeapTuple);
 
-impl Copy {
+impl TupleCopy {
     /// Of a row just read. Lives as long as the memory of the function that is running.
     pub fn of(row: &Row) -> Self {
         // SAFETY: the row is alive.
@@ -95,7 +95,7 @@ impl Writer {
     }
 
     /// Inserts a row; columns that are not given are NULL. A key that is there already is an error, as of INSERT.
-    pub fn insert<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) {
+    pub fn insert<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
         // SAFETY: the slot is as wide as the table; values are of the columns' types, as callers say.
         unsafe {
             self.set_all(columns, values);
@@ -107,7 +107,7 @@ impl Writer {
 
     /// As INSERT … ON CONFLICT DO NOTHING: was there no row with any of its unique keys? Waits for the end of a transaction
     /// that is writing one.
-    pub fn insert_if_free<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) -> bool {
+    pub fn insert_if_free<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) -> bool {
         // SAFETY: as for `insert`; as the executor does it.
         let inserted = unsafe {
             self.set_all(columns, values);
@@ -192,7 +192,7 @@ impl Writer {
     }
 
     /// Locks a row for [`update`](Self::update), unless it is held, or is not what it was when it was read.
-    pub fn lock(&mut self, row: &Copy) -> bool {
+    pub fn lock(&mut self, row: &TupleCopy) -> bool {
         // SAFETY: the table is open; the tuple names a row that was there when it was read, which is all that is asked of it.
         unsafe {
             let mut tuple = pg_sys::HeapTupleData {
@@ -218,7 +218,7 @@ impl Writer {
     }
 
     /// Replaces columns of a row that [`lock`](Self::lock) has locked.
-    pub fn update<const N: usize>(&mut self, row: &Copy, columns: &[i32; N], values: [Argument; N]) {
+    pub fn update<const N: usize>(&mut self, row: &TupleCopy, columns: &[i32; N], values: [Value; N]) {
         // SAFETY: as for `insert`. A recheck is not made: the row is locked.
         unsafe {
             pg_sys::ExecClearTuple(self.new);
@@ -234,7 +234,7 @@ impl Writer {
 
     /// # Safety
     /// Values are of the columns' types.
-    unsafe fn set_all<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) {
+    unsafe fn set_all<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
         // SAFETY: the slot has as many places as the table columns.
         unsafe {
             pg_sys::ExecClearTuple(self.new);
@@ -245,7 +245,7 @@ impl Writer {
 
     /// # Safety
     /// Values are of the columns' types; the slot's other columns are set.
-    unsafe fn set<const N: usize>(&mut self, columns: &[i32; N], values: [Argument; N]) {
+    unsafe fn set<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
         // SAFETY: numbers are of columns of this table, as many as the slot has places.
         unsafe {
             for (column, value) in columns.iter().zip(values) {

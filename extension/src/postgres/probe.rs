@@ -5,46 +5,46 @@
 
 use std::ffi::CStr;
 
-use pgrx::{PgSqlErrorCode, pg_sys};
+use pgrx::{IntoDatum, pg_sys};
 
-use crate::kept::{Argument, Row, argument};
+use super::{
+    catalog,
+    row::{Row, Value},
+};
 
 /// A column of a key, and its value.
 pub struct Key {
     column: i16,
     equal: pg_sys::RegProcedure,
-    value: Argument,
+    value: Value,
 }
 
 impl Key {
     /// A column, by its number from 1.
     pub fn int8(column: i16, value: i64) -> Self {
-        Self { column, equal: pg_sys::Oid::from(pg_sys::F_INT8EQ), value: argument(value) }
+        Self { column, equal: pg_sys::Oid::from(pg_sys::F_INT8EQ), value: value.into_datum() }
     }
 
     /// The same.
     pub fn int4(column: i16, value: i32) -> Self {
-        Self { column, equal: pg_sys::Oid::from(pg_sys::F_INT4EQ), value: argument(value) }
+        Self { column, equal: pg_sys::Oid::from(pg_sys::F_INT4EQ), value: value.into_datum() }
+    }
+
+    /// The same.
+    pub fn oid(column: i16, value: pg_sys::Oid) -> Self {
+        Self { column, equal: pg_sys::Oid::from(pg_sys::F_OIDEQ), value: value.into_datum() }
     }
 
     /// The same, of a column with the collation "C".
     pub fn text(column: i16, value: &str) -> Self {
-        Self { column, equal: pg_sys::Oid::from(pg_sys::F_TEXTEQ), value: argument(value) }
+        Self { column, equal: pg_sys::Oid::from(pg_sys::F_TEXTEQ), value: value.into_datum() }
     }
 }
 
 /// Opens a table of schema `mantle`.
 pub fn open(name: &CStr, lock: u32) -> pg_sys::Relation {
-    // SAFETY: names are NUL-terminated; errors (no such table) leave through pgrx's guard.
-    unsafe {
-        let schema = pg_sys::get_namespace_oid(c"mantle".as_ptr(), false);
-        let table = pg_sys::get_relname_relid(name.as_ptr(), schema);
-        if table == pg_sys::InvalidOid {
-            let message = format!("relation \"mantle.{}\" does not exist", name.to_string_lossy());
-            pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_UNDEFINED_TABLE, message);
-        }
-        pg_sys::table_open(table, lock as pg_sys::LOCKMODE)
-    }
+    // SAFETY: an error leaves through pgrx's guard.
+    unsafe { pg_sys::table_open(catalog::table(name), lock as pg_sys::LOCKMODE) }
 }
 
 /// A table of schema `mantle`, open for probes.
@@ -91,6 +91,33 @@ pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&R
         pg_sys::systable_endscan(scan);
         pg_sys::UnregisterSnapshot(snapshot);
         found
+    }
+}
+
+/// Calls `read` with each row that has these values; all rows without a key. Of a catalog, a null snapshot is a new one.
+///
+/// # Safety
+/// The table is open, the snapshot registered or active; the index, unless it is `InvalidOid`, begins with the key's columns.
+pub unsafe fn scan(
+    table: pg_sys::Relation,
+    index: pg_sys::Oid,
+    snapshot: pg_sys::Snapshot,
+    key: &[Key],
+    mut read: impl FnMut(&Row),
+) {
+    let mut keys = scan_keys(key);
+    let is_indexed = index != pg_sys::InvalidOid;
+    // SAFETY: as declared; the keys outlive the scan, and each row is read before the scan goes on.
+    unsafe {
+        let scan = pg_sys::systable_beginscan(table, index, is_indexed, snapshot, keys.len() as i32, keys.as_mut_ptr());
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            read(&Row::new(tuple, (*table).rd_att));
+        }
+        pg_sys::systable_endscan(scan);
     }
 }
 

@@ -13,7 +13,7 @@ use pgrx::{
     spi::{OwnedPreparedStatement, SpiClient, SpiResult},
 };
 
-use crate::name::next_after_prefix;
+use crate::steps::name::next_after_prefix;
 
 /// Siblings read at once, at first and at most.
 const CHUNK_MIN: i64 = 64;

@@ -1,0 +1,11 @@
+//! PostgreSQL's C API: what the rest of the extension calls of it without going through SQL.
+
+pub mod advisory_lock;
+pub mod call;
+pub mod catalog;
+pub mod clock;
+pub mod logical_message;
+pub mod probe;
+pub mod row;
+pub mod saved_plan;
+pub mod writer;

@@ -1,0 +1,11 @@
+//! What verbs are made of, in Rust. `sql/steps` has the others.
+
+pub mod batch;
+pub mod change_stream;
+pub mod counts;
+pub mod id_blocks;
+pub mod latch;
+pub mod lease;
+pub mod name;
+mod proof;
+pub mod request_age;
