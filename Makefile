@@ -11,8 +11,10 @@ SEEDS     ?= 10000
 PAIRS     ?= 6
 FAULT     ?=
 PLAIN     ?=
-STACK      = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m stack
-CLUSTER    = PYTHONPATH=patroni PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m cluster
+STACK      = PYTHONPATH=patroni $(PYTHON) -m stack
+CLUSTER    = PYTHONPATH=patroni $(PYTHON) -m cluster
+SUITE      = $(PYTHON) tests/run.py
+export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
 .PHONY: help run stop status clean install build test property simulate lint bench soak chaos chaos-proof python cluster cluster-status cluster-worker cluster-stop
@@ -60,27 +62,27 @@ install: python ## Install what the build needs
 build: python ## Build the services and the extension
 	@$(STACK) build
 
-test: python ## Install, build, run every test against a stack of its own under .test/
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py
+test: python ## Install, build, run every test against a stack of its own under .test/ (ONLY=e2e: one phase)
+	@$(SUITE) $(if $(ONLY),--only $(ONLY))
 
 property: python ## Random concurrent histories against the model, for SECONDS=600
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --property $(SECONDS)
+	@$(SUITE) --property $(SECONDS)
 
 chaos: python ## Every fault on a whole cluster under load, then PAIRS=6 drawn by SEED=0; histories are judged; writes docs/chaos.md (FAULT=name: those alone)
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --chaos --seed $(SEED) --pairs $(PAIRS) $(if $(FAULT),--only "$(FAULT)") $(if $(PLAIN),--plain)
+	@$(SUITE) --chaos --seed $(SEED) --pairs $(PAIRS) $(if $(FAULT),--only "$(FAULT)") $(if $(PLAIN),--plain)
 
 chaos-proof: python ## Would it notice? Leaves one protection out after the other, until the judges of `make chaos` find something (ONLY=name); writes docs/chaos-proof.md
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --chaos-proof --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(PLAIN),--plain)
+	@$(SUITE) --chaos-proof --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(PLAIN),--plain)
 
 simulate: python ## One seed of the IndexNode simulation, SEED=0, with its trace
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --simulate $(SEED)
+	@$(SUITE) --simulate $(SEED)
 
-lint: python ## Format and clippy, warnings are errors
-	@PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only lint
+lint: python ## Check format, warnings, documentation, imports and pages
+	@$(SUITE) --only lint
 
 bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=puts: on PostgreSQL alone; ONLY=citus: Citus against plain PostgreSQL)
 	@$(STACK) bench $(if $(FULL),--full) $(if $(ONLY),--only $(ONLY)) $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
 soak: python ## Run SEEDS=10000 seeds of the simulation; hold dirstat of a hot directory to its bounds for SECONDS=600 on a stack of its own, writes docs/soak.md
-	@MANTLE_SIMULATION_SEEDS=$(SEEDS) PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/run.py --only simulation
+	@MANTLE_SIMULATION_SEEDS=$(SEEDS) $(SUITE) --only simulation
 	@$(STACK) soak --seconds $(SECONDS) $(if $(PORT_BASE),--port-base $(PORT_BASE))

@@ -13,8 +13,16 @@ from stack.pgbouncer import BINARY, PgBouncer
 from . import template, times
 from .host import process_on
 from .layout import (
-    COORDINATOR, PORT_GATEWAY, PORT_INDEX_GRPC, PORT_INDEX_HTTP, PORT_PATRONI, PORT_PGBOUNCER, PORT_POSTGRESQL, VOTERS,
-    ClusterLayout, Host,
+    COORDINATOR,
+    PORT_GATEWAY,
+    PORT_INDEX_GRPC,
+    PORT_INDEX_HTTP,
+    PORT_PATRONI,
+    PORT_PGBOUNCER,
+    PORT_POSTGRESQL,
+    VOTERS,
+    ClusterLayout,
+    Host,
 )  # fmt: skip
 from .member import Member
 
@@ -51,7 +59,7 @@ class Proxy:
             "address": self.host.address, "port": PORT_POSTGRESQL, "pooler_port": PORT_PGBOUNCER,
             "postgresql_servers": lines(PORT_POSTGRESQL), "pgbouncer_servers": lines(PORT_PGBOUNCER), **times.of("haproxy"),
         }  # fmt: skip
-        template.write(self.config, template.filled("haproxy/haproxy.cfg", values), self.account)
+        template.write(self.config, template.filled("haproxy.cfg", values), self.account)
 
     def is_ready(self) -> bool:
         try:

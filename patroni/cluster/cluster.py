@@ -206,7 +206,7 @@ class Cluster:
             before = [patronictl.last_heartbeat(leader) for leader in leaders]
             beats = zip(leaders, before, strict=True)
             for leader, at in beats:
-                wait_until(lambda: patronictl.last_heartbeat(leader) > at + look_s, f"heartbeats of {leader.name}", READY_BOUND_S)  # noqa: B023
+                wait_until(lambda: patronictl.last_heartbeat(leader) > at + look_s, f"heartbeats of {leader.name}", READY_BOUND_S)
             return all(self._has_standbys(group) and self._is_protected(group, 0) for group in self.groups)
 
         wait_until(are_settled, "the standbys to settle", STANDBY_BOUND_S)

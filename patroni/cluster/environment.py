@@ -25,7 +25,7 @@ exec {patronictl} -c {config} "$@"
 def variables(cluster: Cluster) -> dict[str, str]:
     """What the S3 clients, curl, psql and the command line read. The database is reached by way of a gateway's HAProxy."""
     layout = cluster.layout
-    read = lambda name: secret.read(layout, name)  # noqa: E731
+    read = lambda name: secret.read(layout, name)
     entrance = layout.gateway_hosts[0].address
     session = f"postgresql://operator:{read('operator')}@{entrance}"
     return {

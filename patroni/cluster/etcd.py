@@ -32,7 +32,7 @@ class Etcd:
             "token": f"mantle-{self.layout.tag}", "certificates": self.layout.certificates,
             "client_port": PORT_ETCD, "peer_port": PORT_ETCD_PEER, **times.of("etcd"),
         }  # fmt: skip
-        template.write(self.config, template.filled("etcd/etcd.yml", values), self.account)
+        template.write(self.config, template.filled("etcd.yml", values), self.account)
 
     def is_ready(self) -> bool:
         """Has it a leader?"""

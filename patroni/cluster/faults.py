@@ -6,6 +6,7 @@ server's postmaster.
 
 import os
 import signal
+from contextlib import suppress
 
 from stack.process import Process, children
 
@@ -51,7 +52,5 @@ def thaw(processes: list[Process], members: list[Member]) -> None:
 
 def _send(number: signal.Signals, pids: list[int]) -> None:
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass

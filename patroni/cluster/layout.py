@@ -90,10 +90,7 @@ class ClusterLayout(Layout):
 
     def group_hosts(self, group: int) -> list[Host]:
         """The servers of one PostgreSQL group."""
-        if not self.shape.is_citus:
-            name = "postgresql"
-        else:
-            name = f"worker{group}" if group else "coordinator"
+        name = "postgresql" if not self.shape.is_citus else f"worker{group}" if group else "coordinator"
         first = AT_GROUP + AT_GROUP_STEP * group
         return [self.host(f"{name}-{n}", first + n) for n in range(1, self.shape.standbys + 2)]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from stack import http, secret
 from stack.account import Account
 from stack.failure import Failure
-from stack.layout import DATABASE
+from stack.layout import CONFIG, DATABASE
 from stack.poll import wait_until
-from stack.postgresql import SETTINGS, PostgreSQL
+from stack.postgresql import PostgreSQL
 from stack.process import KILL_BOUND_S, start_ticks
 
 from . import template, times
@@ -56,7 +56,7 @@ class Member(PostgreSQL):
         place.mkdir(mode=0o700, exist_ok=True)
         self.account.own(place)
         settings = self.layout.config / "postgresql.conf"
-        template.write(settings, (SETTINGS / "mantle.conf").read_text(encoding="utf-8"), self.account)
+        template.write(settings, (CONFIG / "mantle.conf").read_text(encoding="utf-8"), self.account)
         etcd = ",".join(f"{host.address}:{PORT_ETCD}" for host in self.layout.etcd_hosts)
         # Citus moves shards by way of the node's own "localhost".
         listen = f"{self.host},127.0.0.1" if self.layout.shape.has_namespaces else self.host
@@ -67,9 +67,9 @@ class Member(PostgreSQL):
             "shared_buffers": SHARED_BUFFERS, "max_connections": MAX_CONNECTIONS, "clients": self.layout.clients,
             "watchdog": WATCHDOG, **times.of("patroni", "postgresql"),
         }  # fmt: skip
-        text = template.filled("patroni/patroni.yml", values)
+        text = template.filled("patroni.yml", values)
         if self.layout.shape.is_citus:
-            text += template.filled("patroni/citus.yml", values)
+            text += template.filled("patroni-citus.yml", values)
         template.write(self.config, text, self.account)
         template.write(place / "nodes.pgpass", self._node_passwords(), self.account)
         self.process.environment = self.environment()

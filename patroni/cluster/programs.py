@@ -13,7 +13,7 @@ from stack.layout import REPOSITORY
 from .layout import ClusterLayout
 
 PACKAGES = ("etcd-server", "etcd-client", "haproxy", "iproute2", "openssl", "python3-venv")
-REQUIREMENTS = REPOSITORY / "patroni" / "patroni" / "requirements.txt"
+REQUIREMENTS = REPOSITORY / "patroni" / "requirements" / "patroni.txt"
 # Debian's, which every account can run; a person's own may lie in a closed home.
 PYTHON = "/usr/bin/python3"
 

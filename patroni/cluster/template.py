@@ -1,4 +1,4 @@
-"""Fills the files of patroni/ in.
+"""Fills in the files of patroni/config/.
 
 Invariant: every `$name` of a template has a value, or nothing is written: a configuration with a hole does not exist.
 """
@@ -8,18 +8,16 @@ from string import Template
 
 from stack.account import Account
 from stack.failure import Failure
-from stack.layout import REPOSITORY
+from stack.layout import CONFIG
 from stack.terminal import write_private
-
-FOLDER = REPOSITORY / "patroni"
 
 
 def filled(name: str, values: dict) -> str:
-    """The text of patroni/`name`."""
+    """The text of patroni/config/`name`."""
     try:
-        return Template((FOLDER / name).read_text(encoding="utf-8")).substitute(values)
+        return Template((CONFIG / name).read_text(encoding="utf-8")).substitute(values)
     except (KeyError, ValueError) as error:
-        raise Failure(f"patroni/{name} cannot be filled in: {error}") from error
+        raise Failure(f"patroni/config/{name} cannot be filled in: {error}") from error
 
 
 def write(path: Path, text: str, account: Account) -> None:

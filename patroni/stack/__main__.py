@@ -1,33 +1,19 @@
 """The launcher's command line, called by the Makefile: `python3 -m stack COMMAND`."""
 
 import argparse
-import os
-import signal
 import sys
 from pathlib import Path
 
 from . import environment, load, measure, packages, status
-from .build import BINARIES, build_extension, build_services
+from .command_line import run_command
 from .failure import Failure
+from .install import build, install
 from .layout import REPOSITORY
 from .stack import Stack
 from .terminal import say
 
-BUILD_GB = 7.0
 PORT_BASE = 7400
-CLIENT_REQUIREMENTS = REPOSITORY / "patroni" / "client-requirements.txt"
-
-
-def install() -> None:
-    packages.check_toolchain()
-    if not all((packages.target() / "release" / name).exists() for name in BINARIES):
-        load.check_disk(packages.target(), BUILD_GB, "the build")
-    packages.install_missing()
-
-
-def build() -> None:
-    build_services()
-    build_extension()
+CLIENT_REQUIREMENTS = REPOSITORY / "patroni" / "requirements" / "s3-client.txt"
 
 
 def run(stack: Stack, part: str) -> None:
@@ -64,14 +50,12 @@ def clean(stack: Stack) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="stack", description="Mantle on one machine")
-    parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "soak", "venv"])
+    parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "soak"])
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".run")
     parser.add_argument("--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with")
     parser.add_argument("--full", action="store_true", help="load every Contents file, not amd64 alone")
     parser.add_argument("--only", help="with `bench`: these measurements alone, separated by commas, into docs/bench-….md; `citus` alone")
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
-    parser.add_argument("--venv", type=Path, help="with `venv`: the folder")
-    parser.add_argument("--requirements", type=Path, help="with `venv`: what to install")
     return parser.parse_args()
 
 
@@ -91,45 +75,37 @@ def port_base(folder: Path, wanted: int | None) -> int:
     return kept
 
 
-def main() -> int:
-    given = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that a start cut short ends what it started
-    os.umask(0o022)
-    try:
-        if given.command == "install":
-            install()
-        elif given.command == "build":
+def main(given: argparse.Namespace) -> int | None:
+    match given.command:
+        case "install":
+            return install()
+        case "build":
             packages.check_toolchain()
-            build()
-        elif given.command in ("bench", "soak"):
+            return build()
+        case "bench" | "soak":
             install()
             build()
-            if given.only == "citus":
-                measure.citus_against_plain(part(given), given.port_base)
-            elif given.command == "bench":
-                measure.bench(part(given), given.port_base, given.only)
-            else:
-                measure.soak(given.seconds, given.port_base)
-        elif given.command == "venv":
-            packages.make_venv(given.venv.absolute(), given.requirements.absolute())
-        else:
-            stack = Stack(given.folder, port_base(given.folder, given.port_base))
-            if given.command == "run":
-                run(stack, part(given))
-            elif given.command == "stop":
-                stop(stack)
-            elif given.command == "clean":
-                clean(stack)
-            else:
-                return 0 if status.show(stack) else 1
-    except Failure as failure:
-        print(f"\nmantle: {failure}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nmantle: interrupted; what this run had started was ended", file=sys.stderr)
-        return 130
-    return 0
+            return measured(given)
+    stack = Stack(given.folder, port_base(given.folder, given.port_base))
+    match given.command:
+        case "run":
+            return run(stack, part(given))
+        case "stop":
+            return stop(stack)
+        case "clean":
+            return clean(stack)
+    return 0 if status.show(stack) else 1
+
+
+def measured(given: argparse.Namespace) -> None:
+    if given.only == "citus":
+        measure.citus_against_plain(part(given), given.port_base)
+    elif given.command == "bench":
+        measure.bench(part(given), given.port_base, given.only)
+    else:
+        measure.soak(given.seconds, given.port_base)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    given = arguments()
+    sys.exit(run_command(lambda: main(given)))

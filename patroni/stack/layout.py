@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIG = REPOSITORY / "patroni" / "config"
 REPLICAS = (1, 2, 3)
 POSTGRESQL_MAJOR = "15"
 DATABASE = "mantle"

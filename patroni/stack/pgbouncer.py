@@ -10,13 +10,12 @@ import tomllib
 
 from . import secret
 from .account import Account
-from .layout import DATABASE, REPOSITORY, Layout
+from .layout import CONFIG, DATABASE, REPOSITORY, Layout
 from .poll import wait_until
 from .postgresql import PostgreSQL
 from .process import Process
 from .terminal import write_private
 
-TEMPLATE = REPOSITORY / "patroni" / "pgbouncer" / "pgbouncer.ini"
 BINARY = "/usr/sbin/pgbouncer"
 READY_BOUND_S = 15.0
 TIMES = tomllib.loads((REPOSITORY / "patroni" / "times.toml").read_text(encoding="utf-8"))["pgbouncer"]
@@ -47,7 +46,7 @@ class PgBouncer:
             database="postgres",
         )
         userlist = self.config.with_suffix(".users")
-        text = TEMPLATE.read_text(encoding="utf-8")
+        text = (CONFIG / "pgbouncer.ini").read_text(encoding="utf-8")
         values = {"address": self.host, "port": self.port, "userlist": userlist}
         values |= {"postgresql_address": self.postgresql.host, "postgresql_port": self.postgresql.port, **TIMES}
         for name, value in values.items():

@@ -12,12 +12,11 @@ from pathlib import Path
 from . import secret
 from .account import Account
 from .failure import Failure
-from .layout import DATABASE, REPOSITORY, Layout
+from .layout import CONFIG, DATABASE, Layout
 from .poll import wait_until
 from .process import Process
 from .terminal import run, write_private
 
-SETTINGS = REPOSITORY / "patroni" / "postgresql"
 READY_BOUND_S = 120.0  # a crash recovery of max_wal_size included
 SHARED_BUFFERS_MAX_MB = 2048
 
@@ -47,7 +46,7 @@ class PostgreSQL:
         """Makes the data folder if there is none, and renews the settings."""
         if not self.data.exists():
             self._initialize()
-        shutil.copy(SETTINGS / "mantle.conf", self.data / "mantle.conf")
+        shutil.copy(CONFIG / "mantle.conf", self.data / "mantle.conf")
         self.account.own(self.data / "mantle.conf")
         for name, text in (("pg_hba.conf", ACCESS), ("postgresql.conf", self._settings())):
             write_private(self.data / name, text)
@@ -59,9 +58,11 @@ class PostgreSQL:
         new.mkdir(mode=0o700)
         self.account.own(new)
         run(
-            [str(self.layout.postgresql_bin / "initdb"), "--pgdata", str(new), "--username", "postgres", "--auth", "scram-sha-256"]
-            + ["--pwfile", str(self.layout.secrets / "superuser"), "--locale", "C.UTF-8", "--encoding", "UTF8"]
-            + ["--data-checksums"],
+            [
+                *(str(self.layout.postgresql_bin / "initdb"), "--pgdata", str(new), "--username", "postgres"),
+                *("--auth", "scram-sha-256", "--pwfile", str(self.layout.secrets / "superuser")),
+                *("--locale", "C.UTF-8", "--encoding", "UTF8", "--data-checksums"),
+            ],
             "initdb",
             cwd="/",
             env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
@@ -96,7 +97,7 @@ class PostgreSQL:
             self.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
         names = ("gateway", "index", "operator", "analyst")
         lines = [f"\\set {name}_password '{secret.read(self.layout, name)}'" for name in names]
-        self.psql("\n".join([*lines, (SETTINGS / "roles.sql").read_text(encoding="utf-8")]))
+        self.psql("\n".join([*lines, (CONFIG / "roles.sql").read_text(encoding="utf-8")]))
 
     def psql(self, text: str, *, database: str = DATABASE, user: str = "postgres", password: str = "superuser") -> str:
         """Runs a script; gives its rows, unaligned, or raises a failure with psql's message."""

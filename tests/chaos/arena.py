@@ -12,9 +12,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from linearizable import Call, Undecided, check
-from model import Operation, Outcome, Tree
-from rest import Answer, Rest, quote
+from tests.support.rest import Answer, Rest, quote
+
+from .linearizable import Call, Undecided, check
+from .model import Operation, Outcome, Tree
 
 CALLS_PER_WINDOW = 6  # of each client
 OBJECTS = ("o", "p")
@@ -98,7 +99,7 @@ class Arena:
                 self._meeting.wait()
         except threading.BrokenBarrierError:
             pass
-        except Exception as error:  # noqa: BLE001: whatever it was, the others must not wait for this client for ever
+        except Exception as error:  # whatever it was, the others must not wait for this client for ever
             self.wrong.append(f"{self.name} client {client}: {error!r}")
             self._meeting.abort()
 

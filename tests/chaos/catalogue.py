@@ -15,18 +15,19 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-import clocks
 import psycopg
-import slow
+
 from cluster import faults
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR, VOTERS, Host
 from cluster.member import SLOT, Member
-from conftest import session
-from oracle import rebuilds
 from stack.failure import Failure
 from stack.poll import wait_until
 from stack.process import Process
+from tests.cluster.clients import session
+from tests.cluster.oracle import rebuilds
+
+from . import clocks, slow
 
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0

@@ -60,7 +60,7 @@ def jump(cluster: Cluster, host: Host, seconds: int) -> None:
     put(cluster, host, seconds)
     if before > time.time() + seconds:
         return
-    shown = lambda: abs(_now_at(cluster, host) - time.time() - seconds) < PRECISE_S  # noqa: E731
+    shown = lambda: abs(_now_at(cluster, host) - time.time() - seconds) < PRECISE_S
     wait_until(shown, f"{host.name}'s clock to be set", NOTICED_BOUND_S)
 
 

@@ -8,7 +8,7 @@ was met before is not tried again. The number of steps is bounded: what cannot b
 from dataclasses import dataclass
 from itertools import count
 
-from model import Operation, Outcome, Tree
+from .model import Operation, Outcome, Tree
 
 STEPS_MAX = 2_000_000
 

@@ -1,7 +1,8 @@
 """Objects over S3, as the arenas' clients ask for them: boto3, with the idempotency key that Mantle takes from a header."""
 
 import botocore.exceptions
-from rest import Answer
+
+from tests.support.rest import Answer
 
 PASSING = ("ServiceUnavailable", "SlowDown", "RequestTimeout")
 

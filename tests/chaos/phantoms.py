@@ -7,16 +7,15 @@ told: as a directory, or in the answer to a request that made one (removed since
 some seconds, and mends by a rebuild.
 """
 
-import os
 import threading
 
-# Its handlers at a fork crash now and then, in the child, before that is the service that a test starts; we never fork and go on.
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-import grpc  # noqa: E402
-from arena import Arena  # noqa: E402
-from cluster.cluster import Cluster  # noqa: E402
-from conftest import session  # noqa: E402
-from load import Lane  # noqa: E402
+import grpc
+
+from cluster.cluster import Cluster
+from tests.cluster.clients import session
+from tests.cluster.load import Lane
+
+from .arena import Arena
 
 messages, services = grpc.protos_and_services("index.proto")
 

@@ -1,7 +1,7 @@
 """`make chaos-proof`: would `make chaos` notice? Each protection is left out, one at a time, on a cluster of its own; then the fault
 that it is there for is caused until the judges find something. A protection whose absence nobody notices fails.
 
-Left out: in TafDB by wrapping the step that checks (tests/concurrency/faults.py), at the primary of every group; in IndexNodes by a
+Left out: in TafDB by wrapping the step that checks (tests/support/broken_steps.py), at the primary of every group; in IndexNodes by a
 build with failpoints (indexnode/src/failpoints.rs), which no release has. Writes docs/chaos-proof.md.
 """
 
@@ -15,20 +15,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import psycopg
-import run as chaos
-import slow
-from arena import BUDDING, CROSSING, HOPPING, Mix
-from catalogue import CATALOGUE
-from cluster.__main__ import new_shape
-from cluster.cluster import Cluster
-from faults import NO_EPOCH_LATCH, NO_LATCH, NO_TOMBSTONE, break_steps
-from faults import Fault as BrokenStep
-from stack import citus, packages
 
-REPORT = chaos.REPOSITORY / "docs" / "chaos-proof.md"
+from cluster.cluster import Cluster
+from cluster.shape import new_shape
+from stack import citus, packages
+from stack.layout import REPOSITORY
+from tests.support.broken_steps import NO_EPOCH_LATCH, NO_LATCH, NO_TOMBSTONE, BrokenStep, break_steps
+
+from . import run as chaos
+from . import slow
+from .arena import BUDDING, CROSSING, HOPPING, Mix
+from .catalogue import CATALOGUE
+
+REPORT = REPOSITORY / "docs" / "chaos-proof.md"
 # Built by tests/run.py.
 PROGRAM = packages.target() / "debug" / "mantle-indexnode"
 ROUNDS_MAX = 6
@@ -60,7 +61,7 @@ class Finding:
 def without_step(*broken: BrokenStep) -> Callable[[Cluster], None]:
     def leave_out(cluster: Cluster) -> None:
         for one in broken:
-            slow.on_every_node(cluster, lambda connection: break_steps(connection, one))  # noqa: B023
+            slow.on_every_node(cluster, lambda connection: break_steps(connection, one))
 
     return leave_out
 

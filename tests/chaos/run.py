@@ -24,25 +24,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / part) for part in ("patroni", "tests/cluster", "tests/e2e", "tests/chaos", "indexnode/proto")]
-sys.path.append(str(REPOSITORY / "tests" / "concurrency"))  # its wrappers of steps; what has a name twice is found before
+import psycopg
 
-import clocks  # noqa: E402
-import psycopg  # noqa: E402
-from arena import CROSSING, EVERYTHING, GROWING, HOPPING, Arena, Mix  # noqa: E402
-from catalogue import CATALOGUE, LEADER_BOUND_S, Fault  # noqa: E402
-from cluster import faults, network  # noqa: E402
-from cluster.__main__ import new_shape  # noqa: E402
-from cluster.cluster import Cluster  # noqa: E402
-from conftest import make_lanes, rest_of, s3_of, session  # noqa: E402
-from load import Load  # noqa: E402
-from objects import caller  # noqa: E402
-from oracle import assert_nothing_is_lost, fsck  # noqa: E402
-from phantoms import Phantoms  # noqa: E402
-from stack import citus, secret  # noqa: E402
-from stack.layout import DATABASE  # noqa: E402
-from stack.poll import wait_until  # noqa: E402
+from cluster import faults, network
+from cluster.cluster import Cluster
+from cluster.shape import new_shape
+from stack import citus, secret
+from stack.layout import DATABASE, REPOSITORY
+from stack.poll import wait_until
+from tests.cluster.clients import make_lanes, rest_of, s3_of, session
+from tests.cluster.load import Load
+from tests.cluster.oracle import assert_nothing_is_lost, fsck
+
+from . import clocks
+from .arena import CROSSING, EVERYTHING, GROWING, HOPPING, Arena, Mix
+from .catalogue import CATALOGUE, LEADER_BOUND_S, Fault
+from .objects import caller
+from .phantoms import Phantoms
 
 FOLDER = REPOSITORY / ".chaos"
 ARENAS = (EVERYTHING, GROWING, CROSSING, HOPPING)
@@ -201,7 +199,7 @@ def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
         assert_nothing_is_lost(cluster, ns, acknowledged)
         with session(cluster) as connection:
             found += [f"check_cluster: {row}" for row in connection.execute("SELECT * FROM mantle.check_cluster()").fetchall()]
-    except Exception as error:  # noqa: BLE001: a report of one round, then the next
+    except Exception as error:  # a report of one round, then the next
         found.append(f"{type(error).__name__}: {error}")
     return found + fsck(cluster)
 
@@ -257,7 +255,7 @@ def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Se
     """A round that fails says so, and the next begins with a whole cluster."""
     try:
         row = play(cluster, chosen, f"{seed} {number}", mixes)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         traceback.print_exc()
         row = Row(" + ".join(fault.name for fault in chosen), wrong=[f"{type(error).__name__}: {error}"])
         row.is_judged = isinstance(error, AssertionError)

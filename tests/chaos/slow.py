@@ -7,11 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 import psycopg
+
 from cluster.cluster import Cluster
-from conftest import session
 from stack.failure import Failure
 from stack.poll import wait_until
-from wrapping import put_before
+from tests.cluster.clients import session
+from tests.support.sql_wrappers import put_before
 
 PRIMARY_BOUND_S = 60.0
 

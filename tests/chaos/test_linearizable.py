@@ -3,14 +3,15 @@
 import random
 
 import pytest
-from linearizable import Call, Undecided, check
-from model import Operation, Outcome, Tree
+
+from .linearizable import Call, Undecided, check
+from .model import Operation, Outcome, Tree
 
 EMPTY = frozenset({Tree()})
 
 
 def call(began, ended, verb, path, fact="ok", value=None, to="", content=""):
-    split = lambda text: tuple(text.split("/")) if text else ()  # noqa: E731
+    split = lambda text: tuple(text.split("/")) if text else ()
     return Call(Operation(verb, split(path), split(to), content), Outcome(fact, value), began, ended)
 
 

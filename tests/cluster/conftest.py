@@ -5,34 +5,33 @@ answers for every directory as PostgreSQL does. What each fault cost is printed 
 """
 
 import os
-import sys
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
-import boto3
-import botocore.config
-import psycopg
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "patroni"), str(REPOSITORY / "tests" / "e2e"), str(Path(__file__).parent)]
+from cluster import network
+from cluster.cluster import Cluster
+from cluster.shape import new_shape
+from stack import citus
+from stack.layout import REPOSITORY
+from tests.support.rest import Rest
 
-from cluster import network  # noqa: E402
-from cluster.__main__ import new_shape  # noqa: E402
-from cluster.cluster import Cluster  # noqa: E402
-from cluster.layout import COORDINATOR  # noqa: E402
-from stack import citus, secret  # noqa: E402
-from stack.layout import DATABASE, REGION  # noqa: E402
-
-import oracle  # noqa: E402
-from load import Lane  # noqa: E402
-from rest import Rest  # noqa: E402
+from .clients import make_lanes, rest_of, session
+from .load import Lane
+from .measure import REPORT
 
 FOLDER = REPOSITORY / ".test-cluster"
-LANES_EACH = 2
+FOLDER_OF_TESTS = REPOSITORY / "tests" / "cluster"
+TIMEOUT_S = 600
 ERRORS_QUOTED = 10
-REPORT: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A failover takes longer than the common limit. A signal fails the test alone, so that the cluster is stopped."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER_OF_TESTS):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S, method="signal"))
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
@@ -70,22 +69,6 @@ def cluster() -> Iterator[Cluster]:
         cluster.stop()
 
 
-def rest_of(cluster: Cluster, gateway: int = 0) -> Rest:
-    """The native API at one gateway."""
-    entrance = cluster.gateways[gateway]
-    return Rest(entrance.host.address, entrance.port, secret.read(cluster.layout, "token"))
-
-
-def s3_of(cluster: Cluster, gateway: int = 0):
-    """S3 at one gateway, as boto3 speaks it; it does not retry."""
-    read = lambda name: secret.read(cluster.layout, name)  # noqa: E731
-    return boto3.session.Session().client(
-        "s3", endpoint_url=cluster.gateways[gateway].url, region_name=REGION, aws_access_key_id=read("access_key"),
-        aws_secret_access_key=read("secret_key"),
-        config=botocore.config.Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
-    )  # fmt: skip
-
-
 @pytest.fixture
 def rest(cluster: Cluster) -> Rest:
     return rest_of(cluster)
@@ -96,35 +79,6 @@ def ns(rest: Rest) -> str:
     name = f"t-{uuid.uuid4().hex[:12]}"
     rest.create_namespace(name)
     return name
-
-
-def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
-    """A superuser's, at a group's primary."""
-    leader = cluster.leader(group)
-    return psycopg.connect(
-        host=leader.host,
-        port=leader.port,
-        dbname=DATABASE,
-        user="postgres",
-        password=secret.read(cluster.layout, "superuser"),
-        autocommit=True,
-    )
-
-
-def make_lanes(cluster: Cluster, ns: str) -> dict[int, list[Lane]]:
-    """Directories to be put under load, by the group that has what is in them."""
-    found: dict[int, list[Lane]] = {group: [] for group in cluster.groups if cluster.groups[group][0].is_source}
-    writer = rest_of(cluster)
-    with session(cluster) as connection:
-        while min(len(lanes) for lanes in found.values()) < LANES_EACH:
-            name = f"d{uuid.uuid4().hex[:8]}"
-            id = writer.mkdir(ns, name).body["id"]
-            group = oracle.group_of(connection, id) if cluster.shape.is_citus else COORDINATOR
-            if len(found[group]) < LANES_EACH:
-                number = len(found[group])
-                gateways = [rest_of(cluster, (number + at) % 2) for at in range(2)]
-                found[group].append(Lane(ns, name, id, *gateways, keyed=number % 2 == 0))
-    return found
 
 
 @pytest.fixture

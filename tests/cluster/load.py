@@ -5,13 +5,14 @@ from what goes on. A writer repeats a passing refusal (503, a broken connection)
 Two gateways share the work. Times are of the monotonic clock, in seconds.
 """
 
+import itertools
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
 
-from rest import Answer, Rest
 from stack.poll import wait_until
+from tests.support.rest import Answer, Rest
 
 PACE_S = 0.02
 PROGRESS_BOUND_S = 120.0
@@ -27,7 +28,7 @@ class Times:
     def longest_gap_s(self, since: float, until: float) -> float:
         """The longest time without a success between two moments."""
         inside = [since, *(at for at in self.at if since < at < until), until]
-        return max(later - earlier for earlier, later in zip(inside, inside[1:], strict=False))
+        return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
 
 class Lane:

@@ -11,9 +11,9 @@ import psycopg
 from cluster.clients import Entrance
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
-from rest import Rest
 from stack import secret
 from stack.poll import wait_until
+from tests.support.rest import Rest
 
 FIRST_PRIVATE_GATEWAY = 10
 SAMPLE = 5

@@ -2,22 +2,21 @@
 
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
 
-import runbook
 from cluster import faults, times
-from cluster.clients import Replica
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
 from cluster.member import SLOT
-from conftest import REPORT, rest_of, s3_of, session
-from load import PROGRESS_BOUND_S, Lane, Load
-from oracle import assert_nothing_is_lost
 from stack.poll import wait_until
+
+from . import runbook
+from .clients import rest_of, s3_of, session
+from .load import PROGRESS_BOUND_S, Lane
+from .measure import index_leader, measured
+from .oracle import assert_nothing_is_lost
 
 OTHERS_LEAST = 10  # changes and lookups elsewhere while a node is away: there would be none, or what was under way
 FAILOVER_BOUND_S = times.read()["client"]["retry_s"]
@@ -35,28 +34,6 @@ def test_both_gateways_write_and_every_replica_has_it(cluster: Cluster, ns: str)
         for other in range(len(cluster.gateways)):
             assert s3_of(cluster, number).get_object(Bucket=ns, Key=f"from{other}/object")["Body"].read() == b"bytes"
     assert_nothing_is_lost(cluster, ns, made)
-
-
-@contextmanager
-def measured(what: str, lanes: dict[int, list[Lane]], hit: int) -> Iterator[Load]:
-    """Load on everything while the block runs; says for how long nothing succeeded, on what was hit and on the rest."""
-    every = [lane for group in lanes.values() for lane in group]
-    with Load(every) as load:
-        load.await_progress()
-        since = time.monotonic()
-        yield load
-        load.await_progress()
-        until = time.monotonic()
-    parts = []
-    for name, chosen in (
-        ("its shards", lanes.get(hit, [])),
-        ("others", [lane for group in lanes if group != hit for lane in lanes[group]]),
-    ):
-        if chosen:
-            writes, reads = load.longest_s(since, until, chosen)
-            parts.append(f"{name}: writes {writes:.1f}, lookups {reads:.1f}")
-    refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every)
-    REPORT.append(f"{what:<48}{'; '.join(parts)}  ({len(load.acknowledged)} acknowledged, {refusals} passing refusals)")
 
 
 @pytest.mark.parametrize("of", ["worker", pytest.param("coordinator", marks=pytest.mark.long)])
@@ -127,13 +104,6 @@ def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, lanes: dict[int, 
         faults.thaw(frozen, [])
     assert {group: cluster.leader(group) for group in cluster.groups} == before
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
-
-
-def index_leader(cluster: Cluster, other_than: Replica | None = None) -> Replica | None:
-    """Who says so; whoever is cut off is not asked."""
-    return next(
-        (replica for replica in cluster.replicas if replica is not other_than and replica.metric("mantle_index_leader") == 1), None
-    )
 
 
 @pytest.mark.long

@@ -2,14 +2,15 @@
 
 import pytest
 
-import runbook
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
-from conftest import session
-from load import PROGRESS_BOUND_S, Lane
-from oracle import assert_nothing_is_lost
 from stack.poll import wait_until
-from test_cluster import measured
+
+from . import runbook
+from .clients import session
+from .load import PROGRESS_BOUND_S, Lane
+from .measure import measured
+from .oracle import assert_nothing_is_lost
 
 MOVED_BOUND_S = 240.0
 SHARDS_OF = "SELECT count(*) FROM pg_dist_placement WHERE groupid = %s"

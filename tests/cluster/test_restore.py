@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-import runbook
 from cluster.cluster import Cluster
 from cluster.host import command_on
 from cluster.member import Member
-from conftest import rest_of, session
-from oracle import assert_nothing_is_lost, fsck, rebuilds
 from stack import secret
 from stack.poll import wait_until
+
+from . import runbook
+from .clients import rest_of, session
+from .oracle import assert_nothing_is_lost, fsck, rebuilds
 
 pytestmark = pytest.mark.long
 POINT = "before_the_mistake"
@@ -52,7 +53,7 @@ class Backup:
     def keep_wal(self, group: int, how: str) -> None:
         runbook.typed(self.cluster, "Keeping what a restore needs", GROUP=runbook.group(self.cluster, group), ARCHIVE=how)
         for member in self.cluster.groups[group]:
-            shown = lambda member=member: member.psql("SHOW archive_mode").strip() == "on"  # noqa: E731
+            shown = lambda member=member: member.psql("SHOW archive_mode").strip() == "on"
             wait_until(shown, f"{member.name} to keep its WAL", BOUND_S)
         self.cluster.await_protection(group)
 

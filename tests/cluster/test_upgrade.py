@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import runbook
 from cluster.cluster import Cluster
-from conftest import session
-from load import PROGRESS_BOUND_S, Lane
-from oracle import assert_nothing_is_lost
 from stack.poll import wait_until
-from test_cluster import index_leader, measured
+
+from . import runbook
+from .clients import session
+from .load import PROGRESS_BOUND_S, Lane
+from .measure import index_leader, measured
+from .oracle import assert_nothing_is_lost
 
 pytestmark = pytest.mark.long
 PROGRAMS = ("mantle-indexnode", "mantle-gateway")

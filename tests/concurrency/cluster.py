@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psycopg
 
-import absent_standby
 from stack.account import make_folder, service_account
 from stack.layout import REPOSITORY
 from stack.server import Server
+from tests.support import absent_standby
 
 FOLDER = REPOSITORY / ".concurrency"
 PORT_BASE = 7900

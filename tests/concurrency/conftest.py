@@ -1,6 +1,6 @@
 """What happens when two things happen at once, and when the server dies in the middle: suites over one set of parts.
 
-- test_isolation.py: all pairs of verbs, one held at each failpoint; expectations in matrix.py, scenes in scenes.py.
+- test_isolation.py: all pairs of verbs, one held at each failpoint; expectations in matrix.py, initial trees and operations in scenarios.py.
 - test_property.py: random concurrent histories against a model; written by load.py, judged by history.py.
 - test_crash.py: kill -9 at each failpoint and under load.
 - test_prepare.py: a directory rename that no index has prepared.
@@ -8,27 +8,21 @@
 - test_citus*.py: these and more on a Citus cluster (distributed.py makes it): verbs and what they send, pairs whose directories are
   on several nodes, shards that move (also from under each verb), workers that die, what users of SQL meet, restore points.
 
-Parts: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, failpoints.py and faults.py
-change the extension in test databases (by wrapping.py), target.py hides which node a session goes to, cluster.py is the server.
+Parts: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, failpoints.py and
+tests/support/broken_steps.py change the extension in test databases (by sql_wrappers.py beside it), target.py hides which node a session goes to, cluster.py is the server.
 
-Every suite has tests that break a step (faults.py) and demand to see it noticed. Settings: MANTLE_PROPERTY_SEED repeats a
+Every suite has tests that break a step (broken_steps.py) and demand to see it noticed. Settings: MANTLE_PROPERTY_SEED repeats a
 property run's choices (not its timing), MANTLE_PROPERTY_SECONDS makes it longer: `make property SECONDS=600`.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-# Its own folder first: there is a `cluster` in all.
-sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "patroni"), str(REPOSITORY / "tests")]
-
-from cluster import Cluster  # noqa: E402
-from distributed import CitusCluster  # noqa: E402
-from target import PlainTarget, fresh_target, make_template  # noqa: E402
+from .cluster import Cluster
+from .distributed import CitusCluster
+from .target import PlainTarget, fresh_target, make_template
 
 
 @pytest.fixture(scope="session")

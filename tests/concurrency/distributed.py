@@ -13,13 +13,14 @@ from contextlib import contextmanager
 
 import psycopg
 
-import verbs
-from cluster import Cluster
 from stack import citus
 from stack.poll import wait_until
-from target import PlainTarget
-from tree import Op
-from verbs import Key
+
+from . import verbs
+from .cluster import Cluster
+from .target import PlainTarget
+from .tree import Op
+from .verbs import Key
 
 # The one that has workers: in the others, steps are the tests'.
 WORKED_DATABASE = "mantle_worked"

@@ -1,6 +1,6 @@
 """The failpoints: every place where a test can hold a verb.
 
-They exist in test databases only (wrapping.py); a release has no trace of them. A session arms one by name; when its verb
+They exist in test databases only (sql_wrappers.py); a release has no trace of them. A session arms one by name; when its verb
 gets there, it waits until the test lets go. The waiting is for a session-level advisory lock, so pg_locks shows that the
 point was reached: tests wait for that, not for a time. A point holds once: it disarms itself.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import psycopg
 
 from stack.poll import wait_until
-from wrapping import wrap
+from tests.support.sql_wrappers import wrap
 
 # In the order in which a verb passes them. `before_commit` needs no wrapper: it is an open transaction.
 BEFORE_LATCHES = "before_latches"

@@ -19,10 +19,10 @@ from uuid import UUID
 
 import psycopg
 
-import state
-from load import GAVE_UP, Submission
-from tree import Op, Tree, stem
-from verbs import WITHOUT_REQUEST
+from . import state
+from .load import GAVE_UP, Submission
+from .tree import Op, Tree, stem
+from .verbs import WITHOUT_REQUEST
 
 _ROWS = """
     WITH done AS (
@@ -85,10 +85,11 @@ def _judge_answers(rows: list[Row], submissions: list[Submission], by_key: dict)
     for s in submissions:
         row = recorded.get(s.key.request)
         what = f"{s.op} {s.key.request}"
-        if s.decided is not None and (s.decided == "committed") != (row is not None and row.hash == s.key.hash):
-            # Aborted, and another attempt of the same request has done it: fine.
-            if s.decided == "committed" or len(by_key[s.key.request, s.key.hash]) == 1:
-                problems.append(f"abort: its abort answered {s.decided}, there is {row}: {what}")
+        is_recorded = row is not None and row.hash == s.key.hash
+        # An aborted attempt may have a record: another attempt of the same request has made it.
+        is_alone = s.decided == "committed" or len(by_key[s.key.request, s.key.hash]) == 1
+        if s.decided is not None and (s.decided == "committed") != is_recorded and is_alone:
+            problems.append(f"abort: its abort answered {s.decided}, there is {row}: {what}")
         if s.answer is None or s.op.verb in WITHOUT_REQUEST:
             continue
         if s.answer.code is None:
@@ -212,7 +213,7 @@ def _absent(tree: Tree, op: Op) -> bool:
 
 def _victim_full(tree: Tree, op: Op) -> bool:
     found = tree.at(op.dst_pid, op.dst_name)
-    return not tree.is_empty(op.victim) or found is not None and not tree.is_empty(found.id)
+    return not tree.is_empty(op.victim) or (found is not None and not tree.is_empty(found.id))
 
 
 _FACTS: dict[tuple[str, str], Callable[[Tree, Op], bool]] = {

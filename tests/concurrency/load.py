@@ -16,12 +16,11 @@ from dataclasses import dataclass
 
 import psycopg
 
-import state
-import verbs
-from prepares import Prepares
-from target import PlainTarget
-from tree import Op, Tree
-from verbs import Answer, Key
+from . import state, verbs
+from .prepares import Prepares
+from .target import PlainTarget
+from .tree import Op, Tree
+from .verbs import Answer, Key
 
 # One stem in common: object and directory of one name (P29).
 OBJECTS = "abc"

@@ -15,9 +15,9 @@ The rules, from docs and P7, P10, P11, P12, P21, P29:
 
 from dataclasses import dataclass
 
-from failpoints import AFTER_LATCHES, ALL, BEFORE_CLAIM, BEFORE_COMMIT, BEFORE_COUNTS, BEFORE_EMIT, BEFORE_LATCHES
-from tree import Op, Outcome, Tree, stem
-from verbs import WITHOUT_REQUEST
+from .failpoints import AFTER_LATCHES, ALL, BEFORE_CLAIM, BEFORE_COMMIT, BEFORE_COUNTS, BEFORE_EMIT, BEFORE_LATCHES
+from .tree import Op, Outcome, Tree, stem
+from .verbs import WITHOUT_REQUEST
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
 EPOCH = ("epoch",)

@@ -6,16 +6,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 
-import failpoints
-import matrix
-import state
-import verbs
-from scenes import IDS, NEW_A, NEW_B, Scene
 from stack.poll import wait_until
-from target import PlainTarget
-from tree import Op, Outcome
-from verbs import Answer, Key
 
+from . import failpoints, matrix, state, verbs
+from .scenarios import IDS, NEW_A, NEW_B, SCENARIOS, Scenario
+from .target import PlainTarget
+from .tree import Op, Outcome
+from .verbs import Answer, Key
+
+PAIRS = [(scenario, a, b) for scenario in SCENARIOS for a, b in scenario.pairs()]
+VERBS = [(scenario, a) for scenario in SCENARIOS for a in dict.fromkeys(a for a, _ in scenario.pairs())]
 STEP_BOUND_S = 30.0
 
 _WAITS_FOR = """
@@ -41,13 +41,13 @@ class Pairs:
         for connection in (self.a, self.b, self.watcher, self.gate.connection):
             connection.close()
 
-    def run(self, scene: Scene, a_name: str, point: str, b_name: str, same_request: bool = False) -> list[str]:
+    def run(self, scenario: Scenario, a_name: str, point: str, b_name: str, same_request: bool = False) -> list[str]:
         """One case. Empty: all as expected."""
-        tree = scene.build(self.ns, self.first)
-        a = scene.operations(self.ns, self.first, NEW_A)[a_name]
-        b = a if same_request else scene.operations(self.ns, self.first, NEW_B)[b_name]
-        expected = matrix.expect(tree, scene.has_primary, a, point, b, same_request)
-        state.plant(self.watcher, self.ns, tree, scene.has_primary)
+        tree = scenario.build(self.ns, self.first)
+        a = scenario.operations(self.ns, self.first, NEW_A)[a_name]
+        b = a if same_request else scenario.operations(self.ns, self.first, NEW_B)[b_name]
+        expected = matrix.expect(tree, scenario.has_primary, a, point, b, same_request)
+        state.plant(self.watcher, self.ns, tree, scenario.has_primary)
         a_key = Key(uuid.uuid4(), 1)
         b_key = a_key if same_request else Key(uuid.uuid4(), 2)
         waited, a_answer, b_answer = self._interleave(a, a_key, point, b, b_key)
@@ -114,3 +114,12 @@ def agrees(answer: Answer, outcome: Outcome) -> bool:
     if answer.code is not None or outcome.code is not None:
         return answer.code == outcome.code
     return answer.id in (None, outcome.id) and answer.version in (None, outcome.version)
+
+
+def points_of(scenario: Scenario, a: str) -> tuple[str, ...]:
+    return matrix.points(scenario.operations(0, 0, NEW_A)[a])
+
+
+def run_pair(pairs: Pairs, scenario: Scenario, a: str, b: str, same_request: bool = False) -> list[str]:
+    """The pair at every failpoint of A."""
+    return [f"{point}: {text}" for point in points_of(scenario, a) for text in pairs.run(scenario, a, point, b, same_request)]

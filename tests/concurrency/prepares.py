@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from tree import TRASH, Op
+from .tree import TRASH, Op
 
 _PARENT = "SELECT m.pid FROM mantle.meta m WHERE m.id = %s AND m.explicit IS NOT NULL"
 LEVELS_MAX = 64

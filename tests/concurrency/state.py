@@ -2,7 +2,7 @@
 
 import psycopg
 
-from tree import TRASH, Entry, Tree
+from .tree import TRASH, Entry, Tree
 
 # A directory's counts are split so that there is a primary record to be updated in place and a delta to be folded.
 _IN_DELTA = (-1, 0, -7)

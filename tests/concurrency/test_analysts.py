@@ -15,10 +15,10 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-import verbs
-from target import PlainTarget
-from tree import Op
-from verbs import Key
+from . import verbs
+from .target import PlainTarget
+from .tree import Op
+from .verbs import Key
 
 SECONDS = 4.0
 NOTICED_BOUND_S = 40.0
@@ -46,7 +46,7 @@ class Writers:
             self.objects = {f"o{n}": self.places[n % PLACES] for n in range(OBJECTS)}
             # One more in each place that goes for another one, with the object in it.
             self.spare = {pid: ("x/", next(self.ids)) for pid in self.places}
-            ops = [Op("mkdir", pid, "t/", id) for pid, id in zip([self.ns, *self.places], self.places)]
+            ops = [Op("mkdir", pid, "t/", id) for pid, id in zip([self.ns, *self.places], self.places, strict=False)]
             ops += [Op("mkdir", pid, name, id) for name, (id, pid) in self.directories.items()]
             # In each directory that moves is an object that goes along.
             ops += [self.put(id, "inside") for id, _ in self.directories.values()]

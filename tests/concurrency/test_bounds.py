@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import state
-import verbs
 from stack.poll import wait_until
-from tree import Op, Tree
-from verbs import Answer, Key
+
+from . import state, verbs
+from .tree import Op, Tree
+from .verbs import Answer, Key
 
 BOUND_S = 2.0
 LATE_S = 10.0  # of a busy machine

@@ -5,7 +5,6 @@ and a gateway read there; what check_cluster finds; a loaded TafDB that is distr
 import secrets
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,24 +12,19 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-import failpoints
-import faults
-import state
-import verbs
-from distributed import PLACEMENTS, CitusCluster, CitusTarget, Places, distributed_target
-from pairs import Pairs
-from test_isolation import PAIRS, VERBS, run_pair
 from stack import build, citus, packages
 from stack.poll import wait_until
-from test_property import SEED, one_history
-from tree import Op
-from verbs import Key
-from wrapping import wrapped
+from tests.support import broken_steps
+from tests.support.sql_wrappers import wrapped
+
+from . import failpoints, state, verbs
+from .distributed import PLACEMENTS, CitusCluster, CitusTarget, Places, distributed_target
+from .pairs import PAIRS, VERBS, Pairs, run_pair
+from .random_histories import ELEMENTS_ON_CITUS, SEED, assert_sound, one_history
+from .tree import Op
+from .verbs import Key
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
-
-SECONDS = 20.0
-ELEMENTS = 600
 
 
 @pytest.fixture(scope="module")
@@ -40,26 +34,17 @@ def database(citus_cluster):
         yield target
 
 
-def histories(target: CitusTarget, chaos=None) -> None:
-    deadline, seed = time.monotonic() + SECONDS, SEED
-    while time.monotonic() < deadline:
-        load, problems = one_history(target, seed, ELEMENTS, chaos)
-        assert problems == [], f"MANTLE_PROPERTY_SEED={seed}:\n" + "\n".join(problems)
-        assert sum(s.answer is not None and s.answer.code is None for s in load.submissions) > ELEMENTS / 5
-        seed += 1
-
-
 @pytest.mark.timeout(180)
 def test_histories_are_sound(database):
-    histories(database)
+    assert_sound(database)
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("fault", [faults.NO_TOMBSTONE, faults.NO_LATCH], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [broken_steps.NO_TOMBSTONE, broken_steps.NO_LATCH], ids=lambda fault: fault.name)
 def test_a_broken_step_is_noticed(citus_cluster, fault):
     with distributed_target(citus_cluster, f"mantle_{fault.name}") as target:
-        target.on_all_nodes(lambda connection: faults.break_steps(connection, fault))
-        assert any(one_history(target, seed, ELEMENTS)[1] for seed in range(SEED, SEED + 10)), fault.name
+        target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, fault))
+        assert any(one_history(target, seed, ELEMENTS_ON_CITUS)[1] for seed in range(SEED, SEED + 10)), fault.name
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +60,10 @@ def pairs(citus_cluster):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("scene", "a"), VERBS, ids=[f"{scene.name}: {a}" for scene, a in VERBS])
-def test_pairs(pairs, scene, a):
+@pytest.mark.parametrize(("scenario", "a"), VERBS, ids=[f"{scenario.name}: {a}" for scenario, a in VERBS])
+def test_pairs(pairs, scenario, a):
     """A verb held at each of its failpoints while each of the others comes."""
-    found = {b: run_pair(pairs, scene, a, b) for at, held, b in PAIRS if (at, held) == (scene, a)}
+    found = {b: run_pair(pairs, scenario, a, b) for at, held, b in PAIRS if (at, held) == (scenario, a)}
     assert {b: problems for b, problems in found.items() if problems} == {}
 
 
@@ -382,9 +367,11 @@ def test_walks_that_never_agree_are_no_answer(places):
     path = [f"d{pid}"]
     with places.target.coordinator() as session:
         session.execute("SET citus.enable_ddl_propagation = off")
-        with wrapped(session, "walk_down", "test_citus", after="ids := ids || (random() * 1e15)::bigint;"):
-            with pytest.raises(psycopg.errors.SerializationFailure):
-                session.execute(asked, (places.ns, path))
+        with (
+            wrapped(session, "walk_down", "test_citus", after="ids := ids || (random() * 1e15)::bigint;"),
+            pytest.raises(psycopg.errors.SerializationFailure),
+        ):
+            session.execute(asked, (places.ns, path))
         assert session.execute(asked, (places.ns, path)).fetchone() == (1, pid)
 
 

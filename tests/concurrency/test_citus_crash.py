@@ -9,20 +9,19 @@ flushed then, and waits for it: on the other worker before the session's commit,
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 import pytest
 
-import failpoints
-import state
-import verbs
-from cluster import Cluster
-from distributed import CitusTarget, Places, distributed_target
 from stack import citus
 from stack.poll import wait_until
-from tree import Op
-from verbs import Answer, Key
+
+from . import failpoints, state, verbs
+from .cluster import Cluster
+from .distributed import CitusTarget, Places, distributed_target
+from .tree import Op
+from .verbs import Answer, Key
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
@@ -98,10 +97,8 @@ def held_before_prepare(renames: Renames, _servers: list[Cluster], pool: ThreadP
         gate.await_held(session.info.backend_pid, future.done, "a rename before its counts")
     yield running
     if not gate.connection.closed:
-        try:
+        with suppress(psycopg.OperationalError):  # its server may be the one that died
             gate.open()
-        except psycopg.OperationalError:
-            pass  # its server was the one that died
 
 
 @contextmanager

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-import state
-from distributed import CitusTarget, Places, distributed_target, move
 from stack import citus
 from stack.poll import wait_until
-from test_citus_moves import MOVE_BOUND_S
-from tree import Op
+
+from . import state
+from .distributed import CitusTarget, Places, distributed_target, move
+from .shard_moves import MOVE_BOUND_S
+from .tree import Op
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 

@@ -5,29 +5,23 @@ steps while what they looked at leaves. Each verb, overtaken by its shard: test_
 import random
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
 
-import distributed
-import failpoints
-import faults
-import state
-from distributed import PLACEMENTS, CitusTarget, Places, distributed_target, move
 from stack import citus
 from stack.poll import wait_until
-from test_citus import ELEMENTS, histories
-from test_property import SEED, one_history
-from tree import Op
-from verbs import Key
-from wrapping import wrap
+from tests.support import broken_steps
+from tests.support.sql_wrappers import wrap
+
+from . import distributed, failpoints, state
+from .distributed import PLACEMENTS, CitusTarget, Places, distributed_target, move
+from .random_histories import ELEMENTS_ON_CITUS, SEED, assert_sound, one_history
+from .shard_moves import ALL_READ, MOVE_BOUND_S, shard_moves_during
+from .tree import Op
+from .verbs import Key
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
-
-
-MOVE_BOUND_S = 60.0
 
 
 class Mover:
@@ -58,7 +52,7 @@ def test_histories_are_sound_while_shards_move(citus_cluster):
     with distributed_target(citus_cluster, "mantle_moving") as target:
         target.moved_codes = distributed.MOVED_CODES
         mover = Mover(target)
-        histories(target, mover)
+        assert_sound(target, mover)
         assert mover.moves > 0
 
 
@@ -74,7 +68,7 @@ def test_a_worker_joins_under_load(citus_cluster):
 
     with distributed_target(citus_cluster, "mantle_joining", workers=1) as target:
         target.moved_codes = distributed.MOVED_CODES
-        _, problems = one_history(target, SEED, 3 * ELEMENTS, join)
+        _, problems = one_history(target, SEED, 3 * ELEMENTS_ON_CITUS, join)
         assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}"
         with target.coordinator() as coordinator:
             assert len({tuple(place) for _, *place in coordinator.execute(PLACEMENTS).fetchall()}) == 2
@@ -82,38 +76,6 @@ def test_a_worker_joins_under_load(citus_cluster):
                 coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem NOT IN ('slot', 'worker')").fetchone()[0]
                 == 0
             )
-
-
-# Reached by verbs of several directories in the session that sends their parts: all is latched and read, nothing is written.
-ALL_READ = "all_read"
-
-
-@contextmanager
-def shard_moves_during(target: CitusTarget, places: Places, call: tuple, at: str, moving: int) -> Iterator[list[str | None]]:
-    """Holds a call (session, operation, key) at a failpoint while the shard of `moving` goes to the other worker, and while
-    the body runs; then lets it go on. Answers its outcome, complete after the end: SQLSTATE, or None for done."""
-    session, op, key = call
-    node = next(node for node in target.all if int(node["port"]) == session.info.port)
-    gate = failpoints.Gate(psycopg.connect(**node, autocommit=True))
-    outcome: list[str | None] = []
-
-    def held() -> None:
-        failpoints.arm(session, at)
-        try:
-            outcome.append(places.call(session, op, key).code)
-        except psycopg.Error as error:
-            outcome.append(error.sqlstate)
-
-    thread = threading.Thread(target=held)
-    with gate.closed():
-        thread.start()
-        gate.await_held(session.info.backend_pid, lambda: not thread.is_alive(), f"{op.verb} at {at}")
-        ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
-        source = places.worker_of(moving)
-        move(places.coordinator, places.shard_of(moving), ends[source], ends[1 - source], "block_writes")
-        assert places.worker_of(moving) == 1 - source
-        yield outcome
-    thread.join()
 
 
 IS_MOVE_WAITING = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND NOT granted"
@@ -164,7 +126,7 @@ def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, 
     with distributed_target(citus_cluster, f"mantle_filled_{'' if checked else 'un'}checked") as target:
         places = Places(target)
         if not checked:
-            target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_PLACEMENTS_CHECK))
+            target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, broken_steps.NO_PLACEMENTS_CHECK))
         target.on_all_nodes(failpoints.install_steps)
         target.on_all_nodes(
             lambda connection: wrap(connection, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');")

@@ -8,17 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import psycopg
 import pytest
 
-import failpoints
-import state
-from distributed import PLACEMENTS, CitusTarget, Places, distributed_target
 from stack import citus
-from test_citus_moves import ALL_READ, shard_moves_during
-from tree import Op
-from verbs import WITHOUT_REQUEST, Key
-from wrapping import put_at_beginning, put_before, wrap
+from tests.support.sql_wrappers import put_at_beginning, put_before, wrap
+
+from . import failpoints, state
+from .distributed import PLACEMENTS, CitusTarget, Places, distributed_target
+from .shard_moves import ALL_READ, shard_moves_during
+from .tree import Op
+from .verbs import WITHOUT_REQUEST, Key
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
@@ -224,9 +223,11 @@ def test_a_part_of_a_change(overtaken, which, checked):
     if part != "bury_delegated":
         fill(places, moving)
     op, key, session = make(places, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), places.sessions[here]
-    with overtaken.without((OF_SESSION,) if checked else CHECKS):
-        with shard_moves_during(overtaken.target, places, (session, op, key), f"{BEGUN}_{part}", moving) as outcome:
-            pass
+    with (
+        overtaken.without((OF_SESSION,) if checked else CHECKS),
+        shard_moves_during(overtaken.target, places, (session, op, key), f"{BEGUN}_{part}", moving) as outcome,
+    ):
+        pass
     assert outcome == (["MT043"] if checked else [None])
     if checked:
         assert places.call(session, op, key).code is None, "again, from where it is not"

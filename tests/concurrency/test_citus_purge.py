@@ -4,8 +4,9 @@ import uuid
 
 import pytest
 
-from distributed import Places, distributed_target
 from stack import citus
+
+from .distributed import Places, distributed_target
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 

@@ -5,11 +5,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import psycopg
 import pytest
 
-import verbs
-from distributed import CitusTarget, Places, distributed_target
 from stack import citus
 from stack.poll import wait_until
-from tree import Op
+
+from . import verbs
+from .distributed import CitusTarget, Places, distributed_target
+from .tree import Op
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 

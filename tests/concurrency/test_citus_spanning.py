@@ -10,19 +10,19 @@ from concurrent.futures import Future
 import psycopg
 import pytest
 
-import failpoints
-import faults
-import verbs
-from distributed import CitusTarget, Places, distributed_target
-from failpoints import AFTER_LATCHES, BEFORE_CLAIM, BEFORE_COMMIT, BEFORE_COUNTS, BEFORE_EMIT
-from pairs import STEP_BOUND_S, Pairs
-from scenes import IDS, LEVELS, D, E, F
 from stack import citus
 from stack.poll import wait_until
+from tests.support import broken_steps
+
+from . import failpoints, verbs
+from .distributed import CitusTarget, Places, distributed_target
+from .failpoints import AFTER_LATCHES, BEFORE_CLAIM, BEFORE_COMMIT, BEFORE_COUNTS, BEFORE_EMIT
+from .pairs import STEP_BOUND_S, Pairs
+from .scenarios import IDS, LEVELS, D, E, F
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
-# The root of the scene is where e/ is, and d/ and f/ are on the other worker.
+# The root of the scenario is where e/ is, and d/ and f/ are on the other worker.
 WORKERS = {D: 1, E: 0, F: 1}
 ROOT_WORKER = 0
 # What is held, in whose directory's session, where; and who comes.
@@ -104,7 +104,7 @@ def test_pairs_across_nodes(pairs, a):
 @pytest.mark.timeout(120)
 def test_a_missing_latch_is_noticed(pairs):
     """The last one: the database is of no use afterwards."""
-    pairs.places.target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_ENTRY_LATCH))
+    pairs.places.target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, broken_steps.NO_ENTRY_LATCH))
     pairs.hold_in(E)
     found = pairs.run(LEVELS, "rename e/o to d/n", BEFORE_COUNTS, "rmdir d/")
     assert {text.split(": ")[0] for text in found} >= {"code", "check"}, found

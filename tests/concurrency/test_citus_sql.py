@@ -9,15 +9,14 @@ import psycopg
 import psycopg.sql
 import pytest
 
-import distributed
-import state
-import verbs
-from cluster import Cluster
-from distributed import CitusTarget, distributed_target
 from stack import build, citus, packages
 from stack.poll import wait_until
-from tree import Op
-from verbs import Key
+
+from . import distributed, state, verbs
+from .cluster import Cluster
+from .distributed import CitusTarget, distributed_target
+from .tree import Op
+from .verbs import Key
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 

@@ -5,9 +5,7 @@ A kernel that lives on keeps what was written, so this is a crash of PostgreSQL,
 """
 
 import itertools
-import os
 import random
-import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,28 +13,26 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-import failpoints
-import faults
-import matrix
-import state
-import verbs
-from history import judge
-from load import Load, Submission, digest
-from pairs import agrees
-from scenes import IDS, IMPLICIT, LEVELS, NEW_A, SIBLINGS, Scene
 from stack.poll import wait_until
-from target import PlainTarget, fresh_target
-from tree import Op, Outcome, Tree
-from verbs import Answer, Key
+from tests.support import broken_steps
 
-SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
+from . import failpoints, matrix, state, verbs
+from .history import judge
+from .load import Load, Submission, digest
+from .pairs import agrees
+from .random_histories import SEED
+from .scenarios import IDS, IMPLICIT, LEVELS, NEW_A, SIBLINGS, Scenario
+from .target import PlainTarget, fresh_target
+from .tree import Op, Outcome, Tree
+from .verbs import Answer, Key
+
 HELD_BOUND_S = 30.0
 SESSIONS = 4
 # Elements that are answered before the kill: at random, from a start that has seen nothing to one that has seen a lot.
 ELEMENTS_MAX = 600
 CRASHES = 8
 
-# Every verb once, on a scene of its own: all are held at the same time.
+# Every verb once, on a scenario of its own: all are held at the same time.
 HELD = (
     (SIBLINGS, "create n"),
     (SIBLINGS, "overwrite o"),
@@ -57,7 +53,7 @@ HELD = (
 
 @dataclass
 class Held:
-    """One verb on a scene of its own, and what it will be asked again after the crash."""
+    """One verb on a scenario of its own, and what it will be asked again after the crash."""
 
     ns: int
     tree: Tree
@@ -125,13 +121,13 @@ def target(cluster):
         yield target
 
 
-def prepare(target: PlainTarget, scene: Scene, name: str) -> Held:
+def prepare(target: PlainTarget, scenario: Scenario, name: str) -> Held:
     with target.connect() as connection:
         ns = verbs.create_namespace(connection, f"crash-{uuid.uuid4().hex[:12]}")
         first = verbs.allocate_ids(connection, IDS)
-        tree = scene.build(ns, first)
+        tree = scenario.build(ns, first)
         state.plant(connection, ns, tree)
-    return Held(ns, tree, scene.operations(ns, first, NEW_A)[name], Key(uuid.uuid4(), 1), target.connect(ns))
+    return Held(ns, tree, scenario.operations(ns, first, NEW_A)[name], Key(uuid.uuid4(), 1), target.connect(ns))
 
 
 def prepare_namespaces(target: PlainTarget) -> list[HeldNamespace]:
@@ -168,7 +164,7 @@ def test_a_crash_while_verbs_are_held(cluster, target, point):
     """Uncommitted: none has happened, whatever it had written. Committed meanwhile: all is there. Every retry is then the
     first that counts."""
     target.on_all_nodes(failpoints.install)
-    wanted = [*(prepare(target, scene, name) for scene, name in HELD), *prepare_namespaces(target)]
+    wanted = [*(prepare(target, scenario, name) for scenario, name in HELD), *prepare_namespaces(target)]
     wanted = [held for held in wanted if point in held.points()]
     bystander = prepare(target, SIBLINGS, "create m")
     gate, watcher = failpoints.Gate(target.connect()), target.connect()
@@ -258,7 +254,7 @@ def test_crashes_under_load(cluster, target):
 
 def test_a_commit_that_does_not_wait_is_noticed(cluster, target):
     """Acknowledged before the flush: a kill -9 loses it, and the judge sees that."""
-    target.on_all_nodes(lambda connection: faults.break_steps(connection, faults.NO_COMMIT_CHECK))
+    target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, broken_steps.NO_COMMIT_CHECK))
     hasty = PlainTarget({**target.parameters, "options": "-c synchronous_commit=off"}, target.database)
     for number in range(CRASHES):
         load = Load(target, SEED + number, sessions=1)

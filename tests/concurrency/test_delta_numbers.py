@@ -5,8 +5,9 @@ import uuid
 
 import psycopg
 
-import verbs
 from stack.poll import wait_until
+
+from . import verbs
 
 WAIT_BOUND_S = 20.0
 ADD = "SELECT mantle.apply_deltas(ARRAY[ROW(%s, %s, 1, 0, 10)::mantle.delta])"

@@ -5,16 +5,13 @@ The second half shows that the matrix would notice: the same cases in databases 
 
 import pytest
 
-import failpoints
-import faults
-import matrix
-from pairs import Pairs
-from scenes import LEVELS, NEW_A, SCENES, SIBLINGS, Scene
-from target import PlainTarget
-from wrapping import StepIsGone, wrap
+from tests.support import broken_steps
+from tests.support.sql_wrappers import StepIsGone, wrap
 
-PAIRS = [(scene, a, b) for scene in SCENES for a, b in scene.pairs()]
-VERBS = [(scene, a) for scene in SCENES for a in dict.fromkeys(a for a, _ in scene.pairs())]
+from . import failpoints
+from .pairs import PAIRS, VERBS, Pairs, run_pair
+from .scenarios import LEVELS, SIBLINGS
+from .target import PlainTarget
 
 
 @pytest.fixture(scope="module")
@@ -27,48 +24,39 @@ def pairs(make_target):
     pairs.close()
 
 
-def points_of(scene: Scene, a: str) -> tuple[str, ...]:
-    return matrix.points(scene.operations(0, 0, NEW_A)[a])
+@pytest.mark.parametrize(("scenario", "a", "b"), PAIRS, ids=[f"{scenario.name}: {a} | {b}" for scenario, a, b in PAIRS])
+def test_a_pair(pairs, scenario, a, b):
+    assert run_pair(pairs, scenario, a, b) == []
 
 
-def run_pair(pairs: Pairs, scene: Scene, a: str, b: str, same_request: bool = False) -> list[str]:
-    """The pair at every failpoint of A."""
-    return [f"{point}: {text}" for point in points_of(scene, a) for text in pairs.run(scene, a, point, b, same_request)]
-
-
-@pytest.mark.parametrize(("scene", "a", "b"), PAIRS, ids=[f"{scene.name}: {a} | {b}" for scene, a, b in PAIRS])
-def test_a_pair(pairs, scene, a, b):
-    assert run_pair(pairs, scene, a, b) == []
-
-
-@pytest.mark.parametrize(("scene", "a"), VERBS, ids=[f"{scene.name}: {a}" for scene, a in VERBS])
-def test_a_request_and_its_retry_at_once(pairs, scene, a):
-    assert run_pair(pairs, scene, a, a, same_request=True) == []
+@pytest.mark.parametrize(("scenario", "a"), VERBS, ids=[f"{scenario.name}: {a}" for scenario, a in VERBS])
+def test_a_request_and_its_retry_at_once(pairs, scenario, a):
+    assert run_pair(pairs, scenario, a, a, same_request=True) == []
 
 
 # What each fault must be seen by: `wait` alone would only say that B was let through, the rest that the result is wrong.
 NOTICED = [
-    (faults.NO_BATCH_LATCH, SIBLINGS, "create n", "mkdir n/", {"wait", "check"}),
-    (faults.NO_BATCH_LATCH, LEVELS, "create d/n", "rmdir d/", {"wait", "check"}),
-    (faults.NO_BATCH_LATCH, LEVELS, "mkdir d/n/", "rename e/s/ over d/", {"wait", "check"}),
-    (faults.NO_ENTRY_LATCH, LEVELS, "rmdir d/", "create d/n", {"wait", "check"}),
-    (faults.NO_ENTRY_LATCH, LEVELS, "rename e/o to d/n", "rmdir d/", {"wait", "check"}),
-    (faults.NO_ENTRY_LATCH, LEVELS, "rename e/s/ over d/", "create d/n", {"wait", "check"}),
-    (faults.NO_COMPACTION_LATCH, LEVELS, "compact d/", "rmdir d/", {"wait"}),
-    (faults.NO_EPOCH_LATCH, LEVELS, "rename e/s/ to d/n/", "raise the epoch", {"wait"}),
-    (faults.NO_EPOCH_LATCH, LEVELS, "raise the epoch", "remove tree d/", {"wait", "code", "tree"}),
-    (faults.NO_TOMBSTONE, LEVELS, "rmdir d/", "create d/n", {"code", "tree", "check"}),
-    (faults.NO_TOMBSTONE, LEVELS, "rename e/s/ over d/", "mkdir d/n/", {"code", "tree", "check"}),
-    (faults.NO_LOOK_INSIDE, LEVELS, "create d/n", "rmdir d/", {"code", "check"}),
+    (broken_steps.NO_BATCH_LATCH, SIBLINGS, "create n", "mkdir n/", {"wait", "check"}),
+    (broken_steps.NO_BATCH_LATCH, LEVELS, "create d/n", "rmdir d/", {"wait", "check"}),
+    (broken_steps.NO_BATCH_LATCH, LEVELS, "mkdir d/n/", "rename e/s/ over d/", {"wait", "check"}),
+    (broken_steps.NO_ENTRY_LATCH, LEVELS, "rmdir d/", "create d/n", {"wait", "check"}),
+    (broken_steps.NO_ENTRY_LATCH, LEVELS, "rename e/o to d/n", "rmdir d/", {"wait", "check"}),
+    (broken_steps.NO_ENTRY_LATCH, LEVELS, "rename e/s/ over d/", "create d/n", {"wait", "check"}),
+    (broken_steps.NO_COMPACTION_LATCH, LEVELS, "compact d/", "rmdir d/", {"wait"}),
+    (broken_steps.NO_EPOCH_LATCH, LEVELS, "rename e/s/ to d/n/", "raise the epoch", {"wait"}),
+    (broken_steps.NO_EPOCH_LATCH, LEVELS, "raise the epoch", "remove tree d/", {"wait", "code", "tree"}),
+    (broken_steps.NO_TOMBSTONE, LEVELS, "rmdir d/", "create d/n", {"code", "tree", "check"}),
+    (broken_steps.NO_TOMBSTONE, LEVELS, "rename e/s/ over d/", "mkdir d/n/", {"code", "tree", "check"}),
+    (broken_steps.NO_LOOK_INSIDE, LEVELS, "create d/n", "rmdir d/", {"code", "check"}),
 ]
 
 
 @pytest.mark.parametrize(
-    ("fault", "scene", "a", "b", "kinds"), NOTICED, ids=[f"{fault.name}: {a} | {b}" for fault, _, a, b, _ in NOTICED]
+    ("fault", "scenario", "a", "b", "kinds"), NOTICED, ids=[f"{fault.name}: {a} | {b}" for fault, _, a, b, _ in NOTICED]
 )
-def test_a_missing_step_is_noticed(broken, fault, scene, a, b, kinds):
+def test_a_missing_step_is_noticed(broken, fault, scenario, a, b, kinds):
     pairs = broken(fault)
-    found = run_pair(pairs, scene, a, b)
+    found = run_pair(pairs, scenario, a, b)
     seen = {text.split(": ")[1] for text in found}
     assert seen >= kinds, found
 
@@ -76,7 +64,7 @@ def test_a_missing_step_is_noticed(broken, fault, scene, a, b, kinds):
 @pytest.mark.parametrize("scene_and_verb", [(SIBLINGS, "overwrite o"), (LEVELS, "rename e/o to d/n"), (SIBLINGS, "chmod s/")])
 def test_an_unchecked_claim_is_noticed(broken, scene_and_verb):
     """Without the name's latch the claim alone decides between a request and its retry."""
-    pairs = broken(faults.ANY_CLAIM, faults.NO_LATCH)
+    pairs = broken(broken_steps.ANY_CLAIM, broken_steps.NO_LATCH)
     assert any(
         "code" in text or "tree" in text for text in run_pair(pairs, *scene_and_verb, scene_and_verb[1], same_request=True)
     )
@@ -87,11 +75,11 @@ def broken(make_target):
     """Sessions in a database with a fault, made when first asked for."""
     made: dict[tuple, Pairs] = {}
 
-    def get(*wanted: faults.Fault) -> Pairs:
+    def get(*wanted: broken_steps.BrokenStep) -> Pairs:
         if wanted not in made:
             target: PlainTarget = make_target("_".join(fault.name for fault in wanted))
             for fault in wanted:
-                target.on_all_nodes(lambda connection, fault=fault: faults.break_steps(connection, fault))
+                target.on_all_nodes(lambda connection, fault=fault: broken_steps.break_steps(connection, fault))
             target.on_all_nodes(failpoints.install)
             made[wanted] = Pairs(target)
         return made[wanted]

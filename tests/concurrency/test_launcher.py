@@ -3,9 +3,10 @@
 import psycopg
 import pytest
 
-from cluster import Cluster
 from stack.poll import wait_until
-from target import TEMPLATE
+
+from .cluster import Cluster
+from .target import TEMPLATE
 
 NUMBER = 5
 WAIT_BOUND_S = 60.0

@@ -10,10 +10,11 @@ import uuid
 import psycopg
 import pytest
 
-import verbs
-from cluster import Cluster
 from stack.poll import wait_until
-from target import fresh_target, make_template
+
+from . import verbs
+from .cluster import Cluster
+from .target import fresh_target, make_template
 
 NUMBER = 4
 RECOVERY_BOUND_S = 30.0

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-import verbs
-from target import PlainTarget
-from tree import Op
-from verbs import Key
+from . import verbs
+from .target import PlainTarget
+from .tree import Op
+from .verbs import Key
 
 ENTRIES, SUBDIRECTORIES = 16_000, 300
 # What tables hold that are small in a new database: enough for a look-up to be worth while.

@@ -12,16 +12,15 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-import state
-import verbs
-from scenes import D, E, ES, IDS, LEVELS, NEW_A
-from verbs import Answer, Key
+from . import state, verbs
+from .scenarios import ES, IDS, LEVELS, NEW_A, D, E
+from .verbs import Answer, Key
 
 OTHER_GROUP = 2
 
 
 class Renames:
-    """A scene, and the one rename that all tests attempt: e/s/ to d/n/."""
+    """A scenario, and the one rename that all tests attempt: e/s/ to d/n/."""
 
     def __init__(self, target):
         self.connection = target.connect()

@@ -9,26 +9,16 @@ import time
 
 import pytest
 
-import faults
-from history import judge
-from load import Load
+from tests.support import broken_steps
+
+from .load import Load
+from .random_histories import SEED, one_history
 
 SECONDS = float(os.environ.get("MANTLE_PROPERTY_SECONDS", "45"))
-SEED = int(os.environ.get("MANTLE_PROPERTY_SEED", time.time_ns() % 1_000_000))
-SESSIONS = 6
-ELEMENTS = 1500
 # How counts are kept, by turns; each must have its share of the histories.
 DELTA_RECORDS = ("auto", "never", "always")
 # How many histories a broken step may survive, at most.
 ROUNDS_TO_NOTICE = 20
-
-
-def one_history(target, seed: int, elements: int = ELEMENTS, chaos=None) -> tuple[Load, list[str]]:
-    load = Load(target, seed, SESSIONS)
-    load.run(elements, chaos)
-    target.settle()
-    with target.connect() as connection:
-        return load, judge(connection, load.ns, load.submissions, load.surprises, target.tells_pruning_apart)
 
 
 def tally(load: Load) -> collections.Counter:
@@ -70,19 +60,19 @@ def test_histories_are_sound(make_target, capsys):
 @pytest.mark.parametrize(
     "fault",
     [
-        faults.NO_BATCH_LATCH,
-        faults.NO_ENTRY_LATCH,
-        faults.NO_PRUNING_LATCH,
-        faults.NO_TOMBSTONE,
-        faults.NO_LOOK_INSIDE,
-        faults.ANY_CLAIM,
-        faults.LOST_COUNTS,
+        broken_steps.NO_BATCH_LATCH,
+        broken_steps.NO_ENTRY_LATCH,
+        broken_steps.NO_PRUNING_LATCH,
+        broken_steps.NO_TOMBSTONE,
+        broken_steps.NO_LOOK_INSIDE,
+        broken_steps.ANY_CLAIM,
+        broken_steps.LOST_COUNTS,
     ],
     ids=lambda fault: fault.name,
 )
 def test_a_broken_step_is_noticed(make_target, fault):
     target = make_target(f"property_{fault.name}")
-    target.on_all_nodes(lambda connection: faults.break_steps(connection, fault))
+    target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, fault))
     for seed in range(SEED, SEED + ROUNDS_TO_NOTICE):
         _, problems = one_history(target, seed)
         if problems:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from tree import Op, Outcome
+from .tree import Op, Outcome
 
 PRINCIPAL = 5
 INDEX_GROUP = 1

@@ -1,14 +1,11 @@
 """A collector of OpenTelemetry spans: the service that exporters call, and a list of what they sent."""
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-# Its handlers at a fork crash now and then, in the child, before that is the service that a test starts; we never fork and go on.
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
-import grpc  # noqa: E402
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc  # noqa: E402
-from opentelemetry.proto.trace.v1.trace_pb2 import Span  # noqa: E402
+import grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -28,7 +25,7 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
     def __exit__(self, *_ignored) -> None:
         self._server.stop(None).wait()
 
-    def Export(self, request, _context):  # noqa: N802: the service's name for it
+    def Export(self, request, _context):  # the service's name for it
         """What an exporter calls."""
         with self._lock:
             for resource in request.resource_spans:

@@ -4,29 +4,20 @@ After every test two oracles are asked, whatever the test itself looked at: `man
 service may have logged a warning or an error that allowed_logs.py does not name.
 """
 
-import sys
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
-import boto3
-import botocore.config
 import psycopg
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "patroni"), str(REPOSITORY / "tests"), str(Path(__file__).parent)]
+from stack import secret
+from stack.stack import Stack
+from tests.support import stack_under_test
+from tests.support.rest import Rest
 
-from stack import secret  # noqa: E402
-from stack.layout import REGION  # noqa: E402
-from stack.stack import Stack  # noqa: E402
-
-import run  # noqa: E402
-from allowed_logs import ALLOWED_IN_FAULTS  # noqa: E402
-from logs import LogWatch  # noqa: E402
-from moves import READY_BOUND_S  # noqa: E402
-from rest import Rest  # noqa: E402
-
+from .allowed_logs import ALLOWED_IN_FAULTS
+from .clients import await_all_ready, connect_as, s3_client
+from .logs import LogWatch
 
 LINES_SHOWN_MAX = 20
 
@@ -39,21 +30,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
     """The stack under test. tests/run.py starts it beforehand; a lone pytest starts it, and stops it at the end."""
-    stack = Stack(run.FOLDER, run.PORT_BASE, run.INDEX_GROUPS)
+    stack = stack_under_test.make()
     started_here = not stack.gateway.is_ready()
     if started_here:
         with stack.alone():
             stack.start()
-    run.shorten_lease(stack)
+    stack_under_test.shorten_lease(stack)
     yield stack
     if started_here:
         stack.stop()
-
-
-def await_all_ready(stack: Stack) -> None:
-    for node in stack.indexnodes.values():
-        node.await_ready(READY_BOUND_S)
-    stack.gateway.await_ready(READY_BOUND_S)
 
 
 @pytest.fixture
@@ -87,18 +72,6 @@ def oracle(stack: Stack, logs: LogWatch) -> Iterator[None]:
     assert problems == []
 
 
-def connect_as(stack: Stack, user: str, password: str) -> psycopg.Connection:
-    """A session past the pooler; `password` names the secret."""
-    return psycopg.connect(
-        host="127.0.0.1",
-        port=stack.layout.postgresql_port,
-        dbname="mantle",
-        user=user,
-        password=secret.read(stack.layout, password),
-        autocommit=True,
-    )
-
-
 @pytest.fixture
 def sql(stack: Stack) -> Iterator[psycopg.Connection]:
     """An analyst's session."""
@@ -123,21 +96,6 @@ def connect(stack: Stack):
 def rest(stack: Stack) -> Rest:
     """The native API."""
     return Rest("127.0.0.1", stack.layout.gateway_port, secret.read(stack.layout, "token"))
-
-
-def s3_client(stack: Stack, **overrides):
-    """A boto3 client; it does not retry, so that a test sees the first answer."""
-    settings = {
-        "endpoint_url": stack.gateway.url,
-        "region_name": REGION,
-        "aws_access_key_id": secret.read(stack.layout, "access_key"),
-        "aws_secret_access_key": secret.read(stack.layout, "secret_key"),
-        "config": botocore.config.Config(
-            retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, max_pool_connections=32, read_timeout=60
-        ),
-        **overrides,
-    }
-    return boto3.session.Session().client("s3", **settings)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ such lines are part of correct work, and why.
 import re
 from pathlib import Path
 
-from allowed_logs import ALLOWED
+from .allowed_logs import ALLOWED
 
 # Rust's tracing pads the level; PostgreSQL and PgBouncer end it with a colon or put it before the word LOG's place.
 LEVEL = {

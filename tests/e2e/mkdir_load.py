@@ -3,8 +3,9 @@
 import uuid
 from functools import partial
 
-from repeated import Repeated
-from rest import Rest
+from tests.support.rest import Rest
+
+from .background import Repeated
 
 PROGRESS_BOUND_S = 120.0
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rest import Rest
 from stack import secret
 from stack.gateway import Gateway
 from stack.layout import Layout
+from tests.support.rest import Rest
 
 PRIVATE_GATEWAY_OFFSET = 40
 

@@ -5,8 +5,9 @@ import uuid
 import botocore.exceptions
 import pytest
 
-from conftest import s3_client
-from rest import quote
+from tests.support.rest import quote
+
+from .clients import s3_client
 
 LONG_NAME = "n" * 256
 LONG_KEY = "/".join(["k" * 200] * 6)  # 1,205 bytes, every name within its limit

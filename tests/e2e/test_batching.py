@@ -12,9 +12,10 @@ import botocore.config
 import botocore.exceptions
 import pytest
 
-from conftest import s3_client
-from rest import Refused
 from stack.poll import wait_until
+from tests.support.rest import Refused
+
+from .clients import s3_client
 
 MEMBERS = 64
 # Every eighth asks for what must be refused.

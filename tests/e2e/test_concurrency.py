@@ -9,8 +9,8 @@ import threading
 import botocore.exceptions
 import pytest
 
-from rest import Refused
 from stack.poll import wait_until
+from tests.support.rest import Refused
 
 ROUNDS = 40
 # The gateway's limits.await_timeout_ms.
@@ -145,7 +145,8 @@ def test_creations_below_a_directory_that_moves(bucket, rest):
             count += 1
         return acknowledged
 
-    results = at_once(move, *(lambda m=member, c=rest.twin(): create(c, m) for member in range(3)))
+    others = [rest.twin() for _ in range(3)]
+    results = at_once(move, *(lambda m=member, c=other: create(c, m) for member, other in enumerate(others)))
     assert_only_refused_with(results)
     children = set(rest.list(bucket, f"moving-{moved[0]}/"))
     assert children >= {name for acknowledged in results[1:] for name in acknowledged}

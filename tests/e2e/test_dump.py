@@ -5,9 +5,10 @@ import subprocess
 import psycopg
 import pytest
 
-from conftest import connect_as
-from mkdir_load import MkdirLoad
 from stack.poll import wait_until
+
+from .clients import connect_as
+from .mkdir_load import MkdirLoad
 
 RESTORED = "mantle_restored"
 END_BOUND_S = 30

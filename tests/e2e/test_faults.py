@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conftest import await_all_ready
-from mkdir_load import MkdirLoad
-from moves import READY_BOUND_S, frozen, leader
-from one_replica import only_replica
 from stack.layout import REPLICAS
 from stack.poll import wait_until
+
+from .clients import await_all_ready
+from .inspection import READY_BOUND_S, frozen, leader
+from .mkdir_load import MkdirLoad
+from .one_replica import only_replica
 
 pytestmark = pytest.mark.faults
 GONE = 6
@@ -165,7 +166,7 @@ def unread(port: int) -> list[int]:
 @pytest.mark.usefixtures("whole")
 def test_a_request_whose_client_has_gone_changes_nothing_any_more(stack, bucket, rest):
     """It stands still before its change is sent; when it goes on, its client may have been told another answer long since."""
-    departed = lambda: stack.gateway.metrics().get("mantle_gateway_departed_total", 0)  # noqa: E731
+    departed = lambda: stack.gateway.metrics().get("mantle_gateway_departed_total", 0)
     before = departed()
     clients = [socket.create_connection(("127.0.0.1", stack.layout.gateway_port)) for _ in range(GONE)]
     with frozen(stack.pgbouncer.process.pid()):

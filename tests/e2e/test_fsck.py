@@ -2,9 +2,10 @@
 
 import pytest
 
-from mkdir_load import MkdirLoad
-from moves import command_line
 from stack.layout import REPLICAS
+
+from .inspection import command_line
+from .mkdir_load import MkdirLoad
 
 
 def fsck(stack, *arguments: str) -> tuple[int, list[str]]:

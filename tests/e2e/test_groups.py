@@ -12,10 +12,11 @@ from functools import partial
 
 import pytest
 
-from moves import READY_BOUND_S, command_line, ids, leader, locks, walk
-from repeated import Repeated
-from rest import Refused, Rest
 from stack.poll import wait_until
+from tests.support.rest import Refused, Rest
+
+from .background import Repeated
+from .inspection import READY_BOUND_S, command_line, ids, leader, locks, walk
 
 MOVE_BOUND_S = 90.0
 IN_DATABASE = "mantle_gateway_lookups_in_database_total"

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from rest import Refused
+from tests.support.rest import Refused
 
 
 def key() -> str:

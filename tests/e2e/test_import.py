@@ -5,9 +5,10 @@ import collections
 import botocore.exceptions
 import pytest
 
-import importing
 from stack.poll import wait_until
-from trees import children, documents, in_order, write_listing
+
+from . import import_command
+from .trees import children, documents, in_order, write_listing
 
 GOOD = ["usr/bin/a", "usr/bin/b\t12345", "usr/share/doc/x/copyright", "usr/share/doc/ü/ß\t7"]
 
@@ -22,7 +23,7 @@ def counts(sql, ns: str) -> tuple[int, int, int]:
 
 
 def test_given_sizes_are_kept_and_others_are_labelled(stack, bucket, tmp_path, s3, rest, sql):
-    rows = importing.whole(stack, bucket, write_listing(tmp_path / "l", GOOD))
+    rows = import_command.whole(stack, bucket, write_listing(tmp_path / "l", GOOD))
     assert [(row.line, row.code) for row in rows] == [(4, "not_ascii")]
     assert keys_of(s3, bucket) == ["usr/bin/a", "usr/bin/b", "usr/share/doc/x/copyright", "usr/share/doc/ü/ß"]
     assert s3.head_object(Bucket=bucket, Key="usr/bin/b")["ContentLength"] == 12345
@@ -33,7 +34,7 @@ def test_given_sizes_are_kept_and_others_are_labelled(stack, bucket, tmp_path, s
 
 
 def test_reading_an_imported_object_is_refused(stack, bucket, tmp_path, s3):
-    importing.whole(stack, bucket, write_listing(tmp_path / "l", GOOD))
+    import_command.whole(stack, bucket, write_listing(tmp_path / "l", GOOD))
     with pytest.raises(botocore.exceptions.ClientError) as refused:
         s3.get_object(Bucket=bucket, Key="usr/bin/a")
     error = refused.value.response
@@ -57,7 +58,7 @@ def test_warts_are_reported_not_dropped(stack, bucket, tmp_path, s3):
         "size\tmany",  # 13
         "fine/with space",  # 14
     ]
-    rows = importing.whole(stack, bucket, write_listing(tmp_path / "l", lines))
+    rows = import_command.whole(stack, bucket, write_listing(tmp_path / "l", lines))
     by_line = {row.line: row.code for row in rows}
     loaded = keys_of(s3, bucket)
     assert by_line[2] == "duplicate"
@@ -82,7 +83,7 @@ def test_warts_are_reported_not_dropped(stack, bucket, tmp_path, s3):
 
 
 def test_directories_in_a_listing_stay(stack, bucket, tmp_path, s3, rest):
-    importing.whole(stack, bucket, write_listing(tmp_path / "l", ["empty/dir/", "full/", "full/x"]))
+    import_command.whole(stack, bucket, write_listing(tmp_path / "l", ["empty/dir/", "full/", "full/x"]))
     assert keys_of(s3, bucket) == ["empty/dir/", "full/", "full/x"]
     assert rest.list(bucket, "empty/") == ["dir/"]
 
@@ -90,9 +91,9 @@ def test_directories_in_a_listing_stay(stack, bucket, tmp_path, s3, rest):
 def test_again_changes_nothing(stack, bucket, tmp_path, s3, sql):
     tree = documents(500)
     listing = write_listing(tmp_path / "l", tree)
-    first = importing.whole(stack, bucket, listing)
+    first = import_command.whole(stack, bucket, listing)
     before = counts(sql, bucket)
-    again = importing.whole(stack, bucket, listing)
+    again = import_command.whole(stack, bucket, listing)
     assert [row for row in again if row.code != "not_ascii"] == [row for row in first if row.code != "not_ascii"] == []
     assert counts(sql, bucket) == before
     assert keys_of(s3, bucket) == in_order(tree)
@@ -100,7 +101,7 @@ def test_again_changes_nothing(stack, bucket, tmp_path, s3, sql):
 
 def test_what_was_there_before_is_respected(stack, bucket, tmp_path, s3, sql):
     s3.put_object(Bucket=bucket, Key="usr/bin/a", Body=b"mine")
-    importing.whole(stack, bucket, write_listing(tmp_path / "l", GOOD))
+    import_command.whole(stack, bucket, write_listing(tmp_path / "l", GOOD))
     assert s3.get_object(Bucket=bucket, Key="usr/bin/a")["Body"].read() == b"mine"
     assert keys_of(s3, bucket) == ["usr/bin/a", "usr/bin/b", "usr/share/doc/x/copyright", "usr/share/doc/ü/ß"]
 
@@ -109,12 +110,12 @@ def test_what_was_there_before_is_respected(stack, bucket, tmp_path, s3, sql):
 def test_killed_in_the_middle_and_run_again(stack, bucket, tmp_path, s3, rest, sql):
     tree = documents(15_000)
     listing = write_listing(tmp_path / "l", tree)
-    process = importing.start(stack, bucket, listing)
+    process = import_command.start(stack, bucket, listing)
     query = "SELECT EXISTS (SELECT FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.size IS NOT NULL)"
     wait_until(lambda: sql.execute(query, (bucket,)).fetchone()[0] or process.poll() is not None, "the first rows", 60)
     process.kill()
     process.communicate()
-    importing.whole(stack, bucket, listing)
+    import_command.whole(stack, bucket, listing)
     names = collections.Counter(keys_of(s3, bucket))
     assert set(names) == set(tree) and max(names.values()) == 1
     objects, _directories, _bytes = counts(sql, bucket)
@@ -123,7 +124,7 @@ def test_killed_in_the_middle_and_run_again(stack, bucket, tmp_path, s3, rest, s
 
 
 def test_unknown_namespace(stack, tmp_path):
-    process = importing.start(stack, "no-such-namespace", write_listing(tmp_path / "l", GOOD))
+    process = import_command.start(stack, "no-such-namespace", write_listing(tmp_path / "l", GOOD))
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert b"no-such-namespace" in output

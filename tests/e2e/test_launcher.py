@@ -88,5 +88,5 @@ def test_secrets_are_private(stack):
 def test_a_disk_too_small_is_said_before_anything_is_done(tmp_path):
     """Also for a folder that is not there yet: its disk is that of the folder above."""
     load.check_disk(tmp_path / "new" / "folder", 0.001, "the test")
-    with pytest.raises(Failure, match="the test needs about 1e\\+06 GiB; .* free. Make room"):
+    with pytest.raises(Failure, match=r"the test needs about 1e\+06 GiB; .* free. Make room"):
         load.check_disk(tmp_path / "new" / "folder", 1e6, "the test")

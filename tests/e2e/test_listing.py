@@ -2,8 +2,9 @@
 
 import pytest
 
-from rest import Refused
-from trees import children, in_order
+from tests.support.rest import Refused
+
+from .trees import children, in_order
 
 KEYS = [
     "a",

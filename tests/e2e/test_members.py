@@ -2,9 +2,10 @@
 
 import pytest
 
-from mkdir_load import MkdirLoad
-from moves import command_line, leader
 from stack.layout import REPLICAS
+
+from .inspection import command_line, leader
+from .mkdir_load import MkdirLoad
 
 pytestmark = pytest.mark.faults
 

@@ -8,8 +8,8 @@ import contextlib
 
 import pytest
 
-from concurrency.wrapping import wrapped
 from stack.poll import wait_until
+from tests.support.sql_wrappers import wrapped
 
 CALLS = 96
 MISSING = 48

@@ -6,10 +6,11 @@ import re
 
 import yaml
 
-from moves import command_line
 from stack import http
 from stack.layout import REPLICAS, REPOSITORY
 from stack.poll import wait_until
+
+from .inspection import command_line
 
 MONITORING = REPOSITORY / "patroni" / "monitoring"
 # Labels that Prometheus adds, and a histogram's own.

@@ -5,8 +5,9 @@ import os
 import botocore.exceptions
 import pytest
 
-from conftest import s3_client
 from stack.poll import wait_until
+
+from .clients import s3_client
 
 BODY = bytes(range(256)) * 40  # 10,240 bytes
 

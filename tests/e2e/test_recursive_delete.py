@@ -8,10 +8,11 @@ import uuid
 
 import pytest
 
-import importing
-from rest import Refused, quote
 from stack.poll import wait_until
-from trees import directories, documents, write_listing
+from tests.support.rest import Refused, quote
+
+from . import import_command
+from .trees import directories, documents, write_listing
 
 PACKAGES = 2_000
 EMPTIED_BOUND_S = 180.0
@@ -47,7 +48,7 @@ def entries_of(sql, ns: str) -> int:
 
 def test_a_big_tree_is_gone_at_once_and_emptied(stack, bucket, rest, s3, sql, tmp_path):
     tree = documents(PACKAGES)
-    importing.whole(stack, bucket, write_listing(tmp_path / "tree.list", tree))
+    import_command.whole(stack, bucket, write_listing(tmp_path / "tree.list", tree))
     rest.mkdir(bucket, "kept")
     operation = remove(rest, bucket, "usr/")
     # Acknowledged: no interface shows it, and its name is free.

@@ -12,11 +12,12 @@ from functools import partial
 import psycopg
 import pytest
 
-import conftest
-from moves import READY_BOUND_S, frozen, ids, leader, locks, replicas, walk
-from rest import Refused, Rest
 from stack.poll import wait_until
 from stack.process import children
+from tests.support.rest import Refused, Rest
+
+from .clients import connect_as
+from .inspection import READY_BOUND_S, frozen, ids, leader, locks, replicas, walk
 
 # What a crossing move may be refused with: the other one was there first.
 CROSSED = {"not_found", "already_exists", "rename_loop", "source_changed", "locked", "not_empty"}
@@ -189,7 +190,7 @@ class Steps:
 
 @pytest.fixture(scope="module")
 def steps(stack) -> Iterator[Steps]:
-    connect = partial(conftest.connect_as, stack, "postgres", "superuser")
+    connect = partial(connect_as, stack, "postgres", "superuser")
     with connect() as session:
         session.execute(HELD.format(gate=GATE))
     yield Steps(stack, connect)

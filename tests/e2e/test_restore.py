@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from moves import READY_BOUND_S, command_line
-from one_replica import only_replica
 from stack.layout import REPLICAS
 from stack.poll import wait_until
+
+from .inspection import READY_BOUND_S, command_line
+from .one_replica import only_replica
 
 pytestmark = pytest.mark.faults
 POINT = "before_the_mistake"

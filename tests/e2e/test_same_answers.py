@@ -6,9 +6,10 @@ import uuid
 
 import pytest
 
-import importing
 from stack import load
-from trees import children, directories, documents, in_order, write_listing
+
+from . import import_command
+from .trees import children, directories, documents, in_order, write_listing
 
 PACKAGES = 30_000
 MOVED_BOUND_S = 2.0
@@ -24,7 +25,7 @@ def loaded(stack, tree, tmp_path_factory) -> str:
     """A namespace with the tree in it, for all tests of this file; the one that moves it comes last."""
     ns = f"t-{uuid.uuid4().hex[:12]}"
     load.create_namespace(stack, ns)
-    rows = importing.whole(stack, ns, write_listing(tmp_path_factory.mktemp("tree") / "tree.list", tree))
+    rows = import_command.whole(stack, ns, write_listing(tmp_path_factory.mktemp("tree") / "tree.list", tree))
     assert {row.code for row in rows} == {"not_ascii"}
     return ns
 

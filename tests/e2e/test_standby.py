@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import botocore.exceptions
 import pytest
 
-import absent_standby
-from moves import READY_BOUND_S, locks
 from stack.failure import Failure
 from stack.poll import wait_until
+from tests.support import absent_standby
+
+from .inspection import READY_BOUND_S, locks
 
 EACH = 2
 
@@ -86,9 +87,9 @@ def test_a_standby_answers_nobody(bucket, rest, s3, demote):
         lambda: s3.delete_object(Bucket=bucket, Key="no-object"),
         lambda: s3.put_object(Bucket=bucket, Key="object", Body=b"", IfNoneMatch="*"),
     ):
-        with pytest.raises(botocore.exceptions.ClientError, match="ServiceUnavailable|SlowDown|503"):
+        with pytest.raises(botocore.exceptions.ClientError, match=r"ServiceUnavailable|SlowDown|503"):
             refused()
-    assert given == dict.fromkeys(given, {503})
+    assert given == {call: {503} for call in given}
 
 
 @pytest.fixture
@@ -121,7 +122,10 @@ def test_a_commit_that_nobody_waits_for_is_not_known(bucket, rest, s3, superuser
     asked = (method, f"/v1/ns/{bucket}/{path}", body)
     with ThreadPoolExecutor() as pool:
         under_way = pool.submit(other.call, *asked, key=key)
-        early = lambda: f"it was answered: {under_way.result()}" if under_way.done() else None
+
+        def early() -> str | None:
+            return f"it was answered: {under_way.result()}" if under_way.done() else None
+
         (waiting,) = wait_until(lambda: superuser.execute(WAITS).fetchone(), "the commit to wait", READY_BOUND_S, early)
         assert superuser.execute("SELECT pg_cancel_backend(%s)", (waiting,)).fetchone() == (True,)
         answer = under_way.result()

@@ -4,8 +4,9 @@ import secrets
 
 import pytest
 
-from collector import Collector
 from stack.poll import wait_until
+
+from .collector import Collector
 
 pytestmark = pytest.mark.faults
 

@@ -4,9 +4,10 @@ import signal
 
 import pytest
 
-import absent_standby
-from moves import READY_BOUND_S
 from stack.poll import wait_until
+from tests.support import absent_standby
+
+from .inspection import READY_BOUND_S
 
 
 @pytest.mark.faults

@@ -47,7 +47,7 @@ def use_paths(tree: str) -> Iterator[list[str]]:
 
 def module_of(path: Path, source: Path) -> Module:
     parts = path.relative_to(source).with_suffix("").parts
-    return parts[:-1] if parts[-1] == "mod" or path.parent == source and path.name in CRATE_ROOTS else parts
+    return parts[:-1] if parts[-1] == "mod" or (path.parent == source and path.name in CRATE_ROOTS) else parts
 
 
 def is_test(path: Path) -> bool:

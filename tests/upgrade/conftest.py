@@ -5,16 +5,11 @@ removes them.
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import psycopg
 import pytest
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "patroni"))
 
 
 @pytest.fixture

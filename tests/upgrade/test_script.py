@@ -50,5 +50,5 @@ def test_marks_are_filled_in():
 
 
 def test_a_mark_without_a_statement_is_refused():
-    with pytest.raises(Failure, match="CREATE TABLE mantle.gone"):
+    with pytest.raises(Failure, match=r"CREATE TABLE mantle\.gone"):
         upgrade_script("--@ CREATE TABLE mantle.gone\n", INSTALL)

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from rest import Rest
 from stack.layout import REPLICAS
 from stack.poll import wait_until
+from tests.support.rest import Rest
 
 READY_BOUND_S = 60.0
 
@@ -21,10 +21,8 @@ def frozen(process: int) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
 
 
 def command_line(stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

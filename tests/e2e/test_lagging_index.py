@@ -8,9 +8,10 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from moves import READY_BOUND_S, frozen
-from rest import Answer, Rest
 from stack.poll import wait_until
+from tests.support.rest import Answer, Rest
+
+from .inspection import READY_BOUND_S, frozen
 
 WALSENDERS = "SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL"
 

@@ -5,7 +5,8 @@ import uuid
 import pytest
 
 from cluster.cluster import Cluster
-from conftest import rest_of, session
+
+from .clients import rest_of, session
 
 # Of a coordinator that there is not: Citus' recovery leaves it alone.
 HALF = "citus_99_1_1_1"

@@ -1,21 +1,21 @@
 """The small trees that the isolation matrix plays in, and the operations it pairs.
 
-A scene names operations; in a pair, an operation runs as A, held at a failpoint, or as B, which comes meanwhile. What is free,
-taken, empty or full is arranged so that every operation succeeds on the untouched scene: so A passes all failpoints of its verb.
+A scenario names operations; in a pair, an operation runs as A, held at a failpoint, or as B, which comes meanwhile. What is free,
+taken, empty or full is arranged so that every operation succeeds on the untouched scenario: so A passes all failpoints of its verb.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tree import Entry, Op, Tree
+from .tree import Entry, Op, Tree
 
-# Ids, from the first of the scene's block. New entries get one of their own for A and one for B.
-D, E, F, O, P, S, T, X, EO, ES, NEW_A, NEW_B = range(12)
+# Ids, from the first of the scenario's block. New entries get one of their own for A and one for B.
+D, E, F, O, P, S, T, X, EO, ES, NEW_A, NEW_B = range(12)  # noqa: E741
 IDS = 16
 
 
 @dataclass(frozen=True)
-class Scene:
+class Scenario:
     """`build(root, first)` gives the tree; `operations(root, first, new)` the operations by name. `groups`: who meets whom.
     `has_primary`: are there primary attribute records, or delta records only (as after a directory's first changes)?"""
 
@@ -75,10 +75,10 @@ _SECOND = (
     "create m", "overwrite p", "delete p", "mkdir m/", "rmdir t/", "rename p to m", "rename t/ to m/", "chmod p", "chmod t/",
 )  # fmt: skip
 
-SIBLINGS = Scene("one directory", _siblings, _sibling_operations, ((_FIRST, _FIRST + _SECOND),))
+SIBLINGS = Scenario("one directory", _siblings, _sibling_operations, ((_FIRST, _FIRST + _SECOND),))
 
 
-YOUNG = Scene(
+YOUNG = Scenario(
     "one young directory",
     _siblings,
     _sibling_operations,
@@ -125,7 +125,7 @@ def _level_operations(root: int, first: int, new: int) -> dict[str, Op]:
         "chmod f/": Op("set_attributes", root, "f/", f, mode=448),
         "compact f/": Op("compact", f),
         "raise the epoch": Op("raise_epoch", 0),
-        # Both are refused on the untouched scene, so they come as B only.
+        # Both are refused on the untouched scenario, so they come as B only.
         "rmdir f/": Op("rmdir", root, "f/", f),
         "rename e/s/ over f/": Op("rename_directory", e, "s/", s, dst_pid=root, dst_name="f/", victim=f),
     }
@@ -139,7 +139,7 @@ _FENCED = ("rename e/s/ to d/n/", "rename e/s/ over d/", "remove tree d/")
 _RAISE = ("raise the epoch",)
 _F = ("delete f/x", "overwrite f/x", "rename f/x to m", "create f/y", "chmod f/", "compact f/")
 
-LEVELS = Scene(
+LEVELS = Scenario(
     "a directory and its content",
     _levels,
     _level_operations,
@@ -162,11 +162,11 @@ def _implied(root: int, first: int) -> Tree:
 
 
 # For the crash tests: the worker's pruning waits for nobody, so it is no part of the matrix.
-IMPLICIT = Scene(
+IMPLICIT = Scenario(
     "an implicit directory",
     _implied,
     lambda _root, first, _new: {"prune i/": Op("prune", first + D, "i/", first + S)},
     (),
 )
 
-SCENES = (SIBLINGS, YOUNG, LEVELS)
+SCENARIOS = (SIBLINGS, YOUNG, LEVELS)

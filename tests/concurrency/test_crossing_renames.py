@@ -6,10 +6,11 @@ import uuid
 import psycopg
 import pytest
 
-import verbs
 from stack.poll import wait_until
-from tree import Op
-from verbs import Answer, Key
+
+from . import verbs
+from .tree import Op
+from .verbs import Answer, Key
 
 WAIT_BOUND_S = 20.0
 HOLD = "SELECT FROM mantle.meta WHERE pid = %s AND name = '/_ATTR' AND ts = 0 FOR UPDATE"

@@ -1,0 +1,63 @@
+"""Clients of a cluster under test: REST, S3, a superuser's session, and the directories that a load works in."""
+
+import uuid
+
+import boto3
+import botocore.config
+import psycopg
+
+from cluster.cluster import Cluster
+from cluster.layout import COORDINATOR
+from stack import secret
+from stack.layout import DATABASE, REGION
+from tests.support.rest import Rest
+
+from . import oracle
+from .load import Lane
+
+LANES_EACH = 2
+
+
+def rest_of(cluster: Cluster, gateway: int = 0) -> Rest:
+    """The native API at one gateway."""
+    entrance = cluster.gateways[gateway]
+    return Rest(entrance.host.address, entrance.port, secret.read(cluster.layout, "token"))
+
+
+def s3_of(cluster: Cluster, gateway: int = 0):
+    """S3 at one gateway, as boto3 speaks it; it does not retry."""
+    read = lambda name: secret.read(cluster.layout, name)
+    return boto3.session.Session().client(
+        "s3", endpoint_url=cluster.gateways[gateway].url, region_name=REGION, aws_access_key_id=read("access_key"),
+        aws_secret_access_key=read("secret_key"),
+        config=botocore.config.Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}),
+    )  # fmt: skip
+
+
+def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
+    """A superuser's, at a group's primary."""
+    leader = cluster.leader(group)
+    return psycopg.connect(
+        host=leader.host,
+        port=leader.port,
+        dbname=DATABASE,
+        user="postgres",
+        password=secret.read(cluster.layout, "superuser"),
+        autocommit=True,
+    )
+
+
+def make_lanes(cluster: Cluster, ns: str) -> dict[int, list[Lane]]:
+    """Directories to be put under load, by the group that has what is in them."""
+    found: dict[int, list[Lane]] = {group: [] for group in cluster.groups if cluster.groups[group][0].is_source}
+    writer = rest_of(cluster)
+    with session(cluster) as connection:
+        while min(len(lanes) for lanes in found.values()) < LANES_EACH:
+            name = f"d{uuid.uuid4().hex[:8]}"
+            id = writer.mkdir(ns, name).body["id"]
+            group = oracle.group_of(connection, id) if cluster.shape.is_citus else COORDINATOR
+            if len(found[group]) < LANES_EACH:
+                number = len(found[group])
+                gateways = [rest_of(cluster, (number + at) % 2) for at in range(2)]
+                found[group].append(Lane(ns, name, id, *gateways, keyed=number % 2 == 0))
+    return found

@@ -1,0 +1,19 @@
+"""The stack that the suite starts for its phases, in .test/; the stack of `make run` is never touched."""
+
+from stack.layout import REPOSITORY
+from stack.stack import Stack
+
+FOLDER = REPOSITORY / ".test"
+PORT_BASE = 7600
+INDEX_GROUPS = (1, 2)
+EPOCH_LEASE_MS = 2000
+
+
+def make() -> Stack:
+    return Stack(FOLDER, PORT_BASE, INDEX_GROUPS)
+
+
+def shorten_lease(stack: Stack) -> None:
+    """Tests found index groups and move namespaces; both wait until the gateways' leases have expired."""
+    stack.postgresql.psql(f"ALTER SYSTEM SET mantle.epoch_lease_ms = {EPOCH_LEASE_MS}")
+    stack.postgresql.psql("SELECT pg_reload_conf()")
