@@ -34,7 +34,9 @@ def start(folder: Path, given: argparse.Namespace) -> None:
     install()
     if read_shape(folder.resolve()) is None:
         check_disk(folder, DATA_GB, "the cluster")
-    cluster = Cluster(folder, read_shape(folder.resolve()) or new_shape(given.workers, given.standbys, plain=given.plain))
+    cluster = Cluster(
+        folder, read_shape(folder.resolve()) or new_shape(given.workers, given.standbys, plain=given.plain)
+    )
     with cluster.alone():
         say(f"Mantle: starting a cluster in {shown(folder)}/")
         cluster.start()

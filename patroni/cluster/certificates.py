@@ -20,9 +20,17 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
         return
     folder.mkdir(mode=0o700, exist_ok=True)
     account.own(folder)
-    _make(layout, "ca", f"/CN=mantle {layout.tag}", ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"], signed=False)
+    _make(
+        layout,
+        "ca",
+        f"/CN=mantle {layout.tag}",
+        ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"],
+        signed=False,
+    )
     # A member's address must be in its certificate, also as the other members see it: on the loopback interface that is ours.
-    addresses = ",".join(f"IP:{address}" for address in (*(host.address for host in layout.etcd_hosts), layout.own_address))
+    addresses = ",".join(
+        f"IP:{address}" for address in (*(host.address for host in layout.etcd_hosts), layout.own_address)
+    )
     # Members are each other's clients.
     _make(layout, "etcd", "/CN=etcd", [f"subjectAltName={addresses}", "extendedKeyUsage=serverAuth,clientAuth"])
     _make(layout, "patroni", "/CN=patroni", ["extendedKeyUsage=clientAuth"])
@@ -33,10 +41,28 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
 
 def _make(layout: ClusterLayout, name: str, subject: str, extensions: list[str], *, signed: bool = True) -> None:
     folder = layout.certificates
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", str(DAYS)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-noenc",
+        "-days",
+        str(DAYS),
+    ]
     command += ["-subj", subject, "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt")]
     if signed:
-        command += ["-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key"), "-addext", "basicConstraints=critical,CA:FALSE"]
+        command += [
+            "-CA",
+            str(folder / "ca.crt"),
+            "-CAkey",
+            str(folder / "ca.key"),
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ]
     run([*command, *(part for extension in extensions for part in ("-addext", extension))], "making a certificate")
 
 

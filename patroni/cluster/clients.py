@@ -37,7 +37,9 @@ class Pooler(PgBouncer):
         name = f"{member.name}-pgbouncer"
         self.host, self.port = member.host, PORT_PGBOUNCER
         self.config = layout.config / f"{name}.ini"
-        self.process = process_on(member.address, layout, account, name, [BINARY, str(self.config)], stop_signal=self.process.stop_signal)
+        self.process = process_on(
+            member.address, layout, account, name, [BINARY, str(self.config)], stop_signal=self.process.stop_signal
+        )
 
 
 class Proxy:
@@ -53,7 +55,9 @@ class Proxy:
         servers = self.layout.group_hosts(COORDINATOR)
 
         def lines(port: int) -> str:
-            return "\n".join(f"    server {host.name} {host.address}:{port} check port {PORT_PATRONI}" for host in servers)
+            return "\n".join(
+                f"    server {host.name} {host.address}:{port} check port {PORT_PATRONI}" for host in servers
+            )
 
         values = {
             "address": self.host.address, "port": PORT_POSTGRESQL, "pooler_port": PORT_PGBOUNCER,
@@ -102,7 +106,14 @@ lock_ms_max = {index["lock_ms_max"]}
 class Entrance(Gateway):
     """A gateway on its host. The folder of objects stands for one that gateways share. `replicas`: which it asks."""
 
-    def __init__(self, layout: ClusterLayout, account: Account, number: int, name: str | None = None, replicas: list[str] | None = None):
+    def __init__(
+        self,
+        layout: ClusterLayout,
+        account: Account,
+        number: int,
+        name: str | None = None,
+        replicas: list[str] | None = None,
+    ):
         super().__init__(layout, account, number)
         host = layout.gateway_hosts[(number - 1) % len(layout.gateway_hosts)]
         self.host, self.name = host, name or host.name

@@ -46,7 +46,10 @@ class Cluster:
         self.layout, self.shape, account = layout, layout.shape, self.account
         self.network = Network(layout)
         self.etcd = [Etcd(layout, account, host) for host in layout.etcd_hosts]
-        self.groups = {group: [Member(layout, account, group, host) for host in layout.group_hosts(group)] for group in self.shape.groups}
+        self.groups = {
+            group: [Member(layout, account, group, host) for host in layout.group_hosts(group)]
+            for group in self.shape.groups
+        }
         self.poolers = [Pooler(layout, account, member) for member in self.members]
         self.proxies = [Proxy(layout, account, host) for host in (*layout.index_hosts, *layout.gateway_hosts)]
         self.replicas = [Replica(layout, account, number) for number in range(1, len(layout.index_hosts) + 1)]
@@ -156,8 +159,14 @@ class Cluster:
     def stop(self, except_for: frozenset[str] = frozenset()) -> list[str]:
         """Stops everything that runs, clients first; gives the names. Namespaces go with the last process."""
         faults.thaw(list(self.processes.values()), self.members)
-        servers = {member.name: member for member in self.members if member.name not in except_for and member.is_there()}
-        others = [process for name, process in self.processes.items() if name not in except_for | {member.name for member in self.members}]
+        servers = {
+            member.name: member for member in self.members if member.name not in except_for and member.is_there()
+        }
+        others = [
+            process
+            for name, process in self.processes.items()
+            if name not in except_for | {member.name for member in self.members}
+        ]
         alive = [process for process in reversed(others) if process.pid() is not None]
         clients = [process for process in alive if process.name not in {member.name for member in self.etcd}]
         for process in clients:
@@ -206,7 +215,11 @@ class Cluster:
             before = [patronictl.last_heartbeat(leader) for leader in leaders]
             beats = zip(leaders, before, strict=True)
             for leader, at in beats:
-                wait_until(lambda: patronictl.last_heartbeat(leader) > at + look_s, f"heartbeats of {leader.name}", READY_BOUND_S)
+                wait_until(
+                    lambda: patronictl.last_heartbeat(leader) > at + look_s,
+                    f"heartbeats of {leader.name}",
+                    READY_BOUND_S,
+                )
             return all(self._has_standbys(group) and self._is_protected(group, 0) for group in self.groups)
 
         wait_until(are_settled, "the standbys to settle", STANDBY_BOUND_S)
@@ -214,7 +227,9 @@ class Cluster:
     def _has_standbys(self, group: int) -> bool:
         states = [(row["role"], row["state"]) for row in patronictl.members(self.leader(group))]
         rest = [state for role, state in states if role != "leader"]
-        return ("sync_standby", "streaming") in states and len(rest) == self.shape.standbys and set(rest) == {"streaming"}
+        return (
+            ("sync_standby", "streaming") in states and len(rest) == self.shape.standbys and set(rest) == {"streaming"}
+        )
 
     def _wanted_position(self, group: int) -> tuple[int] | None:
         """Where the slot is on the primary; None when that does not answer in time."""
@@ -227,7 +242,9 @@ class Cluster:
         """Is there a synchronous standby, and has every server the slot, up to there at least?"""
         try:
             leader = self.leader(group)
-            is_flushed = leader.psql("SELECT required AND flushed IS NOT NULL FROM mantle.standby_flush()").strip() == "t"
+            is_flushed = (
+                leader.psql("SELECT required AND flushed IS NOT NULL FROM mantle.standby_flush()").strip() == "t"
+            )
             return is_flushed and all(self._slot_position(member) >= wanted for member in self.groups[group])
         except Failure:
             return False

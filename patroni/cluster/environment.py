@@ -46,7 +46,11 @@ def write(cluster: Cluster) -> None:
     own = layout.binaries / "patronictl"
     values = {"password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl"}
     config = cluster.groups[COORDINATOR][0].config
-    own.write_text(PATRONICTL.format(**{name: shlex.quote(str(path)) for name, path in values.items()}, config=shlex.quote(str(config))))
+    own.write_text(
+        PATRONICTL.format(
+            **{name: shlex.quote(str(path)) for name, path in values.items()}, config=shlex.quote(str(config))
+        )
+    )
     os.chmod(own, 0o755)
     psql = layout.binaries / "psql"
     psql.unlink(missing_ok=True)

@@ -37,7 +37,8 @@ class Etcd:
     def is_ready(self) -> bool:
         """Has it a leader?"""
         opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=certificates.client_context(self.layout))
+            urllib.request.ProxyHandler({}),
+            urllib.request.HTTPSHandler(context=certificates.client_context(self.layout)),
         )
         try:
             with opener.open(f"https://{self.host.address}:{PORT_ETCD}/health", timeout=ASK_TIMEOUT_S) as answer:

@@ -82,7 +82,9 @@ class ClusterLayout(Layout):
         return f"{self.shape.network}.0/24" if self.shape.has_namespaces else "127.0.0.0/8"
 
     def host(self, name: str, number: int) -> Host:
-        return Host(name, f"{self.shape.network}.{number}", f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None)
+        return Host(
+            name, f"{self.shape.network}.{number}", f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None
+        )
 
     @property
     def etcd_hosts(self) -> list[Host]:

@@ -42,7 +42,11 @@ class Member(PostgreSQL):
         self.config = layout.config / f"{host.name}.yml"
         self.rest = f"http://{host.address}:{PORT_PATRONI}"
         self.process = process_on(
-            host, layout, account, host.name, [str(layout.patroni / "bin" / "python"), "-m", "patroni", str(self.config)]
+            host,
+            layout,
+            account,
+            host.name,
+            [str(layout.patroni / "bin" / "python"), "-m", "patroni", str(self.config)],
         )
 
     @property
@@ -76,7 +80,9 @@ class Member(PostgreSQL):
 
     def _node_passwords(self) -> str:
         names = {role: "superuser" if role == "postgres" else role for role in ROLES}
-        return "".join(f"*:{PORT_POSTGRESQL}:*:{role}:{secret.read(self.layout, name)}\n" for role, name in names.items())
+        return "".join(
+            f"*:{PORT_POSTGRESQL}:*:{role}:{secret.read(self.layout, name)}\n" for role, name in names.items()
+        )
 
     def environment(self) -> dict[str, str]:
         """Patroni's secrets, which it keeps from PostgreSQL, and PostgreSQL's, which it hands on."""

@@ -21,7 +21,9 @@ TRIED_MAX = 64
 
 def is_permitted() -> bool:
     """May we make network namespaces? Tried with one that has no name and is gone at once."""
-    tried = subprocess.run(["unshare", "--net", "ip", "link", "add", "lan", "type", "bridge"], capture_output=True, check=False)
+    tried = subprocess.run(
+        ["unshare", "--net", "ip", "link", "add", "lan", "type", "bridge"], capture_output=True, check=False
+    )
     return tried.returncode == 0
 
 
@@ -29,7 +31,9 @@ def free_network() -> str:
     """Three parts of addresses that this machine has no route to. From the range that is set aside for tests of networks."""
     for third in range(TRIED_MAX):
         network = f"198.18.{third}"
-        shown = subprocess.run(["ip", "-4", "route", "show", "to", "match", f"{network}.1"], capture_output=True, text=True, check=False)
+        shown = subprocess.run(
+            ["ip", "-4", "route", "show", "to", "match", f"{network}.1"], capture_output=True, text=True, check=False
+        )
         if not [line for line in shown.stdout.splitlines() if not line.startswith("default")]:
             return network
     raise Failure("no network in 198.18.0.0/15 is free")

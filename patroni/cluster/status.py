@@ -29,7 +29,11 @@ def show(cluster: Cluster) -> bool:
     well = states == {"ready"} and _show_groups(cluster)
     say("")
     program = cluster.layout.binaries / "mantle"
-    subprocess.run([str(program), "status"], check=False, env={**os.environ, "MANTLE_INDEX": ",".join(cluster.layout.index_addresses)})
+    subprocess.run(
+        [str(program), "status"],
+        check=False,
+        env={**os.environ, "MANTLE_INDEX": ",".join(cluster.layout.index_addresses)},
+    )
     return well
 
 

@@ -17,11 +17,20 @@ COMPILED = {
     "lease_s": ("indexnode/types/src/limits.rs", r"const LEASE_S: u64 = (\d+);"),
     "tombstone_retention_s": ("indexnode/types/src/limits.rs", r"const TOMBSTONE_RETENTION_MIN_S: u64 = (\d+);"),
     "shard_map_age_s": ("gateway/src/store/nodes.rs", r"const MAP_AGE_MAX: Duration = Duration::from_secs\((\d+)\);"),
-    "gateway_connect_s": ("gateway/src/store/pool.rs", r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);"),
+    "gateway_connect_s": (
+        "gateway/src/store/pool.rs",
+        r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);",
+    ),
     "standby_recheck_s": ("indexnode/src/source/gate.rs", r"const RECHECK: Duration = Duration::from_secs\((\d+)\);"),
     "source_retry_s": ("indexnode/src/source/lead.rs", r"const RETRY_MAX: Duration = Duration::from_secs\((\d+)\);"),
-    "epoch_lease_s": ("extension/src/settings.rs", r"EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new\((\d+)_000\);"),
-    "source_connect_s": ("indexnode/src/source/database.rs", r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);"),
+    "epoch_lease_s": (
+        "extension/src/settings.rs",
+        r"EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new\((\d+)_000\);",
+    ),
+    "source_connect_s": (
+        "indexnode/src/source/database.rs",
+        r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);",
+    ),
 }
 
 Times = dict[str, dict[str, int]]
@@ -46,7 +55,13 @@ def failover_s(t: Times) -> float:
     """The longest time from the death of a primary's machine until clients reach the next one, all being well otherwise."""
     election_s = t["etcd"]["election_timeout_ms"] * 2 / 1000  # when the etcd leader was on that machine
     found_s = t["haproxy"]["check_interval_ms"] * 2 / 1000
-    return t["patroni"]["ttl_s"] + 2 * t["patroni"]["loop_wait_s"] + election_s + found_s + t["compiled"]["shard_map_age_s"]
+    return (
+        t["patroni"]["ttl_s"]
+        + 2 * t["patroni"]["loop_wait_s"]
+        + election_s
+        + found_s
+        + t["compiled"]["shard_map_age_s"]
+    )
 
 
 def relations(t: Times) -> list[tuple[bool, str]]:
@@ -89,5 +104,7 @@ def differing_from_sources(t: Times) -> list[str]:
     for name, (source, pattern) in COMPILED.items():
         there = re.search(pattern, (REPOSITORY / source).read_text(encoding="utf-8"))
         if there is None or int(there[1]) != t["compiled"][name]:
-            found.append(f"{name}: {t['compiled'][name]} in {TABLE.name}, {there[1] if there else 'not found'} in {source}")
+            found.append(
+                f"{name}: {t['compiled'][name]} in {TABLE.name}, {there[1] if there else 'not found'} in {source}"
+            )
     return found + [f"{name}: no source is named" for name in t["compiled"] if name not in COMPILED]

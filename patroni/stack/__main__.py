@@ -52,9 +52,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="stack", description="Mantle on one machine")
     parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "soak"])
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".run")
-    parser.add_argument("--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with")
+    parser.add_argument(
+        "--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with"
+    )
     parser.add_argument("--full", action="store_true", help="load every Contents file, not amd64 alone")
-    parser.add_argument("--only", help="with `bench`: these measurements alone, separated by commas, into docs/bench-….md; `citus` alone")
+    parser.add_argument(
+        "--only",
+        help="with `bench`: these measurements alone, separated by commas, into docs/bench-….md; `citus` alone",
+    )
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     return parser.parse_args()
 

@@ -45,7 +45,9 @@ def service_account() -> Account:
         entry = pwd.getpwnam(NAME)
     except KeyError:
         command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
-        made = subprocess.run([*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True, check=False)
+        made = subprocess.run(
+            [*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True, check=False
+        )
         if made.returncode != 0:
             raise Failure(f"cannot make the system account `{NAME}`: {made.stderr.strip()}") from None
         entry = pwd.getpwnam(NAME)
@@ -73,7 +75,9 @@ def make_folder(folder: Path, account: Account) -> Path:
             outside.mkdir(parents=True, exist_ok=True)
             OUTSIDE.chmod(0o755)
             folder.symlink_to(outside)
-            print(f"{folder.parent} is closed to other accounts, so the stack's data lies in {outside}; {folder} leads there")
+            print(
+                f"{folder.parent} is closed to other accounts, so the stack's data lies in {outside}; {folder} leads there"
+            )
     place = folder.resolve()
     place.chmod(0o755)
     if not reachable(place, account):

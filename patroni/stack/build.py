@@ -60,7 +60,11 @@ def _copy_postgresql() -> None:
     tree = postgresql_tree()
     shutil.rmtree(tree, ignore_errors=True)
     for part in ("lib", "share"):
-        shutil.copytree(DEBIAN / part / "postgresql" / POSTGRESQL_MAJOR, tree / part / "postgresql" / POSTGRESQL_MAJOR, symlinks=True)
+        shutil.copytree(
+            DEBIAN / part / "postgresql" / POSTGRESQL_MAJOR,
+            tree / part / "postgresql" / POSTGRESQL_MAJOR,
+            symlinks=True,
+        )
     (tree / "include").mkdir()
     (tree / "include" / "postgresql").symlink_to(DEBIAN / "include" / "postgresql")
 
@@ -75,6 +79,8 @@ def _fingerprint() -> str:
             digest.update(f"{file.relative_to(REPOSITORY)}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     server = (DEBIAN / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin" / "postgres").stat()
-    extensions = sorted(file.name for file in (DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension").glob("*.control"))
+    extensions = sorted(
+        file.name for file in (DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension").glob("*.control")
+    )
     digest.update(f"{server.st_size} {server.st_mtime_ns} {extensions}".encode())
     return digest.hexdigest()

@@ -44,7 +44,8 @@ def make_databases(servers: Sequence[Server], database: str) -> None:
 def join(servers: Sequence[Server], database: str, workers: int = WORKERS) -> None:
     """Makes so many workers a cluster with the coordinator, and what that holds a distributed TafDB."""
     add = "".join(
-        f"SELECT citus_add_node('{node['host']}', {node['port']}) IS NULL;" for node in (s.parameters for s in servers[1 : workers + 1])
+        f"SELECT citus_add_node('{node['host']}', {node['port']}) IS NULL;"
+        for node in (s.parameters for s in servers[1 : workers + 1])
     )
     coordinator = servers[0].parameters
     servers[0].postgresql.psql(

@@ -45,7 +45,15 @@ def _update() -> None:
 def _contents_files(part: str) -> list[Path]:
     """The fetched Contents files of the suite's main component, in the part's order."""
     lines = run(
-        ["apt-get", "indextargets", "--format", "$(SHORTDESC)\t$(FILENAME)", "Created-By: Contents-deb", SUITE, COMPONENT],
+        [
+            "apt-get",
+            "indextargets",
+            "--format",
+            "$(SHORTDESC)\t$(FILENAME)",
+            "Created-By: Contents-deb",
+            SUITE,
+            COMPONENT,
+        ],
         "apt-get indextargets",
     ).splitlines()
     found = dict(line.split("\t", 1) for line in lines if "\t" in line)

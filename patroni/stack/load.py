@@ -64,7 +64,15 @@ def load_debian(stack: Stack, part: str) -> bool:
 
 def import_listing(stack: Stack, namespace: str, listing: Path, report: Path) -> None:
     """Runs the command line's import on the terminal."""
-    command = [str(stack.layout.binaries / "mantle"), "import", "--namespace", namespace, str(listing), "--report", str(report)]
+    command = [
+        str(stack.layout.binaries / "mantle"),
+        "import",
+        "--namespace",
+        namespace,
+        str(listing),
+        "--report",
+        str(report),
+    ]
     done = subprocess.run(command, check=False, env={**os.environ, **import_environment(stack)})
     if done.returncode != 0:
         raise Failure(f"mantle import ended with status {done.returncode}. Running this again goes on where it stopped")
@@ -85,4 +93,6 @@ def check_disk(folder: Path, need_gb: float, what: str) -> None:
         place = place.parent
     free = shutil.disk_usage(place).free / 2**30
     if free < need_gb:
-        raise Failure(f"{what} needs about {need_gb:g} GiB; {place} has {free:.1f} GiB free. Make room, then run this again")
+        raise Failure(
+            f"{what} needs about {need_gb:g} GiB; {place} has {free:.1f} GiB free. Make room, then run this again"
+        )

@@ -100,7 +100,15 @@ def citus_against_plain(part: str, port_base: int | None) -> None:
         variables = {**os.environ, "MANTLE_PLAIN_URL": plain, "MANTLE_CITUS_URLS": ",".join(cluster)}
         listing = place / f"{part}.list"
         debian.make_listing(part, listing)
-        arguments = ["citus", "--listing", str(listing), "--mantle", str(program.with_name("mantle")), "--output", str(output)]
+        arguments = [
+            "citus",
+            "--listing",
+            str(listing),
+            "--mantle",
+            str(program.with_name("mantle")),
+            "--output",
+            str(output),
+        ]
         run([str(program), *arguments], "the bench", show=True, env=variables)
     finally:
         for server in servers:

@@ -64,7 +64,9 @@ def environment() -> dict[str, str]:
 def check_toolchain() -> None:
     """Rust and Python are not installed by us: say clearly what is missing."""
     if sys.version_info < PYTHON_MIN:
-        raise Failure(f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer is needed; {sys.executable} is {sys.version.split()[0]}")
+        raise Failure(
+            f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer is needed; {sys.executable} is {sys.version.split()[0]}"
+        )
     wanted = f"{RUST_MIN[0]}.{RUST_MIN[1]}"
     for tool in ("rustc", "cargo"):
         path = shutil.which(tool, path=environment()["PATH"])
@@ -84,7 +86,9 @@ def missing_packages(more: tuple[str, ...] = ()) -> list[str]:
     try:
         shown = subprocess.run([*query, *wanted], capture_output=True, text=True, check=False)
     except OSError as error:
-        raise Failure("this is not Debian (no dpkg-query); the launcher installs with apt-get. See patroni/README.md") from error
+        raise Failure(
+            "this is not Debian (no dpkg-query); the launcher installs with apt-get. See patroni/README.md"
+        ) from error
     installed = {line.split()[0] for line in shown.stdout.splitlines() if line.endswith(" installed")}
     return [name for name in wanted if name not in installed]
 
@@ -113,7 +117,9 @@ def install_missing(more: tuple[str, ...] = ()) -> None:
     missing = missing_packages(more)
     if missing:
         if os.geteuid() != 0:
-            raise Failure(f"these packages are missing: {' '.join(missing)}. As root: apt-get install {' '.join(missing)}")
+            raise Failure(
+                f"these packages are missing: {' '.join(missing)}. As root: apt-get install {' '.join(missing)}"
+            )
         say(f"  missing packages: {' '.join(missing)}")
         new_services = [service for package, service in SERVICES.items() if package in missing]
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
@@ -132,7 +138,9 @@ def install_missing(more: tuple[str, ...] = ()) -> None:
 
 
 def _install_cargo_pgrx() -> None:
-    found = subprocess.run(["cargo", "pgrx", "--version"], capture_output=True, text=True, check=False, env=environment())
+    found = subprocess.run(
+        ["cargo", "pgrx", "--version"], capture_output=True, text=True, check=False, env=environment()
+    )
     if found.returncode == 0 and found.stdout.split()[-1] == CARGO_PGRX:
         return
     say(f"  cargo-pgrx {CARGO_PGRX} is built once (some minutes)")
@@ -154,7 +162,16 @@ def make_venv(folder: Path, requirements: Path, python: str = sys.executable) ->
         shutil.rmtree(folder, ignore_errors=True)
         run([python, "-m", "venv", str(folder)], "making a Python environment")
         run(
-            [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(requirements)],
+            [
+                str(folder / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                "-r",
+                str(requirements),
+            ],
             "pip install",
         )
         mark.write_text(wanted, encoding="utf-8")

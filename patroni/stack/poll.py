@@ -15,7 +15,9 @@ PAUSE_FIRST_S = 0.005
 PAUSE_MAX_S = 0.1
 
 
-def wait_until(condition: Callable[[], T], what: str, bound_s: float, give_up: Callable[[], str | None] | None = None) -> T:
+def wait_until(
+    condition: Callable[[], T], what: str, bound_s: float, give_up: Callable[[], str | None] | None = None
+) -> T:
     """The first true value of `condition`, asked until `bound_s` is over; then a failure that says `what` was awaited.
 
     `give_up` may end the wait early by returning why waiting is pointless (the process died).

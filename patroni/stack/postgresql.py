@@ -108,7 +108,9 @@ class PostgreSQL:
             env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **self.client_environment(database, user, password)},
         )
 
-    def client_environment(self, database: str = DATABASE, user: str = "postgres", password: str = "superuser") -> dict[str, str]:
+    def client_environment(
+        self, database: str = DATABASE, user: str = "postgres", password: str = "superuser"
+    ) -> dict[str, str]:
         """What libpq's programs read."""
         return {
             "PGHOST": self.host,

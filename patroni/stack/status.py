@@ -24,7 +24,11 @@ def resident_mib(pid: int) -> float:
 def show(stack: Stack) -> bool:
     """Prints the table; true when everything runs and is ready, or nothing runs."""
     ready = {node.name: node.is_ready for node in stack.indexnodes.values()}
-    ready |= {"postgresql": stack.postgresql.is_ready, "pgbouncer": stack.pgbouncer.is_ready, "gateway": stack.gateway.is_ready}
+    ready |= {
+        "postgresql": stack.postgresql.is_ready,
+        "pgbouncer": stack.pgbouncer.is_ready,
+        "gateway": stack.gateway.is_ready,
+    }
     ports = stack.layout.ports()
     say(f"{'service':<14}{'state':<12}{'pid':>8}{'port':>7}{'MiB':>8}")
     states = set()
@@ -45,4 +49,8 @@ def _show_replicas(stack: Stack) -> None:
     if not program.exists():
         return
     say("")
-    subprocess.run([str(program), "status"], check=False, env={**os.environ, "MANTLE_INDEX": ",".join(stack.layout.index_addresses)})
+    subprocess.run(
+        [str(program), "status"],
+        check=False,
+        env={**os.environ, "MANTLE_INDEX": ",".join(stack.layout.index_addresses)},
+    )

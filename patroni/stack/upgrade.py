@@ -112,5 +112,7 @@ def install_scripts(folder: Path) -> None:
         (folder / f"mantle--{template.name}").write_text(script, encoding="utf-8")
 
 
-if __name__ == "__main__":  # after a cargo pgrx install by hand: PYTHONPATH=patroni python3 -m stack.upgrade <extension folder>
+if (
+    __name__ == "__main__"
+):  # after a cargo pgrx install by hand: PYTHONPATH=patroni python3 -m stack.upgrade <extension folder>
     install_scripts(Path(sys.argv[1]))

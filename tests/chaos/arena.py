@@ -38,7 +38,9 @@ class Mix:
 
 
 EVERYTHING = Mix(
-    {"mkdir": 5, "rmdir": 3, "rename": 4, "stat": 6, "list": 3, "put": 3, "get": 4, "delete": 1, "chmod": 1}, ("a", "b", "c"), (5, 3, 1)
+    {"mkdir": 5, "rmdir": 3, "rename": 4, "stat": 6, "list": 3, "put": 3, "get": 4, "delete": 1, "chmod": 1},
+    ("a", "b", "c"),
+    (5, 3, 1),
 )
 # What has just been made is used at once.
 GROWING = Mix({"mkdir": 8, "rmdir": 1, "stat": 1}, ("a", "b"), (2, 2, 1))
@@ -114,7 +116,9 @@ class Arena:
             self._fail(f"undecided: {undecided}", calls)
             return
         if not verdict.is_linearizable:
-            self._fail("no order explains these calls; the longest leaves " + "; ".join(map(str, verdict.furthest)), calls)
+            self._fail(
+                "no order explains these calls; the longest leaves " + "; ".join(map(str, verdict.furthest)), calls
+            )
             return
         self.starts = verdict.finals
         self._over = self._ending.is_set()
@@ -129,7 +133,11 @@ class Arena:
     def _operation(self, choose: random.Random) -> Operation:
         verb = choose.choices(list(self.mix.weights), list(self.mix.weights.values()))[0]
         if verb in ("put", "get", "delete"):
-            return Operation(verb, (choose.choice(OBJECTS),), value=uuid.UUID(int=choose.getrandbits(128)).hex if verb == "put" else "")
+            return Operation(
+                verb,
+                (choose.choice(OBJECTS),),
+                value=uuid.UUID(int=choose.getrandbits(128)).hex if verb == "put" else "",
+            )
         path = self._path(choose)
         if verb == "list":
             return Operation(verb, path if self.mix.moved else path[:-1])
@@ -178,7 +186,9 @@ class Arena:
             case "chmod":
                 return rest.call("PATCH", f"{base}/entries/{path}/", {"mode": operation.value}, key=key)
         to = "/".join((self.name, *operation.to))
-        return rest.call("POST", f"{base}/rename", {"src": f"{'/'.join((self.name, *operation.path))}/", "dst": f"{to}/"}, key=key)
+        return rest.call(
+            "POST", f"{base}/rename", {"src": f"{'/'.join((self.name, *operation.path))}/", "dst": f"{to}/"}, key=key
+        )
 
     def _s3(self, s3: Callable, operation: Operation, key: str) -> Answer:
         return s3(operation.verb, self.ns, f"{self.name}/{operation.path[0]}", operation.value, key)

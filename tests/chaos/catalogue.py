@@ -83,12 +83,16 @@ def standby(cluster: Cluster, group: int) -> Member:
 
 def is_behind(primary: Member) -> bool:
     """Does a standby lack what its primary has flushed?"""
-    return primary.psql("SELECT bool_or(flush_lsn < pg_current_wal_flush_lsn()) FROM pg_stat_replication").strip() == "t"
+    return (
+        primary.psql("SELECT bool_or(flush_lsn < pg_current_wal_flush_lsn()) FROM pg_stat_replication").strip() == "t"
+    )
 
 
 def beside(cluster: Cluster, member: Member) -> Process:
     """The PgBouncer beside a server."""
-    return next(pooler.process for pooler, other in zip(cluster.poolers, cluster.members, strict=True) if other is member)
+    return next(
+        pooler.process for pooler, other in zip(cluster.poolers, cluster.members, strict=True) if other is member
+    )
 
 
 # Kinds of faults.
@@ -126,7 +130,9 @@ def cut_off(choose: Callable[[Cluster, random.Random], Host]) -> Callable[[Clust
     return cause
 
 
-def machine_killed(of: Callable[[Cluster, random.Random], int], lags: bool = False) -> Callable[[Cluster, random.Random], Undo]:
+def machine_killed(
+    of: Callable[[Cluster, random.Random], int], lags: bool = False
+) -> Callable[[Cluster, random.Random], Undo]:
     """A primary and its Patroni, as when the power goes; `lags`: its standby has stood still before, and lacks what it has, also
     what the kernel has received for it: else it would read that when it goes on, and lack nothing."""
 
@@ -169,7 +175,9 @@ def slot_dropped(cluster: Cluster, draw: random.Random) -> Undo:
     with session(cluster, draw.choice(sources(cluster))) as connection:
 
         def is_gone() -> bool:
-            connection.execute("SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,))
+            connection.execute(
+                "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
+            )
             try:
                 connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
             except psycopg.errors.ObjectInUse:
@@ -186,7 +194,11 @@ def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo
         undoing.callback(slow.on_every_node, cluster, slow.renames_as_before)
         slow.on_every_node(cluster, lambda connection: slow.slower_renames(connection, slow.RENAME_SLEEP_BENEATH))
         for _ in range(DROPS):
-            wait_until(lambda: any(is_renaming_slowly(cluster, group) for group in sources(cluster)), "a slow rename", LEADER_BOUND_S)
+            wait_until(
+                lambda: any(is_renaming_slowly(cluster, group) for group in sources(cluster)),
+                "a slow rename",
+                LEADER_BOUND_S,
+            )
             before = rebuilds(cluster)
             slot_dropped(cluster, draw)
             wait_until(lambda before=before: rebuilds(cluster) > before, "the index to be rebuilt", LEADER_BOUND_S)
@@ -262,7 +274,9 @@ def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
     return undo
 
 
-def clock_set(choose: Callable[[Cluster, random.Random], Host], seconds: int) -> Callable[[Cluster, random.Random], Undo]:
+def clock_set(
+    choose: Callable[[Cluster, random.Random], Host], seconds: int
+) -> Callable[[Cluster, random.Random], Undo]:
     """A host's clock jumps, and back again at the end."""
 
     def cause(cluster: Cluster, draw: random.Random) -> Undo:
@@ -333,7 +347,11 @@ CATALOGUE = [
     Fault("index learner killed", killed(lambda c, _: c.replicas[-1].process), 3),
     Fault("PgBouncer killed", killed(lambda c, draw: beside(c, c.leader(any_source(c, draw)))), 3),
     Fault("HAProxy of a gateway killed", killed(lambda c, draw: draw.choice(c.proxies[len(c.replicas) :]).process), 3),
-    Fault("HAProxy of the index leader killed", killed(lambda c, _: c.proxies[c.replicas.index(index_leader(c))].process), 3),
+    Fault(
+        "HAProxy of the index leader killed",
+        killed(lambda c, _: c.proxies[c.replicas.index(index_leader(c))].process),
+        3,
+    ),
     Fault("etcd member killed", killed(lambda c, draw: draw.choice(c.etcd).process)),
     Fault("postmaster killed", postmaster_killed),
     Fault("standby killed", killed(lambda c, draw: standby(c, any_source(c, draw)).process), 15),
@@ -357,9 +375,17 @@ CATALOGUE = [
     Fault("change streams stutter", streams_stutter, 20),
     Fault("primary's clock set ahead", clock_set(primary_host, CLOCK_JUMP_S), 15, needs_clocks=True),
     Fault("primary's clock set back", clock_set(primary_host, -CLOCK_JUMP_S), 15, needs_clocks=True),
-    Fault("index leader's clock set ahead", clock_set(lambda c, _: index_leader(c).host, CLOCK_JUMP_S), needs_clocks=True),
-    Fault("index leader's clock set back", clock_set(lambda c, _: index_leader(c).host, -CLOCK_JUMP_S), needs_clocks=True),
-    Fault("gateway's clock set ahead", clock_set(lambda c, draw: draw.choice(c.gateways).host, CLOCK_JUMP_S), needs_clocks=True),
+    Fault(
+        "index leader's clock set ahead", clock_set(lambda c, _: index_leader(c).host, CLOCK_JUMP_S), needs_clocks=True
+    ),
+    Fault(
+        "index leader's clock set back", clock_set(lambda c, _: index_leader(c).host, -CLOCK_JUMP_S), needs_clocks=True
+    ),
+    Fault(
+        "gateway's clock set ahead",
+        clock_set(lambda c, draw: draw.choice(c.gateways).host, CLOCK_JUMP_S),
+        needs_clocks=True,
+    ),
     Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 15),
     Fault("renames that outlast their locks", slowed(slow.slower_renames, slow.renames_as_before), 30),
 ]

@@ -69,8 +69,12 @@ def _now_at(cluster: Cluster, host: Host) -> float:
     for member in cluster.members:
         if member.address == host:
             return float(member.psql("SELECT extract(epoch FROM clock_timestamp())"))
-    probes = {replica.host: replica.probe for replica in cluster.replicas} | {gateway.host: gateway.url for gateway in cluster.gateways}
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{probes[host]}/readyz", timeout=PRECISE_S) as response:
+    probes = {replica.host: replica.probe for replica in cluster.replicas} | {
+        gateway.host: gateway.url for gateway in cluster.gateways
+    }
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        f"{probes[host]}/readyz", timeout=PRECISE_S
+    ) as response:
         return parsedate_to_datetime(response.headers["Date"]).timestamp()
 
 
@@ -96,7 +100,9 @@ def _behind(clock: Path, command: list[str]) -> list[str]:
     return [*command[:at], "/usr/bin/env", *given, *command[at:]]
 
 
-def _prepared_with_clock(member: Member, prepare: Callable[[], None], folder: Path, account: Account) -> Callable[[], None]:
+def _prepared_with_clock(
+    member: Member, prepare: Callable[[], None], folder: Path, account: Account
+) -> Callable[[], None]:
     """Patroni starts its server by a script that hands the clock to it, and to it alone."""
     script = folder / f"{member.name}-postgres"
 
@@ -109,7 +115,9 @@ def _prepared_with_clock(member: Member, prepare: Callable[[], None], folder: Pa
         line = f"  bin_dir: {member.layout.postgresql_bin}\n"
         if written.count(line) != 1:
             raise AssertionError("patroni.yml names bin_dir otherwise now: name the server's script there too")
-        member.config.write_text(written.replace(line, f"{line}  bin_name:\n    postgres: {script}\n"), encoding="utf-8")
+        member.config.write_text(
+            written.replace(line, f"{line}  bin_name:\n    postgres: {script}\n"), encoding="utf-8"
+        )
         account.own(member.config)
 
     return prepare_with_clock

@@ -77,7 +77,9 @@ class Tree:
                 yield "loop"
             if self.get(operation.to) is not None:
                 yield "exists"
-        elif (operation.verb in ("stat", "get", "chmod") and here is None) or (operation.verb == "list" and not self.is_directory(operation.path)):
+        elif (operation.verb in ("stat", "get", "chmod") and here is None) or (
+            operation.verb == "list" and not self.is_directory(operation.path)
+        ):
             yield "missing"
 
     def _with(self, path: Path, value: Value) -> "Tree":

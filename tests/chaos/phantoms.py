@@ -75,11 +75,15 @@ class Phantoms:
     def _look(self, address: str, stub) -> None:
         """Every answer is as of all that was committed before, so a version goes up, whoever is asked."""
         ids = messages.DirectoryIds(ids=list(self._seen)[-RECORDS:])
-        answer = stub.Directories(messages.DirectoriesRequest(group=1, ids=ids, timeout_ms=int(TIMEOUT_S * 1000)), timeout=TIMEOUT_S)
+        answer = stub.Directories(
+            messages.DirectoriesRequest(group=1, ids=ids, timeout_ms=int(TIMEOUT_S * 1000)), timeout=TIMEOUT_S
+        )
         for found in answer.directories:
             newest, told_by = self._newest.get(found.id, (0, ""))
             if found.version < newest:
-                self._older.append(f"version {found.version} of directory {found.id} at {address} after {newest} at {told_by}")
+                self._older.append(
+                    f"version {found.version} of directory {found.id} at {address} after {newest} at {told_by}"
+                )
             else:
                 self._newest[found.id] = (found.version, address)
 
@@ -94,7 +98,9 @@ class Phantoms:
                 (list(self._seen),),
             ).fetchall()
         phantoms = self._seen.keys() - {row[0] for row in known}
-        return self._older[:1] + [f"a directory that PostgreSQL never had: {self._seen[one]} as {one}" for one in sorted(phantoms)]
+        return self._older[:1] + [
+            f"a directory that PostgreSQL never had: {self._seen[one]} as {one}" for one in sorted(phantoms)
+        ]
 
 
 def paths_of(arena: Arena) -> list[str]:

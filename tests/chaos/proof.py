@@ -76,7 +76,9 @@ def _compare_no_epoch(connection: psycopg.Connection) -> None:
     (text,) = connection.execute("SELECT pg_get_functiondef('mantle.rename_directory'::regproc)").fetchone()
     changed, count = re.subn(EPOCH_IS_COMPARED, "false", text)
     if count != 1:
-        raise AssertionError("mantle.rename_directory compares epochs in other words now: name them in EPOCH_IS_COMPARED")
+        raise AssertionError(
+            "mantle.rename_directory compares epochs in other words now: name them in EPOCH_IS_COMPARED"
+        )
     connection.execute(changed)
 
 
@@ -100,11 +102,20 @@ def failpoint(name: str) -> Callable[[Cluster], None]:
 
 
 PROTECTIONS = [
-    Protection("standby gating", failpoint("ApplyBeyondStandby"), ("standby behind, then primary's machine killed",), (BUDDING,) * 3),
-    Protection("version rule", failpoint("ApplyAnyVersion"), ("change streams stutter", "busy shards moved"), (HOPPING,) * MORE),
+    Protection(
+        "standby gating",
+        failpoint("ApplyBeyondStandby"),
+        ("standby behind, then primary's machine killed",),
+        (BUDDING,) * 3,
+    ),
+    Protection(
+        "version rule", failpoint("ApplyAnyVersion"), ("change streams stutter", "busy shards moved"), (HOPPING,) * MORE
+    ),
     Protection("latch", without_step(NO_LATCH), ("slow changes",), (BUDDING,) * MORE),
     Protection("tombstone", without_step(NO_TOMBSTONE), ("slow changes",), (BUDDING,) * MORE),
-    Protection("abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * MORE),
+    Protection(
+        "abort record", failpoint("UnlockWithoutAbort"), ("renames that outlast their locks",), (CROSSING,) * MORE
+    ),
     Protection("epoch check", without_epoch, ("slot dropped beneath a slow rename",), (CROSSING,) * 3),
 ]
 
@@ -155,7 +166,12 @@ def told(said: str | None) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos-proof", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=ROUNDS_MAX, help="how often a fault is caused before its absence counts as unnoticed")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=ROUNDS_MAX,
+        help="how often a fault is caused before its absence counts as unnoticed",
+    )
     parser.add_argument("--only", help="protections whose name has this in it; the report's other rows stay")
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()
@@ -165,7 +181,10 @@ def main() -> int:
         if not given.only or given.only in protection.name:
             found = prove(protection, given)
             findings.append(found)
-            print(f"== without {protection.name}: {found.rounds} rounds, {found.seconds:.0f} s: {told(found.said)}", flush=True)
+            print(
+                f"== without {protection.name}: {found.rounds} rounds, {found.seconds:.0f} s: {told(found.said)}",
+                flush=True,
+            )
     REPORT.write_text(report(findings, given), encoding="utf-8")
     unnoticed = [found.protection.name for found in findings if found.said is None]
     print(f"{len(findings)} protections left out, {len(unnoticed)} unnoticed {unnoticed or ''}")

@@ -129,10 +129,17 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
     writes, reads = zip(*(load.longest_s(since, until, of_group) for of_group in lanes.values()), strict=True)
     row.writes_s, row.other_writes_s = max(writes), min(writes)
     row.reads_s, row.other_reads_s = max(reads), min(reads)
-    row.refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every) + sum(arena.refusals for arena in arenas)
+    row.refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every) + sum(
+        arena.refusals for arena in arenas
+    )
     row.calls, row.windows = sum(arena.calls for arena in arenas), sum(arena.windows for arena in arenas)
     row.acknowledged = len(load.acknowledged)
-    row.wrong += [problem for arena in arenas for problem in arena.wrong] + analyst.wrong + phantoms.wrong() + unsound(cluster, ns, load.acknowledged)
+    row.wrong += (
+        [problem for arena in arenas for problem in arena.wrong]
+        + analyst.wrong
+        + phantoms.wrong()
+        + unsound(cluster, ns, load.acknowledged)
+    )
     if row.wrong:
         row.wrong.append(f"what there was: {evidence(cluster, ns, arenas)}")
     return row
@@ -195,10 +202,16 @@ def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
     """What must hold after every round, and does not."""
     found = []
     try:
-        wait_until(lambda: all(replica.metric("mantle_index_locks") == 0 for replica in cluster.replicas), "no lock", LEADER_BOUND_S)
+        wait_until(
+            lambda: all(replica.metric("mantle_index_locks") == 0 for replica in cluster.replicas),
+            "no lock",
+            LEADER_BOUND_S,
+        )
         assert_nothing_is_lost(cluster, ns, acknowledged)
         with session(cluster) as connection:
-            found += [f"check_cluster: {row}" for row in connection.execute("SELECT * FROM mantle.check_cluster()").fetchall()]
+            found += [
+                f"check_cluster: {row}" for row in connection.execute("SELECT * FROM mantle.check_cluster()").fetchall()
+            ]
     except Exception as error:  # a report of one round, then the next
         found.append(f"{type(error).__name__}: {error}")
     return found + fsck(cluster)
@@ -229,7 +242,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pairs", type=int, default=6, help="pairs of faults after the single ones")
-    parser.add_argument("--only", help="faults whose name has this in it (with +: several at once), nothing else; the report's other rows stay")
+    parser.add_argument(
+        "--only",
+        help="faults whose name has this in it (with +: several at once), nothing else; the report's other rows stay",
+    )
     parser.add_argument("--times", type=int, default=1, help="with --only: how often")
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()
@@ -271,7 +287,9 @@ def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Se
 def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:
     """docs/chaos.md."""
     shape = cluster.shape
-    what = f"a Citus coordinator and {shape.workers} workers" if shape.is_citus else "one PostgreSQL group, without Citus"
+    what = (
+        f"a Citus coordinator and {shape.workers} workers" if shape.is_citus else "one PostgreSQL group, without Citus"
+    )
     head = f"""# Faults
 
 Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); do not edit. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC,
@@ -293,7 +311,15 @@ linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice
 def line(row: Row, when: str = "") -> str:
     """Of the page's table."""
     outcome = "sound" if not row.wrong else f"**{len(row.wrong)} problems**"
-    cells = [f"{row.writes_s:.1f}", f"{row.reads_s:.1f}", f"{row.other_writes_s:.1f}", f"{row.other_reads_s:.1f}", row.refusals, row.windows, row.calls]
+    cells = [
+        f"{row.writes_s:.1f}",
+        f"{row.reads_s:.1f}",
+        f"{row.other_writes_s:.1f}",
+        f"{row.other_reads_s:.1f}",
+        row.refusals,
+        row.windows,
+        row.calls,
+    ]
     return "| " + " | ".join(map(str, [row.faults, *cells, row.acknowledged, outcome + when])) + " |"
 
 

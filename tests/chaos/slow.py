@@ -35,7 +35,11 @@ RENAMES_BEGUN = (
 def on_every_node(cluster: Cluster, work: Callable[[psycopg.Connection], None]) -> None:
     """At the primary of every group, at once for all who look; nothing that Citus sends on. Beside a failover: when it is over."""
     for group in cluster.groups:
-        wait_until(partial(is_done, cluster, group, work), f"group {group} to have a primary that can be changed", PRIMARY_BOUND_S)
+        wait_until(
+            partial(is_done, cluster, group, work),
+            f"group {group} to have a primary that can be changed",
+            PRIMARY_BOUND_S,
+        )
 
 
 def is_done(cluster: Cluster, group: int, work: Callable[[psycopg.Connection], None]) -> bool:

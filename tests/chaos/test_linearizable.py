@@ -80,12 +80,12 @@ def random_history(choose: random.Random, length: int) -> list[Call]:
     ids = iter(range(1, 1000))
     for moment in range(length):
         path = tuple(choose.choice(names) for _ in range(choose.randint(1, 2)))
-        operation = Operation(choose.choice(["mkdir", "rmdir", "rename", "stat", "list"]), path, (choose.choice(names),))
+        operation = Operation(
+            choose.choice(["mkdir", "rmdir", "rename", "stat", "list"]), path, (choose.choice(names),)
+        )
         facts = ["missing", "exists", "not_empty", "loop"]
         value = {"mkdir": next(ids), "stat": tree.get(path), "list": tree.names(path)}.get(operation.verb)
-        outcome = next(
-            o for o in [Outcome("ok", value), *map(Outcome, facts)] if tree.after(operation, o) is not None
-        )
+        outcome = next(o for o in [Outcome("ok", value), *map(Outcome, facts)] if tree.after(operation, o) is not None)
         tree = tree.after(operation, outcome)
         calls.append(Call(operation, outcome, moment - choose.random() * 4, moment + choose.random() * 4))
     return calls

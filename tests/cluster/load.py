@@ -121,7 +121,9 @@ class Load:
             now = ((len(lane.writes.at), len(lane.reads.at)) for lane in self.lanes)
             return all(w >= w0 + more and r >= r0 + more for (w, r), (w0, r0) in zip(now, before, strict=True))
 
-        wait_until(have_moved, f"{more} more acknowledgements and answers of each lane", PROGRESS_BOUND_S, self._why_not)
+        wait_until(
+            have_moved, f"{more} more acknowledgements and answers of each lane", PROGRESS_BOUND_S, self._why_not
+        )
 
     def _why_not(self) -> str | None:
         return next((what for lane in self.lanes for what in lane.wrong), None)

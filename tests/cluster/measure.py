@@ -37,5 +37,10 @@ def measured(what: str, lanes: dict[int, list[Lane]], hit: int) -> Iterator[Load
 def index_leader(cluster: Cluster, other_than: Replica | None = None) -> Replica | None:
     """Who says so; whoever is cut off is not asked."""
     return next(
-        (replica for replica in cluster.replicas if replica is not other_than and replica.metric("mantle_index_leader") == 1), None
+        (
+            replica
+            for replica in cluster.replicas
+            if replica is not other_than and replica.metric("mantle_index_leader") == 1
+        ),
+        None,
     )

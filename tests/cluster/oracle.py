@@ -49,7 +49,9 @@ def assert_nothing_is_lost(cluster: Cluster, ns: str, acknowledged: list[str]) -
     entrance = cluster.gateways[0]
     rest = Rest(entrance.host.address, entrance.port, secret.read(cluster.layout, "token"))
     listed = {
-        f"{directory}/{name}" for directory in {path.split("/")[0] for path in acknowledged} for name in rest.list(ns, directory + "/")
+        f"{directory}/{name}"
+        for directory in {path.split("/")[0] for path in acknowledged}
+        for name in rest.list(ns, directory + "/")
     }
     lost = sorted({path + "/" for path in acknowledged} - listed)
     assert lost == [], f"PostgreSQL lacks {len(lost)} of {len(acknowledged)}, first {lost[0]}"

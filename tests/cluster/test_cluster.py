@@ -126,7 +126,9 @@ def rebuilds(cluster: Cluster) -> float:
 
 def drop_slot(connection: psycopg.Connection) -> bool:
     """Takes it from its reader; false when the reader was faster."""
-    connection.execute("SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,))
+    connection.execute(
+        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
+    )
     try:
         connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
     except psycopg.errors.ObjectInUse:

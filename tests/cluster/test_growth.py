@@ -28,7 +28,9 @@ def test_a_worker_joins_and_gets_shards(cluster: Cluster, ns: str, lanes: dict[i
         with session(cluster, COORDINATOR) as connection:
             begin, look = runbook.statements("Moving shards")
             connection.execute(begin)
-            wait_until(lambda: connection.execute(look).fetchone()[0] == "finished", "the shards to move", MOVED_BOUND_S)
+            wait_until(
+                lambda: connection.execute(look).fetchone()[0] == "finished", "the shards to move", MOVED_BOUND_S
+            )
             assert connection.execute(SHARDS_OF, (group,)).fetchone()[0] > 0
         load.await_progress()
     assert_nothing_is_lost(cluster, ns, load.acknowledged)

@@ -44,14 +44,29 @@ class Backup:
             self.keep_wal(group, f"cp %p {self.archive(group)}/%f")
         for group in self.cluster.groups:
             leader = self.cluster.leader(group)
-            where = ["-h", leader.host, "-p", str(leader.port), "-U", "replicator", "-D", str(self.copy(group)), "-c", "fast"]
+            where = [
+                "-h",
+                leader.host,
+                "-p",
+                str(leader.port),
+                "-U",
+                "replicator",
+                "-D",
+                str(self.copy(group)),
+                "-c",
+                "fast",
+            ]
             password = secret.read(self.cluster.layout, "replication")
             subprocess.run(
-                [str(self.cluster.layout.postgresql_bin / "pg_basebackup"), *where], check=True, env={**os.environ, "PGPASSWORD": password}
+                [str(self.cluster.layout.postgresql_bin / "pg_basebackup"), *where],
+                check=True,
+                env={**os.environ, "PGPASSWORD": password},
             )
 
     def keep_wal(self, group: int, how: str) -> None:
-        runbook.typed(self.cluster, "Keeping what a restore needs", GROUP=runbook.group(self.cluster, group), ARCHIVE=how)
+        runbook.typed(
+            self.cluster, "Keeping what a restore needs", GROUP=runbook.group(self.cluster, group), ARCHIVE=how
+        )
         for member in self.cluster.groups[group]:
             shown = lambda member=member: member.psql("SHOW archive_mode").strip() == "on"
             wait_until(shown, f"{member.name} to keep its WAL", BOUND_S)
@@ -68,7 +83,9 @@ class Backup:
         for member in self.cluster.groups[primary.group]:
             member.signal_postmaster(signal.SIGQUIT)
         for member in self.cluster.groups[primary.group]:
-            wait_until(lambda member=member: member.postmaster() is None, f"the end of {member.name}'s PostgreSQL", BOUND_S)
+            wait_until(
+                lambda member=member: member.postmaster() is None, f"the end of {member.name}'s PostgreSQL", BOUND_S
+            )
         shutil.rmtree(primary.data)
         shutil.copytree(self.copy(primary.group), primary.data, symlinks=True)
         (primary.data / "recovery.signal").touch()
@@ -88,7 +105,11 @@ class Backup:
         entered, account = command_on(primary.address, self.cluster.account, command)
         environment = {"PATH": os.environ["PATH"], "PGPASSFILE": primary.environment()["PGPASSFILE"]}
         subprocess.run(entered, check=True, env=environment, cwd="/", **account.popen_arguments())
-        wait_until(lambda: primary.psql("SELECT NOT pg_is_in_recovery()").strip() == "t", f"{primary.name} to be restored", BOUND_S)
+        wait_until(
+            lambda: primary.psql("SELECT NOT pg_is_in_recovery()").strip() == "t",
+            f"{primary.name} to be restored",
+            BOUND_S,
+        )
 
 
 @pytest.fixture

@@ -139,7 +139,9 @@ class Places:
         return self.next_id
 
     def shard_of(self, pid: int) -> int:
-        return self.coordinator.execute("SELECT get_shard_id_for_distribution_column('mantle.meta', %s::bigint)", (pid,)).fetchone()[0]
+        return self.coordinator.execute(
+            "SELECT get_shard_id_for_distribution_column('mantle.meta', %s::bigint)", (pid,)
+        ).fetchone()[0]
 
     def worker_of(self, pid: int) -> int:
         shard = self.shard_of(pid)

@@ -46,6 +46,7 @@ POINTS = (
     Point(BEFORE_EMIT, "emit_directories", "before"),
 )
 
+
 # Points that a table's writes reach, as the short ways call no function: a trigger on the rows that match.
 @dataclass(frozen=True)
 class Written:
@@ -156,5 +157,8 @@ class Gate:
     def await_held(self, backend: int, is_over, what: str) -> None:
         """Waits until a session is held; `is_over()` true means that its verb ended without getting there."""
         wait_until(
-            lambda: self.holds(backend), what, HELD_BOUND_S, lambda: "the verb ended without reaching it" if is_over() else None
+            lambda: self.holds(backend),
+            what,
+            HELD_BOUND_S,
+            lambda: "the verb ended without reaching it" if is_over() else None,
         )

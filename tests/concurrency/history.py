@@ -100,7 +100,9 @@ def _judge_answers(rows: list[Row], submissions: list[Submission], by_key: dict)
             done[s.key.request] += not s.answer.replayed
         elif s.answer.code == "MT020" and (row is None or row.hash == s.key.hash or row.committed > s.ended):
             problems.append(f"refusal: MT020, recorded is {row}: {what}")
-    return problems + [f"twice: request {request} was carried out {count} times" for request, count in done.items() if count > 1]
+    return problems + [
+        f"twice: request {request} was carried out {count} times" for request, count in done.items() if count > 1
+    ]
 
 
 def _refusals(submissions: list[Submission]) -> list[Submission]:

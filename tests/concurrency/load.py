@@ -123,7 +123,9 @@ class Load:
             port, backend = victim
             try:
                 if port not in connections:
-                    connections[port] = psycopg.connect(**{**self.target.parameters, "port": str(port)}, autocommit=True)
+                    connections[port] = psycopg.connect(
+                        **{**self.target.parameters, "port": str(port)}, autocommit=True
+                    )
                 for _ in range(choose.randrange(12)):
                     connections[port].execute("SELECT 1")
                 connections[port].execute("SELECT pg_terminate_backend(%s::int)", (backend,))
@@ -221,7 +223,14 @@ class Session:
         if verb == "put_object":
             condition = choose.choices([None, "*absent", "*present", "v1"], [6, 2, 1, 1])[0]
             return Op(
-                verb, pid, stem, next(self.load.ids), choose.randrange(1000), choose.choice(("v1", "v2")), condition, mode=420
+                verb,
+                pid,
+                stem,
+                next(self.load.ids),
+                choose.randrange(1000),
+                choose.choice(("v1", "v2")),
+                condition,
+                mode=420,
             )
         if verb == "mkdir":
             return Op(verb, pid, f"{stem}/", next(self.load.ids), explicit=choose.random() < 0.6)

@@ -100,7 +100,11 @@ class Pairs:
         return (
             wait_until(
                 lambda: (
-                    "passed" if b_done.done() else "waited" if self.watcher.execute(_WAITS_FOR, query).fetchone()[0] else None
+                    "passed"
+                    if b_done.done()
+                    else "waited"
+                    if self.watcher.execute(_WAITS_FOR, query).fetchone()[0]
+                    else None
                 ),
                 what,
                 STEP_BOUND_S,
@@ -122,4 +126,8 @@ def points_of(scenario: Scenario, a: str) -> tuple[str, ...]:
 
 def run_pair(pairs: Pairs, scenario: Scenario, a: str, b: str, same_request: bool = False) -> list[str]:
     """The pair at every failpoint of A."""
-    return [f"{point}: {text}" for point in points_of(scenario, a) for text in pairs.run(scenario, a, point, b, same_request)]
+    return [
+        f"{point}: {text}"
+        for point in points_of(scenario, a)
+        for text in pairs.run(scenario, a, point, b, same_request)
+    ]

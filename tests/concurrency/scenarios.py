@@ -61,7 +61,9 @@ def _sibling_operations(root: int, first: int, new: int) -> dict[str, Op]:
             f"mkdir {free}/": Op("mkdir", d, f"{free}/", first + new),
             f"rmdir {s}": Op("rmdir", d, s, first + directory_id),
             f"rename {o} to {free}": Op("rename_object", d, o, dst_pid=d, dst_name=free),
-            f"rename {s} to {free}/": Op("rename_directory", d, s, first + directory_id, dst_pid=d, dst_name=f"{free}/"),
+            f"rename {s} to {free}/": Op(
+                "rename_directory", d, s, first + directory_id, dst_pid=d, dst_name=f"{free}/"
+            ),
             f"chmod {o}": Op("set_attributes", d, o, first + object_id, mode=384),
             f"chmod {s}": Op("set_attributes", d, s, first + directory_id, mode=448),
         }
@@ -84,7 +86,16 @@ YOUNG = Scenario(
     _sibling_operations,
     (
         (
-            ("create n", "overwrite o", "delete o", "mkdir n/", "rmdir s/", "rename o to n", "rename s/ to n/", "compact"),
+            (
+                "create n",
+                "overwrite o",
+                "delete o",
+                "mkdir n/",
+                "rmdir s/",
+                "rename o to n",
+                "rename s/ to n/",
+                "compact",
+            ),
             ("create m", "delete p", "mkdir m/", "rmdir t/", "compact"),
         ),
     ),

@@ -15,7 +15,9 @@ ALL_READ = "all_read"
 
 
 @contextmanager
-def shard_moves_during(target: CitusTarget, places: Places, call: tuple, at: str, moving: int) -> Iterator[list[str | None]]:
+def shard_moves_during(
+    target: CitusTarget, places: Places, call: tuple, at: str, moving: int
+) -> Iterator[list[str | None]]:
     """Holds a call (session, operation, key) at a failpoint while the shard of `moving` goes to the other worker, and while
     the body runs; then lets it go on. Answers its outcome, complete after the end: SQLSTATE, or None for done."""
     session, op, key = call

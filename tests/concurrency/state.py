@@ -18,7 +18,9 @@ def read_tree(connection: psycopg.Connection, ns: int) -> Tree:
     tree = Tree()
     for pid, name, *columns in connection.execute(_ENTRIES, (ns,)).fetchall():
         tree.place(pid, name, Entry(*columns))
-    tree.removed = {pid for (pid,) in connection.execute("SELECT pid FROM mantle.meta WHERE removed AND ns = %s", (ns,))}
+    tree.removed = {
+        pid for (pid,) in connection.execute("SELECT pid FROM mantle.meta WHERE removed AND ns = %s", (ns,))
+    }
     tree.epoch = connection.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
     return tree
 
@@ -38,7 +40,9 @@ def plant(connection: psycopg.Connection, ns: int, tree: Tree, has_primary: bool
             records.append((id, "/_ATTR", ts, ns, *[None] * 8, *values, False if ts == 0 else None))
     with connection.transaction():
         for table in ("meta", "requests", "rename_attempts"):
-            connection.execute(f"DELETE FROM mantle.{table} WHERE ns = %s{' AND pid <> 0' if table == 'meta' else ''}", (ns,))
+            connection.execute(
+                f"DELETE FROM mantle.{table} WHERE ns = %s{' AND pid <> 0' if table == 'meta' else ''}", (ns,)
+            )
         connection.execute("DELETE FROM mantle.prune_queue")
         connection.execute("DELETE FROM mantle.operations")
         connection.execute("UPDATE mantle.index_groups SET epoch = %s WHERE index_group = 1", (tree.epoch,))

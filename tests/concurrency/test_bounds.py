@@ -51,7 +51,10 @@ def test_a_removal_does_not_wait_for_a_create_for_long(target):
         creator.execute("BEGIN")
         for at, pid in ((ns, removed), (ns, replaced), (other, other)):
             first += 1
-            assert verbs.call(creator, at, [Op("put_object", pid, "o", first + 2, size=1)], [Key(uuid.uuid4())])[0].code is None
+            assert (
+                verbs.call(creator, at, [Op("put_object", pid, "o", first + 2, size=1)], [Key(uuid.uuid4())])[0].code
+                is None
+            )
         with ThreadPoolExecutor(len(calls)) as pool:
             running = [pool.submit(timed, call) for call in calls]
             backends = [session.info.backend_pid for session in sessions]

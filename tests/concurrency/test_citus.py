@@ -194,7 +194,9 @@ def test_what_citus_sends_to_its_own_node_sees_what_was_changed_there(places, ho
 
 def calls_of(session: psycopg.Connection, function: str) -> int:
     session.execute("SELECT pg_stat_force_next_flush()")
-    return session.execute("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = %s", (function,)).fetchone()[0]
+    return session.execute(
+        "SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = %s", (function,)
+    ).fetchone()[0]
 
 
 def test_a_new_entry_is_made_in_its_shard_itself(places):
@@ -236,7 +238,9 @@ def prepared_anywhere(places: Places) -> list[str]:
     """Names of transactions that wait for their second phase, on any node."""
     found = []
     for session in (places.coordinator, *places.sessions):
-        found += [gid for (gid,) in session.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")]
+        found += [
+            gid for (gid,) in session.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
+        ]
     return found
 
 
@@ -287,7 +291,11 @@ def work_off(places: Places) -> None:
     for op in (
         Op("mkdir", here, "tree/", tree, explicit=True),
         Op("mkdir", tree, "below/", below, explicit=True),
-        *(Op("put_object", pid, f"o{n}", places.new_id(), size=3, mode=420, etag="e") for pid in (tree, below) for n in range(20)),
+        *(
+            Op("put_object", pid, f"o{n}", places.new_id(), size=3, mode=420, etag="e")
+            for pid in (tree, below)
+            for n in range(20)
+        ),
         Op("mkdir", there, "implicit/", implicit, explicit=False),
         Op("remove_tree", here, "tree/", tree, epoch=epoch),
     ):
@@ -295,13 +303,33 @@ def work_off(places: Places) -> None:
     places.coordinator.execute("UPDATE mantle.prune_queue SET queued = now() - interval '1 day'")
     everywhere = [places.coordinator, *places.sessions]
     for _ in range(60):
-        steps = ("compact", "compact_busy", "prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts")
-        done = [session.execute("SELECT mantle.run_maintenance(%s)", (s,)).fetchone()[0] for session in everywhere for s in steps]
+        steps = (
+            "compact",
+            "compact_busy",
+            "prune",
+            "empty_trash",
+            "purge_operations",
+            "purge_requests",
+            "purge_tombstones",
+            "purge_attempts",
+        )
+        done = [
+            session.execute("SELECT mantle.run_maintenance(%s)", (s,)).fetchone()[0]
+            for session in everywhere
+            for s in steps
+        ]
         if not any(done):
             break
-    found = places.coordinator.execute("SELECT state, objects, directories FROM mantle.operations WHERE directory_id = %s", (tree,))
+    found = places.coordinator.execute(
+        "SELECT state, objects, directories FROM mantle.operations WHERE directory_id = %s", (tree,)
+    )
     assert found.fetchall() == [("done", 40, 2)]
-    assert places.coordinator.execute("SELECT count(*) FROM mantle.meta WHERE ts > 0 OR pid = 1 OR id = %s", (implicit,)).fetchone()[0] == 0
+    assert (
+        places.coordinator.execute(
+            "SELECT count(*) FROM mantle.meta WHERE ts > 0 OR pid = 1 OR id = %s", (implicit,)
+        ).fetchone()[0]
+        == 0
+    )
     assert state.damage(places.coordinator) == []
 
 
@@ -380,19 +408,26 @@ def test_an_index_reads_all_directories_by_its_role(database):
     places = Places(database)
     for directories in places.by_worker:
         id = places.new_id()
-        assert places.call(places.coordinator, Op("put_object", directories[0], "o", id, size=1, mode=420, etag="e")).code is None
+        assert (
+            places.call(places.coordinator, Op("put_object", directories[0], "o", id, size=1, mode=420, etag="e")).code
+            is None
+        )
     password = secrets.token_urlsafe(24)
     places.coordinator.execute(f"CREATE ROLE index_of_citus LOGIN IN ROLE mantle_index PASSWORD '{password}'")
     try:
         database.on_all_nodes(
-            lambda node: node.execute(f"INSERT INTO pg_dist_authinfo VALUES (0, 'index_of_citus', 'password={password}')")
+            lambda node: node.execute(
+                f"INSERT INTO pg_dist_authinfo VALUES (0, 'index_of_citus', 'password={password}')"
+            )
         )
         with psycopg.connect(**{**database.all[0], "user": "index_of_citus", "password": password}) as reader:
             found = reader.execute("SELECT count(*) FROM mantle.directories WHERE ns = %s", (places.ns,)).fetchone()[0]
             assert found == 1 + sum(len(directories) for directories in places.by_worker)
             assert reader.execute("SELECT count(*) FROM mantle.meta WHERE explicit IS NULL").fetchone()[0] == 0
     finally:
-        database.on_all_nodes(lambda node: node.execute("DELETE FROM pg_dist_authinfo WHERE rolename = 'index_of_citus'"))
+        database.on_all_nodes(
+            lambda node: node.execute("DELETE FROM pg_dist_authinfo WHERE rolename = 'index_of_citus'")
+        )
         places.coordinator.execute("DROP ROLE index_of_citus")
 
 
@@ -411,10 +446,14 @@ def test_check_cluster_names_what_is_missing_where(citus_cluster):
         def problems() -> set[tuple[int, str]]:
             rows = coordinator.execute("SELECT node, problem FROM mantle.check_cluster()").fetchall()
             # The suites' servers run no workers, and no index reads them.
-            return {(int(node.rsplit(":", 1)[1]), problem) for node, problem in rows if problem not in ("worker", "slot")}
+            return {
+                (int(node.rsplit(":", 1)[1]), problem) for node, problem in rows if problem not in ("worker", "slot")
+            }
 
         assert problems() == set()
-        assert coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem = 'slot'").fetchone()[0] == 2
+        assert (
+            coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem = 'slot'").fetchone()[0] == 2
+        )
         worker.execute("SET citus.enable_ddl_propagation = off")
         worker.execute("GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) TO PUBLIC")
         port = int(target.all[2]["port"])
@@ -459,7 +498,9 @@ def test_a_loaded_database_is_distributed(citus_cluster):
         ns = verbs.create_namespace(coordinator, "loaded")
         first = verbs.allocate_ids(coordinator, 1000)
         ops = [Op("mkdir", ns, f"d{n}/", first + n, explicit=True) for n in range(40)]
-        ops += [Op("put_object", first + n % 40, f"o{n}", first + 100 + n, size=n, mode=420, etag="e") for n in range(200)]
+        ops += [
+            Op("put_object", first + n % 40, f"o{n}", first + 100 + n, size=n, mode=420, etag="e") for n in range(200)
+        ]
         keys = [Key(uuid.uuid4(), 1) for _ in ops]
         for op, key in zip(ops, keys, strict=True):
             assert verbs.call(coordinator, ns, [op], [key])[0].code is None
@@ -468,7 +509,9 @@ def test_a_loaded_database_is_distributed(citus_cluster):
         assert state.differences(coordinator, ns, before) == []
         retried = verbs.call(coordinator, ns, [ops[-1]], [keys[-1]])[0]
         assert (retried.code, retried.replayed) == (None, True)
-        assert {port for _, _, port in coordinator.execute(PLACEMENTS).fetchall()} == {int(n["port"]) for n in target.all[1:]}
+        assert {port for _, _, port in coordinator.execute(PLACEMENTS).fetchall()} == {
+            int(n["port"]) for n in target.all[1:]
+        }
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
             coordinator.execute("SELECT mantle.distribute()")
     citus.drop(citus_cluster.servers, name)

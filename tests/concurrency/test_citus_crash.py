@@ -43,7 +43,10 @@ class Renames:
 
     def __init__(self, target: CitusTarget):
         self.target, self.places = target, Places(target)
-        places, epoch = self.places, self.places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
+        places, epoch = (
+            self.places,
+            self.places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0],
+        )
         source, destination = places.by_worker[OWN][0], places.by_worker[OTHER][0]
         directory = places.new_id()
         # Acknowledged, on both.

@@ -104,7 +104,10 @@ def test_a_lock_of_the_table_holds_changes_off(places, verb, table):
 
 def is_waiting_for_shard(watch: psycopg.Connection) -> bool:
     """Does somebody wait for the lock under which Citus moves shards?"""
-    return watch.execute("SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND NOT granted").fetchone() is not None
+    return (
+        watch.execute("SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND NOT granted").fetchone()
+        is not None
+    )
 
 
 @contextmanager
@@ -117,7 +120,9 @@ def held_before_copying(watch: psycopg.Connection, node: dict[str, str], work: t
         waiting = "SELECT FROM pg_locks WHERE relation = 'pg_catalog.pg_subscription'::regclass AND NOT granted"
         with psycopg.connect(**node, autocommit=True) as other:
             wait_until(
-                lambda: not work.is_alive() or other.execute(waiting).fetchone() is not None, "the copy to begin", MOVE_BOUND_S
+                lambda: not work.is_alive() or other.execute(waiting).fetchone() is not None,
+                "the copy to begin",
+                MOVE_BOUND_S,
             )
         yield
 
@@ -152,7 +157,11 @@ def splits_by_replication(node: dict[str, str]) -> Iterator[None]:
         def set_to(value: str) -> None:
             connection.execute(f"ALTER SYSTEM SET {PLUGINS} = {value}")
             connection.execute("SELECT pg_reload_conf()")
-            wait_until(lambda: ("citus" in connection.execute(f"SHOW {PLUGINS}").fetchone()[0]) == ("citus" in value), PLUGINS, 30.0)
+            wait_until(
+                lambda: ("citus" in connection.execute(f"SHOW {PLUGINS}").fetchone()[0]) == ("citus" in value),
+                PLUGINS,
+                30.0,
+            )
 
         set_to(f"{before}, citus" if before else "citus")
         try:
@@ -166,7 +175,10 @@ def splits_by_replication(node: dict[str, str]) -> Iterator[None]:
 @pytest.mark.parametrize("kind", ["move", "split"])
 def test_a_change_under_way_is_waited_for(citus_cluster, kind, mode):
     """By whoever moves or splits its shard; one that lets writes go on meanwhile waits at its end, before it switches over."""
-    with distributed_target(citus_cluster, f"mantle_waits_{kind}_{mode}") as target, splits_by_replication(target.all[1]):
+    with (
+        distributed_target(citus_cluster, f"mantle_waits_{kind}_{mode}") as target,
+        splits_by_replication(target.all[1]),
+    ):
         places = Places(target)
         pid, session = places.by_worker[0][0], places.sessions[0]
         failures = []
@@ -298,7 +310,9 @@ def test_tables_that_may_go_apart_are_left_to_citus(citus_cluster):
     with distributed_target(citus_cluster, "mantle_apart") as target:
         places = Places(target)
         pid, session = places.by_worker[0][0], places.sessions[0]
-        places.coordinator.execute("SELECT update_distributed_table_colocation('mantle.requests', colocate_with => 'none')")
+        places.coordinator.execute(
+            "SELECT update_distributed_table_colocation('mantle.requests', colocate_with => 'none')"
+        )
         assert cluster_problems(places) == {"colocation"}
         change = new_entry(places, "put_object", pid)
         with session.transaction():

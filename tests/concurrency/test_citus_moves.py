@@ -73,7 +73,9 @@ def test_a_worker_joins_under_load(citus_cluster):
         with target.coordinator() as coordinator:
             assert len({tuple(place) for _, *place in coordinator.execute(PLACEMENTS).fetchall()}) == 2
             assert (
-                coordinator.execute("SELECT count(*) FROM mantle.check_cluster() WHERE problem NOT IN ('slot', 'worker')").fetchone()[0]
+                coordinator.execute(
+                    "SELECT count(*) FROM mantle.check_cluster() WHERE problem NOT IN ('slot', 'worker')"
+                ).fetchone()[0]
                 == 0
             )
 
@@ -88,7 +90,11 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
     with distributed_target(citus_cluster, f"mantle_kept_{verb}") as target:
         places = Places(target)
         pid, session, id = places.by_worker[0][0], places.sessions[0], places.new_id()
-        op = Op("mkdir", pid, "late/", id, explicit=True) if verb == "mkdir" else Op("put_object", pid, "late", id, size=1, mode=420)
+        op = (
+            Op("mkdir", pid, "late/", id, explicit=True)
+            if verb == "mkdir"
+            else Op("put_object", pid, "late", id, size=1, mode=420)
+        )
         ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
         failures = []
 
@@ -105,7 +111,9 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
                 assert places.call(session, op).code is None
                 moving.start()
                 wait_until(
-                    lambda: not moving.is_alive() or watch.execute(IS_MOVE_WAITING).fetchone() == (True,), "the move to wait", MOVE_BOUND_S
+                    lambda: not moving.is_alive() or watch.execute(IS_MOVE_WAITING).fetchone() == (True,),
+                    "the move to wait",
+                    MOVE_BOUND_S,
                 )
                 assert moving.is_alive(), "the shard has moved away from under the call"
             finally:
@@ -113,7 +121,9 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
                 moving.join()
         assert failures == []
         assert places.worker_of(pid) == 1
-        found = places.coordinator.execute("SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, op.name)).fetchall()
+        found = places.coordinator.execute(
+            "SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, op.name)
+        ).fetchall()
         assert found == [(id,)], "it went along"
         assert state.damage(places.coordinator) == []
 
@@ -126,10 +136,14 @@ def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, 
     with distributed_target(citus_cluster, f"mantle_filled_{'' if checked else 'un'}checked") as target:
         places = Places(target)
         if not checked:
-            target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, broken_steps.NO_PLACEMENTS_CHECK))
+            target.on_all_nodes(
+                lambda connection: broken_steps.break_steps(connection, broken_steps.NO_PLACEMENTS_CHECK)
+            )
         target.on_all_nodes(failpoints.install_steps)
         target.on_all_nodes(
-            lambda connection: wrap(connection, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');")
+            lambda connection: wrap(
+                connection, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');"
+            )
         )
         here = places.worker_of(places.ns)
         victim = places.by_worker[1 - here][0]

@@ -40,7 +40,9 @@ class Overtaken:
     def without(self, checks: tuple[str, ...]) -> Iterator[None]:
         def let_pass(before: str) -> None:
             for check in checks:
-                self.target.on_all_nodes(lambda node, check=check: put_before(node, check, "test_citus_overtaken", before))
+                self.target.on_all_nodes(
+                    lambda node, check=check: put_before(node, check, "test_citus_overtaken", before)
+                )
 
         let_pass("RETURN NULL;")
         try:
@@ -77,7 +79,9 @@ def overtaken(citus_cluster):
         for check in CHECKS:
             target.on_all_nodes(lambda node, check=check: put_before(node, check, "test_citus_overtaken", ""))
         target.on_all_nodes(failpoints.install_steps)
-        target.on_all_nodes(lambda node: wrap(node, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');"))
+        target.on_all_nodes(
+            lambda node: wrap(node, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');")
+        )
         for part in PARTS:
             reach = f"PERFORM failpoint.reach('{BEGUN}_{part}');"
             target.on_all_nodes(lambda node, part=part, reach=reach: put_at_beginning(node, part, "BEGUN", reach))
@@ -99,7 +103,9 @@ def fill(places: Places, pid: int) -> None:
 
 
 def id_of(places: Places, pid: int, name: str) -> int:
-    return places.coordinator.execute("SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, name)).fetchone()[0]
+    return places.coordinator.execute(
+        "SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, name)
+    ).fetchone()[0]
 
 
 IN_ONE_DIRECTORY: dict[str, Callable[[Places, int], Op]] = {
@@ -108,8 +114,12 @@ IN_ONE_DIRECTORY: dict[str, Callable[[Places, int], Op]] = {
     "put_object": lambda places, pid: Op("put_object", pid, "late", places.new_id(), size=1, mode=420),
     "put_object over another": lambda places, pid: Op("put_object", pid, "o", places.new_id(), size=1, mode=420),
     "delete_object": lambda places, pid: Op("delete_object", pid, "o"),
-    "set_attributes of an object": lambda places, pid: Op("set_attributes", pid, "o", id_of(places, pid, "o"), mode=384),
-    "set_attributes of a directory": lambda places, pid: Op("set_attributes", pid, "s/", id_of(places, pid, "s/"), mode=448),
+    "set_attributes of an object": lambda places, pid: Op(
+        "set_attributes", pid, "o", id_of(places, pid, "o"), mode=384
+    ),
+    "set_attributes of a directory": lambda places, pid: Op(
+        "set_attributes", pid, "s/", id_of(places, pid, "s/"), mode=448
+    ),
     "compact": lambda places, pid: Op("compact", pid),
 }
 
@@ -158,7 +168,9 @@ def rename_of_directory(places: Places, source: int, destination: int, epoch: in
 ACROSS: dict[str, Callable[[Places, Sides, int], Op]] = {
     "rename_object from what moves": lambda places, at, _: rename_of_object(places, at.moving, at.other),
     "rename_object to what moves": lambda places, at, _: rename_of_object(places, at.other, at.moving),
-    "rename_directory from what moves": lambda places, at, epoch: rename_of_directory(places, at.moving, at.other, epoch),
+    "rename_directory from what moves": lambda places, at, epoch: rename_of_directory(
+        places, at.moving, at.other, epoch
+    ),
     "rename_directory to what moves": lambda places, at, epoch: rename_of_directory(places, at.other, at.moving, epoch),
     "remove_tree out of what moves": lambda places, at, epoch: Op(
         "remove_tree", at.moving, "s/", id_of(places, at.moving, "s/"), epoch=epoch
@@ -178,7 +190,11 @@ def test_a_change_of_several_directories(overtaken, verb, checked):
     other = overtaken.directory(1 - here)
     for pid in (moving, other):
         fill(places, pid)
-    op, key, session = ACROSS[verb](places, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), places.sessions[here]
+    op, key, session = (
+        ACROSS[verb](places, Sides(moving, other), overtaken.epoch()),
+        Key(uuid.uuid4()),
+        places.sessions[here],
+    )
     with ExitStack() as taken_out:
         if not checked:
             taken_out.enter_context(overtaken.without((OF_SESSION,)))
@@ -205,7 +221,10 @@ WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
     "rename_directory, what it replaces": ("bury_delegated", over_another),
     "remove_tree, the source": ("take_out", ACROSS["remove_tree out of what moves"]),
     "rmdir, the parent": ("claim_delegated", ACROSS["rmdir in what moves"]),
-    "rmdir, the directory": ("bury_delegated", lambda places, at, _: Op("rmdir", places.ns, places.name(at.moving), at.moving)),
+    "rmdir, the directory": (
+        "bury_delegated",
+        lambda places, at, _: Op("rmdir", places.ns, places.name(at.moving), at.moving),
+    ),
 }
 
 

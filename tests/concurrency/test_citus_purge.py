@@ -37,7 +37,9 @@ def test_a_purge_takes_a_batch_of_a_hot_directory(citus_cluster):
         assert left() == 35, "this worker's alone"
         # Too many: the oldest of this worker.
         assert [purge(f"mantle.purge_oldest_requests({excess}, 8)") for excess in (10, 2, 0)] == [8, 2, 0]
-        oldest = places.coordinator.execute("SELECT min(created) < now() - interval '19.5 hours' FROM mantle.requests WHERE pid = %s", (hot,))
+        oldest = places.coordinator.execute(
+            "SELECT min(created) < now() - interval '19.5 hours' FROM mantle.requests WHERE pid = %s", (hot,)
+        )
         assert left() == 25 and oldest.fetchone() == (True,)
         # Of ids that may have been among them, on the node of the directory, whichever is asked.
         for session in (worker, places.coordinator):
@@ -48,5 +50,8 @@ def test_a_purge_takes_a_batch_of_a_hot_directory(citus_cluster):
                 with session.transaction(force_rollback=True):
                     codes.append(session.execute(MKDIR, given).fetchone()[0])
             assert codes == ["MT021", None]
-        for table, column, where in (("rename_attempts", "ns", "created < now()"), ("operations", "pid", "state = ''done''")):
+        for table, column, where in (
+            ("rename_attempts", "ns", "created < now()"),
+            ("operations", "pid", "state = ''done''"),
+        ):
             assert purge(f"mantle.purge('{table}', '{column}', '{where}', 8)") == 0

@@ -29,7 +29,10 @@ ROOT_WORKER = 0
 HELD = {
     "rename e/o to d/n": (E, (AFTER_LATCHES, BEFORE_COUNTS, BEFORE_COMMIT)),
     "rename e/s/ to d/n/": (E, (AFTER_LATCHES, BEFORE_EMIT, BEFORE_COMMIT)),
-    "rename e/s/ over d/": (E, (BEFORE_CLAIM, BEFORE_COUNTS, BEFORE_COMMIT)),  # latched first is the root, on this node as well
+    "rename e/s/ over d/": (
+        E,
+        (BEFORE_CLAIM, BEFORE_COUNTS, BEFORE_COMMIT),
+    ),  # latched first is the root, on this node as well
     "rename d/ to f/d/": (F, (AFTER_LATCHES, BEFORE_COUNTS, BEFORE_COMMIT)),
     "rmdir d/": (D, (AFTER_LATCHES, BEFORE_COMMIT)),
 }
@@ -104,7 +107,9 @@ def test_pairs_across_nodes(pairs, a):
 @pytest.mark.timeout(120)
 def test_a_missing_latch_is_noticed(pairs):
     """The last one: the database is of no use afterwards."""
-    pairs.places.target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, broken_steps.NO_ENTRY_LATCH))
+    pairs.places.target.on_all_nodes(
+        lambda connection: broken_steps.break_steps(connection, broken_steps.NO_ENTRY_LATCH)
+    )
     pairs.hold_in(E)
     found = pairs.run(LEVELS, "rename e/o to d/n", BEFORE_COUNTS, "rmdir d/")
     assert {text.split(": ")[0] for text in found} >= {"code", "check"}, found

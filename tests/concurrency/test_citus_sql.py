@@ -43,7 +43,9 @@ def let_group_roles_log_in(connection: psycopg.Connection) -> None:
     """The tests act as the group roles themselves, and a session's role is that of its sessions on other nodes."""
     for role in GROUP_ROLES:
         password = connection.info.password
-        connection.execute(psycopg.sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(psycopg.sql.Identifier(role), password))
+        connection.execute(
+            psycopg.sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(psycopg.sql.Identifier(role), password)
+        )
         connection.execute("INSERT INTO pg_dist_authinfo VALUES (0, %s, %s)", (role, f"password={password}"))
 
 
@@ -92,7 +94,9 @@ def test_a_worker_outlives_a_shard_that_moves(citus_cluster):
     """What Citus says of such a shard is the fate of a step, not of the process, which would be away for ten seconds."""
     with distributed_target(citus_cluster, distributed.WORKED_DATABASE, workers=1) as target:
         node = psycopg.connect(**target.all[1], autocommit=True)
-        worker = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'mantle worker' AND datname = current_database()"
+        worker = (
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'mantle worker' AND datname = current_database()"
+        )
         node.execute("SET citus.enable_ddl_propagation = off")
         node.execute("CREATE SEQUENCE steps")
         wait_until(lambda: node.execute(worker).fetchone(), "a worker", 30.0)
@@ -105,7 +109,9 @@ def test_a_worker_outlives_a_shard_that_moves(citus_cluster):
                 END $$""")
             before, first = node.execute(worker).fetchone(), node.execute("SELECT nextval('steps')").fetchone()[0]
             # Two rounds of steps.
-            wait_until(lambda first=first: node.execute("SELECT last_value FROM steps").fetchone()[0] > first + 14, code, 30.0)
+            wait_until(
+                lambda first=first: node.execute("SELECT last_value FROM steps").fetchone()[0] > first + 14, code, 30.0
+            )
             assert node.execute(worker).fetchone() == before, f"{code} ended the worker"
 
 
@@ -118,8 +124,18 @@ def start_import(target: CitusTarget, ns: str, listing: Path) -> subprocess.Pope
     node = target.all[0]
     url = f"postgresql://{node['user']}:{node['password']}@{node['host']}:{node['port']}/{target.database}"
     listing.write_text("".join(f"{key}\t{size}\n" for key, size in lines().items()), encoding="ascii")
-    command = [str(packages.target() / "release" / "mantle"), "import", "--namespace", ns, "--connections", "2", str(listing)]
-    return subprocess.Popen(command, env={**os.environ, "DATABASE_URL": url}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    command = [
+        str(packages.target() / "release" / "mantle"),
+        "import",
+        "--namespace",
+        ns,
+        "--connections",
+        "2",
+        str(listing),
+    ]
+    return subprocess.Popen(
+        command, env={**os.environ, "DATABASE_URL": url}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 def finish_import(target: CitusTarget, ns: str, listing: Path) -> None:
@@ -144,18 +160,31 @@ def test_an_import_is_resumed(citus_cluster, tmp_path):
     with distributed_target(citus_cluster, "mantle_imported") as target, target.coordinator() as coordinator:
         ns = verbs.create_namespace(coordinator, "imported")
         held, late = verbs.allocate_ids(coordinator, 2), verbs.allocate_ids(coordinator, 1)
-        assert verbs.call(coordinator, ns, [Op("mkdir", ns, "held/", held, explicit=True)], [Key(uuid.uuid4())])[0].code is None
+        assert (
+            verbs.call(coordinator, ns, [Op("mkdir", ns, "held/", held, explicit=True)], [Key(uuid.uuid4())])[0].code
+            is None
+        )
         sessions = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
-        home = next(s for s in sessions if s.execute("SELECT mantle.is_local(ARRAY[%s::bigint])", (held,)).fetchone()[0])
+        home = next(
+            s for s in sessions if s.execute("SELECT mantle.is_local(ARRAY[%s::bigint])", (held,)).fetchone()[0]
+        )
         with home.transaction(force_rollback=True):
-            verbs.call(home, ns, [Op("put_object", held, "other", late, size=1, mode=420, etag="e")], [Key(uuid.uuid4())])
+            verbs.call(
+                home, ns, [Op("put_object", held, "other", late, size=1, mode=420, etag="e")], [Key(uuid.uuid4())]
+            )
             process = start_import(target, "imported", tmp_path / "listing")
-            watcher = next(psycopg.connect(**n, autocommit=True) for n in target.all if n["port"] == str(home.info.port))
+            watcher = next(
+                psycopg.connect(**n, autocommit=True) for n in target.all if n["port"] == str(home.info.port)
+            )
             waits = "SELECT EXISTS (SELECT FROM mantle.latches WHERE class = 'directory' AND key = %s AND NOT granted)"
-            wait_until(lambda: watcher.execute(waits, (held,)).fetchone()[0], "the import's wait", 120.0, lambda: dead(process))
+            wait_until(
+                lambda: watcher.execute(waits, (held,)).fetchone()[0], "the import's wait", 120.0, lambda: dead(process)
+            )
             process.kill()
             process.wait()
-        left = coordinator.execute("SELECT count(*) FROM mantle.meta WHERE ns = %s AND explicit IS NOT NULL", (ns,)).fetchone()[0]
+        left = coordinator.execute(
+            "SELECT count(*) FROM mantle.meta WHERE ns = %s AND explicit IS NOT NULL", (ns,)
+        ).fetchone()[0]
         assert left > 1000, "directories, but not all"
         finish_import(target, "imported", tmp_path / "listing")
         assert_loaded(coordinator, "imported")
@@ -179,7 +208,8 @@ def test_a_message_of_an_import_is_on_the_node_of_its_row(citus_cluster):
         pids, ids = [ns, *range(first, first + 39)], list(range(first, first + 40))
         names = [f"streamed{id}" for id in ids]
         refused = coordinator.execute(
-            "SELECT * FROM mantle.import_directories(0, %s, %s, %s, %s)", (ns, pids, [f"{name}/" for name in names], ids)
+            "SELECT * FROM mantle.import_directories(0, %s, %s, %s, %s)",
+            (ns, pids, [f"{name}/" for name in names], ids),
         )
         assert refused.fetchall() == []
         for number, worker in enumerate(workers):
@@ -190,7 +220,11 @@ def test_a_message_of_an_import_is_on_the_node_of_its_row(citus_cluster):
             ).fetchall()
             worker.execute("SELECT pg_drop_replication_slot(%s)", (f"imported_{number}",))
             stream = b"".join(bytes(data) for (data,) in rows)
-            here = {n for pid, n in zip(pids, names, strict=True) if worker.execute("SELECT mantle.is_local(ARRAY[%s::bigint])", (pid,)).fetchone()[0]}
+            here = {
+                n
+                for pid, n in zip(pids, names, strict=True)
+                if worker.execute("SELECT mantle.is_local(ARRAY[%s::bigint])", (pid,)).fetchone()[0]
+            }
             assert 0 < len(here) < len(names)
             assert {name for name in names if name.encode() in stream} == here
         assert state.damage(coordinator) == []

@@ -173,11 +173,14 @@ def test_a_crash_while_verbs_are_held(cluster, target, point):
         for held in wanted:
             running, backend = pool.submit(hold, held, point), held.connection.info.backend_pid
             if point == failpoints.BEFORE_COMMIT:
-                wait_until(lambda backend=backend: is_in_transaction(watcher, backend), f"{held.op.verb} to end", HELD_BOUND_S)
+                wait_until(
+                    lambda backend=backend: is_in_transaction(watcher, backend), f"{held.op.verb} to end", HELD_BOUND_S
+                )
             else:
                 gate.await_held(backend, running.done, f"{held.op.verb} at {point}")
         assert agrees(
-            verbs.call_one(bystander.connection, bystander.ns, bystander.op, bystander.key), bystander.tree.apply(bystander.op)
+            verbs.call_one(bystander.connection, bystander.ns, bystander.op, bystander.key),
+            bystander.tree.apply(bystander.op),
         )
         cluster.kill()
     cluster.start()
@@ -228,7 +231,9 @@ def kill_at(cluster, elements: int):
     """Chaos for a load: the kill, once so many elements have been sent."""
 
     def chaos(load: Load) -> None:
-        wait_until(lambda: len(load.submissions) >= elements or load.stop.is_set(), f"{elements} elements", HELD_BOUND_S)
+        wait_until(
+            lambda: len(load.submissions) >= elements or load.stop.is_set(), f"{elements} elements", HELD_BOUND_S
+        )
         cluster.kill()
         load.stop.set()
 
@@ -278,7 +283,9 @@ def test_a_missing_row_is_noticed(target):
     with target.connect(load.ns) as connection:
         load.send(connection, [Submission(op, key, 0.0)])
         assert judge(connection, load.ns, load.submissions, load.surprises) == []
-        deleted = connection.execute("DELETE FROM mantle.requests WHERE ns = %s AND request_id = %s", (load.ns, key.request))
+        deleted = connection.execute(
+            "DELETE FROM mantle.requests WHERE ns = %s AND request_id = %s", (load.ns, key.request)
+        )
         assert deleted.rowcount == 1
         problems = judge(connection, load.ns, load.submissions, load.surprises)
         assert any(text.startswith("lost") for text in problems), problems

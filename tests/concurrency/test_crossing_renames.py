@@ -55,10 +55,17 @@ def test_two_renames_do_not_wait_for_each_other(make_target, verb):
             threads.append(threading.Thread(target=rename, args=(session, op)))
             threads[-1].start()
             pids = [fro.info.backend_pid, to.info.backend_pid]
-            wait_until(lambda: watcher.execute(WAITING, (pids,)).fetchone() == (len(threads),), "a rename to wait", WAIT_BOUND_S)
+            wait_until(
+                lambda: watcher.execute(WAITING, (pids,)).fetchone() == (len(threads),),
+                "a rename to wait",
+                WAIT_BOUND_S,
+            )
         holder.execute("COMMIT")
         for thread in threads:
             thread.join()
         assert [answer.code for answer in answers] == [None, None]
-        assert watcher.execute("SELECT entries FROM mantle.dirstat(%s, %s)", (ns, [lower, upper])).fetchall() == [(1,), (1,)]
+        assert watcher.execute("SELECT entries FROM mantle.dirstat(%s, %s)", (ns, [lower, upper])).fetchall() == [
+            (1,),
+            (1,),
+        ]
         assert watcher.execute("SELECT * FROM mantle.check()").fetchall() == []

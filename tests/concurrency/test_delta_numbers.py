@@ -55,7 +55,9 @@ def test_a_number_that_is_being_folded_may_be_wanted_again(make_target):
         folding.start()
         try:
             pid = compaction.info.backend_pid
-            wait_until(lambda: connection.execute(IS_WAITING, (pid,)).fetchone() == (True,), "compaction to wait", WAIT_BOUND_S)
+            wait_until(
+                lambda: connection.execute(IS_WAITING, (pid,)).fetchone() == (True,), "compaction to wait", WAIT_BOUND_S
+            )
             number = number_of_delta(connection, upper)
             connection.execute("SELECT setval('mantle.delta_ts', %s, false)", (number - 1,))
             add(batch, ns, upper, "always")
@@ -65,4 +67,6 @@ def test_a_number_that_is_being_folded_may_be_wanted_again(make_target):
             folding.join()
         assert failures == []
         assert counts(connection, lower) == [(0, 3, 30)]
-        assert counts(connection, upper) == [(0, 2, 20), (number + 1, 1, 10)], "one was folded, the next number was taken"
+        assert counts(connection, upper) == [(0, 2, 20), (number + 1, 1, 10)], (
+            "one was folded, the next number was taken"
+        )

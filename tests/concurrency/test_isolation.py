@@ -61,12 +61,15 @@ def test_a_missing_step_is_noticed(broken, fault, scenario, a, b, kinds):
     assert seen >= kinds, found
 
 
-@pytest.mark.parametrize("scene_and_verb", [(SIBLINGS, "overwrite o"), (LEVELS, "rename e/o to d/n"), (SIBLINGS, "chmod s/")])
+@pytest.mark.parametrize(
+    "scene_and_verb", [(SIBLINGS, "overwrite o"), (LEVELS, "rename e/o to d/n"), (SIBLINGS, "chmod s/")]
+)
 def test_an_unchecked_claim_is_noticed(broken, scene_and_verb):
     """Without the name's latch the claim alone decides between a request and its retry."""
     pairs = broken(broken_steps.ANY_CLAIM, broken_steps.NO_LATCH)
     assert any(
-        "code" in text or "tree" in text for text in run_pair(pairs, *scene_and_verb, scene_and_verb[1], same_request=True)
+        "code" in text or "tree" in text
+        for text in run_pair(pairs, *scene_and_verb, scene_and_verb[1], same_request=True)
     )
 
 
@@ -91,7 +94,10 @@ def broken(make_target):
 
 def test_a_step_that_is_gone_is_named(make_target):
     target = make_target("gone")
-    with target.connect() as connection, pytest.raises(StepIsGone, match=r"mantle\.no_such_step, named by failpoints\.POINTS"):
+    with (
+        target.connect() as connection,
+        pytest.raises(StepIsGone, match=r"mantle\.no_such_step, named by failpoints\.POINTS"),
+    ):
         wrap(connection, "no_such_step", "failpoints.POINTS")
 
 

@@ -36,7 +36,13 @@ def lease_of(connection: psycopg.Connection, ns: int) -> str:
 
 def put(connection: psycopg.Connection, ns: int, pid: int, lease: str | None, id: int | None = None) -> str | None:
     """In a longer transaction `id` is one of an earlier allocation: allocations wait for each other's commit."""
-    new = {"ns": ns, "pid": pid, "name": uuid.uuid4().hex, "id": id or verbs.allocate_ids(connection, 1), "lease": lease}
+    new = {
+        "ns": ns,
+        "pid": pid,
+        "name": uuid.uuid4().hex,
+        "id": id or verbs.allocate_ids(connection, 1),
+        "lease": lease,
+    }
     return connection.execute(PUT, new).fetchone()[0]
 
 
@@ -100,7 +106,9 @@ def test_a_restore_ends_the_leases_of_what_it_undid(restorable, tmp_path):
         with target.connect_when_up() as connection:
             assert "no_parent" in without_a_lease(connection, ns, undone)
             assert put(connection, ns, undone, lease) == "MT045"
-            assert put(connection, ns, ns, lease) == "MT045", "of what is still there as well: who knows what else it saw"
+            assert put(connection, ns, ns, lease) == "MT045", (
+                "of what is still there as well: who knows what else it saw"
+            )
             assert put(connection, ns, ns, lease_of(connection, ns)) is None
             assert problems(connection) == set()
 
@@ -119,7 +127,9 @@ def test_nobody_comes_after_the_tombstone(make_target):
         assert connection.execute(rmdir, (ns, ns, removed)).fetchone() == (None,)
         assert put(connection, ns, removed, lease) == "MT018"
         # Longer ago than it is kept.
-        connection.execute("UPDATE mantle.meta SET created = created - interval '1 year' WHERE pid = %s AND removed", (removed,))
+        connection.execute(
+            "UPDATE mantle.meta SET created = created - interval '1 year' WHERE pid = %s AND removed", (removed,)
+        )
         purge = "SELECT mantle.run_maintenance('purge_tombstones')"
         connection.execute(purge)
         assert "no_parent" in without_a_lease(connection, ns, removed)

@@ -35,7 +35,9 @@ class Renames:
 
     def assert_unmoved(self) -> None:
         assert state.differences(self.connection, self.ns, self.tree) == []
-        assert self.connection.execute("SELECT count(*) FROM mantle.requests WHERE ns = %s", (self.ns,)).fetchone() == (0,)
+        assert self.connection.execute("SELECT count(*) FROM mantle.requests WHERE ns = %s", (self.ns,)).fetchone() == (
+            0,
+        )
 
     def raise_epoch(self) -> int:
         epoch = self.connection.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
@@ -78,7 +80,9 @@ def test_an_unknown_index_group_is_refused(renames, monkeypatch, epoch):
 @pytest.mark.parametrize("verb", ["rename_directory", "remove_tree"])
 def test_another_group_s_epoch_is_refused(renames, monkeypatch, verb):
     """The epoch that fences is that of the group which serves the namespace and holds its locks."""
-    renames.connection.execute("INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (%s, 'other')", (OTHER_GROUP,))
+    renames.connection.execute(
+        "INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (%s, 'other')", (OTHER_GROUP,)
+    )
     renames.tree.epoch = renames.raise_epoch()
     monkeypatch.setattr(verbs, "INDEX_GROUP", OTHER_GROUP)
     assert renames.attempt(Key(uuid.uuid4()), epoch=0, verb=verb).code == "MT024"
@@ -134,7 +138,9 @@ def test_what_was_locked_is_what_moves(renames, changes, code):
 
 @pytest.mark.parametrize("role", ["mantle_analyst", "mantle_index", "mantle_monitor"])
 def test_only_gateways_may_try(renames, role):
-    call = "SELECT FROM mantle.rename_directory(5, 1024, 1024, 'a/', 1025, 1024, 'b/', 0, 1, 0, 1, gen_random_uuid(), 0)"
+    call = (
+        "SELECT FROM mantle.rename_directory(5, 1024, 1024, 'a/', 1025, 1024, 'b/', 0, 1, 0, 1, gen_random_uuid(), 0)"
+    )
     with renames.connection.transaction(force_rollback=True):
         renames.connection.execute(f"SET LOCAL ROLE {role}")
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="rename_directory"):
@@ -201,7 +207,10 @@ def test_a_group_without_a_key_is_taken_at_its_word(renames, monkeypatch):
     told = "SELECT count(*) FROM mantle.check_cluster() WHERE problem = 'prepare_keys'"
     assert renames.connection.execute(told).fetchone() == (1,)
     assert renames.attempt(Key(uuid.uuid4())).code is None
-    assert renames.connection.execute("SELECT mantle.make_prepare_keys(), mantle.make_prepare_keys()").fetchone() == (1, 0)
+    assert renames.connection.execute("SELECT mantle.make_prepare_keys(), mantle.make_prepare_keys()").fetchone() == (
+        1,
+        0,
+    )
     assert renames.connection.execute(told).fetchone() == (0,)
     assert renames.attempt(Key(uuid.uuid4())).code == "MT046"
 

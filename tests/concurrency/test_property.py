@@ -43,7 +43,9 @@ def test_histories_are_sound(make_target, capsys):
         delta_records = DELTA_RECORDS[histories.total() % len(DELTA_RECORDS)]
         keep_counts(target, delta_records)
         load, problems = one_history(target, seed)
-        assert problems == [], f"MANTLE_PROPERTY_SEED={seed} mantle.delta_records={delta_records}:\n" + "\n".join(problems)
+        assert problems == [], f"MANTLE_PROPERTY_SEED={seed} mantle.delta_records={delta_records}:\n" + "\n".join(
+            problems
+        )
         total += tally(load)
         histories[delta_records] += 1
         seed += 1

@@ -82,7 +82,8 @@ def call(connection: psycopg.Connection, ns: int, ops: list[Op], keys: list[Key]
         }
         given |= {name: [getattr(key, name) for key in keys] for name in ("request", "hash")}
         given |= {
-            name: [value] * len(ops) for name, value in (("principal", PRINCIPAL), ("ns", ns), ("owner", 7), ("null", None))
+            name: [value] * len(ops)
+            for name, value in (("principal", PRINCIPAL), ("ns", ns), ("owner", 7), ("null", None))
         }
     else:
         assert len(ops) == 1
@@ -105,9 +106,9 @@ def tried(answer: Callable[[], Answer]) -> Answer:
 
 def abort_rename(connection: psycopg.Connection, ns: int, key: Key) -> str:
     """The leader's: makes sure that an attempt can no longer commit, or says that it has."""
-    return connection.execute("SELECT mantle.abort_rename(%s, %s, %s, %s)", (PRINCIPAL, ns, key.request, key.attempt)).fetchone()[
-        0
-    ]
+    return connection.execute(
+        "SELECT mantle.abort_rename(%s, %s, %s, %s)", (PRINCIPAL, ns, key.request, key.attempt)
+    ).fetchone()[0]
 
 
 def allocate_ids(connection: psycopg.Connection, count: int) -> int:

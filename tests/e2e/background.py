@@ -39,4 +39,9 @@ class Repeated:
     def await_more(self, done: Callable[[], int], more: int, what: str, bound_s: float) -> None:
         """Until a count has grown by so many."""
         wanted = done() + more
-        wait_until(lambda: done() >= wanted, f"{more} more {what}", bound_s, lambda: str(self.faults[0]) if self.faults else None)
+        wait_until(
+            lambda: done() >= wanted,
+            f"{more} more {what}",
+            bound_s,
+            lambda: str(self.faults[0]) if self.faults else None,
+        )

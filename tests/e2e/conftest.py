@@ -24,7 +24,9 @@ LINES_SHOWN_MAX = 20
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "allows(service, pattern): what this test makes a service complain about")
-    config.addinivalue_line("markers", "faults: the test breaks services; their complaints about lost peers are expected")
+    config.addinivalue_line(
+        "markers", "faults: the test breaks services; their complaints about lost peers are expected"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +61,9 @@ def logs(request: pytest.FixtureRequest, stack: Stack) -> Iterator[LogWatch]:
     if request.node.get_closest_marker("faults") is not None:
         allowed += ALLOWED_IN_FAULTS
     unexpected = watch.unexpected(allowed)
-    assert not unexpected, f"{len(unexpected)} unexpected lines in the logs:\n" + "\n".join(unexpected[:LINES_SHOWN_MAX])
+    assert not unexpected, f"{len(unexpected)} unexpected lines in the logs:\n" + "\n".join(
+        unexpected[:LINES_SHOWN_MAX]
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -53,7 +53,9 @@ def replicas(stack, group: int = 1) -> dict[int, dict[str, str]]:
 def leader(stack, group: int = 1) -> int:
     """The replica that leads a group, once there is one."""
     return wait_until(
-        lambda: next((number for number, row in replicas(stack, group).items() if row["role"] == "leader"), None), "a leader", READY_BOUND_S
+        lambda: next((number for number, row in replicas(stack, group).items() if row["role"] == "leader"), None),
+        "a leader",
+        READY_BOUND_S,
     )
 
 

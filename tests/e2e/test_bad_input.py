@@ -67,7 +67,9 @@ def test_limits_themselves_are_allowed(bucket, s3, rest):
         assert rest.stat(bucket, key)["size"] == 1
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"src": "a/"}', b'{"src": 1, "dst": "b/"}', b'{"src": "a/", "dst": "b"}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'{"src": "a/"}', b'{"src": 1, "dst": "b/"}', b'{"src": "a/", "dst": "b"}']
+)
 def test_rename_bodies(bucket, rest, body):
     answer = rest.call("POST", f"/v1/ns/{bucket}/rename", body)
     assert (answer.status, answer.code) == (400, "invalid_argument")
@@ -169,7 +171,9 @@ def test_unknown_subresources_are_refused_not_taken_for_objects(stack, bucket, r
 
     url = f"{stack.gateway.url}/{bucket}/victim?{query}"
     request = botocore.awsrequest.AWSRequest("PUT", url, data=b"", headers={"x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
-    credentials = botocore.credentials.Credentials(secret.read(stack.layout, "access_key"), secret.read(stack.layout, "secret_key"))
+    credentials = botocore.credentials.Credentials(
+        secret.read(stack.layout, "access_key"), secret.read(stack.layout, "secret_key")
+    )
     botocore.auth.S3SigV4Auth(credentials, "s3", REGION).add_auth(request)
     headers = dict(request.headers.items())
     answer = rest.call("PUT", f"/{bucket}/victim?{query}", b"", headers=headers)

@@ -124,7 +124,10 @@ def test_mkdirs_go_together(bucket, rest, held, load_of):
 
 def test_puts_go_together(stack, bucket, rest, held, load_of):
     pool_of_its_own = botocore.config.Config(
-        retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}, max_pool_connections=MEMBERS + HELD_MAX, read_timeout=60
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": "path"},
+        max_pool_connections=MEMBERS + HELD_MAX,
+        read_timeout=60,
     )
     s3 = s3_client(stack, config=pool_of_its_own)
     for number in BAD:
@@ -166,6 +169,8 @@ def test_removals_at_once_with_nothing_held(bucket, rest, load_of):
             rest.mkdir(bucket, f"d{number}")
     load = load_of("rmdir")
     removed = [load.pool.submit(rest.twin().rmdir, bucket, f"d{number}") for number in range(MEMBERS)]
-    assert [refusal(future) for future in removed] == ["not_found" if number in BAD else None for number in range(MEMBERS)]
+    assert [refusal(future) for future in removed] == [
+        "not_found" if number in BAD else None for number in range(MEMBERS)
+    ]
     assert load.sample("elements_sum") - load.elements >= MEMBERS - len(BAD)
     assert rest.list(bucket, "") == []

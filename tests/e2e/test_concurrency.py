@@ -87,7 +87,9 @@ def test_crossing_renames_never_make_a_cycle(bucket, rest):
             rest.mkdir(bucket, f"{name}/inside", parents=True)
         results = at_once(
             *(
-                lambda client=client, src=names[i], dst=names[(i + 1) % 3]: client.rename(bucket, f"{src}/", f"{dst}/inside/{src}/")
+                lambda client=client, src=names[i], dst=names[(i + 1) % 3]: client.rename(
+                    bucket, f"{src}/", f"{dst}/inside/{src}/"
+                )
                 for i, client in enumerate(clients)
             )
         )
@@ -113,7 +115,10 @@ def test_one_rename_of_many_to_the_same_place_wins(bucket, rest):
         for member in range(MEMBERS):
             rest.mkdir(bucket, f"s{number}-{member}")
         results = at_once(
-            *(lambda c=client, m=member: c.rename(bucket, f"s{number}-{m}/", f"t{number}/") for member, client in enumerate(clients))
+            *(
+                lambda c=client, m=member: c.rename(bucket, f"s{number}-{m}/", f"t{number}/")
+                for member, client in enumerate(clients)
+            )
         )
         assert sum(not isinstance(result, Exception) for result in results) == 1
         assert_only_refused_with(results, "already_exists")
@@ -157,7 +162,9 @@ def test_creations_below_a_directory_that_moves(bucket, rest):
 def test_overwrites_at_once_keep_the_byte_count(bucket, s3, sql, size):
     s3.put_object(Bucket=bucket, Key="k", Body=b"")
     for _ in range(ROUNDS // 8):
-        results = at_once(*(lambda n=n: s3.put_object(Bucket=bucket, Key="k", Body=b"x" * (size + n)) for n in range(MEMBERS)))
+        results = at_once(
+            *(lambda n=n: s3.put_object(Bucket=bucket, Key="k", Body=b"x" * (size + n)) for n in range(MEMBERS))
+        )
         assert_only_refused_with(results)
         length = s3.head_object(Bucket=bucket, Key="k")["ContentLength"]
         assert sql.execute("SELECT objects, bytes FROM mantle.du(%s, '')", (bucket,)).fetchone() == (1, length)
@@ -165,7 +172,9 @@ def test_overwrites_at_once_keep_the_byte_count(bucket, s3, sql, size):
 
 
 def test_puts_create_their_missing_parents_once(bucket, s3, rest):
-    results = at_once(*(lambda n=n: s3.put_object(Bucket=bucket, Key=f"p/q/r/{n}", Body=b"1") for n in range(MEMBERS * 2)))
+    results = at_once(
+        *(lambda n=n: s3.put_object(Bucket=bucket, Key=f"p/q/r/{n}", Body=b"1") for n in range(MEMBERS * 2))
+    )
     assert_only_refused_with(results)
     assert rest.list(bucket, "") == ["p/"]
     assert len(rest.list(bucket, "p/q/r/")) == MEMBERS * 2

@@ -36,8 +36,12 @@ def restored(stack):
         admin.execute(f"CREATE DATABASE {RESTORED}")
         yield RESTORED
         # A session that is over for its client ends a moment later in the server, which would complain of being forced to.
-        sessions = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{RESTORED}' AND backend_type = 'client backend'"
-        wait_until(lambda: admin.execute(sessions).fetchone() == (0,), "the restored database's sessions to end", END_BOUND_S)
+        sessions = (
+            f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{RESTORED}' AND backend_type = 'client backend'"
+        )
+        wait_until(
+            lambda: admin.execute(sessions).fetchone() == (0,), "the restored database's sessions to end", END_BOUND_S
+        )
         admin.execute(f"DROP DATABASE {RESTORED} WITH (FORCE)")
 
 
@@ -49,11 +53,17 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
     environment = {**stack.postgresql.client_environment(), "PATH": "/usr/bin:/bin"}
     programs = stack.layout.postgresql_bin
     dump = tmp_path / "dump"
-    with MkdirLoad(rest, bucket) as load, connect_as(stack, "postgres", "superuser") as original, original.transaction():
+    with (
+        MkdirLoad(rest, bucket) as load,
+        connect_as(stack, "postgres", "superuser") as original,
+        original.transaction(),
+    ):
         original.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         snapshot = original.execute("SELECT pg_export_snapshot()").fetchone()[0]
         subprocess.run(
-            [programs / "pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={dump}"], env=environment, check=True
+            [programs / "pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={dump}"],
+            env=environment,
+            check=True,
         )
         expected = digests(original)
         load.await_progress(10)
@@ -75,7 +85,9 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
         assert found["meta"][0] > 0 and found["requests"][0] > 0 and found["id_blocks"][0] > 0
         assert copy.execute("SELECT epoch FROM mantle.index_group(1)").fetchone() == (0,)
         assert copy.execute("SELECT problem, name, detail FROM mantle.check()").fetchall() == []
-        path = copy.execute("SELECT kind, user_metadata FROM mantle.resolve(%s, 'd/o') JOIN mantle.meta USING (pid, name)", (bucket,))
+        path = copy.execute(
+            "SELECT kind, user_metadata FROM mantle.resolve(%s, 'd/o') JOIN mantle.meta USING (pid, name)", (bucket,)
+        )
         assert path.fetchone() == ("object", {"k": "v"})
         # Ids go on where they were: none is given twice.
         last = copy.execute("SELECT max(last_id) FROM mantle.id_blocks").fetchone()[0]

@@ -172,9 +172,13 @@ def test_a_request_whose_client_has_gone_changes_nothing_any_more(stack, bucket,
     with frozen(stack.pgbouncer.process.pid()):
         for number, client in enumerate(clients):
             # With a key: whether it was answered before is looked up first, and gets stuck.
-            head = f"PUT /v1/ns/{bucket}/dirs/gone{number} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {rest.token}\r\n"
+            head = (
+                f"PUT /v1/ns/{bucket}/dirs/gone{number} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {rest.token}\r\n"
+            )
             client.sendall(f"{head}Idempotency-Key: {uuid.uuid4()}\r\nContent-Length: 0\r\n\r\n".encode())
-        wait_until(lambda: len(unread(stack.layout.pgbouncer_port)) >= GONE, "the requests to stand still", READY_BOUND_S)
+        wait_until(
+            lambda: len(unread(stack.layout.pgbouncer_port)) >= GONE, "the requests to stand still", READY_BOUND_S
+        )
         for client in clients:
             client.close()
     # The gateway reads its terms over one or two of those connections.
@@ -187,7 +191,8 @@ def test_a_change_that_was_held_back_for_longer_than_a_tombstone_is_kept(stack, 
     """The gateway has resolved the parent and sent the change; before it arrives, the parent is removed and forgotten."""
     rest.mkdir(bucket, "parent")
     ns, parent = superuser.execute(
-        "SELECT m.ns, m.id FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.name = 'parent/'", (bucket,)
+        "SELECT m.ns, m.id FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.name = 'parent/'",
+        (bucket,),
     ).fetchone()
     with ThreadPoolExecutor(1) as pool:
         with frozen(stack.pgbouncer.process.pid()):

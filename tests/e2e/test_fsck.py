@@ -36,7 +36,9 @@ def test_what_differs_is_named_on_every_replica(stack, bucket, rest, superuser):
     finally:
         superuser.execute("UPDATE mantle.meta SET mode = mode # 1 WHERE id = %s AND explicit IS NOT NULL", (id,))
     assert code == 1
-    assert [line for line in lines if f"{id}: PostgreSQL" in line and '"told"' in line and "version 1" in line] != [], lines
+    assert [line for line in lines if f"{id}: PostgreSQL" in line and '"told"' in line and "version 1" in line] != [], (
+        lines
+    )
     assert sum(line.endswith("1 directories differ") for line in lines) == len(REPLICAS)
     assert fsck(stack, "--index-only")[0] == 0
 

@@ -58,7 +58,9 @@ def test_an_analyst_sees_what_was_granted(bucket, rest, stack, sql):
         stack.postgresql.psql(f"SELECT mantle.grant_namespace('{bucket}', 'analyst')")
         assert sql.execute(names, (bucket, other)).fetchone()[0] == [bucket]
     finally:
-        stack.postgresql.psql(f"SELECT mantle.revoke_namespace('{bucket}', 'analyst'); SELECT mantle.grant_namespace('*', 'analyst')")
+        stack.postgresql.psql(
+            f"SELECT mantle.revoke_namespace('{bucket}', 'analyst'); SELECT mantle.grant_namespace('*', 'analyst')"
+        )
 
 
 @pytest.mark.parametrize("user", ["analyst", "gateway", "operator"])
@@ -70,7 +72,11 @@ def test_nobody_forges_the_change_stream(connect, user):
 
 def test_a_gateway_executes_and_touches_no_table(connect):
     with connect("gateway") as connection:
-        for statement in ["SELECT FROM mantle.meta", "DELETE FROM mantle.meta", "UPDATE mantle.index_groups SET epoch = 9"]:
+        for statement in [
+            "SELECT FROM mantle.meta",
+            "DELETE FROM mantle.meta",
+            "UPDATE mantle.index_groups SET epoch = 9",
+        ]:
             assert refused(connection, statement), statement
         assert refused(connection, "SELECT mantle.raise_epoch(1, 1, 'x')")
         first, last = connection.execute("SELECT first_id, last_id FROM mantle.allocate_ids('test', 10)").fetchone()
@@ -88,7 +94,10 @@ def test_advisory_locks_of_others_do_not_block_creates(bucket, rest, sql):
     """The latches are in a lock class that SQL cannot reach."""
     sql.execute("BEGIN")
     ns = sql.execute("SELECT ns FROM mantle.namespaces WHERE name = %s", (bucket,)).fetchone()[0]
-    sql.execute("SELECT pg_advisory_xact_lock(%s), pg_advisory_xact_lock(0, %s::int), pg_advisory_xact_lock(1, %s::int)", (ns, ns, ns))
+    sql.execute(
+        "SELECT pg_advisory_xact_lock(%s), pg_advisory_xact_lock(0, %s::int), pg_advisory_xact_lock(1, %s::int)",
+        (ns, ns, ns),
+    )
     try:
         assert rest.mkdir(bucket, "a").status == 201
     finally:

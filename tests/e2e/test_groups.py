@@ -95,7 +95,9 @@ def move(stack, ns: str, group: int) -> list[str]:
 
 
 def assignment(superuser, ns: str) -> tuple:
-    return superuser.execute("SELECT index_group, other_group, move_phase FROM mantle.namespaces WHERE name = %s", (ns,)).fetchone()
+    return superuser.execute(
+        "SELECT index_group, other_group, move_phase FROM mantle.namespaces WHERE name = %s", (ns,)
+    ).fetchone()
 
 
 def await_phase(superuser, ns: str, *phases: str) -> None:

@@ -32,7 +32,9 @@ NATIVE = [
     pytest.param("PUT", "ns/a%00b/dirs/x", None, 400, id="NUL in a namespace: mkdir"),
     pytest.param("DELETE", "ns/a%00b/dirs/x?recursive=true", None, 400, id="NUL in a namespace: remove"),
     pytest.param("POST", "ns/a%00b/rename", {"src": "a/", "dst": "b/"}, 400, id="NUL in a namespace: rename"),
-    pytest.param("POST", "ns/a%00b/rename", {"src": "a", "dst": "b"}, 400, id="NUL in a namespace: rename of an object"),
+    pytest.param(
+        "POST", "ns/a%00b/rename", {"src": "a", "dst": "b"}, 400, id="NUL in a namespace: rename of an object"
+    ),
     pytest.param("POST", "ns/a%00b/stat", {"paths": ["a"]}, 400, id="NUL in a namespace: stats"),
     pytest.param("PUT", "ns/a%00b", None, 400, id="NUL in a namespace: create"),
     pytest.param("DELETE", "ns/a%00b", None, 400, id="NUL in a namespace: delete"),
@@ -42,7 +44,9 @@ NATIVE = [
     pytest.param("GET", "ns/{ns}/list/?cursor=" + NUL_CURSOR, None, 400, id="NUL in a cursor"),
     pytest.param("GET", "ns/{ns}/list/?cursor=" + NUL_PREFIX, None, 400, id="NUL in a cursor of a prefix"),
     pytest.param("GET", "ns/{ns}/list/?cursor=" + FOREIGN, None, 200, id="a cursor longer than any key"),
-    pytest.param("GET", "ns/{ns}/list/?cursor=" + token(b"\x01k", b"zz"), None, 200, id="a cursor of another namespace"),
+    pytest.param(
+        "GET", "ns/{ns}/list/?cursor=" + token(b"\x01k", b"zz"), None, 200, id="a cursor of another namespace"
+    ),
     pytest.param("GET", "ns/{ns}/list/?limit=-1", None, 400, id="a negative limit"),
     pytest.param("GET", "ns/{ns}/list/?limit=99999999999999999999999", None, 400, id="a huge limit"),
     pytest.param("GET", "ns/{ns}/list/?limit=1&limit=2", None, 400, id="two limits"),
@@ -54,17 +58,25 @@ NATIVE = [
     pytest.param("PUT", "ns/{new}?group=0", None, 400, id="group 0"),
     pytest.param("PUT", "ns/{new}?group=12345", None, 400, id="a group that there is not"),
     pytest.param("PATCH", "ns/{ns}/entries/d/", {"user_metadata": {"a": "x\0y"}}, 400, id="NUL in user metadata"),
-    pytest.param("PATCH", "ns/{ns}/entries/d/", {"user_metadata": {"a": "x\r\nb: y"}}, 400, id="a line break in user metadata"),
-    pytest.param("PATCH", "ns/{ns}/entries/d/", {"user_metadata": {"a\0": "x"}}, 400, id="NUL in a name of user metadata"),
+    pytest.param(
+        "PATCH", "ns/{ns}/entries/d/", {"user_metadata": {"a": "x\r\nb: y"}}, 400, id="a line break in user metadata"
+    ),
+    pytest.param(
+        "PATCH", "ns/{ns}/entries/d/", {"user_metadata": {"a\0": "x"}}, 400, id="NUL in a name of user metadata"
+    ),
     pytest.param("PATCH", "ns/{ns}/entries/d/", {"user_metadata": {"a": "x" * 9000}}, 400, id="much user metadata"),
     pytest.param("PATCH", "ns/{ns}/entries/d/", {"owner": 2**31}, 400, id="an owner over 2^31"),
     pytest.param("PATCH", "ns/{ns}/entries/d/", {"owner": -1}, 400, id="a negative owner"),
     pytest.param("PATCH", "ns/{ns}/entries/d/", {"mode": "-1"}, 400, id="a negative mode"),
-    pytest.param("PATCH", "ns/{ns}/entries/d/", b'{"user_metadata": ' + b'{"a":' * 500 + b"1" + b"}" * 501, 400, id="deep JSON"),
+    pytest.param(
+        "PATCH", "ns/{ns}/entries/d/", b'{"user_metadata": ' + b'{"a":' * 500 + b"1" + b"}" * 501, 400, id="deep JSON"
+    ),
     pytest.param("PATCH", "ns/{ns}/entries/d/", b'{"user_metadata": {"a": "\\ud800"}}', 400, id="half a surrogate"),
     pytest.param("PATCH", "ns/{ns}/entries/", {"mode": "0755"}, 200, id="the root itself"),
     pytest.param("POST", "ns/{ns}/stat", {"paths": []}, 200, id="no paths"),
-    pytest.param("POST", "ns/{ns}/stat", {"paths": ["", "/", "a\0", "..", "d/", "d"]}, 200, id="bad paths among good ones"),
+    pytest.param(
+        "POST", "ns/{ns}/stat", {"paths": ["", "/", "a\0", "..", "d/", "d"]}, 200, id="bad paths among good ones"
+    ),
     pytest.param("POST", "ns/{ns}/stat", {"paths": ["x"] * 1001}, 400, id="too many paths"),
     pytest.param("POST", "ns/{ns}/stat", b"[" * 100_000, 400, id="nothing but brackets"),
     pytest.param("POST", "ns/{ns}/stat", b'{"paths": ["' + b"x" * (4 << 20) + b'"]}', 400, id="a body too large"),
@@ -100,7 +112,9 @@ def test_native_calls(rest, place, method, target, body, status):
         assert told == [None, "invalid_name", "invalid_name", "invalid_name", None, None]
 
 
-@pytest.mark.parametrize("key", ["", "x", "{0}", "0123456789abcdef" * 4, "00000000-0000-0000-0000-00000000000g", "ü", "a" * 10_000])
+@pytest.mark.parametrize(
+    "key", ["", "x", "{0}", "0123456789abcdef" * 4, "00000000-0000-0000-0000-00000000000g", "ü", "a" * 10_000]
+)
 def test_malformed_request_ids(rest, place, key):
     answer = rest.call("PUT", f"/v1/ns/{place['ns']}/dirs/e", headers={"Idempotency-Key": key.encode("latin-1")})
     assert (answer.status, answer.code) == (400, "invalid_argument")
@@ -164,17 +178,44 @@ S3 = [
     pytest.param("GET", "?continuation-token=%00&prefix=%00", {}, b"", (200, 400), id="NUL among the buckets"),
     *(
         pytest.param("GET", "{ns}/d/o", {"Range": text}, b"", (200, 206, 400, 416), id=f"range {text[:40]}")
-        for text in ["bytes=5-2", "bytes=-0", "bytes=99-", "bytes=18446744073709551615-", "bytes=-18446744073709551616", "bytes=a-b", "x", "bytes=0-0,1-1"]
+        for text in [
+            "bytes=5-2",
+            "bytes=-0",
+            "bytes=99-",
+            "bytes=18446744073709551615-",
+            "bytes=-18446744073709551616",
+            "bytes=a-b",
+            "x",
+            "bytes=0-0,1-1",
+        ]
     ),
-    pytest.param("GET", "{ns}/d/o?response-content-type=a%0D%0AX-Evil%3A%201", {}, b"", (200, 400), id="a line break for a header"),
-    pytest.param("GET", "{ns}/d/o?response-content-disposition=%C3%A4", {}, b"", (200, 400), id="a header that is not ASCII"),
+    pytest.param(
+        "GET",
+        "{ns}/d/o?response-content-type=a%0D%0AX-Evil%3A%201",
+        {},
+        b"",
+        (200, 400),
+        id="a line break for a header",
+    ),
+    pytest.param(
+        "GET", "{ns}/d/o?response-content-disposition=%C3%A4", {}, b"", (200, 400), id="a header that is not ASCII"
+    ),
     pytest.param("GET", "{ns}/d/o?response-expires=never", {}, b"", (200, 400), id="a date that is none"),
     pytest.param("GET", "{ns}/d/o", {"If-Modified-Since": "yesterday"}, b"", (200, 400), id="since yesterday"),
     pytest.param("GET", "{ns}/d/o", {"If-Match": '"' + "x" * 9000}, b"", (400, 412), id="half an ETag"),
-    pytest.param("PUT", "{ns}/d/n", {"If-None-Match": '"x"'}, b"1", (200, 400, 412, 501), id="If-None-Match of an ETag"),
+    pytest.param(
+        "PUT", "{ns}/d/n", {"If-None-Match": '"x"'}, b"1", (200, 400, 412, 501), id="If-None-Match of an ETag"
+    ),
     pytest.param("PUT", "{ns}/d/n", {"Content-MD5": "x"}, b"1", (400,), id="no MD5"),
     pytest.param("PUT", "{ns}/d/n", {"x-amz-checksum-crc32": "!!!"}, b"1", (400,), id="no CRC32"),
-    pytest.param("PUT", "{ns}/d/n", {"x-amz-checksum-sha256": base64.b64encode(b"x" * 32).decode()}, b"1", (400,), id="another SHA256"),
+    pytest.param(
+        "PUT",
+        "{ns}/d/n",
+        {"x-amz-checksum-sha256": base64.b64encode(b"x" * 32).decode()},
+        b"1",
+        (400,),
+        id="another SHA256",
+    ),
     pytest.param("PUT", "{ns}/d/n", {"x-amz-copy-source": "/bucket/key"}, b"", (501,), id="a copy"),
     pytest.param("PUT", "{ns}/d/n", {"x-amz-meta-a": "x" * 9000}, b"1", (200, 400), id="much metadata"),
     pytest.param("PUT", "{ns}/d/n", {"Content-Type": "x" * 9000}, b"1", (200, 400), id="a long content type"),
@@ -184,20 +225,65 @@ S3 = [
     pytest.param("POST", "{ns}?delete", {}, b"", (400,), id="no document"),
     pytest.param("POST", "{ns}?delete", {}, b"<Delete>", (400,), id="half a document"),
     pytest.param("POST", "{ns}?delete", {}, b"<Delete></Delete>", (200, 400), id="an empty document"),
-    pytest.param("POST", "{ns}?delete", {}, b"<Delete><Object><Key>&#0;</Key></Object></Delete>", (200, 400), id="NUL in a document"),
-    pytest.param("POST", "{ns}?delete", {}, b"<Delete><Object><Key>a//b</Key></Object><Object><Key></Key></Object></Delete>", (200, 400), id="bad keys"),
-    pytest.param("POST", "{ns}?delete", {}, b"<Delete>" + b"<Object><Key>k</Key></Object>" * 1001 + b"</Delete>", (400,), id="too many keys"),
+    pytest.param(
+        "POST",
+        "{ns}?delete",
+        {},
+        b"<Delete><Object><Key>&#0;</Key></Object></Delete>",
+        (200, 400),
+        id="NUL in a document",
+    ),
+    pytest.param(
+        "POST",
+        "{ns}?delete",
+        {},
+        b"<Delete><Object><Key>a//b</Key></Object><Object><Key></Key></Object></Delete>",
+        (200, 400),
+        id="bad keys",
+    ),
+    pytest.param(
+        "POST",
+        "{ns}?delete",
+        {},
+        b"<Delete>" + b"<Object><Key>k</Key></Object>" * 1001 + b"</Delete>",
+        (400,),
+        id="too many keys",
+    ),
     pytest.param("POST", "{ns}?delete", {}, b"<a>" * 200_000, (400,), id="a deep document"),
-    pytest.param("POST", "{ns}?delete", {}, b"<!DOCTYPE a [<!ENTITY b 'c'>]><Delete><Object><Key>&b;</Key></Object></Delete>", (200, 400), id="an entity"),
-    pytest.param("POST", "{ns}?delete", {}, b"<Delete>" + b" " * (5 << 20) + b"</Delete>", (400, 413), id="a document too large"),
+    pytest.param(
+        "POST",
+        "{ns}?delete",
+        {},
+        b"<!DOCTYPE a [<!ENTITY b 'c'>]><Delete><Object><Key>&b;</Key></Object></Delete>",
+        (200, 400),
+        id="an entity",
+    ),
+    pytest.param(
+        "POST", "{ns}?delete", {}, b"<Delete>" + b" " * (5 << 20) + b"</Delete>", (400, 413), id="a document too large"
+    ),
     pytest.param("PUT", "{new}", {}, b" " * (5 << 20), (400, 413), id="a document too large for a bucket"),
-    pytest.param("POST", "{ns}", {"Content-Type": "multipart/form-data; boundary=x"}, b"--x--", (400, 403, 501), id="a form"),
+    pytest.param(
+        "POST", "{ns}", {"Content-Type": "multipart/form-data; boundary=x"}, b"--x--", (400, 403, 501), id="a form"
+    ),
     pytest.param("PUT", "{ns}/d/n", {"x-amz-decoded-content-length": "-1"}, b"1", (200, 400), id="a negative length"),
-    pytest.param("PUT", "{ns}/d/n", {"x-amz-storage-class": "NONE", "x-amz-acl": "all"}, b"1", (200, 400, 501), id="no such class"),
+    pytest.param(
+        "PUT",
+        "{ns}/d/n",
+        {"x-amz-storage-class": "NONE", "x-amz-acl": "all"},
+        b"1",
+        (200, 400, 501),
+        id="no such class",
+    ),
     pytest.param("PATCH", "{ns}/d/o", {}, b"1", (400, 405, 501), id="no such method"),
     pytest.param("PUT", "{ns}/" + "k" * 3000, {}, b"1", (400,), id="a long key"),
 ]
-CHUNKED = [b"", b"zz\r\n1\r\n", b"5\r\nab", b"ffffffffffffffffffff\r\nx", b"1;chunk-signature=" + b"0" * 64 + b"\r\na\r\n0;chunk-signature=" + b"0" * 64 + b"\r\n\r\n"]
+CHUNKED = [
+    b"",
+    b"zz\r\n1\r\n",
+    b"5\r\nab",
+    b"ffffffffffffffffffff\r\nx",
+    b"1;chunk-signature=" + b"0" * 64 + b"\r\na\r\n0;chunk-signature=" + b"0" * 64 + b"\r\n\r\n",
+]
 
 
 class Signer(botocore.auth.S3SigV4Auth):
@@ -212,7 +298,9 @@ class Signer(botocore.auth.S3SigV4Auth):
 def signed(stack, method: str, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
     headers = {"x-amz-content-sha256": UNSIGNED, **headers}
     request = botocore.awsrequest.AWSRequest(method, url, data=body, headers=headers)
-    keys = botocore.credentials.Credentials(secret.read(stack.layout, "access_key"), secret.read(stack.layout, "secret_key"))
+    keys = botocore.credentials.Credentials(
+        secret.read(stack.layout, "access_key"), secret.read(stack.layout, "secret_key")
+    )
     signer = Signer(keys, "s3", REGION)
     signer.words = headers["x-amz-content-sha256"]
     signer.add_auth(request)
@@ -223,7 +311,9 @@ def signed(stack, method: str, url: str, headers: dict[str, str], body: bytes) -
 def test_s3_calls(stack, rest, s3, place, method, target, headers, body, statuses):
     s3.put_object(Bucket=place["ns"], Key="d/o", Body=b"content")
     target = "/" + filled(target, place)
-    answer = rest.call(method, target, body or None, headers=signed(stack, method, stack.gateway.url + target, headers, body))
+    answer = rest.call(
+        method, target, body or None, headers=signed(stack, method, stack.gateway.url + target, headers, body)
+    )
     assert answer.status in statuses, answer
 
 
@@ -232,7 +322,11 @@ def test_s3_calls(stack, rest, s3, place, method, target, headers, body, statuse
 @pytest.mark.parametrize("length", ["5", "99999999999999999999", "x"])
 def test_broken_framing(stack, rest, place, body, payload, length):
     target = f"/{place['ns']}/d/n"
-    headers = {"x-amz-content-sha256": payload, "x-amz-decoded-content-length": length, "Content-Encoding": "aws-chunked"}
+    headers = {
+        "x-amz-content-sha256": payload,
+        "x-amz-decoded-content-length": length,
+        "Content-Encoding": "aws-chunked",
+    }
     answer = rest.call("PUT", target, body, headers=signed(stack, "PUT", stack.gateway.url + target, headers, body))
     assert 400 <= answer.status < 500, answer
     assert not rest.exists(place["ns"], "d/n")

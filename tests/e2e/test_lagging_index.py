@@ -26,7 +26,9 @@ def behind(superuser) -> Iterator[None]:
 
 
 def rename(rest: Rest, bucket: str, key: str) -> Answer:
-    return rest.call("POST", f"/v1/ns/{bucket}/rename", {"src": "moved/", "dst": "place/below/", "overwrite": False}, key=key)
+    return rest.call(
+        "POST", f"/v1/ns/{bucket}/rename", {"src": "moved/", "dst": "place/below/", "overwrite": False}, key=key
+    )
 
 
 def rename_there(rest: Rest, bucket: str, key: str) -> Answer:
@@ -38,7 +40,9 @@ def remove(rest: Rest, bucket: str, key: str) -> Answer:
 
 
 @pytest.mark.parametrize(("is_made", "change"), [(True, rename), (True, remove), (False, rename_there)])
-def test_what_a_listing_shows_is_not_refused(bucket, rest, superuser, is_made: bool, change: Callable[[Rest, str, str], Answer]):
+def test_what_a_listing_shows_is_not_refused(
+    bucket, rest, superuser, is_made: bool, change: Callable[[Rest, str, str], Answer]
+):
     rest.mkdir(bucket, "moved")
     if not is_made:
         rest.mkdir(bucket, "place")

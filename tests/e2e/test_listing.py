@@ -45,7 +45,11 @@ def pages(s3, **arguments):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_keys_come_in_byte_order_whatever_the_page_size(filled, s3, size):
-    got = [entry["Key"] for page in pages(s3, Bucket=filled, PaginationConfig={"PageSize": size}) for entry in page.get("Contents", [])]
+    got = [
+        entry["Key"]
+        for page in pages(s3, Bucket=filled, PaginationConfig={"PageSize": size})
+        for entry in page.get("Contents", [])
+    ]
     assert got == in_order(KEYS)
 
 
@@ -58,7 +62,9 @@ def test_delimiter_folds_directories(filled, s3, size):
 def folded(s3, filled, prefix: str, size: int) -> list[str]:
     got: list[str] = []
     for page in pages(s3, Bucket=filled, Prefix=prefix, Delimiter="/", PaginationConfig={"PageSize": size}):
-        rows = [(entry["Prefix"]) for entry in page.get("CommonPrefixes", [])] + [entry["Key"] for entry in page.get("Contents", [])]
+        rows = [(entry["Prefix"]) for entry in page.get("CommonPrefixes", [])] + [
+            entry["Key"] for entry in page.get("Contents", [])
+        ]
         assert len(rows) <= size
         got += in_order(rows)
     return got
@@ -101,5 +107,7 @@ def test_max_keys_zero_and_over_the_limit(filled, s3):
 
 
 def test_encoding_type_url(filled, s3):
-    keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=filled, EncodingType="url", Prefix="c").get("Contents", [])]
+    keys = [
+        entry["Key"] for entry in s3.list_objects_v2(Bucket=filled, EncodingType="url", Prefix="c").get("Contents", [])
+    ]
     assert keys == ["c%20d/e%20f%2Bg%25h"] or keys == ["c+d/e+f%2Bg%25h"]

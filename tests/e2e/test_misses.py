@@ -61,7 +61,10 @@ def test_a_storm_of_misses_leaves_the_others_served(stack, bucket, rest, s3, hel
     s3.put_object(Bucket=bucket, Key="there/object", Body=b"1")
     statements, shared = sample(stack, "batch_elements_count"), sample(stack, "questions_shared_total")
     with concurrent.futures.ThreadPoolExecutor(CALLS) as pool, held_walks() as walks:
-        storm = [pool.submit(rest.twin().call, "GET", f"/v1/ns/{bucket}/entries/no{n % MISSING}/object") for n in range(CALLS)]
+        storm = [
+            pool.submit(rest.twin().call, "GET", f"/v1/ns/{bucket}/entries/no{n % MISSING}/object")
+            for n in range(CALLS)
+        ]
         wait_until(lambda: sample(stack, "batch_waiting") == CALLS - IN_FLIGHT_MAX, "the storm to gather", BOUND_S)
         for number in range(SERVED):
             assert rest.call("GET", f"/v1/ns/{bucket}/entries/there/object").status == 200
@@ -88,7 +91,11 @@ def test_an_object_in_the_way_is_told_from_nothing(bucket, rest, s3):
         answer = rest.call("GET", f"/v1/ns/{bucket}/entries/{path}")
         assert (answer.status, answer.code) == (status, code), path
     assert rest.call("GET", f"/v1/ns/{bucket}/list/a/file/").code == "not_found"
-    many = rest.call("POST", f"/v1/ns/{bucket}/stat", {"paths": ["a/file/x", "a/file", "a/no/x", *(f"none{n}/x" for n in range(200))]})
+    many = rest.call(
+        "POST",
+        f"/v1/ns/{bucket}/stat",
+        {"paths": ["a/file/x", "a/file", "a/no/x", *(f"none{n}/x" for n in range(200))]},
+    )
     assert many.status == 200
     told = [entry.get("error", {}).get("code") for entry in many.body["entries"]]
     assert told == ["parent_is_object", None, *["not_found"] * 201]

@@ -83,7 +83,10 @@ def test_lookups_are_counted_with_their_read_indexes(stack, bucket, rest):
 
 def test_each_replica_has_one_role(stack):
     def told() -> list[str]:
-        roles = {role: of_replicas(stack, "mantle_index_role", f'group="1",role="{role}"') for role in ("leader", "follower", "learner", "candidate")}
+        roles = {
+            role: of_replicas(stack, "mantle_index_role", f'group="1",role="{role}"')
+            for role in ("leader", "follower", "learner", "candidate")
+        }
         assert all(sum(values) == 1 for values in zip(*roles.values(), strict=True)), roles
         return sorted(role for role, values in roles.items() for value in values if value)
 
@@ -124,4 +127,6 @@ def test_status_tells_what_each_replica_does(stack, bucket, rest):
 def test_alerts_say_what_is_wrong():
     for group in yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"]:
         for rule in group["rules"]:
-            assert rule["annotations"]["summary"] and rule["labels"]["severity"] in ("info", "warning", "critical"), rule["alert"]
+            assert rule["annotations"]["summary"] and rule["labels"]["severity"] in ("info", "warning", "critical"), (
+                rule["alert"]
+            )

@@ -27,7 +27,11 @@ def test_what_was_put_is_got(stored, s3):
     got = s3.get_object(Bucket=stored, Key="x/y/object")
     assert got["Body"].read() == BODY
     head = s3.head_object(Bucket=stored, Key="x/y/object")
-    assert (head["ContentLength"], head["ContentType"], head["Metadata"]) == (len(BODY), "text/x-test", {"colour": "blue"})
+    assert (head["ContentLength"], head["ContentType"], head["Metadata"]) == (
+        len(BODY),
+        "text/x-test",
+        {"colour": "blue"},
+    )
     assert head["ETag"] == got["ETag"]
 
 
@@ -44,7 +48,13 @@ def test_a_body_of_several_megabytes(bucket, s3):
 
 @pytest.mark.parametrize(
     ("asked", "first", "last"),
-    [("bytes=0-0", 0, 0), ("bytes=5-99", 5, 99), ("bytes=10000-", 10000, 10239), ("bytes=-7", 10233, 10239), ("bytes=10-99999", 10, 10239)],
+    [
+        ("bytes=0-0", 0, 0),
+        ("bytes=5-99", 5, 99),
+        ("bytes=10000-", 10000, 10239),
+        ("bytes=-7", 10233, 10239),
+        ("bytes=10-99999", 10, 10239),
+    ],
 )
 def test_ranges(stored, s3, asked, first, last):
     got = s3.get_object(Bucket=stored, Key="x/y/object", Range=asked)

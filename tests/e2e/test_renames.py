@@ -145,13 +145,19 @@ class Steps:
         holds = {"prepared": self._prepared, "committed": self._committed}.get(step, self._in_postgresql)
         with closing(self.connect()) as session, holds(session, step) as (started, is_held):
             moved = started(begin)
-            wait_until(is_held, f"the rename at `{step}`", READY_BOUND_S, lambda: str(moved.exception()) if moved.done() else None)
+            wait_until(
+                is_held,
+                f"the rename at `{step}`",
+                READY_BOUND_S,
+                lambda: str(moved.exception()) if moved.done() else None,
+            )
             yield moved
 
     @contextmanager
     def _prepared(self, _session: psycopg.Connection, _step: str):
         """Locked by the index; PostgreSQL has heard nothing. The gateway first asks it whether the request was answered before:
         the leader keeps it waiting after that, until nothing comes through to PostgreSQL any more."""
+
         def asked() -> float:
             return self.stack.gateway.metrics().get('mantle_gateway_sql_seconds_count{statement="replay"}', 0)
 
@@ -181,7 +187,9 @@ class Steps:
     @contextmanager
     def _committed(self, session: psycopg.Connection, _step: str):
         """Its message is in the WAL, which is sent to nobody."""
-        sender = session.execute("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'mantle_index_1'").fetchone()[0]
+        sender = session.execute(
+            "SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'mantle_index_1'"
+        ).fetchone()[0]
         done = "SELECT count(*) FROM mantle.requests WHERE verb = 'rename_directory'"
         before = session.execute(done).fetchone()
         with frozen(sender):

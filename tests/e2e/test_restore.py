@@ -55,7 +55,13 @@ class Backup:
         wait_until(lambda: self.server.psql(primary).strip() == "t", "the end of recovery", READY_BOUND_S)
 
     def remove(self) -> None:
-        for setting in ("archive_mode", "archive_command", "restore_command", "recovery_target_name", "recovery_target_action"):
+        for setting in (
+            "archive_mode",
+            "archive_command",
+            "restore_command",
+            "recovery_target_name",
+            "recovery_target_action",
+        ):
             self.server.psql(f"ALTER SYSTEM RESET {setting}")
         self.server.process.stop()
         self.server.start()
@@ -111,7 +117,16 @@ def test_an_index_that_knows_more_than_postgresql_refuses_until_it_is_rebuilt(st
     rest.insist("PUT", f"/v1/ns/{bucket}/dirs/kept/below/after")
     for replica in REPLICAS:
         with only_replica(stack, replica) as alone:
-            found = {path: alone.exists(bucket, path) for path in ("kept/", "kept/below/", "kept/below/after/", "lost/", "lost/moved/")}
-            assert found == {"kept/": True, "kept/below/": True, "kept/below/after/": True, "lost/": False, "lost/moved/": False}
+            found = {
+                path: alone.exists(bucket, path)
+                for path in ("kept/", "kept/below/", "kept/below/after/", "lost/", "lost/moved/")
+            }
+            assert found == {
+                "kept/": True,
+                "kept/below/": True,
+                "kept/below/after/": True,
+                "lost/": False,
+                "lost/moved/": False,
+            }
     done = command_line(stack, "fsck", DATABASE_URL=stack.postgresql.url("postgres", "superuser"))
     assert done.returncode == 0, done.stdout

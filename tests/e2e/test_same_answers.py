@@ -55,7 +55,9 @@ def assert_all_agree(ns: str, keys: list[str], path: str, s3, rest, sql) -> None
     assert sql_children(sql, ns, path) == wanted
     below = in_order(key for key in keys if key.startswith(path))
     assert s3_keys(s3, ns, path) == below
-    objects, folders, _bytes = sql.execute("SELECT objects, directories, bytes FROM mantle.du(%s, %s)", (ns, path)).fetchone()
+    objects, folders, _bytes = sql.execute(
+        "SELECT objects, directories, bytes FROM mantle.du(%s, %s)", (ns, path)
+    ).fetchone()
     assert (objects, folders) == (len(below), len([d for d in directories(below) if d.startswith(path) and d != path]))
 
 

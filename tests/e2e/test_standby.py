@@ -50,7 +50,10 @@ def demote(stack) -> Iterator:
 
 @pytest.mark.faults
 @pytest.mark.usefixtures("whole")
-@pytest.mark.allows("postgresql", r"read-only transaction|specified neither primary_conninfo|terminating background worker .mantle worker.")
+@pytest.mark.allows(
+    "postgresql",
+    r"read-only transaction|specified neither primary_conninfo|terminating background worker .mantle worker.",
+)
 @pytest.mark.allows("indexnode", r"source::lead: cannot write an abort record|source::locks: a rename lock expired")
 def test_a_standby_answers_nobody(bucket, rest, s3, demote):
     rest.mkdir(bucket, "directory")
@@ -113,7 +116,9 @@ RENAME = {"src": "object", "dst": "new", "overwrite": False}
     [("PUT", "dirs/new", None, 201, ["new/", "object"]), ("POST", "rename", RENAME, 200, ["new"])],
     ids=["mkdir", "rename of an object"],
 )
-def test_a_commit_that_nobody_waits_for_is_not_known(bucket, rest, s3, superuser, request, method, path, body, status, listed):
+def test_a_commit_that_nobody_waits_for_is_not_known(
+    bucket, rest, s3, superuser, request, method, path, body, status, listed
+):
     s3.put_object(Bucket=bucket, Key="object", Body=b"bytes")
     # Whatever a gateway does once in a while (ids, assignments) it has done by now.
     rest.mkdir(bucket, "other")

@@ -48,8 +48,13 @@ def test_a_change_is_followed_from_the_client_to_the_index(collector, rest, buck
     untraced = rest.call("PUT", f"/v1/ns/{bucket}/dirs/b")
     traced = rest.call("PUT", f"/v1/ns/{bucket}/dirs/a", headers={"traceparent": f"00-{trace}-{parent}-01"})
     assert (untraced.status, traced.status) == (201, 201)
-    wanted = {(INDEXNODE, "Await"), *((GATEWAY, name) for name in ("mkdir", "resolve", "batched statement", "await_request"))}
-    spans = wait_until(lambda: wanted <= collector.spans(trace).keys() and collector.spans(trace), "the request's spans", BOUND_S)
+    wanted = {
+        (INDEXNODE, "Await"),
+        *((GATEWAY, name) for name in ("mkdir", "resolve", "batched statement", "await_request")),
+    }
+    spans = wait_until(
+        lambda: wanted <= collector.spans(trace).keys() and collector.spans(trace), "the request's spans", BOUND_S
+    )
     request = spans[GATEWAY, "mkdir"]
     assert request.parent_span_id.hex() == parent
     for name in ("resolve", "batched statement", "await_request"):

@@ -13,7 +13,9 @@ from .inspection import READY_BOUND_S
 @pytest.mark.faults
 @pytest.mark.usefixtures("whole")
 @pytest.mark.allows("postgresql", r"canceling (the )?wait for synchronous replication")
-def test_a_worker_whose_commit_waits_for_a_standby_does_not_keep_the_server_from_stopping(stack, bucket, rest, superuser, connect):
+def test_a_worker_whose_commit_waits_for_a_standby_does_not_keep_the_server_from_stopping(
+    stack, bucket, rest, superuser, connect
+):
     """As of a primary that was cut off from its standby, and is to become one itself."""
     server = stack.postgresql
     directory = rest.mkdir(bucket, "counted").body["id"]
@@ -27,11 +29,17 @@ def test_a_worker_whose_commit_waits_for_a_standby_does_not_keep_the_server_from
             (directory, ns),
         )
         waits = "SELECT FROM pg_stat_activity WHERE backend_type = 'mantle worker' AND wait_event = 'SyncRep'"
-        wait_until(lambda: superuser.execute(waits).fetchone() is not None, "the worker to wait for a standby", READY_BOUND_S)
+        wait_until(
+            lambda: superuser.execute(waits).fetchone() is not None, "the worker to wait for a standby", READY_BOUND_S
+        )
         has_stopped = server.process.signal(signal.SIGINT, READY_BOUND_S)
     finally:
         settings = server.data / "postgresql.auto.conf"
-        kept = [line for line in settings.read_text(encoding="utf-8").splitlines() if "synchronous_standby_names" not in line]
+        kept = [
+            line
+            for line in settings.read_text(encoding="utf-8").splitlines()
+            if "synchronous_standby_names" not in line
+        ]
         settings.write_text("\n".join(kept) + "\n", encoding="utf-8")
         server.process.kill()
     assert has_stopped

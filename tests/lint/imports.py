@@ -78,7 +78,11 @@ def resolve(path: list[str], module: Module, modules: dict[Module, Path]) -> Pat
 
 def rust_crate(source: Path) -> tuple[dict[Module, Path], Edges]:
     binaries = {path.parent for path in source.glob("bin/*/main.rs")} if source.name == "src" else set()
-    files = [f for f in sorted(source.rglob("*.rs")) if not is_test(f.relative_to(REPOSITORY)) and not binaries & set(f.parents)]
+    files = [
+        f
+        for f in sorted(source.rglob("*.rs"))
+        if not is_test(f.relative_to(REPOSITORY)) and not binaries & set(f.parents)
+    ]
     modules = {module_of(path, source): path for path in files}
     edges: Edges = {}
     for module, path in modules.items():
@@ -100,7 +104,11 @@ def name(path: Path) -> str:
 def upward_imports(source: Path, modules: dict[Module, Path], edges: Edges) -> list[str]:
     """Imports from a lower layer to a higher, where the crate's head lists its layers."""
     head = source / "lib.rs"
-    layers = [m[1] for line in head.read_text(encoding="utf-8").splitlines() if (m := LAYER.match(line))] if head.exists() else []
+    layers = (
+        [m[1] for line in head.read_text(encoding="utf-8").splitlines() if (m := LAYER.match(line))]
+        if head.exists()
+        else []
+    )
     if not layers:
         return []
     rank = {layer: at for at, layer in enumerate(layers)}
@@ -112,7 +120,9 @@ def upward_imports(source: Path, modules: dict[Module, Path], edges: Edges) -> l
         for target in sorted(targets):
             lower, higher = layer_of.get(path), layer_of.get(target)
             if lower is not None and higher is not None and higher < lower:
-                problems.append(f"{path} imports {target}, of a higher layer ({layers[higher]} is above {layers[lower]})")
+                problems.append(
+                    f"{path} imports {target}, of a higher layer ({layers[higher]} is above {layers[lower]})"
+                )
     return problems
 
 

@@ -71,8 +71,12 @@ def main() -> int:
     parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
     parser.add_argument("--property", type=int, metavar="SECONDS", help="only random histories, for so long")
     parser.add_argument("--simulate", type=int, metavar="SEED", help="only this seed of the simulation, with its trace")
-    parser.add_argument("--chaos", nargs=argparse.REMAINDER, help="only the faults; what follows is for tests/chaos/run.py")
-    parser.add_argument("--chaos-proof", nargs=argparse.REMAINDER, help="only the proof; what follows is for tests/chaos/proof.py")
+    parser.add_argument(
+        "--chaos", nargs=argparse.REMAINDER, help="only the faults; what follows is for tests/chaos/run.py"
+    )
+    parser.add_argument(
+        "--chaos-proof", nargs=argparse.REMAINDER, help="only the proof; what follows is for tests/chaos/proof.py"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
     given = parser.parse_args()
     if given.simulate is not None:

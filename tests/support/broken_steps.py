@@ -23,10 +23,14 @@ NO_LATCH = BrokenStep("no_latch", ("latch_batch", "latch_entries"), "RETURN NULL
 NO_COMPACTION_LATCH = BrokenStep("no_compaction_latch", ("latch_pids",), "RETURN NULL;")
 NO_EPOCH_LATCH = BrokenStep("no_epoch_latch", ("latch_epoch",), "RETURN NULL;")
 # A removed directory looks like one that has no counts yet: live.
-NO_TOMBSTONE = BrokenStep("no_tombstone", ("bury",), "DELETE FROM mantle.meta m WHERE m.pid = $2 AND m.name = '/_ATTR'; RETURN;")
+NO_TOMBSTONE = BrokenStep(
+    "no_tombstone", ("bury",), "DELETE FROM mantle.meta m WHERE m.pid = $2 AND m.name = '/_ATTR'; RETURN;"
+)
 NO_LOOK_INSIDE = BrokenStep("no_look_inside", ("is_empty",), "RETURN true;")
 # Whether the row was there already is not asked.
-ANY_CLAIM = BrokenStep("any_claim", ("claim",), "PERFORM mantle.claim_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;")
+ANY_CLAIM = BrokenStep(
+    "any_claim", ("claim",), "PERFORM mantle.claim_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;"
+)
 NO_PRUNING_LATCH = BrokenStep("no_pruning_latch", ("try_latch_exclusive", "try_latch_name"), "RETURN true;")
 # A row may be written to another node than the message that tells of it.
 NO_PLACEMENT_CHECK = BrokenStep("no_placement_check", ("placement_fault",), "RETURN NULL;")
@@ -36,7 +40,15 @@ LOST_COUNTS = BrokenStep("lost_counts", ("add_counts", "apply_deltas"), "IF rand
 # Without its checks, a session may commit without waiting for the flush: what is acknowledged then can be lost. For one session.
 NO_COMMIT_CHECK = BrokenStep(
     "no_commit_check",
-    ("batch_fault", "mutation_fault_code", "latch_batch", "latch_entries", "latch_pids", "latch_epoch", "emit_directories"),
+    (
+        "batch_fault",
+        "mutation_fault_code",
+        "latch_batch",
+        "latch_entries",
+        "latch_pids",
+        "latch_epoch",
+        "emit_directories",
+    ),
     "RETURN NULL;",
 )
 

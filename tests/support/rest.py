@@ -62,7 +62,9 @@ class Rest:
     def twin(self) -> "Rest":
         return Rest(self.host, self.port, self.token)
 
-    def call(self, method: str, target: str, body=None, *, key: str | None = None, headers: dict | None = None) -> Answer:
+    def call(
+        self, method: str, target: str, body=None, *, key: str | None = None, headers: dict | None = None
+    ) -> Answer:
         """One request, `target` sent as given."""
         send = {"Authorization": f"Bearer {self.token}", **(headers or {})}
         if key is not None:
@@ -93,7 +95,9 @@ class Rest:
             self.connection.close()
             self.connection = None
 
-    def insist(self, method: str, target: str, body=None, *, key: str | None = None, bound_s: float = RETRY_BOUND_S) -> Answer:
+    def insist(
+        self, method: str, target: str, body=None, *, key: str | None = None, bound_s: float = RETRY_BOUND_S
+    ) -> Answer:
         """Retries passing refusals with one idempotency key until there is a final answer."""
         key = key or str(uuid.uuid4())
         last = Answer(0)

@@ -26,10 +26,14 @@ def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "
     `before` may RETURN."""
     found = connection.execute(SIGNATURES, (step,)).fetchall()
     if not found:
-        raise StepIsGone(f"mantle.{step}, named by {why}, is no function of the extension any more: name its successor there")
+        raise StepIsGone(
+            f"mantle.{step}, named by {why}, is no function of the extension any more: name its successor there"
+        )
     for signature, arguments, result, count, is_set, outs in found:
         if is_set:
-            raise StepIsGone(f"mantle.{step}, named by {why}, answers rows now: only functions with one row can be wrapped")
+            raise StepIsGone(
+                f"mantle.{step}, named by {why}, answers rows now: only functions with one row can be wrapped"
+            )
         real = _free_name(connection, step)
         given = ", ".join(f"${n}" for n in range(1, count + 1))
         has_result = result != "void" and not outs
@@ -45,7 +49,9 @@ def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "
 
 
 @contextmanager
-def wrapped(connection: psycopg.Connection, step: str, why: str, *, before: str = "", after: str = "") -> Iterator[None]:
+def wrapped(
+    connection: psycopg.Connection, step: str, why: str, *, before: str = "", after: str = ""
+) -> Iterator[None]:
     """As `wrap`, and back."""
     ((signature, *_),) = connection.execute(SIGNATURES, (step,)).fetchall()
     real = _free_name(connection, step)
@@ -55,7 +61,9 @@ def wrapped(connection: psycopg.Connection, step: str, why: str, *, before: str 
     finally:
         with connection.transaction():
             connection.execute(f"DROP FUNCTION {signature}")
-            connection.execute(f"ALTER FUNCTION {signature.replace(f'mantle.{step}', f'mantle.{real}')} RENAME TO {step}")
+            connection.execute(
+                f"ALTER FUNCTION {signature.replace(f'mantle.{step}', f'mantle.{real}')} RENAME TO {step}"
+            )
 
 
 def put_before(connection: psycopg.Connection, step: str, why: str, before: str) -> None:
@@ -64,7 +72,9 @@ def put_before(connection: psycopg.Connection, step: str, why: str, before: str)
     if f"/* {why} */" not in text:
         wrap(connection, step, why, before=before)
         return
-    changed, count = re.subn(r"/\* before \*/.*?/\* call \*/", lambda _: f"/* before */ {before} /* call */", text, flags=re.DOTALL)
+    changed, count = re.subn(
+        r"/\* before \*/.*?/\* call \*/", lambda _: f"/* before */ {before} /* call */", text, flags=re.DOTALL
+    )
     assert count == 1, text
     connection.execute(changed)
 
@@ -73,8 +83,12 @@ def put_at_beginning(connection: psycopg.Connection, function: str, why: str, st
     """Into a function of plpgsql itself, which stays the one that it is: Citus knows those that it sends elsewhere by number."""
     found = connection.execute("SELECT pg_get_functiondef(to_regproc(%s)::oid)", (f"mantle.{function}",)).fetchone()[0]
     if found is None:
-        raise StepIsGone(f"mantle.{function}, named by {why}, is no function of the extension any more: name its successor there")
-    changed, count = re.subn(r"^BEGIN$", lambda _: f"BEGIN /* {why} */ {statements}", found, count=1, flags=re.MULTILINE)
+        raise StepIsGone(
+            f"mantle.{function}, named by {why}, is no function of the extension any more: name its successor there"
+        )
+    changed, count = re.subn(
+        r"^BEGIN$", lambda _: f"BEGIN /* {why} */ {statements}", found, count=1, flags=re.MULTILINE
+    )
     assert count == 1, found
     connection.execute(changed)
 

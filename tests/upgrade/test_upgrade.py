@@ -34,7 +34,8 @@ def tables(connection: psycopg.Connection) -> dict[str, list[dict]]:
         "SELECT relname FROM pg_class WHERE relnamespace = 'mantle'::regnamespace AND relkind = 'r' ORDER BY relname"
     ).fetchall()
     return {
-        name: [row for (row,) in connection.execute(f"SELECT to_jsonb(t) FROM mantle.{name} AS t ORDER BY t::text")] for (name,) in names
+        name: [row for (row,) in connection.execute(f"SELECT to_jsonb(t) FROM mantle.{name} AS t ORDER BY t::text")]
+        for (name,) in names
     }
 
 
@@ -144,14 +145,17 @@ def test_a_retry_is_answered(upgraded: psycopg.Connection):
     assert put == (None, 1031, 2, True)
     assert rename == (None, ALBUM, 3, True)
     assert removal == (None, REMOVED, 2, True)
-    replay = upgraded.execute("SELECT known, code, verb, id FROM mantle.replay(5, 1024, %s, 99)", [request(3)]).fetchone()
+    replay = upgraded.execute(
+        "SELECT known, code, verb, id FROM mantle.replay(5, 1024, %s, 99)", [request(3)]
+    ).fetchone()
     assert replay == (True, "MT020", None, None), "another request under the same id"
     assert upgraded.execute("SELECT * FROM mantle.check()").fetchall() == []
 
 
 def test_a_renames_fate_stays(upgraded: psycopg.Connection):
     fates = [
-        upgraded.execute("SELECT mantle.abort_rename(5, 1024, %s, %s)", [request(3), attempt]).fetchone()[0] for attempt in (41, 42)
+        upgraded.execute("SELECT mantle.abort_rename(5, 1024, %s, %s)", [request(3), attempt]).fetchone()[0]
+        for attempt in (41, 42)
     ]
     assert fates == ["aborted", "committed"]
 
@@ -179,7 +183,9 @@ def test_the_worker_finishes_what_was_begun(upgraded: psycopg.Connection):
         "SELECT state, objects, directories, bytes FROM mantle.operation(5, %s)", [request(5)]
     ).fetchone()
     assert operation == ("done", 1, 1, 50)
-    left = upgraded.execute("SELECT name FROM mantle.meta WHERE id IS NOT NULL AND ns = %s ORDER BY name", [NAMESPACE]).fetchall()
+    left = upgraded.execute(
+        "SELECT name FROM mantle.meta WHERE id IS NOT NULL AND ns = %s ORDER BY name", [NAMESPACE]
+    ).fetchall()
     assert [name for (name,) in left] == ["album/", "beach.jpg", "photos/", "sea.jpg", "summer/"]
     assert upgraded.execute("SELECT count(*) FROM mantle.meta WHERE ts > 0").fetchone() == (0,)
     assert upgraded.execute("SELECT count(*) FROM mantle.prune_queue WHERE id = %s", [EMPTY]).fetchone() == (0,)
@@ -194,7 +200,10 @@ def test_tombstones_are_purged_when_they_are_due(upgraded: psycopg.Connection):
 def test_between_restart_and_update_a_call_says_what_to_do(make_database: Make):
     old = make_database("old")
     old.execute(f"CREATE EXTENSION mantle VERSION '{OLDEST}'")
-    for call in ("mantle.is_set('{1}', '{a}', '{00000000-0000-4000-8000-000000000000}')", "mantle.try_latch_removal(1, 2, 'a/')"):
+    for call in (
+        "mantle.is_set('{1}', '{a}', '{00000000-0000-4000-8000-000000000000}')",
+        "mantle.try_latch_removal(1, 2, 'a/')",
+    ):
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as refused:
             old.execute(f"SELECT {call}")
         assert "ALTER EXTENSION mantle UPDATE" in refused.value.diag.message_hint
