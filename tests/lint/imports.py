@@ -130,7 +130,7 @@ def python_edges() -> Edges:
     files = {path for root in PYTHON_ROOTS for path in (REPOSITORY / root).rglob("*.py") if ".venv" not in path.parts}
     modules: dict[Module, Path] = {}
     for path in files:
-        for root in (REPOSITORY, *(REPOSITORY / root for root in PYTHON_ROOTS)):
+        for root in (REPOSITORY, REPOSITORY / "patroni"):
             if root in path.parents:
                 parts = path.relative_to(root).with_suffix("").parts
                 modules[parts[:-1] if parts[-1] == "__init__" else parts] = path
