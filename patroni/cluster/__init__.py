@@ -1,11 +1,11 @@
-"""A highly available Mantle on one machine: `make cluster`, and what its tests break.
+"""A highly available Mantle on one machine: `make cluster`, and the faults that its tests cause.
 
-Three etcd members; PostgreSQL under Patroni, each server with a PgBouncer beside it (a Citus coordinator and two workers where
-Citus is installed, else one group), each with a synchronous standby; three IndexNode replicas and a learner; two gateways.
-Each stands on a *host*: a network namespace of its own, all joined by one bridge, so that a partition is a real one. Where
-namespaces are not permitted the hosts are addresses of the loopback interface, and cannot be cut off.
+Three etcd members. PostgreSQL under Patroni, each server with a PgBouncer beside it and each group with a synchronous
+standby: a Citus coordinator and two workers where Citus is installed, else one group. Three IndexNode replicas and a
+learner; two gateways. Each runs on a *host*, a network namespace of its own. One bridge joins the hosts, so a partition
+is a real one. Where namespaces are not permitted, hosts are loopback addresses and cannot be cut off.
 
-Invariant: what runs is configured by the files in patroni/ that a DBA copies (etcd/, patroni/, haproxy/, pgbouncer/,
-postgresql/, times.toml), filled in. A cluster owns one folder, its namespaces and one veth pair, and ends only processes that
-it wrote down itself. Processes, secrets, the account, waiting: `stack/`, of which this is the sibling.
+Invariant: the services are configured by the files in patroni/config/ that a DBA copies, and by times.toml. A cluster
+owns one directory, its namespaces and one veth pair. It ends only processes that it wrote down itself. Processes,
+secrets, the account and waiting come from `stack/`.
 """

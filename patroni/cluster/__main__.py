@@ -21,7 +21,7 @@ DATA_GB = 4.0
 
 
 def install() -> None:
-    """Packages, services and extension, Patroni."""
+    """Installs packages, services, extension and Patroni."""
     packages.check_toolchain()
     packages.install_missing(programs.PACKAGES)
     build()

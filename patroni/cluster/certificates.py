@@ -1,7 +1,7 @@
-"""Who may talk to etcd: a small authority of the cluster's own, a certificate for etcd's members, one for Patroni.
+"""TLS for etcd: an authority of the cluster's own, a certificate for etcd's members, and one for Patroni.
 
-Invariant: made once, kept with the secrets (0600), valid for nothing but this cluster's etcd. In production take your own
-authority; what matters is that it signs nobody else.
+Invariant: made once, stored with the secrets (0600), valid for this cluster's etcd only. In production use your own
+authority. It must sign no other clients.
 """
 
 import ssl
@@ -27,11 +27,12 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
         ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"],
         signed=False,
     )
-    # A member's address must be in its certificate, also as the other members see it: on the loopback interface that is ours.
+    # A member's address must be in its certificate, also the one that the others see. With loopback hosts that is this
+    # machine's own.
     addresses = ",".join(
         f"IP:{address}" for address in (*(host.address for host in layout.etcd_hosts), layout.own_address)
     )
-    # Members are each other's clients.
+    # Members are clients of each other.
     _make(layout, "etcd", "/CN=etcd", [f"subjectAltName={addresses}", "extendedKeyUsage=serverAuth,clientAuth"])
     _make(layout, "patroni", "/CN=patroni", ["extendedKeyUsage=clientAuth"])
     for path in folder.iterdir():
@@ -67,7 +68,7 @@ def _make(layout: ClusterLayout, name: str, subject: str, extensions: list[str],
 
 
 def client_context(layout: ClusterLayout) -> ssl.SSLContext:
-    """To ask etcd as Patroni does."""
+    """The context of a client with Patroni's certificate."""
     context = ssl.create_default_context(cafile=str(layout.certificates / "ca.crt"))
     context.load_cert_chain(layout.certificates / "patroni.crt", layout.certificates / "patroni.key")
     return context

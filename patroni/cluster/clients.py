@@ -1,5 +1,5 @@
-"""What stands between PostgreSQL and the services, and the services, each on its host: the classes of a stack with other
-addresses, and HAProxy.
+"""The services of a cluster, each on its host: the classes of a stack with other addresses, and HAProxy in front of
+PostgreSQL.
 """
 
 import socket
@@ -43,7 +43,7 @@ class Pooler(PgBouncer):
 
 
 class Proxy:
-    """The way to the first group's primary, on a client's host."""
+    """The HAProxy on a client's host, which leads to the primary of the first group."""
 
     def __init__(self, layout: ClusterLayout, account: Account, host: Host):
         self.layout, self.account, self.host = layout, account, host
@@ -61,7 +61,8 @@ class Proxy:
 
         values = {
             "address": self.host.address, "port": PORT_POSTGRESQL, "pooler_port": PORT_PGBOUNCER,
-            "postgresql_servers": lines(PORT_POSTGRESQL), "pgbouncer_servers": lines(PORT_PGBOUNCER), **times.of("haproxy"),
+            "postgresql_servers": lines(PORT_POSTGRESQL), "pgbouncer_servers": lines(PORT_PGBOUNCER),
+            **times.of("haproxy"),
         }  # fmt: skip
         template.write(self.config, template.filled("haproxy.cfg", values), self.account)
 
@@ -104,7 +105,7 @@ lock_ms_max = {index["lock_ms_max"]}
 
 
 class Entrance(Gateway):
-    """A gateway on its host. The folder of objects stands for one that gateways share. `replicas`: which it asks."""
+    """A gateway on its host. All gateways share one directory of objects. `replicas`: the IndexNodes it asks."""
 
     def __init__(
         self,
@@ -121,11 +122,12 @@ class Entrance(Gateway):
         self.listen = f"{host.address}:{self.port}"
         self.url = f"http://{self.listen}"
         self.config = layout.config / f"{self.name}.toml"
-        self.credentials = layout.config / f"{self.name}-credentials.toml"  # its own: the others may be reading theirs
+        # its own file: other gateways may be reading theirs
+        self.credentials = layout.config / f"{self.name}-credentials.toml"
         self.database = (host.address, PORT_PGBOUNCER)  # its HAProxy
         self.replicas = replicas or layout.index_addresses
         self.owner_name = self.name
-        self.threads = None  # a host of its own; and the release before does not know the setting
+        self.threads = None  # it has a host of its own; and the previous release does not know the setting
         command = [str(layout.binaries / "mantle-gateway"), "--config", str(self.config)]
         self.process = process_on(host, layout, account, self.name, command, environment=self.process.environment)
 

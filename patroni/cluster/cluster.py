@@ -1,6 +1,7 @@
-"""All of a cluster together: start, stop, who leads, what tests do to it.
+"""All services of a cluster together: start, stop, leaders, changes of its members.
 
-Invariant: `start` either leaves everything running or ends what it started itself. Starting again starts what is missing.
+Invariant: `start` either leaves everything running or ends what it started itself. A second start starts what is
+missing.
 """
 
 from collections.abc import Iterator
@@ -26,13 +27,13 @@ from .member import Member
 from .network import Network
 
 READY_BOUND_S = 60.0
-LEADER_BOUND_S = 120.0  # initdb on a busy machine; after a crash, recovery
+LEADER_BOUND_S = 120.0  # includes initdb on a busy machine, or recovery after a crash
 STANDBY_BOUND_S = 120.0
 SECRETS = (*secret.NAMES, "replication", "rewind", "restapi")
 
 
 class Cluster:
-    """One cluster, given by its folder. `shape`: what to make where there is none yet."""
+    """One cluster, given by its directory. `shape` is for a new one."""
 
     def __init__(self, folder: Path, shape: Shape | None = None):
         self.given_folder = folder.absolute()
@@ -61,7 +62,7 @@ class Cluster:
 
     @property
     def processes(self) -> dict[str, Process]:
-        """Every process that we start, by name, in the order in which they start."""
+        """Every process that the launcher starts, by name, in the order of their start."""
         parts = (*self.etcd, *self.members, *self.poolers, *self.proxies, *self.replicas, *self.gateways)
         return {part.process.name: part.process for part in parts}
 
@@ -74,7 +75,6 @@ class Cluster:
         with alone_in(place, self.given_folder):
             yield
 
-    # Start and stop.
     def start(self) -> None:
         """Starts what does not run. Call within `alone`."""
         self._prepare_folder()
@@ -128,7 +128,7 @@ class Cluster:
             wait_until(part.is_ready, part.process.name, READY_BOUND_S, part.process.why_dead)
 
     def _start_members(self) -> None:
-        """The first of each group makes it; the others copy it. Where there is data, who leads is Patroni's to say."""
+        """A new group's first server makes its data, and the others copy it. Later Patroni decides which one leads."""
         new = [group for group in self.groups.values() if not any(member.data.exists() for member in group)]
         for member in self.members:
             if member.process.pid() is None:
@@ -144,7 +144,7 @@ class Cluster:
             self.await_standbys(number)
 
     def add_worker(self) -> int:
-        """One more group of servers, on new hosts; it joins by itself. Gives its number. Call within `alone`."""
+        """Adds a group of servers on new hosts, which joins by itself. Returns its number. Call within `alone`."""
         if not self.shape.is_citus:
             raise Failure("without Citus there is one group, and no workers")
         with step(f"worker {len(self.groups)}"):
@@ -157,7 +157,7 @@ class Cluster:
         return self.shape.workers
 
     def stop(self, except_for: frozenset[str] = frozenset()) -> list[str]:
-        """Stops everything that runs, clients first; gives the names. Namespaces go with the last process."""
+        """Stops everything that runs, clients first; returns the names. Namespaces go with the last process."""
         faults.thaw(list(self.processes.values()), self.members)
         servers = {
             member.name: member for member in self.members if member.name not in except_for and member.is_there()
@@ -171,7 +171,7 @@ class Cluster:
         clients = [process for process in alive if process.name not in {member.name for member in self.etcd}]
         for process in clients:
             process.stop()
-        with ThreadPoolExecutor(max_workers=len(self.members)) as pool:  # each takes its time
+        with ThreadPoolExecutor(max_workers=len(self.members)) as pool:  # each takes some time
             list(pool.map(Member.stop, servers.values()))
         for process in alive[len(clients) :]:
             process.stop()
@@ -181,30 +181,29 @@ class Cluster:
         return stopped
 
     def remove(self) -> None:
-        """Stops everything and removes the folder with all data."""
+        """Stops everything and removes the directory with all data."""
         self.stop()
         remove_folder(self.given_folder)
 
-    # Who is what.
     def leader(self, group: int, bound_s: float = READY_BOUND_S, other_than: Member | None = None) -> Member:
-        """The primary that takes writes, once there is one."""
+        """The primary that accepts writes, once there is one."""
         return patronictl.await_leader(self.groups[group], bound_s, other_than)
 
     def await_standbys(self, group: int, bound_s: float = STANDBY_BOUND_S) -> None:
-        """Until a group has a synchronous standby, and every standby streams."""
+        """Waits until a group has a synchronous standby, and every standby streams."""
         wait_until(lambda: self._has_standbys(group), f"the standbys of group {group}", bound_s)
 
     def await_protection(self, group: int, bound_s: float = STANDBY_BOUND_S) -> None:
-        """Until nothing that a group acknowledges can be lost by a failover, and its next primary has the index's slot."""
+        """Waits until a failover of a group loses no acknowledged change, and its next primary has the index's slot."""
         self.await_standbys(group, bound_s)
         (wanted,) = wait_until(lambda: self._wanted_position(group), f"group {group}'s primary to answer", bound_s)
         wait_until(lambda: self._is_protected(group, wanted), f"the slot on every server of group {group}", bound_s)
 
     def await_settled(self) -> None:
-        """Until every group is protected, and still is when Patroni has looked again.
+        """Waits until every group is protected, and still is after Patroni's next heartbeats.
 
-        Patroni restarts a standby to put the slot there, and again when an IndexNode has made the slot anew. The primary's Patroni
-        hears of it a heartbeat later, and goes without a synchronous standby for some seconds.
+        Patroni restarts a standby to create the slot there, and again when an IndexNode has recreated the slot. The
+        primary's Patroni sees that one heartbeat later, and then has no synchronous standby for some seconds.
         """
         look_s = 2 * times.of("patroni")["loop_wait_s"]
 
@@ -232,14 +231,14 @@ class Cluster:
         )
 
     def _wanted_position(self, group: int) -> tuple[int] | None:
-        """Where the slot is on the primary; None when that does not answer in time."""
+        """The slot's position on the primary; None when the primary does not answer in time."""
         try:
             return (self._slot_position(self.leader(group)),)
         except Failure:
             return None
 
     def _is_protected(self, group: int, wanted: int) -> bool:
-        """Is there a synchronous standby, and has every server the slot, up to there at least?"""
+        """Checks for a synchronous standby, and that every server has the slot at `position` or later."""
         try:
             leader = self.leader(group)
             is_flushed = (
@@ -254,5 +253,5 @@ class Cluster:
         return member.slot_position() if member.is_source else 0
 
     def switchover(self, group: int) -> tuple[Member, Member]:
-        """Planned. Gives the old and the new primary."""
+        """A planned one. Returns the old and the new primary."""
         return patronictl.switchover(self.layout, self.groups[group])

@@ -1,6 +1,6 @@
-"""The file that a person sources to use the cluster, and a `patronictl` that finds its settings and passwords.
+"""The environment file for users of the cluster, and a `patronictl` that finds its settings and passwords.
 
-Invariant: passwords stand in files of mode 0600 only; the command reads them when it runs.
+Invariant: passwords are stored in files of mode 0600 only; the command reads them when it runs.
 """
 
 import os
@@ -23,7 +23,9 @@ exec {patronictl} -c {config} "$@"
 
 
 def variables(cluster: Cluster) -> dict[str, str]:
-    """What the S3 clients, curl, psql and the command line read. The database is reached by way of a gateway's HAProxy."""
+    """The variables of S3 clients, curl, psql and the command line. DATABASE_URL leads through a gateway's
+    HAProxy.
+    """
     layout = cluster.layout
     read = lambda name: secret.read(layout, name)
     entrance = layout.gateway_hosts[0].address

@@ -14,8 +14,6 @@ ASK_TIMEOUT_S = 2.0
 
 
 class Etcd:
-    """Settings, folder, process."""
-
     def __init__(self, layout: ClusterLayout, account: Account, host: Host):
         self.layout, self.account, self.host = layout, account, host
         self.name = host.name
@@ -35,7 +33,7 @@ class Etcd:
         template.write(self.config, template.filled("etcd.yml", values), self.account)
 
     def is_ready(self) -> bool:
-        """Has it a leader?"""
+        """Checks that the member knows a leader."""
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
             urllib.request.HTTPSHandler(context=certificates.client_context(self.layout)),

@@ -1,7 +1,7 @@
-"""What tests do to a cluster: end, freeze, cut off. Everything can be undone by `thaw`, `Network.heal` and `Cluster.start`.
+"""The faults that tests cause in a cluster. `thaw`, `Network.heal` and `Cluster.start` undo them all.
 
-Invariant: signals go to processes of this cluster only, by pid: those that were started here, what they started, and each
-server's postmaster.
+Invariant: signals go to processes of this cluster only, by pid: those that the launcher started, their children, and
+each server's postmaster.
 """
 
 import os
@@ -14,12 +14,12 @@ from .member import Member
 
 
 def tree(pid: int | None) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     return [] if pid is None else [pid, *(below for child in children(pid) for below in tree(child))]
 
 
 def freeze(*processes: Process) -> None:
-    """They stand still, with all that they started: alive for the kernel, dead for everybody else."""
+    """Stops processes and their descendants with SIGSTOP: alive for the kernel, silent for everything else."""
     _send(signal.SIGSTOP, [pid for process in processes for pid in tree(process.pid())])
 
 
@@ -34,18 +34,18 @@ def kill_postgresql(member: Member) -> None:
 
 
 def kill_all_of_postgresql(member: Member) -> None:
-    """kill -9 of the postmaster and everything it started, also of what stands still: what was on its way to them is lost."""
+    """kill -9 of the postmaster and its descendants, frozen ones too. Data in their socket buffers is lost."""
     _send(signal.SIGKILL, tree(member.postmaster()))
 
 
 def kill_machine(member: Member) -> None:
-    """kill -9 of Patroni, then of PostgreSQL with everything it started, as when the power goes. Nothing restarts it."""
+    """kill -9 of Patroni, then of PostgreSQL with all its descendants, as in a power failure. Nothing restarts it."""
     member.process.kill()
     kill_all_of_postgresql(member)
 
 
 def thaw(processes: list[Process], members: list[Member]) -> None:
-    """Whatever stands still goes on."""
+    """Continues all that is frozen."""
     pids = [pid for process in processes for pid in tree(process.pid())]
     _send(signal.SIGCONT, pids + [pid for member in members for pid in tree(member.postmaster())])
 

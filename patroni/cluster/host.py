@@ -1,7 +1,7 @@
 """Processes on a host.
 
-Invariant: a process runs in its host's namespace as the unprivileged account. `nsenter` and `setpriv` replace themselves by
-the program, so the pid that is written down is the program's own.
+Invariant: a process runs in its host's namespace as the unprivileged account. `nsenter` and `setpriv` exec the program,
+so the recorded pid is the program's own.
 """
 
 import signal
@@ -13,7 +13,7 @@ from .layout import ClusterLayout, Host
 
 
 def command_on(host: Host, account: Account, command: list[str]) -> tuple[list[str], Account]:
-    """The command as it is run from here, and as whom."""
+    """The command with the prefix that enters the host's namespace and drops privileges."""
     if host.namespace is None:
         return command, account
     become = ["setpriv", f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups", "--"]
@@ -31,7 +31,7 @@ def process_on(
     stop_signal: signal.Signals = signal.SIGTERM,
     environment: dict[str, str] | None = None,
 ) -> Process:
-    """A service of a host; its name is `host` or `host-what`."""
+    """A service of a host; its name is `host` or `host-service`."""
     entered, runner = command_on(host, account, command)
     return Process(
         name=name,

@@ -1,7 +1,7 @@
-"""Who stands where: hosts, addresses, ports of a cluster.
+"""Hosts, addresses and ports of a cluster.
 
-Invariant: what a folder was made with stays (its shape and network are kept in `shape.json`): etcd and the Raft group know
-their members by address. Ports are the usual ones, since every host has an address of its own.
+Invariant: a directory keeps the shape and the network of its first start (`shape.json`): etcd and the Raft group know
+their members by address. Ports are the usual ones, since every host has its own address.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ PORT_INDEX_GRPC = 7410
 PORT_INDEX_HTTP = 7420
 PORT_GATEWAY = 7400
 
-# The last part of an address. At most seven groups of nine servers, nine replicas and nine gateways.
+# The last part of an address. Permits seven groups of nine servers, nine replicas and nine gateways.
 AT_US = 1
 AT_ETCD = 10
 AT_GROUP = 20
@@ -36,7 +36,7 @@ AT_GATEWAY = 110
 
 @dataclass(frozen=True)
 class Shape:
-    """What there is of each kind."""
+    """The number of servers of each kind."""
 
     network: str  # the first three parts of every address
     has_namespaces: bool
@@ -68,17 +68,17 @@ class ClusterLayout(Layout):
 
     @property
     def tag(self) -> str:
-        """Tells the kernel's objects of this cluster from those of others."""
+        """Distinguishes this cluster's kernel objects from those of others."""
         return hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
 
     @property
     def own_address(self) -> str:
-        """This machine's, seen from the hosts."""
+        """This machine's address as the hosts see it."""
         return f"{self.shape.network}.{AT_US}" if self.shape.has_namespaces else "127.0.0.1"
 
     @property
     def clients(self) -> str:
-        """Where connections may come from."""
+        """The network that connections may come from."""
         return f"{self.shape.network}.0/24" if self.shape.has_namespaces else "127.0.0.0/8"
 
     def host(self, name: str, number: int) -> Host:
@@ -91,7 +91,6 @@ class ClusterLayout(Layout):
         return [self.host(f"etcd{n}", AT_ETCD + n) for n in range(1, ETCD + 1)]
 
     def group_hosts(self, group: int) -> list[Host]:
-        """The servers of one PostgreSQL group."""
         name = "postgresql" if not self.shape.is_citus else f"worker{group}" if group else "coordinator"
         first = AT_GROUP + AT_GROUP_STEP * group
         return [self.host(f"{name}-{n}", first + n) for n in range(1, self.shape.standbys + 2)]
@@ -112,7 +111,7 @@ class ClusterLayout(Layout):
 
     @property
     def index_addresses(self) -> list[str]:
-        """gRPC, of voters and learners."""
+        """gRPC addresses of voters and learners."""
         return [f"{host.address}:{PORT_INDEX_GRPC}" for host in self.index_hosts]
 
     @property
@@ -130,7 +129,7 @@ class ClusterLayout(Layout):
 
 
 def read_shape(folder: Path) -> Shape | None:
-    """What the folder was made with."""
+    """The shape that a directory was made with; None for a new one."""
     try:
         return Shape(**json.loads((folder / "shape.json").read_text(encoding="ascii")))
     except FileNotFoundError:

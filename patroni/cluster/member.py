@@ -1,7 +1,7 @@
 """A PostgreSQL server under Patroni: a member of a group.
 
-Invariant: PostgreSQL is started, configured, promoted and stopped by Patroni alone. We end a postmaster ourselves only where its
-Patroni is gone (it was killed by a test), and only the one whose data folder is ours.
+Invariant: only Patroni starts, configures, promotes and stops PostgreSQL. The launcher ends a postmaster itself only
+when its Patroni is gone (killed by a test), and only one whose data directory is the cluster's.
 """
 
 import os
@@ -24,14 +24,14 @@ SLOT = "mantle_index_1"
 PERMANENT_SLOT = f"{{{SLOT}: {{type: logical, database: {DATABASE}, plugin: pgoutput}}}}"
 SHARED_BUFFERS = "128MB"
 MAX_CONNECTIONS = 200
-WATCHDOG = "off"  # nobody's laptop is reset
+WATCHDOG = "off"  # never resets the machine that runs this
 STOP_BOUND_S = 60.0
 # Roles whose queries go from node to node.
 ROLES = ("postgres", "gateway", "index", "operator", "analyst")
 
 
 class Member(PostgreSQL):
-    """One server, with its Patroni. A session to it is made as to a stack's."""
+    """One server with its Patroni. Sessions to it are made as to a stack's server."""
 
     def __init__(self, layout: ClusterLayout, account: Account, group: int, host: Host):
         super().__init__(layout, account)
@@ -51,22 +51,24 @@ class Member(PostgreSQL):
 
     @property
     def is_source(self) -> bool:
-        """Does its change stream feed the index? A coordinator has no shards."""
+        """Checks that the index reads this server's change stream. A coordinator has no shards."""
         return self.group != COORDINATOR or not self.layout.shape.is_citus
 
     def prepare(self) -> None:
-        """Settings; Patroni makes the data folder."""
+        """Writes settings; Patroni makes the data directory."""
         place = self.data.parent
         place.mkdir(mode=0o700, exist_ok=True)
         self.account.own(place)
         settings = self.layout.config / "postgresql.conf"
         template.write(settings, (CONFIG / "mantle.conf").read_text(encoding="utf-8"), self.account)
         etcd = ",".join(f"{host.address}:{PORT_ETCD}" for host in self.layout.etcd_hosts)
-        # Citus moves shards by way of the node's own "localhost".
+        # Citus moves shards through the node's own "localhost".
         listen = f"{self.host},127.0.0.1" if self.layout.shape.has_namespaces else self.host
         values = {
-            "name": self.name, "group": self.group, "address": self.host, "listen": listen, "port": self.port, "rest_port": PORT_PATRONI,
-            "etcd": etcd, "certificates": self.layout.certificates, "slots": PERMANENT_SLOT if self.is_source else "{}", "database": DATABASE,
+            "name": self.name, "group": self.group, "address": self.host, "listen": listen, "port": self.port,
+            "rest_port": PORT_PATRONI,
+            "etcd": etcd, "certificates": self.layout.certificates, "database": DATABASE,
+            "slots": PERMANENT_SLOT if self.is_source else "{}",
             "bin": self.layout.postgresql_bin, "data": self.data, "settings": settings, "pgpass": place / "pgpass",
             "shared_buffers": SHARED_BUFFERS, "max_connections": MAX_CONNECTIONS, "clients": self.layout.clients,
             "watchdog": WATCHDOG, **times.of("patroni", "postgresql"),
@@ -85,7 +87,7 @@ class Member(PostgreSQL):
         )
 
     def environment(self) -> dict[str, str]:
-        """Patroni's secrets, which it keeps from PostgreSQL, and PostgreSQL's, which it hands on."""
+        """Patroni's secrets, which it keeps from PostgreSQL, and variables that PostgreSQL inherits."""
         names = {"SUPERUSER": "superuser", "REPLICATION": "replication", "REWIND": "rewind", "RESTAPI": "restapi"}
         passwords = {f"PATRONI_{name}_PASSWORD": secret.read(self.layout, file) for name, file in names.items()}
         return {**passwords, "PGPASSFILE": str(self.data.parent / "nodes.pgpass"), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -101,7 +103,7 @@ class Member(PostgreSQL):
         return self.answers("health")
 
     def slot_position(self) -> int:
-        """What the index's slot has confirmed here; -1 where there is none, or where it is lost."""
+        """The confirmed position of the index's slot here; -1 if there is no slot, or it is lost."""
         shown = self.psql(
             "SELECT pg_wal_lsn_diff(confirmed_flush_lsn, '0/0') FROM pg_replication_slots "
             f"WHERE slot_name = '{SLOT}' AND wal_status <> 'lost' AND confirmed_flush_lsn IS NOT NULL"
@@ -110,7 +112,7 @@ class Member(PostgreSQL):
 
     # The postmaster, which outlives its Patroni.
     def postmaster(self) -> int | None:
-        """Its pid, if it runs and is ours."""
+        """The pid of this server's postmaster, if it runs."""
         try:
             pid = int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
             if Path(f"/proc/{pid}/cwd").resolve() == self.data.resolve() and start_ticks(pid) is not None:
@@ -120,7 +122,7 @@ class Member(PostgreSQL):
         return None
 
     def is_there(self) -> bool:
-        """Does anything of it run?"""
+        """Checks that Patroni or PostgreSQL runs."""
         return self.process.pid() is not None or self.postmaster() is not None
 
     def signal_postmaster(self, number: signal.Signals) -> None:
@@ -129,7 +131,7 @@ class Member(PostgreSQL):
             os.kill(pid, number)
 
     def stop(self) -> None:
-        """Patroni stops PostgreSQL first; where it is gone already, we do."""
+        """Patroni stops PostgreSQL first. If Patroni is gone, the launcher stops it."""
         self.process.stop(STOP_BOUND_S)
         for number in (signal.SIGINT, signal.SIGKILL):
             if self.postmaster() is None:

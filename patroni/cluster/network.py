@@ -1,8 +1,8 @@
-"""The hosts' network: a namespace for each host, one for the switch that joins them, and a link from there to us.
+"""The network of the hosts: a namespace for each, one for the switch that joins them, and a link to this machine.
 
-Invariant: everything is named after the cluster's tag, and only what has that name is changed or removed. The switch is in a
-namespace of its own, so that this machine's firewall and bridges do not meet it. A partition moves hosts to another bridge:
-they reach each other and nobody else, whatever their connections were; packets are lost, not refused, as when a cable is cut.
+Invariant: everything is named after the cluster's tag, and only objects of that name are changed or removed. The switch
+has a namespace of its own, so that this machine's firewall and bridges do not affect it. A partition moves hosts to
+another bridge. They reach each other and no other host. Packets are lost, not refused, as when a cable is cut.
 Source: ip-netns(8), ip-link(8).
 """
 
@@ -20,7 +20,7 @@ TRIED_MAX = 64
 
 
 def is_permitted() -> bool:
-    """May we make network namespaces? Tried with one that has no name and is gone at once."""
+    """Tries to make a network namespace, unnamed and gone at once."""
     tried = subprocess.run(
         ["unshare", "--net", "ip", "link", "add", "lan", "type", "bridge"], capture_output=True, check=False
     )
@@ -28,7 +28,7 @@ def is_permitted() -> bool:
 
 
 def free_network() -> str:
-    """Three parts of addresses that this machine has no route to. From the range that is set aside for tests of networks."""
+    """The first three parts of addresses that this machine has no route to, from the range reserved for tests."""
     for third in range(TRIED_MAX):
         network = f"198.18.{third}"
         shown = subprocess.run(
@@ -40,7 +40,7 @@ def free_network() -> str:
 
 
 class Network:
-    """Of one cluster."""
+    """The network of one cluster."""
 
     def __init__(self, layout: ClusterLayout):
         self.layout = layout
@@ -69,17 +69,18 @@ class Network:
             self.add(host, there)
 
     def add(self, host: Host, there: Iterable[str] = ()) -> None:
-        """A host's namespace and its link, unless they are there."""
+        """Makes a host's namespace and its link, unless they exist."""
         if not self.is_real or host.namespace in there:
             return
         run(["ip", "netns", "add", host.namespace], "making a network namespace")
         self._batch(self.switch, [
-            f"link add {host.name} type veth peer name eth0 netns {host.namespace}", f"link set {host.name} master {MAIN} up",
+            f"link add {host.name} type veth peer name eth0 netns {host.namespace}",
+            f"link set {host.name} master {MAIN} up",
         ])  # fmt: skip
         self._batch(host.namespace, ["link set lo up", f"addr add {host.address}/24 dev eth0", "link set eth0 up"])
 
     def down(self) -> None:
-        """Removes all; links go with their namespaces."""
+        """Removes the namespaces, and their links with them."""
         for namespace in self._namespaces():
             run(["ip", "netns", "delete", namespace], "removing a network namespace")
 
@@ -89,7 +90,7 @@ class Network:
         return {name for name in names if name.startswith(f"mantle-{self.layout.tag}-")}
 
     def partition(self, *hosts: Host) -> None:
-        """These hosts reach each other, and nobody else."""
+        """These hosts reach each other and no other host."""
         self._need_namespaces()
         island = f"island{next(self.islands)}"
         moves = [f"link set {host.name} master {island}" for host in hosts]

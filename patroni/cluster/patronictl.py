@@ -1,6 +1,6 @@
-"""Patroni's command line, as a DBA types it, and what it says.
+"""Runs Patroni's command line as a DBA types it, and reads its output.
 
-Invariant: whoever leads a group is asked of Patroni (etcd), never assumed.
+Invariant: the leader of a group is always read from Patroni (etcd), never assumed.
 """
 
 import json
@@ -22,7 +22,7 @@ def command_line(layout: ClusterLayout, member: Member) -> list[str]:
 
 
 def run(layout: ClusterLayout, member: Member, *arguments: str) -> str:
-    """Runs `patronictl` with a member's settings (etcd, certificates) and gives what it prints."""
+    """Runs `patronictl` with a member's settings (etcd, certificates) and returns its output."""
     environment = {**os.environ, **member.environment(), "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
         [*command_line(layout, member), *arguments],
@@ -33,33 +33,32 @@ def run(layout: ClusterLayout, member: Member, *arguments: str) -> str:
         stdin=subprocess.DEVNULL,
     )
     if done.returncode != 0:
-        raise Failure(
-            f"patronictl {' '.join(arguments)} failed (status {done.returncode}): {(done.stderr or done.stdout).strip()[-800:]}"
-        )
+        said = (done.stderr or done.stdout).strip()[-800:]
+        raise Failure(f"patronictl {' '.join(arguments)} failed (status {done.returncode}): {said}")
     return done.stdout
 
 
 def members(member: Member) -> list[dict]:
-    """What Patroni says of a group's members: name, role, state, timeline, lag. Empty when this one does not answer."""
+    """A group's members by Patroni: name, role, state, timeline, lag. Empty when this one does not answer."""
     status, body = http.call("GET", f"{member.rest}/cluster")
     return json.loads(body)["members"] if status == 200 else []
 
 
 def last_heartbeat(member: Member) -> int:
-    """When this Patroni last went round, in seconds since 1970; 0 when it does not answer."""
+    """When this Patroni's last loop ran, in seconds since 1970; 0 when it does not answer."""
     status, body = http.call("GET", f"{member.rest}/patroni")
     return json.loads(body).get("dcs_last_seen", 0) if status in (200, 503) else 0
 
 
 def await_leader(group: list[Member], bound_s: float, other_than: Member | None = None) -> Member:
-    """The group's primary, once it takes writes."""
+    """The group's primary, once it accepts writes."""
     candidates = [member for member in group if member is not other_than]
     what = f"a primary among {', '.join(member.name for member in candidates)}"
     return wait_until(lambda: next((member for member in candidates if member.answers("primary")), None), what, bound_s)
 
 
 def switchover(layout: ClusterLayout, group: list[Member], to: Member | None = None) -> tuple[Member, Member]:
-    """Planned: the primary hands over to its synchronous standby. Gives the old and the new one."""
+    """A planned one: the primary hands over to its synchronous standby. Returns the old and the new primary."""
     old = await_leader(group, SWITCHOVER_BOUND_S)
     new = to or next(member for member in group if member is not old)
     where = ["--group", str(old.group)] if layout.shape.is_citus else []

@@ -1,6 +1,6 @@
-"""What the machine must have for a cluster beyond what a stack needs, and Patroni's Python environment.
+"""Packages that a cluster needs beyond a stack's, and Patroni's Python environment.
 
-Invariant: as for a stack, no service of Debian's is started or changed; what comes with a package is switched off.
+Invariant: as for a stack, no service of Debian's is started or changed. Services that come with a package are disabled.
 """
 
 import shutil
@@ -14,17 +14,17 @@ from .layout import ClusterLayout
 
 PACKAGES = ("etcd-server", "etcd-client", "haproxy", "iproute2", "openssl", "python3-venv")
 REQUIREMENTS = REPOSITORY / "patroni" / "requirements" / "patroni.txt"
-# Debian's, which every account can run; a person's own may lie in a closed home.
+# Debian's Python, which every account can run; a user's own may be in a closed home.
 PYTHON = "/usr/bin/python3"
 
 
 def make_patroni() -> None:
-    """In target/, once."""
+    """Makes the environment in target/, once."""
     packages.make_venv(packages.target() / "patroni", REQUIREMENTS, PYTHON)
 
 
 def renew(layout: ClusterLayout, stop) -> None:
-    """The cluster's own copies; what runs from older ones is stopped first."""
+    """Copies new builds into the cluster; processes of older ones are stopped first."""
     programs.renew(layout, stop)
     mark = Path("requirements.txt")
     source = packages.target() / "patroni"
@@ -38,7 +38,7 @@ def renew(layout: ClusterLayout, stop) -> None:
 
 
 def _move_scripts(source: Path, copy: Path) -> None:
-    """An environment's scripts name its interpreter by its place."""
+    """An environment's scripts name their interpreter by its path."""
     for script in ("patroni", "patronictl"):
         path = copy / "bin" / script
         path.write_text(path.read_text(encoding="utf-8").replace(str(source), str(copy)), encoding="utf-8")

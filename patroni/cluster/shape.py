@@ -10,7 +10,7 @@ LOOPBACK = "127.77.0"
 
 
 def new_shape(workers: int, standbys: int, *, plain: bool = False) -> Shape:
-    """What can be made on this machine; says what cannot. `plain`: without Citus, though it is there."""
+    """The shape that this machine permits; prints what it does not. `plain`: without Citus, even if it is installed."""
     has_namespaces = network.is_permitted()
     if not has_namespaces:
         say("  network namespaces are not permitted here: the hosts are loopback addresses, and cannot be cut off")

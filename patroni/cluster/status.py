@@ -1,4 +1,4 @@
-"""What runs on which host, who leads which group, and how far each replica is."""
+"""The services of each host, the leader of each group, and the position of each replica."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from .faults import tree
 
 
 def show(cluster: Cluster) -> bool:
-    """Prints the tables; true when everything runs and is well, or nothing runs."""
+    """Prints the tables; true when all services are healthy, or none runs."""
     parts = [*cluster.etcd, *cluster.members, *cluster.poolers, *cluster.proxies, *cluster.replicas, *cluster.gateways]
     say(f"{'service':<26}{'state':<12}{'pid':>8}  {'address':<16}{'MiB':>6}")
     states = set()
@@ -38,7 +38,7 @@ def show(cluster: Cluster) -> bool:
 
 
 def _show_groups(cluster: Cluster) -> bool:
-    """Roles by Patroni, and what the database itself finds missing."""
+    """Roles as Patroni reports them, and the problems that the database finds."""
     say(f"\n{'group':<7}{'server':<16}{'role':<16}{'state':<12}{'timeline':>8}")
     well = True
     for number, group in cluster.groups.items():

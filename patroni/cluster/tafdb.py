@@ -1,6 +1,7 @@
-"""The database of a cluster: extension, roles, distribution. Everything may be done again.
+"""The database of a cluster: extension, roles, distribution. Every step may be repeated.
 
-Invariant: it is done at the primary of the first group, once every worker has joined; Citus sends it to the others.
+Invariant: the steps run at the primary of the first group, after every worker has joined; Citus sends them to the
+others.
 """
 
 from stack.failure import Failure
@@ -11,13 +12,13 @@ from .layout import COORDINATOR, Shape
 from .member import Member
 
 WORKERS_BOUND_S = 120.0
-# A shard is what moves when a worker is added; a few for each worker that may come.
+# Shards move to a new worker, so there are a few for each worker that may be added.
 SHARDS = 32
 NODES = "SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND isactive"
 
 
 def await_workers(coordinator: Member, shape: Shape) -> None:
-    """Patroni has told the coordinator of every group."""
+    """Waits until Patroni has added every group at the coordinator."""
 
     def are_there() -> bool:
         try:
@@ -29,13 +30,13 @@ def await_workers(coordinator: Member, shape: Shape) -> None:
 
 
 def set_up(coordinator: Member, shape: Shape) -> None:
-    """Extension, roles and, with Citus, the distribution."""
+    """Creates extension and roles and, with Citus, distributes the MetaTable."""
     coordinator.set_up()
     if shape.is_citus and coordinator.psql("SELECT mantle.is_distributed()").strip() == "f":
         coordinator.psql(f"SET citus.shard_count = {SHARDS}; SELECT mantle.distribute()")
 
 
 def problems(leaders: dict[int, Member]) -> list[str]:
-    """What `mantle.check_cluster()` finds missing, on which node."""
+    """The problems that `mantle.check_cluster()` finds, by node."""
     rows = leaders[COORDINATOR].psql("SELECT node, problem, detail FROM mantle.check_cluster()", database=DATABASE)
     return rows.strip().splitlines()

@@ -1,6 +1,6 @@
 """Fills in the files of patroni/config/.
 
-Invariant: every `$name` of a template has a value, or nothing is written: a configuration with a hole does not exist.
+Invariant: every `$name` of a template has a value, or nothing is written.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ def filled(name: str, values: dict) -> str:
 
 
 def write(path: Path, text: str, account: Account) -> None:
-    """Readable by the services alone; what is there already stays, for somebody may be reading it."""
+    """Only the services can read the file. An unchanged file is not rewritten, since a service may be reading it."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
     write_private(path, text)

@@ -1,7 +1,7 @@
-"""The time budget (times.toml), and what its numbers must be to each other.
+"""The time budget (times.toml), and the relations between its numbers.
 
-Invariant: no template and no program of the cluster holds a time of its own; what is compiled into the services is compared
-with their sources. A relation that does not hold is refused before anything starts.
+Invariant: no template and no program of the cluster contains a time of its own. Constants that are compiled into the
+services are compared with their sources. If a relation does not hold, nothing starts.
 """
 
 import re
@@ -12,7 +12,7 @@ from stack.failure import Failure
 from stack.layout import REPOSITORY
 
 TABLE = REPOSITORY / "patroni" / "times.toml"
-# Where each compiled number stands, and what follows it.
+# The source of each compiled constant, and the text after it.
 COMPILED = {
     "lease_s": ("indexnode/types/src/limits.rs", r"const LEASE_S: u64 = (\d+);"),
     "tombstone_retention_s": ("indexnode/types/src/limits.rs", r"const TOMBSTONE_RETENTION_MIN_S: u64 = (\d+);"),
@@ -52,7 +52,9 @@ def of(*sections: str) -> dict[str, int]:
 
 
 def failover_s(t: Times) -> float:
-    """The longest time from the death of a primary's machine until clients reach the next one, all being well otherwise."""
+    """The longest time from the death of a primary's machine until clients reach the next primary, without further
+    faults.
+    """
     election_s = t["etcd"]["election_timeout_ms"] * 2 / 1000  # when the etcd leader was on that machine
     found_s = t["haproxy"]["check_interval_ms"] * 2 / 1000
     return (
@@ -65,25 +67,32 @@ def failover_s(t: Times) -> float:
 
 
 def relations(t: Times) -> list[tuple[bool, str]]:
-    """Each with the reason why it must hold."""
+    """Each relation with its reason."""
     patroni, etcd, haproxy, pgbouncer = t["patroni"], t["etcd"], t["haproxy"], t["pgbouncer"]
     gateway, index, compiled = t["gateway"], t["indexnode"], t["compiled"]
     ttl, loop, retry = patroni["ttl_s"], patroni["loop_wait_s"], patroni["retry_timeout_s"]
     detection_s = haproxy["fall"] * haproxy["check_interval_ms"] / 1000 + haproxy["check_timeout_ms"] / 1000
     return [
-        (ttl >= 20 and loop >= 1 and retry >= 3, "Patroni takes no ttl_s under 20, loop_wait_s under 1, retry_timeout_s under 3"),
-        (ttl >= loop + 2 * retry, "ttl_s ≥ loop_wait_s + 2 · retry_timeout_s, or a leader loses its key while it still asks etcd"),
-        (etcd["election_timeout_ms"] >= 5 * etcd["heartbeat_interval_ms"], "etcd: election_timeout_ms ≥ 5 · heartbeat_interval_ms"),
+        (ttl >= 20 and loop >= 1 and retry >= 3,
+         "Patroni takes no ttl_s under 20, loop_wait_s under 1, retry_timeout_s under 3"),
+        (ttl >= loop + 2 * retry,
+         "ttl_s ≥ loop_wait_s + 2 · retry_timeout_s, or a leader loses its key while it still asks etcd"),
+        (etcd["election_timeout_ms"] >= 5 * etcd["heartbeat_interval_ms"],
+         "etcd: election_timeout_ms ≥ 5 · heartbeat_interval_ms"),
         (2 * etcd["election_timeout_ms"] < 1000 * retry,
          "an election of etcd (≤ 2 · election_timeout_ms) ends within Patroni's retry_timeout_s"),
         (detection_s < ttl, "HAProxy takes a dead primary out before another one is promoted (ttl_s)"),
         (compiled["standby_recheck_s"] < loop,
          "an IndexNode notices a synchronous standby before Patroni may promote it: standby_recheck_s < loop_wait_s"),
-        (t["postgresql"]["wal_sender_timeout_s"] > ttl, "a standby is not cut off by a stall that Patroni forgives: wal_sender_timeout_s > ttl_s"),
+        (t["postgresql"]["wal_sender_timeout_s"] > ttl,
+         "a standby is not cut off by a stall that Patroni forgives: wal_sender_timeout_s > ttl_s"),
         (pgbouncer["server_connect_timeout_s"] + pgbouncer["server_login_retry_s"] < pgbouncer["query_wait_timeout_s"],
-         "a PgBouncer tries its server more than once before it refuses: server_connect_timeout_s + server_login_retry_s < query_wait_timeout_s"),
-        (index["election_timeout_ms"] >= 3 * index["heartbeat_ms"], "IndexNode: election_timeout_ms ≥ 3 · heartbeat_ms"),
-        (compiled["epoch_lease_s"] > failover_s(t), "lookups go on while PostgreSQL fails over: epoch_lease_s > ttl_s and what follows it"),
+         "a PgBouncer tries its server more than once before it refuses: "
+         "server_connect_timeout_s + server_login_retry_s < query_wait_timeout_s"),
+        (index["election_timeout_ms"] >= 3 * index["heartbeat_ms"],
+         "IndexNode: election_timeout_ms ≥ 3 · heartbeat_ms"),
+        (compiled["epoch_lease_s"] > failover_s(t),
+         "lookups go on while PostgreSQL fails over: epoch_lease_s > ttl_s and what follows it"),
         (gateway["rename_lock_ms"] <= index["lock_ms_max"],
          "a gateway asks for no longer lock than an IndexNode gives: rename_lock_ms ≤ lock_ms_max"),
         (gateway["await_timeout_ms"] > 4 * index["election_timeout_ms"],
@@ -99,7 +108,7 @@ def relations(t: Times) -> list[tuple[bool, str]]:
 
 
 def differing_from_sources(t: Times) -> list[str]:
-    """Compiled numbers that the sources do not hold."""
+    """Compiled constants that differ from the sources."""
     found = []
     for name, (source, pattern) in COMPILED.items():
         there = re.search(pattern, (REPOSITORY / source).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The launcher's command line, called by the Makefile: `python3 -m stack COMMAND`."""
+"""The launcher's command line, which the Makefile calls: `python3 -m stack COMMAND`."""
 
 import argparse
 import sys
@@ -65,12 +65,12 @@ def arguments() -> argparse.Namespace:
 
 
 def part(given: argparse.Namespace) -> str:
-    """Of the archive's lists, which."""
+    """The part of the Debian archive's list to load."""
     return "full" if given.full else "amd64"
 
 
 def port_base(folder: Path, wanted: int | None) -> int:
-    """Ports stay what they were at the first start: the Raft group knows its members by address."""
+    """A stack keeps the ports of its first start: the Raft group knows its members by address."""
     try:
         kept = int((folder / "port_base").read_text(encoding="ascii"))
     except FileNotFoundError:

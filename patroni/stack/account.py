@@ -1,8 +1,8 @@
-"""The unprivileged account that every service runs under.
+"""The unprivileged account that runs every service.
 
-Invariant: no service runs as root (initdb and pgbouncer refuse to). Started by root, services run as the system account
-`mantle`; started by somebody else, as that person. The stack's folder must be reachable by the account: below a closed
-folder (a clone in root's home) the stack's folder is a link to a place under /var/lib/mantle.
+Invariant: no service runs as root (initdb and pgbouncer refuse to). When root starts a stack, its services run as the
+system account `mantle`; otherwise as the caller. The account must be able to reach the stack's directory. Below a
+closed directory (a clone in root's home) the stack's directory is a link to one under /var/lib/mantle.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ OUTSIDE = Path("/var/lib/mantle")
 
 @dataclass(frozen=True)
 class Account:
-    """Who the services are."""
+    """The account of the services."""
 
     uid: int
     gid: int
-    switch: bool  # root starts them as somebody else
+    switch: bool  # root starts the services as another account
 
     def popen_arguments(self) -> dict:
         if not self.switch:
@@ -38,7 +38,7 @@ class Account:
 
 
 def service_account() -> Account:
-    """The account; made when root asks and it is missing."""
+    """The account; root creates it when it is missing."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), switch=False)
     try:
@@ -55,7 +55,7 @@ def service_account() -> Account:
 
 
 def reachable(path: Path, account: Account) -> bool:
-    """May the account walk to `path`?"""
+    """Checks that the account may walk to `path`."""
     if not account.switch:
         return True
     test = subprocess.run(["/usr/bin/test", "-x", str(path)], check=False, cwd="/", **account.popen_arguments())
@@ -63,7 +63,7 @@ def reachable(path: Path, account: Account) -> bool:
 
 
 def make_folder(folder: Path, account: Account) -> Path:
-    """Makes the stack's folder and gives its real place."""
+    """Creates the stack's directory and returns its real path."""
     if folder.is_symlink():
         folder.resolve().mkdir(parents=True, exist_ok=True)
     elif not folder.exists():
@@ -76,20 +76,22 @@ def make_folder(folder: Path, account: Account) -> Path:
             OUTSIDE.chmod(0o755)
             folder.symlink_to(outside)
             print(
-                f"{folder.parent} is closed to other accounts, so the stack's data lies in {outside}; {folder} leads there"
+                f"{folder.parent} is closed to other accounts, so the stack's data lies in {outside}; "
+                f"{folder} leads there"
             )
     place = folder.resolve()
     place.chmod(0o755)
     if not reachable(place, account):
         raise Failure(
-            f"the account `{NAME}` cannot reach {place}: a folder above it is closed. Remove {folder} (or move it) and run again: "
+            f"the account `{NAME}` cannot reach {place}: a folder above it is closed. "
+            f"Remove {folder} (or move it) and run again: "
             f"its data will then lie under {OUTSIDE}"
         )
     return place
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes the stack's folder, and the place it leads to."""
+    """Removes the stack's directory and the place that it links to."""
     place = folder.resolve()
     if folder.is_symlink():
         folder.unlink()

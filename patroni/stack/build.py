@@ -1,6 +1,6 @@
-"""Builds the services, and PostgreSQL's extension into a private copy of Debian's server.
+"""Builds the services, and installs the extension into a private copy of Debian's PostgreSQL.
 
-Invariant: nothing below /usr changes. Debian's PostgreSQL finds its files relative to its own binary, so a copy of its
+Invariant: nothing below /usr changes. Debian's PostgreSQL finds its files relative to its own binary. So a copy of its
 lib and share trees under target/pg is a whole server, and the extension is installed there.
 """
 
@@ -14,7 +14,7 @@ from .packages import environment, target
 from .terminal import run, say, step
 
 BINARIES = ("mantle-gateway", "mantle-indexnode", "mantle")
-# How everything that is tested is built: one set of features, or the same crates would be compiled once for each phase.
+# One set of features for every test, or Cargo would compile the same crates once for each phase.
 TESTED = ("--locked", "--workspace", "--features", "mantle-indexnode/simulation")
 EXTENSION_SOURCES = ("extension", "sql", "indexnode/types", "Cargo.toml", "Cargo.lock", "patroni/stack/upgrade.py")
 DEBIAN = Path("/usr")
@@ -29,13 +29,13 @@ def pg_config() -> Path:
 
 
 def build_services() -> None:
-    """cargo build --release; a second without changes."""
+    """Takes a second when nothing has changed."""
     say("  cargo build --release")
     run(["cargo", "build", "--release", "--locked"], "cargo build", show=True, cwd=REPOSITORY, env=environment())
 
 
 def build_extension() -> None:
-    """Builds and installs the extension unless it is there already, from these very sources and this very server."""
+    """Builds and installs the extension unless this build of it, for this server, is installed."""
     fingerprint = _fingerprint()
     mark = postgresql_tree() / "mantle.fingerprint"
     if mark.exists() and mark.read_text(encoding="ascii") == fingerprint:
@@ -48,7 +48,8 @@ def build_extension() -> None:
         "building the extension",
         show=True,
         cwd=REPOSITORY / "extension",
-        # cargo-pgrx links with flags of its own; in a shared target folder the two builds would undo each other's work.
+        # cargo-pgrx passes its own linker flags. In a shared target directory the two builds would invalidate each
+        # other.
         env={**environment(), "PGRX_PG_CONFIG_PATH": str(pg_config()), "CARGO_TARGET_DIR": str(target() / "extension")},
     )
     with step("upgrade scripts"):
@@ -70,7 +71,7 @@ def _copy_postgresql() -> None:
 
 
 def _fingerprint() -> str:
-    """A hash over the extension's sources, and the version and the extensions of Debian's server."""
+    """A hash over the extension's sources, and the version and extensions of Debian's server."""
     digest = hashlib.sha256()
     for source in EXTENSION_SOURCES:
         path = REPOSITORY / source

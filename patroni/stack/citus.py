@@ -1,5 +1,5 @@
-"""A Citus cluster on one machine: servers of which the first is the coordinator and the others are workers, and databases in
-it whose MetaTable is distributed. For the tests and the bench; Citus itself must be installed.
+"""A Citus cluster on one machine, for the tests and the bench: a coordinator, workers, and databases whose MetaTable is
+distributed. Citus must be installed.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from .failure import Failure
 from .poll import wait_until
 from .server import Server
 
-# What every node needs.
+# Settings that every node needs.
 SETTINGS = {
     "shared_preload_libraries": "citus,mantle",
     "citus.node_conninfo": "sslmode=disable",
@@ -24,12 +24,12 @@ NOT_FOUND = "Citus: not found; on Debian its package belongs to this PostgreSQL'
 
 
 def is_installed() -> bool:
-    """Is Citus among the server's extensions?"""
+    """Checks that Citus is among the server's extensions."""
     return any(postgresql_tree().glob("share/postgresql/*/extension/citus.control"))
 
 
 def make_databases(servers: Sequence[Server], database: str) -> None:
-    """On every node, with both extensions, and a way for each to log in at the others; not a cluster yet."""
+    """Makes a database on every node, with both extensions and logins between nodes. The nodes are no cluster yet."""
     drop(servers, database)
     for server in servers:
         server.postgresql.psql(f"CREATE DATABASE {database}", database="postgres")
@@ -42,20 +42,21 @@ def make_databases(servers: Sequence[Server], database: str) -> None:
 
 
 def join(servers: Sequence[Server], database: str, workers: int = WORKERS) -> None:
-    """Makes so many workers a cluster with the coordinator, and what that holds a distributed TafDB."""
+    """Joins this many workers to the coordinator, and distributes the TafDB in the database."""
     add = "".join(
         f"SELECT citus_add_node('{node['host']}', {node['port']}) IS NULL;"
         for node in (s.parameters for s in servers[1 : workers + 1])
     )
     coordinator = servers[0].parameters
     servers[0].postgresql.psql(
-        f"SELECT citus_set_coordinator_host('{coordinator['host']}', {coordinator['port']}); {add} SELECT mantle.distribute()",
+        f"SELECT citus_set_coordinator_host('{coordinator['host']}', {coordinator['port']}); "
+        f"{add} SELECT mantle.distribute()",
         database=database,
     )
 
 
 def drop(servers: Sequence[Server], database: str) -> None:
-    """Again while somebody comes back who was told to go: Citus' maintenance daemon starts anew."""
+    """Retries, since Citus' maintenance daemon reconnects after it was terminated."""
 
     def is_gone(server: Server) -> bool:
         try:

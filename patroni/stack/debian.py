@@ -1,9 +1,9 @@
 """The list of files in the Debian archive, as a listing for `mantle import`.
 
-Source: the Contents files that apt-file fetches: a path, white space, then a comma separated list of packages. The path
-may contain spaces, the list may not, so the last column is what is cut off. Measured in November 2026 for Debian 12, main:
-Contents-amd64 1,655,516 paths, Contents-all 5,661,134; of both together 962 stand twice, 10 are a file and a directory,
-3,222 are not ASCII. Nothing is corrected here: the import reports it.
+Source: the Contents files that apt-file fetches. A line is a path, white space, and a comma-separated list of packages.
+The path may contain spaces and the list may not, so the last column is cut off. Measured in November 2026 for Debian
+12, main: Contents-amd64 has 1,655,516 paths, Contents-all 5,661,134. Of both together 962 occur twice, 10 are a file
+and a directory, and 3,222 are not ASCII. Nothing is corrected here: the import reports it.
 """
 
 import os
@@ -21,7 +21,7 @@ CHUNK_LINES = 65_536
 
 
 def make_listing(part: str, target: Path) -> int:
-    """Writes the listing of a part; gives its number of paths."""
+    """Writes the listing of a part; returns its number of paths."""
     _update()
     sources = _contents_files(part)
     with step(f"listing of {', '.join(source.name.rsplit('_', 1)[-1] for source in sources)}"):
@@ -34,7 +34,7 @@ def make_listing(part: str, target: Path) -> int:
 
 def _update() -> None:
     if os.geteuid() != 0:
-        return  # only root may; what an earlier update left is used
+        return  # only root may update; use what an earlier update fetched
     with step("apt-file update"):
         try:
             run(["apt-file", "update"], "apt-file update")
@@ -60,14 +60,15 @@ def _contents_files(part: str) -> list[Path]:
     missing = [name for name in PARTS[part] if name not in found or not Path(found[name]).exists()]
     if missing:
         raise Failure(
-            f"apt-file update left no {', '.join(missing)} of {SUITE.split()[-1]}/main. Is the Debian archive reachable, and does "
+            f"apt-file update left no {', '.join(missing)} of {SUITE.split()[-1]}/main. "
+            "Is the Debian archive reachable, and does "
             "/etc/apt name `bookworm main`?"
         )
     return [Path(found[name]) for name in PARTS[part]]
 
 
 def _append(source: Path, out) -> int:
-    """Appends the paths of one Contents file (apt keeps it compressed; apt-helper unpacks)."""
+    """Appends the paths of one Contents file, which apt keeps compressed and apt-helper unpacks."""
     count = 0
     with subprocess.Popen([APT_HELPER, "cat-file", str(source)], stdout=subprocess.PIPE) as unpacked:
         paths = []

@@ -1,4 +1,4 @@
-"""The file that a person sources to use the stack, and what to try first."""
+"""The environment file for users of the stack, and the first commands to try."""
 
 import shlex
 from pathlib import Path
@@ -11,7 +11,7 @@ from .terminal import say, write_private
 
 
 def variables(stack: Stack) -> dict[str, str]:
-    """What the S3 clients, curl, psql and the command line read. `operator` may read everything and import."""
+    """The variables of S3 clients, curl, psql and the command line. `operator` may read everything and import."""
     return {
         "AWS_ENDPOINT_URL": stack.gateway.url,
         "AWS_ACCESS_KEY_ID": secret.read(stack.layout, "access_key"),
@@ -29,7 +29,7 @@ def client_folder(stack: Stack) -> Path:
 
 def write(stack: Stack) -> None:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables(stack).items()]
-    # Links, so that PATH needs one folder and the client environment's `python` does not shadow the caller's.
+    # Links, so that PATH needs one directory and the client environment's `python` does not shadow the caller's.
     clients = {"aws": client_folder(stack) / "bin" / "aws", "psql": stack.layout.postgresql_bin / "psql"}
     for name, program in clients.items():
         link = stack.layout.binaries / name
@@ -40,7 +40,6 @@ def write(stack: Stack) -> None:
 
 
 def suggest(stack: Stack) -> None:
-    """Prints three things to try."""
     say(f"""
 Mantle runs at {stack.gateway.url} (S3 and /v1). Try:
 

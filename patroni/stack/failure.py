@@ -1,5 +1,5 @@
-"""What goes wrong in a way that the person at the terminal can mend."""
+"""Errors that the user at the terminal can fix."""
 
 
 class Failure(Exception):
-    """A sentence for the terminal: what is wrong, then what to do. Printed without a traceback."""
+    """A sentence for the terminal: the problem, then the remedy. Printed without a traceback."""

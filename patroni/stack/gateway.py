@@ -11,11 +11,11 @@ from .terminal import write_private
 
 READY_BOUND_S = 60.0
 OWNER_UID = 1000
-THREADS = max(1, (os.cpu_count() or 1) // 2)  # everything shares the machine's processors
+THREADS = max(1, (os.cpu_count() or 1) // 2)  # all services share the machine's processors
 
 
 class Gateway:
-    """One gateway: its settings, the folder of object bytes, its process."""
+    """One gateway: its settings, its directory of object bytes, its process."""
 
     def __init__(self, layout: Layout, account: Account, number: int = 1, batch_elements_max: int | None = None):
         name = "gateway" if number == 1 else f"gateway-{number}"

@@ -7,11 +7,11 @@ TIMEOUT_S = 10.0
 
 
 def call(method: str, url: str, token: str | None = None) -> tuple[int, str]:
-    """Status and body; status 0 when nobody answers."""
+    """Status and body; status 0 when nothing answers."""
     request = urllib.request.Request(url, method=method)
     if token:
         request.add_header("Authorization", f"Bearer {token}")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback: never through a proxy
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback addresses never go through a proxy
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
             return response.status, response.read().decode("utf-8", "replace")
@@ -22,12 +22,12 @@ def call(method: str, url: str, token: str | None = None) -> tuple[int, str]:
 
 
 def is_ready(url: str) -> bool:
-    """Does the probe answer 200?"""
+    """Checks that the probe answers 200."""
     return call("GET", url)[0] == 200
 
 
 def metrics(url: str) -> dict[str, float]:
-    """The samples of a Prometheus page, by name with labels as written."""
+    """The samples of a Prometheus page, by name and labels as written."""
     status, body = call("GET", url)
     samples = {}
     if status == 200:

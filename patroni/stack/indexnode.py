@@ -7,11 +7,11 @@ from .poll import wait_until
 from .process import Process
 from .terminal import write_private
 
-READY_BOUND_S = 120.0  # a rebuild of some million directories included
+READY_BOUND_S = 120.0  # includes a rebuild of some million directories
 
 
 class IndexNode:
-    """One process, with a replica of each group: its settings, its folder."""
+    """One process, with a replica of each index group."""
 
     def __init__(self, layout: Layout, account: Account, replica: int, groups: tuple[int, ...]):
         self.layout = layout
@@ -73,5 +73,5 @@ password_file = "{self.layout.secrets / "index"}"
         return http.metrics(f"{self.probe}/metrics")
 
     def metric(self, name: str, group: int = INDEX_GROUPS[0]) -> float | None:
-        """One sample of a group; None where it does not answer."""
+        """One sample of an index group; None where the process does not answer."""
         return self.metrics().get(f'{name}{{group="{group}"}}')

@@ -1,7 +1,7 @@
-"""Where a stack keeps what, and on which ports.
+"""The paths and ports of a stack.
 
-Invariant: everything a stack writes lies below `folder`; ports are `base + fixed offset`, so two stacks whose bases
-differ by 100 do not meet. The folder may be a link to a place that the unprivileged account can reach (see account.py).
+Invariant: a stack writes only below `folder`. Ports are `base + fixed offset`, so two stacks whose bases differ by 100
+do not collide. The directory may be a link to a place that the unprivileged account can reach (account.py).
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Layout:
         return self.gateway_port_of(1)
 
     def gateway_port_of(self, number: int) -> int:
-        """Of the first gateway, or of one of those that only the bench starts."""
+        """Gateways after the first one are started by the bench only."""
         return self.port_base + (PORT_GATEWAY if number == 1 else PORT_MORE_GATEWAYS + number)
 
     @property
@@ -53,7 +53,7 @@ class Layout:
         return self.port_base + PORT_INDEX_HTTP + replica
 
     def ports(self) -> dict[str, int]:
-        """Every port, by the name of what listens there."""
+        """Every port, by the name of its service."""
         ports = {"gateway": self.gateway_port, "pgbouncer": self.pgbouncer_port, "postgresql": self.postgresql_port}
         for replica in REPLICAS:
             ports[f"indexnode-{replica}"] = self.grpc_port(replica)
@@ -68,7 +68,7 @@ class Layout:
     def index_addresses(self) -> list[str]:
         return [f"127.0.0.1:{self.grpc_port(replica)}" for replica in REPLICAS]
 
-    # Folders. Services own data, config and secrets; root owns pids, binaries and the environment file.
+    # Directories. Services own data, config and secrets; root owns pids, binaries and the environment file.
     @property
     def data(self) -> Path:
         return self.folder / "data"
@@ -107,5 +107,5 @@ class Layout:
 
     @property
     def marks(self) -> Path:
-        """One file for every step that is done once in a stack's life (an import)."""
+        """One file for each step that is done once in a stack's life, such as an import."""
         return self.folder / "marks"

@@ -1,7 +1,7 @@
-"""The namespace `debian`: made through the gateway, filled by `mantle import`, once.
+"""The namespace `debian`: created through the gateway and filled once by `mantle import`.
 
-Invariant: a mark file, written after the import's success, is what keeps it from being repeated. Without the mark the
-import runs again, which is safe: it is idempotent and goes on where it was cut off.
+Invariant: a mark file, written after the import succeeds, prevents a second one. Without it the import runs again. That
+is safe: it is idempotent and resumes where it stopped.
 """
 
 import os
@@ -21,7 +21,7 @@ DATA_GB = {"amd64": 6.0, "full": 20.0}
 
 
 def create_namespace(stack: Stack, name: str) -> None:
-    """Makes a namespace through the gateway; one that is there already is fine."""
+    """Creates a namespace through the gateway, unless it exists."""
     token = secret.read(stack.layout, "token")
     answer: tuple[int, str] = (0, "")
 
@@ -45,7 +45,7 @@ def import_environment(stack: Stack) -> dict[str, str]:
 
 
 def load_debian(stack: Stack, part: str) -> bool:
-    """Fills the namespace unless that was done before; tells whether it did anything."""
+    """Fills the namespace unless the mark exists; returns whether it did so."""
     mark = stack.layout.marks / f"import-{part}"
     if mark.exists():
         return False
@@ -63,7 +63,7 @@ def load_debian(stack: Stack, part: str) -> bool:
 
 
 def import_listing(stack: Stack, namespace: str, listing: Path, report: Path) -> None:
-    """Runs the command line's import on the terminal."""
+    """Runs the import of the command line on the terminal."""
     command = [
         str(stack.layout.binaries / "mantle"),
         "import",
@@ -79,7 +79,7 @@ def import_listing(stack: Stack, namespace: str, listing: Path, report: Path) ->
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be shown from here."""
+    """A path, relative to the current directory where that is shorter."""
     try:
         return str(path.relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -87,7 +87,7 @@ def shown(path: Path) -> str:
 
 
 def check_disk(folder: Path, need_gb: float, what: str) -> None:
-    """A full disk in the middle of a build or an import is worse than a sentence before."""
+    """Refuses to begin when the disk would fill up in the middle of a build or an import."""
     place = folder
     while not place.exists():
         place = place.parent

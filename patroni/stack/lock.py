@@ -1,4 +1,4 @@
-"""One launcher at a time works on a folder."""
+"""One launcher at a time works on a directory."""
 
 import fcntl
 from collections.abc import Iterator
@@ -10,7 +10,9 @@ from .failure import Failure
 
 @contextmanager
 def alone_in(folder: Path, shown: Path) -> Iterator[None]:
-    """Holds the folder's lock, which goes with the process; a failure that names `shown` when somebody else has it."""
+    """Holds the directory's lock, which ends with the process. Raises Failure, naming `shown`, when another launcher
+    holds it.
+    """
     with open(folder / "lock", "w", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""The bench and the soak: each on a stack of its own, which is made for it and removed. Citus is measured against a plain
-PostgreSQL on servers of their own, without the rest of a stack, and puts on a plain one alone; lookups need no PostgreSQL.
+"""The bench and the soak, each on a new stack that is removed afterwards.
 
-All write pages of docs/; none is part of `make test`.
+Citus is compared with a plain PostgreSQL on servers without the rest of a stack. Puts run on one plain server, and
+lookups need no PostgreSQL. All write pages of docs/; none is part of `make test`.
 """
 
 import os
@@ -20,22 +20,22 @@ from .terminal import run, say, step
 PORT_BASE = 7800
 FOLDER = REPOSITORY / ".bench"
 CITUS_GB = 6.0
-CITUS_SETTINGS = {"shared_buffers": "512MB"}  # of each of four servers
-PUTS_GB = 20.0  # measured: rows, index entries and WAL of three minutes
+CITUS_SETTINGS = {"shared_buffers": "512MB"}  # for each of four servers
+PUTS_GB = 20.0  # measured: rows, PostgreSQL indexes and WAL of three minutes
 PUTS_SETTINGS = {"shared_buffers": "2GB", "max_wal_size": "4GB"}
-SOAK_GB_PER_MINUTE = 0.5  # measured: rows, index entries and WAL of 4,000 puts a second, before WAL is recycled
+SOAK_GB_PER_MINUTE = 0.5  # measured: rows, PostgreSQL indexes and WAL of 4,000 puts a second, before WAL is recycled
 SOAK_GB_MIN = 6.0
 
 
 def _build() -> None:
-    """The measuring program."""
+    """Builds the measuring program."""
     compile_it = ["cargo", "build", "--release", "--locked", "--package", "mantle-bench"]
     run(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
 
 
 @contextmanager
 def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[Stack]:
-    """A running stack, new; the measuring program is built."""
+    """A new, running stack; the measuring program is built."""
     _build()
     stack = Stack(FOLDER, port_base or PORT_BASE)
     load.check_disk(stack.given_folder, need_gb, what)
@@ -56,7 +56,7 @@ def _measure(stack: Stack, arguments: list[str], what: str, **more: str) -> None
 
 
 def bench(part: str, port_base: int | None, only: str | None) -> None:
-    """Everything, into docs/bench.md; or a part of it, into a page of its own."""
+    """Writes docs/bench.md, or with `only` a page for that part."""
     if only == "lookup":
         _lookup(part)
         return
@@ -75,7 +75,7 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
 
 
 def citus_against_plain(part: str, port_base: int | None) -> None:
-    """Into docs/bench-citus.md; a bound that is missed is a failure. Without Citus nothing is measured."""
+    """Writes docs/bench-citus.md. A missed bound is a failure. Without Citus nothing is measured."""
     if not citus.is_installed():
         say(f"{citus.NOT_FOUND}. Nothing was measured, docs/bench-citus.md is as it was")
         return
@@ -117,7 +117,7 @@ def citus_against_plain(part: str, port_base: int | None) -> None:
 
 
 def _puts(port_base: int | None) -> None:
-    """Into docs/bench-puts.md."""
+    """Writes docs/bench-puts.md."""
     _build()
     load.check_disk(FOLDER, PUTS_GB, "the bench")
     place = make_folder(FOLDER, service_account())
@@ -136,7 +136,7 @@ def _puts(port_base: int | None) -> None:
 
 
 def _lookup(part: str) -> None:
-    """Into docs/bench-lookup.md. The index alone: replicas without PostgreSQL, so no stack is made."""
+    """Writes docs/bench-lookup.md. Measures the index alone: replicas without PostgreSQL, so no stack."""
     _build()
     program = str(packages.target() / "release" / "mantle-bench")
     with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ def _lookup(part: str) -> None:
 
 
 def soak(seconds: int, port_base: int | None) -> None:
-    """Into docs/soak.md; a bound that is missed is a failure."""
+    """Writes docs/soak.md. A missed bound is a failure."""
     with _stack(port_base, SOAK_GB_MIN + SOAK_GB_PER_MINUTE * seconds / 60, "the soak") as stack:
         output = REPOSITORY / "docs" / "soak.md"
         _measure(stack, ["soak", "--seconds", str(seconds), "--output", str(output)], "the soak")

@@ -1,7 +1,7 @@
-"""What the machine must have, and the installing of what it lacks.
+"""Installs the packages that the machine lacks.
 
-Invariant: Debian starts no service of its own because of us. A drop-in tells postgresql-common not to make a cluster, a
-policy-rc.d refuses starts during the installation; both are removed afterwards, and what was there before stays.
+Invariant: the installation starts no service of Debian's. A drop-in tells postgresql-common not to make a cluster, and
+a policy-rc.d refuses starts. Both are removed afterwards; files that existed before stay.
 """
 
 import os
@@ -38,7 +38,7 @@ PACKAGES = (
     "pkg-config",
     "protobuf-compiler",
 )
-# Packages that start a service of their own, which we do not use.
+# Packages that start a service, which the stack does not use.
 SERVICES = {"pgbouncer": "pgbouncer.service", "etcd-server": "etcd.service", "haproxy": "haproxy.service"}
 DEBIAN_PYTHON_PACKAGE = "python3-venv"
 CREATE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.d/mantle-no-cluster.conf")
@@ -46,7 +46,7 @@ START_NO_SERVICE = Path("/usr/sbin/policy-rc.d")
 
 
 def tools() -> Path:
-    """Where this repository keeps the tools it builds itself."""
+    """The tools that the launcher builds itself."""
     return target() / "tools"
 
 
@@ -55,14 +55,14 @@ def target() -> Path:
 
 
 def environment() -> dict[str, str]:
-    """The environment of cargo: its usual folder is found even when the shell's profile was not read."""
+    """The environment of cargo. Includes cargo's usual directory, in case no shell profile was read."""
     own = [str(tools() / "bin"), str(Path.home() / ".cargo" / "bin")]
     usual = os.environ.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     return {**os.environ, "PATH": os.pathsep.join([*own, usual])}
 
 
 def check_toolchain() -> None:
-    """Rust and Python are not installed by us: say clearly what is missing."""
+    """The launcher does not install Rust and Python, so it says what is missing."""
     if sys.version_info < PYTHON_MIN:
         raise Failure(
             f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer is needed; {sys.executable} is {sys.version.split()[0]}"
@@ -81,7 +81,7 @@ def check_toolchain() -> None:
 def missing_packages(more: tuple[str, ...] = ()) -> list[str]:
     query = ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n"]
     wanted = [*PACKAGES, *more]
-    if sys.executable.startswith("/usr/bin/"):  # Debian's Python comes without ensurepip
+    if sys.executable.startswith("/usr/bin/"):  # Debian's Python lacks ensurepip
         wanted.append(DEBIAN_PYTHON_PACKAGE)
     try:
         shown = subprocess.run([*query, *wanted], capture_output=True, text=True, check=False)
@@ -113,7 +113,7 @@ def _no_services() -> Iterator[None]:
 
 
 def install_missing(more: tuple[str, ...] = ()) -> None:
-    """Installs Debian's packages that are missing, and cargo-pgrx. The services that came with them are switched off."""
+    """Installs missing Debian packages and cargo-pgrx. Disables the services that come with the packages."""
     missing = missing_packages(more)
     if missing:
         if os.geteuid() != 0:
@@ -153,7 +153,7 @@ def _install_cargo_pgrx() -> None:
 
 
 def make_venv(folder: Path, requirements: Path, python: str = sys.executable) -> None:
-    """A Python environment with exactly what `requirements` pins; made again when that file changes."""
+    """Makes a Python environment with exactly the pins of `requirements`; makes it again when that file changes."""
     mark = folder / "requirements.txt"
     wanted = requirements.read_text(encoding="utf-8")
     if mark.exists() and mark.read_text(encoding="utf-8") == wanted and (folder / "bin" / "python").exists():

@@ -1,7 +1,7 @@
 """PgBouncer of a stack: transaction pooling between gateways and PostgreSQL.
 
-Invariant: it holds SCRAM verifiers only, taken from PostgreSQL; it logs in with what the client's own login yields.
-Debian's service of the same name is not used and not touched.
+Invariant: it stores SCRAM verifiers only, taken from PostgreSQL, and logs in with the keys that a client's login
+yields. Debian's service of the same name is neither used nor touched.
 """
 
 import signal
@@ -22,8 +22,6 @@ TIMES = tomllib.loads((REPOSITORY / "patroni" / "times.toml").read_text(encoding
 
 
 class PgBouncer:
-    """One pooler."""
-
     def __init__(self, layout: Layout, account: Account, postgresql: PostgreSQL):
         self.layout = layout
         self.account = account
@@ -42,7 +40,8 @@ class PgBouncer:
     def prepare(self) -> None:
         """Writes settings and users; PostgreSQL must be up."""
         users = self.postgresql.psql(
-            "SELECT format('\"%s\" \"%s\"', rolname, rolpassword) FROM pg_authid WHERE rolname IN ('gateway', 'operator', 'analyst')",
+            'SELECT format(\'"%s" "%s"\', rolname, rolpassword) FROM pg_authid'
+            " WHERE rolname IN ('gateway', 'operator', 'analyst')",
             database="postgres",
         )
         userlist = self.config.with_suffix(".users")

@@ -1,6 +1,6 @@
-"""Waiting for conditions. The one place that pauses: every wait names its condition and its bound.
+"""Waits for conditions. This is the only place that sleeps: every wait names its condition and its bound, in seconds.
 
-Units: seconds. Why: a fixed pause is either too short on a loaded machine or wasted on an idle one.
+Why: a fixed sleep is too short on a loaded machine, or wasted on an idle one.
 """
 
 import time
@@ -18,9 +18,9 @@ PAUSE_MAX_S = 0.1
 def wait_until(
     condition: Callable[[], T], what: str, bound_s: float, give_up: Callable[[], str | None] | None = None
 ) -> T:
-    """The first true value of `condition`, asked until `bound_s` is over; then a failure that says `what` was awaited.
+    """The first true value of `condition`. After `bound_s`, raises a Failure that names `what`.
 
-    `give_up` may end the wait early by returning why waiting is pointless (the process died).
+    `give_up` may end the wait early by returning the reason why waiting is pointless, such as a dead process.
     """
     deadline = time.monotonic() + bound_s
     pause = PAUSE_FIRST_S

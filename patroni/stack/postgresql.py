@@ -1,7 +1,7 @@
-"""PostgreSQL of a stack: a private cluster from a private copy of the server's files.
+"""PostgreSQL of a stack: a private database cluster, run by a private copy of the server's files.
 
-Invariant: the data folder is complete or absent (initdb works beside it, a rename puts it in place). Nothing of Debian's
-own cluster, its files under /usr and /etc, or port 5432 is touched.
+Invariant: the data directory is complete or absent (initdb writes beside it, and a rename puts it in place). Debian's
+own cluster, its files under /usr and /etc, and port 5432 are not touched.
 """
 
 import os
@@ -17,7 +17,7 @@ from .poll import wait_until
 from .process import Process
 from .terminal import run, write_private
 
-READY_BOUND_S = 120.0  # a crash recovery of max_wal_size included
+READY_BOUND_S = 120.0  # includes a crash recovery of max_wal_size
 SHARED_BUFFERS_MAX_MB = 2048
 
 ACCESS = """# Loopback only, passwords only. Replication of IndexNodes names the database, so these lines cover it.
@@ -26,8 +26,6 @@ host all all 127.0.0.1/32 scram-sha-256
 
 
 class PostgreSQL:
-    """One cluster."""
-
     def __init__(self, layout: Layout, account: Account):
         self.layout = layout
         self.account = account
@@ -43,7 +41,7 @@ class PostgreSQL:
         )
 
     def prepare(self) -> None:
-        """Makes the data folder if there is none, and renews the settings."""
+        """Makes the data directory if there is none, and renews the settings."""
         if not self.data.exists():
             self._initialize()
         shutil.copy(CONFIG / "mantle.conf", self.data / "mantle.conf")
@@ -84,14 +82,14 @@ class PostgreSQL:
         wait_until(self.is_ready, "PostgreSQL", READY_BOUND_S, self.process.why_dead)
 
     def is_ready(self) -> bool:
-        """Does it answer, and is it this cluster (not another one on the port)?"""
+        """Checks that this cluster answers, and not another one on the same port."""
         try:
             return self.psql("SHOW data_directory", database="postgres").strip() == str(self.data)
         except Failure:
             return False
 
     def set_up(self) -> None:
-        """Database, extension and roles; nothing changes when they are there."""
+        """Creates database, extension and roles where they are missing."""
         exists = self.psql(f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'", database="postgres").strip()
         if not exists:
             self.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
@@ -100,7 +98,7 @@ class PostgreSQL:
         self.psql("\n".join([*lines, (CONFIG / "roles.sql").read_text(encoding="utf-8")]))
 
     def psql(self, text: str, *, database: str = DATABASE, user: str = "postgres", password: str = "superuser") -> str:
-        """Runs a script; gives its rows, unaligned, or raises a failure with psql's message."""
+        """Runs a script; returns its rows, unaligned. Raises Failure with psql's message."""
         return run(
             [str(self.layout.postgresql_bin / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-"],
             "psql",
@@ -111,7 +109,7 @@ class PostgreSQL:
     def client_environment(
         self, database: str = DATABASE, user: str = "postgres", password: str = "superuser"
     ) -> dict[str, str]:
-        """What libpq's programs read."""
+        """The variables that libpq reads."""
         return {
             "PGHOST": self.host,
             "PGPORT": str(self.port),
@@ -126,7 +124,7 @@ class PostgreSQL:
 
 
 def copy_tree(source: Path, layout: Layout) -> None:
-    """Gives the stack its own copy of the server's files (51 MB), so that a rebuild does not change a running server."""
+    """Copies the server's files (51 MB) into the stack, so that a rebuild does not change a running server."""
     mark = "mantle.fingerprint"
     wanted = (source / mark).read_text(encoding="ascii")
     own = layout.postgresql_tree / mark

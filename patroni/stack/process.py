@@ -1,4 +1,4 @@
-"""One process of a stack: start, is it alive, end.
+"""Starts, checks and ends one process of a stack.
 
 Invariant: a process is ended only if the pid in its file still belongs to the process that was started: same start time
 (clock ticks since boot, field 22 of /proc/pid/stat) and same boot. A pidfd closes the gap between check and signal.
@@ -26,7 +26,7 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """The start time of a process, or None if there is none (a zombie counts as none)."""
+    """The start time of a process; None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -59,9 +59,9 @@ class Process:
     _child: subprocess.Popen | None = None
 
     def pid(self) -> int | None:
-        """The pid, if the process that was started is still there."""
+        """The pid, if the process that was started still exists."""
         if self._child is not None:
-            self._child.poll()  # reaps it, so that a dead child is not taken for a live one
+            self._child.poll()  # reaps it, so that a zombie does not count as alive
         try:
             note = json.loads(self.pid_file.read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -71,7 +71,7 @@ class Process:
         return note["pid"]
 
     def start(self) -> None:
-        """Starts it unless it runs. Output is appended to its log; it survives the terminal that started it."""
+        """Starts it unless it runs. Output is appended to its log. It survives the terminal that started it."""
         if self.pid() is not None:
             return
         with open(self.log_file, "ab") as log:
@@ -94,7 +94,7 @@ class Process:
         self.pid_file.write_text(json.dumps(note), encoding="ascii")
 
     def why_dead(self) -> str | None:
-        """None while it lives; else how it ended, with the end of its log."""
+        """None while it lives; else its exit status and the end of its log."""
         if self.pid() is not None:
             return None
         ended = ""
@@ -110,7 +110,7 @@ class Process:
         return "\n".join(f"    {line}" for line in lines[-LOG_TAIL_LINES:])
 
     def signal(self, number: signal.Signals, bound_s: float) -> bool:
-        """Sends a signal and waits for the end. False if it still lives after `bound_s`."""
+        """Sends a signal and waits until the process has ended. False if it is alive after `bound_s`."""
         pid = self.pid()
         if pid is None:
             return True
@@ -135,7 +135,7 @@ class Process:
         return True
 
     def _await_offspring(self, offspring: list[tuple[int, int | None]]) -> None:
-        """PostgreSQL's backends notice the postmaster's death themselves; a new one must not start before."""
+        """PostgreSQL's backends notice the postmaster's death by themselves; a new one must not start earlier."""
         wait_until(
             lambda: all(ticks is None or start_ticks(pid) != ticks for pid, ticks in offspring),
             f"the end of {self.name}'s child processes",
@@ -143,7 +143,7 @@ class Process:
         )
 
     def stop(self, bound_s: float = 30.0) -> None:
-        """Asks it to end, and insists after `bound_s`."""
+        """Sends the stop signal, and SIGKILL after `bound_s`."""
         if not self.signal(self.stop_signal, bound_s):
             self.kill()
 

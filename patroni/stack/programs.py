@@ -1,6 +1,6 @@
-"""The programs that a stack runs: copies of what was built, so that a rebuild does not change what runs.
+"""The programs that a stack runs: copies of the build, so that a rebuild does not change what runs.
 
-Invariant: what runs from an older build is stopped before its program is replaced.
+Invariant: a process of an older build is stopped before its program is replaced.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from .postgresql import copy_tree
 
 
 def renew(layout: Layout, stop: Callable[[], object]) -> None:
-    """Copies what was built anew; `stop` ends the services, to be started again."""
+    """Copies new builds. `stop` ends the services, which the caller starts again."""
     built = {name: target() / "release" / name for name in BINARIES}
     absent = [name for name, path in built.items() if not path.exists()]
     if absent or not (postgresql_tree() / "mantle.fingerprint").exists():
@@ -33,7 +33,7 @@ def renew(layout: Layout, stop: Callable[[], object]) -> None:
 
 
 def differs(built: Path, own: Path) -> bool:
-    """Is `own` not a copy of `built`? Sizes and times decide (the copy keeps them)."""
+    """Compares size and time; the copy keeps both."""
     if not own.exists():
         return True
     new, old = built.stat(), own.stat()

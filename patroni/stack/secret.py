@@ -1,7 +1,7 @@
 """The stack's generated passwords and keys.
 
-Invariant: each is made once, from the system's random source, and kept in a file of mode 0600 owned by the service
-account. None stands in the repository, in a command line or in a log.
+Invariant: each is made once, from the system's random source, and stored in a file of mode 0600 that the service
+account owns. No secret appears in the repository, a command line or a log.
 """
 
 import secrets
@@ -16,7 +16,7 @@ NAMES = ("superuser", "gateway", "index", "operator", "analyst", "access_key", "
 
 
 def _make(name: str) -> str:
-    if name == "access_key":  # the shape of an AWS key: 20 capitals and digits
+    if name == "access_key":  # the format of an AWS key: 20 capitals and digits
         return "MNTL" + "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(16))
     return secrets.token_urlsafe(PASSWORD_BYTES)
 

@@ -1,6 +1,6 @@
-"""One PostgreSQL without the rest of a stack, made anew each time: for tests and measurements with settings of their own.
+"""One PostgreSQL without the rest of a stack, for tests and measurements with their own settings.
 
-Invariant: everything it writes lies in its folder, as for a stack; what an earlier run left there is stopped and removed first.
+Invariant: it writes only in its directory. The server of an earlier run is stopped and removed first.
 """
 
 import secrets
@@ -16,7 +16,7 @@ from .terminal import write_private
 
 
 class Server:
-    """One server, new; started again after a crash. `password`: of its superuser, `postgres`; generated when absent."""
+    """A new server. `password` of its superuser `postgres` is generated when absent."""
 
     def __init__(self, folder: Path, port_base: int, settings: dict[str, str], password: str | None = None):
         account = service_account()
@@ -27,7 +27,7 @@ class Server:
         write_private(layout.secrets / "superuser", password or secrets.token_urlsafe(secret.PASSWORD_BYTES))
         account.own(layout.secrets / "superuser")
         self.postgresql = PostgreSQL(layout, account)
-        # Of a run before, which may have been cut short, and may have had another build of the extension.
+        # An earlier run may have been cut short, and may have had another build of the extension.
         self.stop()
         shutil.rmtree(self.postgresql.data, ignore_errors=True)
         copy_tree(postgresql_tree(), layout)
@@ -36,7 +36,7 @@ class Server:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What a client needs, but the database."""
+        """Connection parameters, except for the database."""
         layout = self.postgresql.layout
         return {
             "host": "127.0.0.1", "port": str(layout.postgresql_port), "user": "postgres",
@@ -44,12 +44,12 @@ class Server:
         }  # fmt: skip
 
     def start(self) -> None:
-        """Also after a crash: recovers."""
+        """Also recovers after a crash."""
         self.postgresql.prepare()
         self.postgresql.start()
 
     def kill(self) -> None:
-        """kill -9 of the postmaster, in the middle of whatever goes on. Returns when no backend is left."""
+        """kill -9 of the postmaster. Returns when no backend is left."""
         self.postgresql.process.kill()
 
     def stop(self) -> None:

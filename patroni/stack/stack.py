@@ -1,7 +1,7 @@
-"""All services of a stack together: start, stop, what runs.
+"""All services of a stack together: start, stop, state.
 
-Invariant: `start` either leaves everything running or ends whatever it started itself. Services start in the order of
-their needs (PostgreSQL, PgBouncer, IndexNodes, gateway) and stop in the reverse one.
+Invariant: `start` either leaves everything running or ends what it started itself. Services start in the order of their
+dependencies (PostgreSQL, PgBouncer, IndexNodes, gateway) and stop in reverse.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from .terminal import step
 
 
 class Stack:
-    """One stack, given by its folder and its first port."""
+    """One stack, given by its directory and its first port."""
 
     def __init__(self, folder: Path, port_base: int, groups: tuple[int, ...] = INDEX_GROUPS):
         self.groups = groups
@@ -39,7 +39,7 @@ class Stack:
         self.pgbouncer = PgBouncer(self.layout, self.account, self.postgresql)
         self.indexnodes = {replica: IndexNode(self.layout, self.account, replica, self.groups) for replica in REPLICAS}
         self.gateway = Gateway(self.layout, self.account)
-        # For the bench: one as the first, and two that send each call by itself.
+        # For the bench: one like the first, and two that send each call by itself.
         self.more_gateways = [
             Gateway(self.layout, self.account, 2),
             Gateway(self.layout, self.account, 3, batch_elements_max=1),
@@ -97,15 +97,15 @@ class Stack:
             self.gateway.await_ready()
 
     def start_more_gateways(self) -> None:
-        """Not part of a stack: for the bench, on one that runs. Call within `alone`."""
+        """For the bench, on a running stack. Call within `alone`."""
         with step("three more gateways"):
             for gateway in self.more_gateways:
                 gateway.prepare()
                 gateway.start()
-                gateway.await_ready()  # one after the other: they share the folder of objects
+                gateway.await_ready()  # one after the other: they share the directory of objects
 
     def stop(self) -> list[str]:
-        """Stops everything that runs; gives the names."""
+        """Stops everything that runs; returns the names."""
         stopped = []
         for process in reversed([*self.processes(), *(gateway.process for gateway in self.more_gateways)]):
             if process.pid() is not None:
@@ -114,7 +114,7 @@ class Stack:
         return stopped
 
     def remove(self) -> None:
-        """Stops everything and removes the folder with all data."""
+        """Stops everything and removes the directory with all data."""
         self.stop()
         remove_folder(self.given_folder)
 
@@ -130,9 +130,9 @@ class Stack:
         programs.renew(layout, self.stop)
 
     def _check_extension(self) -> None:
-        """Data made by a released version is upgraded (roles.sql); what another build of one version made cannot be: say so."""
+        """roles.sql upgrades data of a released version, but not of another build of the same version."""
         folder = self.layout.postgresql_tree / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension"
-        known = {}  # what a version installs, to the version
+        known = {}  # digest of an install script: its name
         for script in folder.glob("mantle--*.sql"):
             if script.stem.count("--") == 1:
                 known[hashlib.sha256(script.name.encode() + script.read_bytes()).hexdigest()] = script.stem
@@ -140,7 +140,8 @@ class Stack:
         mark = self.layout.marks / "extension"
         if mark.exists() and mark.read_text(encoding="ascii") not in known:
             raise Failure(
-                f"the data in {self.given_folder} was made by another build of the extension, under the same version number. "
+                f"the data in {self.given_folder} was made by another build of the extension, "
+                "under the same version number. "
                 "`make clean` removes it; then run again"
             )
         mark.write_text(next(digest for digest, script in known.items() if script == current), encoding="ascii")
@@ -156,13 +157,14 @@ class Stack:
                     probe.bind(("127.0.0.1", port))
                 except OSError as error:
                     raise Failure(
-                        f"port {port}, wanted by {name}, is in use{_holder(port)} ({error.strerror}). End what holds it, or choose other "
+                        f"port {port}, wanted by {name}, is in use{_holder(port)} ({error.strerror}). "
+                        "End what holds it, or choose other "
                         "ports: make run PORT_BASE=8400"
                     ) from None
 
 
 def _holder(port: int) -> str:
-    """Who listens on a port, if we may know."""
+    """The process that listens on a port, if the launcher may know it."""
     wanted = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

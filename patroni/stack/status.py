@@ -1,4 +1,4 @@
-"""What runs, where, and how far each replica is."""
+"""The services, their ports, and the position of each replica."""
 
 import os
 import subprocess
@@ -11,7 +11,6 @@ KIB = 1024
 
 
 def resident_mib(pid: int) -> float:
-    """Resident memory of a process, MiB."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("VmRSS:"):
@@ -22,7 +21,7 @@ def resident_mib(pid: int) -> float:
 
 
 def show(stack: Stack) -> bool:
-    """Prints the table; true when everything runs and is ready, or nothing runs."""
+    """Prints the table; true when all services are ready, or none runs."""
     ready = {node.name: node.is_ready for node in stack.indexnodes.values()}
     ready |= {
         "postgresql": stack.postgresql.is_ready,
@@ -44,7 +43,7 @@ def show(stack: Stack) -> bool:
 
 
 def _show_replicas(stack: Stack) -> None:
-    """Role and positions of the replicas, as the command line tells them."""
+    """Role and positions of the replicas, from `mantle status`."""
     program = stack.layout.binaries / "mantle"
     if not program.exists():
         return

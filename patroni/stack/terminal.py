@@ -1,4 +1,4 @@
-"""What the person at the terminal sees of a step, and the running of outside commands."""
+"""Progress messages on the terminal, and external commands."""
 
 import shlex
 import subprocess
@@ -32,10 +32,10 @@ def step(what: str) -> Iterator[None]:
 
 
 def run(command: list[str], what: str, *, show: bool = False, **arguments) -> str:
-    """Runs a command to its end and gives its standard output. `show` lets it write to the terminal instead.
+    """Runs a command to its end and returns its standard output. `show` lets it write to the terminal instead.
 
-    What it says on standard error is in the message of a failure only: a psql whose server ends after the answer still succeeds, and
-    complains there.
+    Its standard error is only in the message of a failure: psql complains there, yet succeeds, when its server ends
+    after the answer.
     """
     try:
         if show:
@@ -52,7 +52,7 @@ def run(command: list[str], what: str, *, show: bool = False, **arguments) -> st
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner reads; whole or not at all."""
+    """Writes a file that only its owner may read; whole or not at all."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     new.touch(mode=0o600)

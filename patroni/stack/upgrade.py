@@ -1,17 +1,23 @@
 """The scripts that bring a database from an older version of the extension to the one just built.
 
-sql/versions/ holds, frozen, what released versions installed and the ways between them (`mantle--0.1.0.sql`,
-`mantle--0.1.0--0.2.0.sql`), which are installed as they are; and one way to the version being built (`0.1.0--0.2.0.sql`, no
-prefix), hand-written where only a person knows: what happens to tables and their rows, what is dropped. Its lines of the form
+sql/versions/ holds two kinds of files:
+
+- frozen, of released versions: their install scripts (`mantle--A.sql`) and the upgrade scripts between them
+  (`mantle--A--B.sql`). They are installed unchanged.
+- one script to the version being built (`A--B.sql`, without prefix), written by hand: what happens to tables and their
+  rows, and what is dropped.
+
+A line of the second kind such as
 
     --@ CREATE INDEX meta_subdirectory
 
-stand for the statements of the install script that begin so, and `--@ repeatable` for all those that may be run again: every
-function and view (as CREATE OR REPLACE), comment (but of policies, which come after functions), grant and revocation. So no object has a second home. What is dropped or
-withdrawn has no statement there: it must be said by hand, and tests/upgrade finds what was forgotten.
+stands for the statements of the install script that begin so. `--@ repeatable` stands for all statements that may run
+again: every function and view (as CREATE OR REPLACE), comment, grant and revocation. (Comments on policies are not
+included: they come after functions.) So each object is defined once. Objects that were dropped or withdrawn have no
+statement there. They must be named by hand, and tests/upgrade finds those that were forgotten.
 
-Releasing a version: its install script, and the script made here, are copied into sql/versions/ with their prefix; the
-hand-written way goes, and the next one begins.
+To release a version, copy its install script and the script made here into sql/versions/ with their prefix, then
+replace the hand-written script by a new one.
 """
 
 import re
@@ -26,10 +32,11 @@ VERSIONS = REPOSITORY / "sql" / "versions"
 MARK = "--@ "
 REPEATABLE = re.compile(r"(CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|VIEW)|COMMENT ON(?! POLICY)|GRANT|REVOKE) ")
 
-# What may hide a semicolon, the semicolon, and beginnings that were not followed by an end.
+# Quotes and comments that may hide a semicolon, the semicolon, and openings that have no end.
 TOKEN = re.compile(
     r"""(?P<comment> --[^\n]* | /\*.*?\*/ )
-      | (?P<quoted> \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$ )
+      | (?P<quoted> \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
+            | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$ )
       | (?P<end> ; )
       | (?P<open> ['"] | /\* | (?<![\w$])\$(?:[A-Za-z_]\w*)?\$ | \bBEGIN\s+ATOMIC\b )""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
@@ -59,7 +66,7 @@ def statements(script: str) -> list[str]:
 
 
 def upgrade_script(template: str, install_script: str) -> str:
-    """The hand-written part with its marks filled in."""
+    """The hand-written script with its marks replaced by statements."""
     installs = statements(install_script)
     lines = []
     for line in template.splitlines():
@@ -82,7 +89,7 @@ def _spaced(statement: str) -> str:
 
 
 def _begins(statement: str, wanted: str) -> bool:
-    """A prefix that does not end inside of a name."""
+    """Matches a prefix that does not end inside a name."""
     return re.match(rf"{re.escape(wanted)}(?!\w)", statement) is not None
 
 
@@ -91,13 +98,13 @@ def _replacing(statement: str) -> str:
 
 
 def installed_version(folder: Path) -> str:
-    """The version that a server's extension folder installs."""
+    """The version that a server's extension directory installs."""
     control = (folder / "mantle.control").read_text(encoding="utf-8")
     return re.search(r"^default_version = '(.+)'$", control, re.MULTILINE)[1]
 
 
 def install_scripts(folder: Path) -> None:
-    """Puts all that is needed to upgrade to that version beside its install script."""
+    """Puts all scripts that upgrade to that version beside its install script."""
     version = installed_version(folder)
     for frozen in VERSIONS.glob("mantle--*.sql"):
         if frozen.name == f"mantle--{version}.sql":
@@ -114,5 +121,5 @@ def install_scripts(folder: Path) -> None:
 
 if (
     __name__ == "__main__"
-):  # after a cargo pgrx install by hand: PYTHONPATH=patroni python3 -m stack.upgrade <extension folder>
+):  # after a manual cargo pgrx install: PYTHONPATH=patroni python3 -m stack.upgrade <extension directory>
     install_scripts(Path(sys.argv[1]))
