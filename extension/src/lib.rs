@@ -17,7 +17,6 @@
 mod citus;
 mod fault;
 mod postgres;
-mod retired;
 mod row_security;
 mod settings;
 mod sql;

@@ -1,23 +1,15 @@
-"""The scripts that bring a database from an older version of the extension to the one just built.
+"""Makes the scripts that upgrade a database from an older version of the extension to the one just built.
 
-sql/versions/ holds two kinds of files:
-
-- frozen, of released versions: their install scripts (`mantle--A.sql`) and the upgrade scripts between them
-  (`mantle--A--B.sql`). They are installed unchanged.
-- one script to the version being built (`A--B.sql`, without prefix), written by hand: what happens to tables and their
-  rows, and what is dropped.
-
-A line of the second kind such as
+sql/versions/ holds released versions: their install scripts and the upgrade scripts between them, installed as they are, and
+one hand-written part of the way to the version being built (`X--Y.sql`). That part says what only a person knows: what
+happens to tables and their rows, and what is dropped. Its lines of the form
 
     --@ CREATE INDEX meta_subdirectory
 
-stands for the statements of the install script that begin so. `--@ repeatable` stands for all statements that may run
-again: every function and view (as CREATE OR REPLACE), comment, grant and revocation. (Comments on policies are not
-included: they come after functions.) So each object is defined once. Objects that were dropped or withdrawn have no
-statement there. They must be named by hand, and tests/upgrade finds those that were forgotten.
-
-To release a version, copy its install script and the script made here into sql/versions/ with their prefix, then
-replace the hand-written script by a new one.
+stand for the statements of the install script that begin so. `--@ repeatable` stands for all statements that may run again:
+every function and view (as CREATE OR REPLACE), comment (but of policies, which come after functions), grant and revocation.
+So no object has a second home. Nothing stands for what is dropped or withdrawn: the hand-written part must say it, and
+tests/upgrade finds what was forgotten. While no version is frozen, there is nothing to make.
 """
 
 import re
@@ -32,11 +24,10 @@ VERSIONS = REPOSITORY / "sql" / "versions"
 MARK = "--@ "
 REPEATABLE = re.compile(r"(CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|VIEW)|COMMENT ON(?! POLICY)|GRANT|REVOKE) ")
 
-# Quotes and comments that may hide a semicolon, the semicolon, and openings that have no end.
+# What may hide a semicolon, the semicolon, and beginnings that were not followed by an end.
 TOKEN = re.compile(
     r"""(?P<comment> --[^\n]* | /\*.*?\*/ )
-      | (?P<quoted> \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
-            | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$ )
+      | (?P<quoted> \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$ )
       | (?P<end> ; )
       | (?P<open> ['"] | /\* | (?<![\w$])\$(?:[A-Za-z_]\w*)?\$ | \bBEGIN\s+ATOMIC\b )""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
@@ -66,7 +57,7 @@ def statements(script: str) -> list[str]:
 
 
 def upgrade_script(template: str, install_script: str) -> str:
-    """The hand-written script with its marks replaced by statements."""
+    """The hand-written part with its marks filled in."""
     installs = statements(install_script)
     lines = []
     for line in template.splitlines():
@@ -89,7 +80,7 @@ def _spaced(statement: str) -> str:
 
 
 def _begins(statement: str, wanted: str) -> bool:
-    """Matches a prefix that does not end inside a name."""
+    """A prefix that does not end inside of a name."""
     return re.match(rf"{re.escape(wanted)}(?!\w)", statement) is not None
 
 
@@ -97,29 +88,37 @@ def _replacing(statement: str) -> str:
     return re.sub(r"^CREATE\s+(?!OR\s)", "CREATE OR REPLACE ", statement)
 
 
+def frozen_versions(versions: Path = VERSIONS) -> list[str]:
+    """The released versions, from each of which a database can be upgraded."""
+    return sorted(path.stem.split("--")[1] for path in versions.glob("mantle--*.sql") if path.stem.count("--") == 1)
+
+
 def installed_version(folder: Path) -> str:
-    """The version that a server's extension directory installs."""
+    """The version that a server's extension folder installs."""
     control = (folder / "mantle.control").read_text(encoding="utf-8")
     return re.search(r"^default_version = '(.+)'$", control, re.MULTILINE)[1]
 
 
-def install_scripts(folder: Path) -> None:
-    """Puts all scripts that upgrade to that version beside its install script."""
+def install_scripts(folder: Path, versions: Path = VERSIONS) -> list[Path]:
+    """Writes the scripts that upgrade to the installed version beside its install script; answers their paths."""
     version = installed_version(folder)
-    for frozen in VERSIONS.glob("mantle--*.sql"):
-        if frozen.name == f"mantle--{version}.sql":
-            raise Failure(f"{version} is frozen in {frozen.parent}: it cannot be built again, raise the version")
-        shutil.copyfile(frozen, folder / frozen.name)
-    templates = list(VERSIONS.glob("[0-9]*--*.sql"))
-    if [template.stem.split("--")[1] for template in templates] != [version]:
-        raise Failure(f"{VERSIONS} must hold one hand-written way, to {version}; it has {[t.name for t in templates]}")
+    frozen = frozen_versions(versions)
+    if version in frozen:
+        raise Failure(f"{version} is frozen in {versions}: it cannot be built again, raise the version")
+    written = [Path(shutil.copyfile(script, folder / script.name)) for script in sorted(versions.glob("mantle--*.sql"))]
+    templates = list(versions.glob("[0-9]*--*.sql"))
+    if [template.stem.split("--")[1] for template in templates] != [version] * bool(frozen):
+        wanted = f"one hand-written part, to {version}" if frozen else "no hand-written part, since nothing is frozen"
+        raise Failure(f"{versions} must hold {wanted}; it has {[template.name for template in templates]}")
     install_script = (folder / f"mantle--{version}.sql").read_text(encoding="utf-8")
     for template in templates:
-        script = upgrade_script(template.read_text(encoding="utf-8"), install_script)
-        (folder / f"mantle--{template.name}").write_text(script, encoding="utf-8")
+        script = folder / f"mantle--{template.name}"
+        script.write_text(upgrade_script(template.read_text(encoding="utf-8"), install_script), encoding="utf-8")
+        written.append(script)
+    return written
 
 
 if (
     __name__ == "__main__"
-):  # after a manual cargo pgrx install: PYTHONPATH=patroni python3 -m stack.upgrade <extension directory>
+):  # after a cargo pgrx install by hand: PYTHONPATH=patroni python3 -m stack.upgrade <extension folder>
     install_scripts(Path(sys.argv[1]))

@@ -2,9 +2,9 @@
 
 Phases, each of which `--only` runs alone: lint, unit (Rust), simulation (seeded histories of an IndexNode group on simulated
 hosts), concurrency (pairs of verbs, random histories and crashes, on a PostgreSQL of its own), distributed (the same and more
-on a Citus cluster, where Citus is installed), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh and in an
-upgraded database), upgrade (from the oldest version to this one), e2e (everything together), cluster (failovers of the highly
-available cluster).
+on a Citus cluster, where Citus is installed), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh database and in
+ones upgraded from frozen versions), upgrade (from an older version to this one), e2e (everything together), cluster
+(failovers of the highly available cluster).
 Invariant: the last line is `N passed, N failed, N skipped` over all phases. A phase that breaks before it counts is one
 failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in .concurrency/
 on 7902; the stack of `make run` is never touched.

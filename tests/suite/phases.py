@@ -7,6 +7,7 @@ from collections.abc import Callable
 from cluster import network, programs
 from stack import build, packages
 from stack.stack import Stack
+from stack.upgrade import frozen_versions
 from tests.support.stack_under_test import shorten_lease
 
 from .commands import (
@@ -22,7 +23,6 @@ from .commands import (
 )
 from .lint import lint
 
-OLDEST_VERSION = "0.1.0"  # of those in sql/versions
 SEEDED = "seeded::"  # the simulation's tests, which take minutes
 DISTRIBUTED = sorted((TESTS / "concurrency").glob("test_citus*.py"))
 
@@ -59,9 +59,9 @@ def replicas(stack: Stack) -> Counts:
 
 
 def pgtap(stack: Stack) -> Counts:
-    """The SQL tests, in a fresh database of the stack's PostgreSQL, and in one that the oldest version made."""
+    """The SQL tests, in a fresh database of the stack's PostgreSQL, and in one upgraded from each frozen version."""
     counts = Counts()
-    for version in ("", OLDEST_VERSION):
+    for version in ("", *frozen_versions()):
         print(f"-- in a database {f'upgraded from {version}' if version else 'made now'}", flush=True)
         counts += run_pgtap(stack, MANTLE_PGTAP_FROM=version)
     return counts
@@ -91,7 +91,7 @@ def run_pgtap(stack: Stack, **variables: str) -> Counts:
 
 
 def upgrade(stack: Stack) -> Counts:
-    """From the oldest version to this one: scripts, catalog, data. In databases of its own in the stack's PostgreSQL."""
+    """From an older version to this one: scripts, catalog, data. In databases of its own in the stack's PostgreSQL."""
     return run_pytest(str(TESTS / "upgrade"), **stack.postgresql.client_environment("postgres"))
 
 

@@ -1,15 +1,20 @@
-"""From the oldest version to the one just built: the scripts (test_script.py), the catalog and the data (test_upgrade.py).
+"""From an older version to the one just built: the scripts (test_script.py), the catalog and the data (test_upgrade.py).
 
-The server is the one that libpq's variables (PGHOST, …) name, as a superuser; each test makes databases of its own there and
+libpq's variables (PGHOST, …) name the server, as a superuser, on this machine. Each test makes databases of its own there and
 removes them.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import psycopg
 import pytest
+
+from stack import upgrade
+
+from . import older
 
 
 @pytest.fixture
@@ -30,3 +35,20 @@ def make_database() -> Iterator[Callable[[str], psycopg.Connection]]:
             connections.close()
             for name in made:
                 server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def older_version(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Freezes an artificial older version in a temporary directory, and installs what upgrades from it into the server."""
+    with psycopg.connect(dbname="postgres") as server:
+        (share,) = server.execute("SELECT setting FROM pg_config() WHERE name = 'SHAREDIR'").fetchone()
+    folder = Path(share) / "extension"
+    current = upgrade.installed_version(folder)
+    statements = upgrade.statements((folder / f"mantle--{current}.sql").read_text(encoding="utf-8"))
+    versions = tmp_path_factory.mktemp("versions")
+    (versions / f"mantle--{older.VERSION}.sql").write_text(older.install_script(statements), encoding="utf-8")
+    (versions / f"{older.VERSION}--{current}.sql").write_text(older.WAY, encoding="utf-8")
+    written = upgrade.install_scripts(folder, versions)
+    yield older.VERSION
+    for script in written:
+        script.unlink()

@@ -1,9 +1,11 @@
 """What turns an install script into an upgrade script."""
 
+from pathlib import Path
+
 import pytest
 
 from stack.failure import Failure
-from stack.upgrade import statements, upgrade_script
+from stack.upgrade import frozen_versions, install_scripts, statements, upgrade_script
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,55 @@ def test_marks_are_filled_in():
 def test_a_mark_without_a_statement_is_refused():
     with pytest.raises(Failure, match=r"CREATE TABLE mantle\.gone"):
         upgrade_script("--@ CREATE TABLE mantle.gone\n", INSTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A server's extension directory with version 0.3.0, and beside it an empty `versions`."""
+    (tmp_path / "versions").mkdir()
+    folder = tmp_path / "extension"
+    folder.mkdir()
+    (folder / "mantle.control").write_text("comment = 'x'\ndefault_version = '0.3.0'\n")
+    (folder / "mantle--0.3.0.sql").write_text(INSTALL)
+    return folder
+
+
+def freeze(folder: Path, *names: str) -> Path:
+    versions = folder.parent / "versions"
+    for name in names:
+        (versions / name).write_text("--@ repeatable\n")
+    return versions
+
+
+def test_nothing_is_made_while_nothing_is_frozen(folder: Path):
+    versions = freeze(folder, "README.md")
+    assert frozen_versions(versions) == [] and install_scripts(folder, versions) == []
+
+
+def test_the_scripts_of_every_frozen_version_are_installed(folder: Path):
+    versions = freeze(folder, "mantle--0.1.0.sql", "mantle--0.1.0--0.2.0.sql", "mantle--0.2.0.sql", "0.2.0--0.3.0.sql")
+    assert frozen_versions(versions) == ["0.1.0", "0.2.0"]
+    written = {script.name: script.read_text() for script in install_scripts(folder, versions)}
+    assert set(written) == {
+        "mantle--0.1.0.sql",
+        "mantle--0.1.0--0.2.0.sql",
+        "mantle--0.2.0.sql",
+        "mantle--0.2.0--0.3.0.sql",
+    }
+    assert written["mantle--0.2.0--0.3.0.sql"].startswith("CREATE OR REPLACE FUNCTION"), (
+        "the hand-written part is filled in"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["mantle--0.3.0.sql"], "0.3.0 is frozen"),
+        (["mantle--0.2.0.sql"], "one hand-written part, to 0.3.0"),
+        (["mantle--0.2.0.sql", "0.2.0--0.2.1.sql"], "one hand-written part, to 0.3.0"),
+        (["0.2.0--0.3.0.sql"], "nothing is frozen"),
+    ],
+)
+def test_versions_that_do_not_fit_are_refused(folder: Path, names: list[str], why: str):
+    with pytest.raises(Failure, match=why):
+        install_scripts(folder, freeze(folder, *names))
