@@ -1,6 +1,9 @@
--- Functions written in Rust (extension/src). None is for callers outside of this extension's own functions; analysts' run as
--- whoever calls them, so what those use must be granted.
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mantle FROM PUBLIC;
+-- The last file. No function of the schema is for PUBLIC, to whom PostgreSQL grants every new one; the grants that other files
+-- made stay. (Default privileges cannot do this: those of a schema only add to PUBLIC's.) An upgrade runs it again, after the
+-- functions that it makes (patroni/stack/upgrade.py), in the same transaction.
+REVOKE ALL ON ALL ROUTINES IN SCHEMA mantle FROM PUBLIC;
+
+-- Functions written in Rust (extension/src). Analysts' functions run as their caller, so the ones that those call are granted.
 GRANT EXECUTE ON FUNCTION mantle.entry_name_fault(text), mantle.unreached_directories(bigint[], bigint[]),
     mantle.tree_rows(bigint[], int[], bigint[], bigint[]), mantle.tree_keys(bigint, text, bigint[], bigint[], text[]),
     mantle.tree_depths(bigint[], bigint[]) TO mantle_analyst;

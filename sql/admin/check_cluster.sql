@@ -24,7 +24,6 @@ BEGIN
                           AND NOT coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_vacuum_scale_factor=0']));
 END $$;
 COMMENT ON FUNCTION mantle.node_facts() IS 'What check_cluster asks of each node';
-REVOKE ALL ON FUNCTION mantle.node_facts() FROM PUBLIC;
 
 -- What speaks against one node; NULL slots: not asked for.
 CREATE FUNCTION mantle.node_problems(f jsonb, p_version text, p_slots text[])
@@ -54,7 +53,6 @@ RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
     SELECT 'slot', s || ' has lost its position: the index must be rebuilt' FROM unnest(p_slots) AS s WHERE f->'slots'->>s = 'lost'
 $$;
 COMMENT ON FUNCTION mantle.node_problems(jsonb, text, text[]) IS 'What check_cluster makes of what a node tells';
-REVOKE ALL ON FUNCTION mantle.node_problems(jsonb, text, text[]) FROM PUBLIC;
 
 -- What speaks against the shards. New entries are written to the shards themselves only where one lock keeps all that is written.
 CREATE FUNCTION mantle.shard_problems() RETURNS TABLE (problem text, detail text)
@@ -75,7 +73,6 @@ BEGIN
                         WHERE d.logicalrelid = format('mantle.%I', t.name)::regclass AND d.colocationid = m.colocationid);
 END $$;
 COMMENT ON FUNCTION mantle.shard_problems() IS 'What check_cluster finds of shards, where Citus is';
-REVOKE ALL ON FUNCTION mantle.shard_problems() FROM PUBLIC;
 
 CREATE FUNCTION mantle.check_cluster() RETURNS TABLE (node text, problem text, detail text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -118,5 +115,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.check_cluster() IS
     'What is missing on which node: extension, worker, publication, slots, settings, privileges. No row: nothing';
-REVOKE ALL ON FUNCTION mantle.check_cluster() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.check_cluster() TO mantle_monitor;

@@ -27,7 +27,6 @@ BEGIN
     RETURN cardinality(v_chosen);
 END $$;
 COMMENT ON FUNCTION mantle.compact_some(bigint, int) IS 'Folds up to so many delta records of a directory';
-REVOKE ALL ON FUNCTION mantle.compact_some(bigint, int) FROM PUBLIC;
 
 -- As compact_some, for many directories in one statement, each latched by the caller. In order, as whoever else waits for
 -- several attribute records takes them. Answers how many were folded of each. Not on Citus: its rows are of many shards.
@@ -49,7 +48,6 @@ LANGUAGE sql VOLATILE AS $$
     SELECT g.pid, count(*) FROM gone g GROUP BY g.pid;
 $$;
 COMMENT ON FUNCTION mantle.compact_many(bigint[], int) IS 'Folds up to so many delta records of several directories';
-REVOKE ALL ON FUNCTION mantle.compact_many(bigint[], int) FROM PUBLIC;
 
 -- On the node that has the directory: its latch is there.
 CREATE FUNCTION mantle.compact_delegated(p_pid bigint, p_limit int) RETURNS bigint
@@ -61,7 +59,6 @@ BEGIN
     RETURN v_folded;
 END $$;
 COMMENT ON FUNCTION mantle.compact_delegated(bigint, int) IS 'mantle.compact_some on the node that has the directory';
-REVOKE ALL ON FUNCTION mantle.compact_delegated(bigint, int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -75,7 +72,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.compact(bigint) IS
     'Folds one batch of a directory''s delta records into its primary attribute record; answers how many';
-REVOKE ALL ON FUNCTION mantle.compact(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.compact(bigint) TO mantle_gateway;
 
 CREATE VIEW mantle.compaction_backlog WITH (security_invoker = true) AS

@@ -16,4 +16,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.create_restore_point(text) IS
     'A point to restore to, on Citus of all nodes at once and at the coordinator: no change is on one side of it here and on the other there';
-REVOKE ALL ON FUNCTION mantle.create_restore_point(text) FROM PUBLIC;

@@ -7,7 +7,6 @@ CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column 
            ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL), ('prepare_keys', NULL)
 $$;
 COMMENT ON FUNCTION mantle.distributed_tables() IS 'Citus: how each table is distributed';
-REVOKE ALL ON FUNCTION mantle.distributed_tables() FROM PUBLIC;
 
 -- Functions that do their part on the node of the directory that their first argument names.
 CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE sql STABLE AS $$
@@ -16,7 +15,6 @@ CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE
        AND (p.proname LIKE '%\_delegated' OR p.proname IN ('take_out', 'put_in')) AND p.proargtypes[0] = 'bigint'::regtype
 $$;
 COMMENT ON FUNCTION mantle.delegated_functions() IS 'Citus: functions that run on the node of their first argument';
-REVOKE ALL ON FUNCTION mantle.delegated_functions() FROM PUBLIC;
 
 -- Also after an upgrade of the extension that brings new ones.
 CREATE FUNCTION mantle.delegate_functions() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -27,7 +25,6 @@ BEGIN
        FROM mantle.delegated_functions() AS f;
 END $$;
 COMMENT ON FUNCTION mantle.delegate_functions() IS 'Citus: makes the functions known that run on the node of their first argument';
-REVOKE ALL ON FUNCTION mantle.delegate_functions() FROM PUBLIC;
 
 -- A row of requests is where the change was, so the key of the table has to say where that is: an id is then unique in its
 -- directory only. mantle.replay asks everywhere.
@@ -37,7 +34,6 @@ BEGIN
     COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id in a directory';
 END $$;
 COMMENT ON FUNCTION mantle.rekey_requests() IS 'Citus: puts the directory into the key of the request ids';
-REVOKE ALL ON FUNCTION mantle.rekey_requests() FROM PUBLIC;
 
 -- One copy of a shard: replication is PostgreSQL's; copies that Citus writes would each have a change stream.
 CREATE FUNCTION mantle.distribute() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -78,4 +74,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.distribute() IS
     'Distributes the tables over the nodes of a Citus cluster: once, on the coordinator, while nothing is written';
-REVOKE ALL ON FUNCTION mantle.distribute() FROM PUBLIC;

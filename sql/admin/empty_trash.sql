@@ -18,7 +18,6 @@ BEGIN
     LIMIT p_limit;
 END $$;
 COMMENT ON FUNCTION mantle.first_entries(bigint, int) IS 'The first entries of a directory, in name order';
-REVOKE ALL ON FUNCTION mantle.first_entries(bigint, int) FROM PUBLIC;
 
 -- Is a directory in the trash, or below one that is?
 CREATE FUNCTION mantle.is_in_trash(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -32,7 +31,6 @@ BEGIN
     RETURN v_id IS NOT DISTINCT FROM 1;
 END $$;
 COMMENT ON FUNCTION mantle.is_in_trash(bigint) IS 'Was a directory removed with a tree that is not emptied yet?';
-REVOKE ALL ON FUNCTION mantle.is_in_trash(bigint) FROM PUBLIC;
 
 -- The directories to be worked on now: the first one, by descending from a removed one, that begins with an object or is
 -- empty; or children of one directory, at least one of which is so. At most 100: two latches each, and one for the parent.
@@ -56,7 +54,6 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.trash_targets(bigint) IS 'Directories of a removed tree that can be emptied of something now';
-REVOKE ALL ON FUNCTION mantle.trash_targets(bigint) FROM PUBLIC;
 
 -- The content's part: removes objects of a directory that could be latched exclusively. NULL objects: it is in use.
 CREATE FUNCTION mantle.empty_delegated(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
@@ -81,7 +78,6 @@ BEGIN
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 COMMENT ON FUNCTION mantle.empty_delegated(bigint, bigint, int) IS 'Removes objects of a directory of a removed tree; is it empty then?';
-REVOKE ALL ON FUNCTION mantle.empty_delegated(bigint, bigint, int) FROM PUBLIC;
 
 -- Objects of these directories, and those that are empty then. A directory in use is passed over.
 CREATE FUNCTION mantle.empty_some(
@@ -117,7 +113,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.empty_some(bigint, bigint[], int) IS
     'Removes objects of a removed tree, and directories that are empty then';
-REVOKE ALL ON FUNCTION mantle.empty_some(bigint, bigint[], int) FROM PUBLIC;
 
 -- The operation that waits longest has its turn, so that none waits for another one's end.
 CREATE FUNCTION mantle.maintain_trash(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -149,4 +144,3 @@ BEGIN
     RETURN s.objects + s.directories;
 END $$;
 COMMENT ON FUNCTION mantle.maintain_trash(int) IS 'The worker''s step that empties removed trees';
-REVOKE ALL ON FUNCTION mantle.maintain_trash(int) FROM PUBLIC;

@@ -16,7 +16,6 @@ BEGIN
     RETURN v_ns;
 END $$;
 COMMENT ON FUNCTION mantle.grantable(text) IS 'What namespace_grants calls a namespace; * is all';
-REVOKE ALL ON FUNCTION mantle.grantable(text) FROM PUBLIC;
 
 CREATE FUNCTION mantle.grant_namespace(ns text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -29,7 +28,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.grant_namespace(text, name) IS
     'Lets a role, and the members of it, read a namespace (*: all); the role is to be a member of mantle_analyst besides';
-REVOKE ALL ON FUNCTION mantle.grant_namespace(text, name) FROM PUBLIC;
 
 -- The role need not exist any more: whoever drops one may forget this.
 CREATE FUNCTION mantle.revoke_namespace(ns text, role name) RETURNS void
@@ -39,4 +37,3 @@ BEGIN
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns AND g.role = revoke_namespace.role;
 END $$;
 COMMENT ON FUNCTION mantle.revoke_namespace(text, name) IS 'Takes back what grant_namespace gave; a grant of * is taken back as *';
-REVOKE ALL ON FUNCTION mantle.revoke_namespace(text, name) FROM PUBLIC;

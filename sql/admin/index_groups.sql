@@ -16,7 +16,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.make_prepare_keys() IS
     'Makes the keys of index groups that have none, so that nothing is carried out that they have not signed; how many';
-REVOKE ALL ON FUNCTION mantle.make_prepare_keys() FROM PUBLIC;
 
 CREATE FUNCTION mantle.create_index_group(p_index_group int) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -34,7 +33,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.create_index_group(int) IS
     'Makes an index group, to be hosted by processes and chosen for namespaces; answers the name of its slot. Done already is done';
-REVOKE ALL ON FUNCTION mantle.create_index_group(int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.drop_index_slot(p_slot_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -43,7 +41,6 @@ BEGIN
       WHERE s.slot_name = p_slot_name AND s.database = current_database();
 END $$;
 COMMENT ON FUNCTION mantle.drop_index_slot(text) IS 'Drops an index group''s slot on this node, if it is there; an error if it is read';
-REVOKE ALL ON FUNCTION mantle.drop_index_slot(text) FROM PUBLIC;
 
 CREATE FUNCTION mantle.drop_index_group(p_index_group int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -76,4 +73,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.drop_index_group(int) IS
     'Removes an index group that no namespace is in and no process hosts any more, with its slot';
-REVOKE ALL ON FUNCTION mantle.drop_index_group(int) FROM PUBLIC;

@@ -27,7 +27,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.move_namespace(text, int) IS
     'Begins to move a namespace to an index group, whose leader does the rest; answers how far it is: copy, both, switched, done';
-REVOKE ALL ON FUNCTION mantle.move_namespace(text, int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -45,7 +44,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.abort_move(text) IS
     'Takes the move of a namespace back, unless the new group serves it already: then it answers switched; done when it does not move';
-REVOKE ALL ON FUNCTION mantle.abort_move(text) FROM PUBLIC;
 
 -- By the leader of the group that the namespace moves to; false: it is not as that leader thought. `both` to `switched` waits
 -- for every rename that the old group has prepared, and lets none of them begin after: they carry the old group's epoch,
@@ -80,7 +78,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.advance_move(bigint, int, text) IS
     'The next step of a namespace''s move to an index group, from the phase given; false if it is in another';
-REVOKE ALL ON FUNCTION mantle.advance_move(bigint, int, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.advance_move(bigint, int, text) TO mantle_index;
 
 CREATE FUNCTION mantle.namespace_groups() RETURNS TABLE (name text, index_group int, other_group int, move_phase text)
@@ -88,5 +85,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.name, n.index_group, n.other_group, n.move_phase FROM mantle.namespaces n ORDER BY n.name
 $$;
 COMMENT ON FUNCTION mantle.namespace_groups() IS 'The index group of every namespace; of one that moves, the other group and how far it is';
-REVOKE ALL ON FUNCTION mantle.namespace_groups() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.namespace_groups() TO mantle_monitor;

@@ -9,7 +9,6 @@ BEGIN
     PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
 END $$;
 COMMENT ON FUNCTION mantle.remove_directory(mantle.meta) IS 'Removes a directory that is latched and empty';
-REVOKE ALL ON FUNCTION mantle.remove_directory(mantle.meta) FROM PUBLIC;
 
 -- Removes one implicit, empty directory, and puts its parent into the queue: pruning goes bottom-up (P17). Its
 -- entry is read without a latch first, then under latches that are only tried for: a directory in use is not pruned now.
@@ -50,4 +49,3 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION mantle.prune(bigint) IS 'Removes an implicit directory that has been left empty';
-REVOKE ALL ON FUNCTION mantle.prune(bigint) FROM PUBLIC;

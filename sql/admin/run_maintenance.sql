@@ -19,7 +19,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.local_partitions(text, text, text, int) IS
     'Citus: partitions that have rows of a kind in this node''s shards';
-REVOKE ALL ON FUNCTION mantle.local_partitions(text, text, text, int) FROM PUBLIC;
 
 -- Folds what it may latch of these directories, in order of pids, up to a batch; answers the directory that it stopped at if
 -- there was more than a batch. Those that had many are kept in mind, in the session: they are looked at between the rounds
@@ -64,7 +63,6 @@ BEGIN
     RETURN v_stopped_at;
 END $$;
 COMMENT ON FUNCTION mantle.maintain_directories(bigint[], int, int, boolean) IS 'Folds delta records of directories, and remembers which had many';
-REVOKE ALL ON FUNCTION mantle.maintain_directories(bigint[], int, int, boolean) FROM PUBLIC;
 
 -- Some directories a call, in order of pids, from where this session was. 0 ends a round. (One transaction for each
 -- directory, without a rest, took more of a processor than the changes themselves.)
@@ -94,7 +92,6 @@ BEGIN
     RETURN cardinality(v_pids);
 END $$;
 COMMENT ON FUNCTION mantle.maintain_compaction(int) IS 'The worker''s compaction step';
-REVOKE ALL ON FUNCTION mantle.maintain_compaction(int) FROM PUBLIC;
 
 -- Between two rounds: directories that had many delta records when they were last looked at. Answers how many of them there
 -- still are.
@@ -108,7 +105,6 @@ BEGIN
     RETURN coalesce(cardinality(nullif(current_setting('mantle.compact_busy', true), '')::bigint[]), 0);
 END $$;
 COMMENT ON FUNCTION mantle.maintain_busy_directories(int) IS 'The worker''s compaction of directories that many change';
-REVOKE ALL ON FUNCTION mantle.maintain_busy_directories(int) FROM PUBLIC;
 
 -- One directory a transaction: its latches go with it. All due requests for it are taken out before it is looked at, so
 -- whatever they saw deleted is seen deleted.
@@ -135,7 +131,6 @@ BEGIN
     RETURN 1;
 END $$;
 COMMENT ON FUNCTION mantle.maintain_pruning() IS 'The worker''s pruning step';
-REVOKE ALL ON FUNCTION mantle.maintain_pruning() FROM PUBLIC;
 
 CREATE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
@@ -157,4 +152,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.run_maintenance(text) IS
     'One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones or purge_attempts';
-REVOKE ALL ON FUNCTION mantle.run_maintenance(text) FROM PUBLIC;

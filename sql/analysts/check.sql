@@ -48,7 +48,6 @@ BEGIN
      GROUP BY m.id;
 END $$;
 COMMENT ON FUNCTION mantle.check_entries() IS 'check: entries, one by one';
-REVOKE ALL ON FUNCTION mantle.check_entries() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.check_entries() TO mantle_analyst;
 
 -- Directories as places: what is recorded of one against what is in it, and against its own entry.
@@ -95,7 +94,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.check_places(bigint[], bigint[]) IS
     'check: recorded counts against entries, entries without a directory; given all directories and their namespaces';
-REVOKE ALL ON FUNCTION mantle.check_places(bigint[], bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.check_places(bigint[], bigint[]) TO mantle_analyst;
 
 CREATE FUNCTION mantle.check_roots()
@@ -116,7 +114,6 @@ BEGIN
       FROM unnest(v_ids, v_names) AS u(id, name) WHERE u.id <> ALL (ARRAY(SELECT n.ns FROM mantle.namespaces n));
 END $$;
 COMMENT ON FUNCTION mantle.check_roots() IS 'check: namespaces against the entries of the super-root';
-REVOKE ALL ON FUNCTION mantle.check_roots() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.check_roots() TO mantle_analyst;
 
 CREATE FUNCTION mantle.check_directories()
@@ -139,7 +136,6 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.check_directories() IS 'check: what the set of all directories shows';
-REVOKE ALL ON FUNCTION mantle.check_directories() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.check_directories() TO mantle_analyst;
 
 -- Nested loops are off: with statistics that are behind, the planner would walk whole tables in them.
@@ -154,5 +150,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle."check"() IS
     'Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that are not the entries';
-REVOKE ALL ON FUNCTION mantle."check"() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle."check"() TO mantle_analyst;

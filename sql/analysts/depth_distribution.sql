@@ -21,7 +21,6 @@ BEGIN
      WHERE s.directories + s.objects > 0;
 END $$;
 COMMENT ON FUNCTION mantle.depths() IS 'What depth_distribution shows';
-REVOKE ALL ON FUNCTION mantle.depths() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.depths() TO mantle_analyst;
 
 CREATE VIEW mantle.depth_distribution WITH (security_invoker = true) AS

@@ -13,7 +13,6 @@ BEGIN
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
 COMMENT ON FUNCTION mantle.du_rows(bigint[], int[], text[]) IS 'du: the next level, of directories that are rows of the result';
-REVOKE ALL ON FUNCTION mantle.du_rows(bigint[], int[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.du_rows(bigint[], int[], text[]) TO mantle_analyst;
 
 -- One row for the directory (level 0, empty name) and for each below it down to `depth` levels, parents first; each with
@@ -71,7 +70,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.du(text, text, int) IS
     'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row: no such directory';
-REVOKE ALL ON FUNCTION mantle.du(text, text, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.du(text, text, int) TO mantle_analyst;
 
 CREATE FUNCTION mantle.du(ns text, path text, OUT objects bigint, OUT directories bigint, OUT bytes bigint)
@@ -81,5 +79,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.du(text, text) IS
     'Objects, directories and bytes below a directory; NULLs when there is no such directory';
-REVOKE ALL ON FUNCTION mantle.du(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.du(text, text) TO mantle_analyst;

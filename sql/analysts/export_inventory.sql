@@ -28,5 +28,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.export_inventory(text, text) IS
     'All keys below a directory in S3''s order, as S3 lists them: objects, and explicit directories as dir/';
-REVOKE ALL ON FUNCTION mantle.export_inventory(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.export_inventory(text, text) TO mantle_analyst;

@@ -3,7 +3,6 @@ CREATE FUNCTION mantle.like_pattern(p_glob text) RETURNS text LANGUAGE sql IMMUT
     SELECT replace(replace(replace(replace(replace(p_glob, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')
 $$;
 COMMENT ON FUNCTION mantle.like_pattern(text) IS 'A pattern of the shell (*, ?) as one of LIKE';
-REVOKE ALL ON FUNCTION mantle.like_pattern(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.like_pattern(text) TO mantle_analyst;
 
 CREATE FUNCTION mantle.find(
@@ -35,5 +34,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.find(text, text, text, bigint, timestamptz) IS
     'What is below a directory, however deep: by name (* and ?), least size (objects only), time of the last change; NULL: any';
-REVOKE ALL ON FUNCTION mantle.find(text, text, text, bigint, timestamptz) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.find(text, text, text, bigint, timestamptz) TO mantle_analyst;

@@ -24,5 +24,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.hot_dirs(int) IS
     'The directories that most is changed in: by delta records not folded yet, then by their last change; at most n';
-REVOKE ALL ON FUNCTION mantle.hot_dirs(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.hot_dirs(int) TO mantle_analyst;

@@ -10,5 +10,4 @@ BEGIN
      ORDER BY m.name;
 END $$;
 COMMENT ON FUNCTION mantle.ls(text, text) IS 'Entries of a directory in name order (bytes); directories end in a slash';
-REVOKE ALL ON FUNCTION mantle.ls(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.ls(text, text) TO mantle_analyst;

@@ -28,5 +28,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.path_of(text, bigint) IS
     'Path of a directory or object by its id, a directory''s with a slash at its end (empty: the root); NULL when there is none';
-REVOKE ALL ON FUNCTION mantle.path_of(text, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.path_of(text, bigint) TO mantle_analyst;

@@ -3,14 +3,12 @@ CREATE FUNCTION mantle.split_path(p_path text) RETURNS text[] LANGUAGE sql IMMUT
                 ELSE string_to_array(trim(BOTH '/' FROM p_path), '/') END
 $$;
 COMMENT ON FUNCTION mantle.split_path(text) IS 'Components of a path; slashes at its ends do not matter';
-REVOKE ALL ON FUNCTION mantle.split_path(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.split_path(text) TO mantle_analyst;
 
 CREATE FUNCTION mantle.octal(p_mode int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT lpad(((p_mode >> 6 & 7) * 100 + (p_mode >> 3 & 7) * 10 + (p_mode & 7))::text, 3, '0')
 $$;
 COMMENT ON FUNCTION mantle.octal(int) IS 'A mode as it is usually written: 493 is 755';
-REVOKE ALL ON FUNCTION mantle.octal(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.octal(int) TO mantle_analyst;
 
 -- Level by level, one primary-key lookup each: a join of the table with itself, or a recursion, Citus could not run. STABLE,
@@ -37,7 +35,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.walk_path(text, text[]) IS
     'The deepest existing directory on a path, and at which depth; its place too, if that is the whole path';
-REVOKE ALL ON FUNCTION mantle.walk_path(text, text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.walk_path(text, text[]) TO mantle_analyst;
 
 -- Where the analysts' functions begin.
@@ -55,7 +52,6 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.directory_at(text, text) IS 'The directory at a path, and its key (empty: the root); NULLs when there is none';
-REVOKE ALL ON FUNCTION mantle.directory_at(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.directory_at(text, text) TO mantle_analyst;
 
 CREATE FUNCTION mantle.resolve(ns text, path text)
@@ -82,5 +78,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.resolve(text, text) IS
     'What is at a path: a directory or an object; no row when nothing is';
-REVOKE ALL ON FUNCTION mantle.resolve(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.resolve(text, text) TO mantle_analyst;

@@ -16,5 +16,4 @@ COMMENT ON POLICY index ON mantle.meta IS 'Directories, for the index';
 
 COMMENT ON FUNCTION mantle.may_read(bigint) IS
     'May the current role read a namespace? As granted by grant_namespace, in the statement''s snapshot (0: all of them)';
-REVOKE ALL ON FUNCTION mantle.may_read(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.may_read(bigint) TO mantle_analyst;

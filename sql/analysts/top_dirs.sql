@@ -29,5 +29,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.top_dirs(text, text, int, text) IS
     'The largest directories below one (and itself) by what they hold themselves: by bytes, objects or entries';
-REVOKE ALL ON FUNCTION mantle.top_dirs(text, text, int, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.top_dirs(text, text, int, text) TO mantle_analyst;

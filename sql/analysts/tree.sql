@@ -6,7 +6,6 @@
 
 CREATE FUNCTION mantle.are_many(p_ids bigint[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT cardinality(p_ids) > 5000 $$;
 COMMENT ON FUNCTION mantle.are_many(bigint[]) IS 'Are these too many directories to be looked up one by one?';
-REVOKE ALL ON FUNCTION mantle.are_many(bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.are_many(bigint[]) TO mantle_analyst;
 
 -- Rows: whatever the caller counts its start directories by. NULL rows are of directories that are not below.
@@ -32,7 +31,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.rows_below(bigint, bigint[], int[]) IS
     'Directories and all below them, each with the row of the one it is below, NULL for none; of directories that are not below each other';
-REVOKE ALL ON FUNCTION mantle.rows_below(bigint, bigint[], int[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rows_below(bigint, bigint[], int[]) TO mantle_analyst;
 
 CREATE FUNCTION mantle.keys_below(p_ns bigint, p_id bigint, p_key text, OUT ids bigint[], OUT keys text[])
@@ -57,7 +55,6 @@ BEGIN
     ids := p_id || v_ids; keys := p_key || mantle.tree_keys(p_id, p_key, v_ids, v_pids, v_names);
 END $$;
 COMMENT ON FUNCTION mantle.keys_below(bigint, bigint, text) IS 'A directory and all below it, with their keys, NULL for those that are not below';
-REVOKE ALL ON FUNCTION mantle.keys_below(bigint, bigint, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.keys_below(bigint, bigint, text) TO mantle_analyst;
 
 -- From attribute and delta records, which are exact; each kind has a PostgreSQL index. Objects are not read.
@@ -77,5 +74,4 @@ BEGIN
         USING p_namespaces, p_ids, p_rows;
 END $$;
 COMMENT ON FUNCTION mantle.sums_by_row(bigint[], bigint[], int[]) IS 'What directories hold themselves, summed by row; those without a row are left out';
-REVOKE ALL ON FUNCTION mantle.sums_by_row(bigint[], bigint[], int[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.sums_by_row(bigint[], bigint[], int[]) TO mantle_analyst;

@@ -30,7 +30,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_lookup(bigint[], text[], text[], bigint[], text[], bigint[]) IS
     'Finds what exists already of an import of directories';
-REVOKE ALL ON FUNCTION mantle.import_lookup(bigint[], text[], text[], bigint[], text[], bigint[]) FROM PUBLIC;
 
 -- Inserts what the plan left, counts it, emits one message.
 CREATE FUNCTION mantle.import_insert(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
@@ -56,7 +55,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_insert(bigint, bigint[], text[], bigint[], text[]) IS
     'Inserts the directories of an import that the plan left';
-REVOKE ALL ON FUNCTION mantle.import_insert(bigint, bigint[], text[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.import_directories(p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[])
 RETURNS TABLE (ord int, code text, id bigint)
@@ -120,5 +118,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) IS
     'Imports implicit directories, parents before children; answers only those not inserted, MT012 with the existing id';
-REVOKE ALL ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) TO mantle_gateway;

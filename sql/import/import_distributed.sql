@@ -18,7 +18,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_count(bigint, bigint, bigint, bigint, bigint) IS
     'Adds to one directory''s primary attribute record, made where absent';
-REVOKE ALL ON FUNCTION mantle.import_count(bigint, bigint, bigint, bigint, bigint) FROM PUBLIC;
 
 -- The row (/_ATTR, NULL) alone: the directory was removed.
 CREATE FUNCTION mantle.import_lookup_delegated(p_at bigint, p_name text[])
@@ -36,7 +35,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_lookup_delegated(bigint, text[]) IS
     'Latches a directory exclusively; which of these names it has, or that it was removed';
-REVOKE ALL ON FUNCTION mantle.import_lookup_delegated(bigint, text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.import_lookup_distributed(
     p_pid bigint[], p_name text[], p_planned text[], p_fresh bigint[], INOUT p_code text[], INOUT p_existing bigint[])
@@ -75,7 +73,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_lookup_distributed(bigint[], text[], text[], bigint[], text[], bigint[]) IS
     'mantle.import_lookup on the nodes of its directories, which it latches';
-REVOKE ALL ON FUNCTION mantle.import_lookup_distributed(bigint[], text[], text[], bigint[], text[], bigint[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.import_directories_delegated(
     p_at bigint, p_ns bigint, p_owner int, p_grp int, p_mode int, p_name text[], p_id bigint[]) RETURNS void
@@ -102,7 +99,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_directories_delegated(bigint, bigint, int, int, int, text[], bigint[]) IS
     'Inserts what an import makes in one directory';
-REVOKE ALL ON FUNCTION mantle.import_directories_delegated(bigint, bigint, int, int, int, text[], bigint[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.import_insert_distributed(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -122,7 +118,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_insert_distributed(bigint, bigint[], text[], bigint[], text[]) IS
     'mantle.import_insert on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.import_insert_distributed(bigint, bigint[], text[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.import_objects_delegated(
     p_at bigint, p_ns bigint, p_owner int, p_grp int, p_mode int, p_name text[], p_size bigint[], p_id bigint[],
@@ -178,8 +173,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_objects_delegated(
     bigint, bigint, int, int, int, text[], bigint[], bigint[], boolean, timestamptz) IS 'Imports the objects of one directory';
-REVOKE ALL ON FUNCTION mantle.import_objects_delegated(
-    bigint, bigint, int, int, int, text[], bigint[], bigint[], boolean, timestamptz) FROM PUBLIC;
 
 CREATE FUNCTION mantle.import_objects_distributed(
     p_ns bigint, p_owner int, p_grp int, p_mode int, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint,
@@ -218,5 +211,3 @@ END $$;
 COMMENT ON FUNCTION mantle.import_objects_distributed(
     bigint, int, int, int, bigint[], text[], bigint[], bigint, boolean, timestamptz) IS
     'Imports objects on the nodes of their directories';
-REVOKE ALL ON FUNCTION mantle.import_objects_distributed(
-    bigint, int, int, int, bigint[], text[], bigint[], bigint, boolean, timestamptz) FROM PUBLIC;

@@ -36,7 +36,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_refusals(bigint[], text[], bigint[]) IS
     'Which objects of an import are not inserted: refused, or there already';
-REVOKE ALL ON FUNCTION mantle.import_refusals(bigint[], text[], bigint[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.import_objects(
     p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint, p_synthetic boolean,
@@ -89,6 +88,5 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.import_objects(int, bigint, bigint[], text[], bigint[], bigint, boolean, timestamptz) IS
     'Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace''s root';
-REVOKE ALL ON FUNCTION mantle.import_objects(int, bigint, bigint[], text[], bigint[], bigint, boolean, timestamptz) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.import_objects(int, bigint, bigint[], text[], bigint[], bigint, boolean, timestamptz)
     TO mantle_gateway;

@@ -13,7 +13,6 @@ BEGIN
              WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass);
 END $$;
 COMMENT ON FUNCTION mantle.local_rows_estimate(text, text) IS 'PostgreSQL''s estimate of rows, on this node';
-REVOKE ALL ON FUNCTION mantle.local_rows_estimate(text, text) FROM PUBLIC;
 
 -- On all nodes; -1: none was.
 CREATE FUNCTION mantle.rows_estimate(p_table text, p_index text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -25,7 +24,6 @@ BEGIN
               FROM run_command_on_all_nodes(format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index)) AS r);
 END $$;
 COMMENT ON FUNCTION mantle.rows_estimate(text, text) IS 'PostgreSQL''s estimate of rows, on all nodes';
-REVOKE ALL ON FUNCTION mantle.rows_estimate(text, text) FROM PUBLIC;
 
 -- Of tables that may be large: the estimate of the rows, and the oldest by index. By a function that runs as the owner, who may
 -- ask other nodes: on Citus a view's owner does not count where the shards are.
@@ -46,7 +44,6 @@ BEGIN
     RETURN QUERY VALUES ('prune queue', mantle.rows_estimate('prune_queue', NULL), oldest, v_pruning);
 END $$;
 COMMENT ON FUNCTION mantle.backlogs_now() IS 'What mantle.backlogs shows';
-REVOKE ALL ON FUNCTION mantle.backlogs_now() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.backlogs_now() TO mantle_monitor;
 
 CREATE VIEW mantle.backlogs AS SELECT b.backlog, b.rows_estimate, b.oldest, b.kept FROM mantle.backlogs_now() AS b;

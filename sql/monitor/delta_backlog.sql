@@ -7,7 +7,6 @@ BEGIN
     RETURN QUERY SELECT m.ns, m.pid, count(*), min(m.modified) FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.ns, m.pid;
 END $$;
 COMMENT ON FUNCTION mantle.delta_backlog_now() IS 'What mantle.delta_backlog shows';
-REVOKE ALL ON FUNCTION mantle.delta_backlog_now() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.delta_backlog_now() TO mantle_monitor;
 
 CREATE VIEW mantle.delta_backlog AS

@@ -11,5 +11,4 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
 $$;
 COMMENT ON FUNCTION mantle.standby_flush() IS
     'Are there to be synchronous standbys, and up to where have all that are connected flushed the WAL';
-REVOKE ALL ON FUNCTION mantle.standby_flush() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.standby_flush() TO mantle_index, mantle_monitor;

@@ -19,5 +19,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.dirstat(bigint, bigint[]) IS
     'Counts of directories: entries, subdirectories, bytes of their own objects. MT018 for a removed one';
-REVOKE ALL ON FUNCTION mantle.dirstat(bigint, bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.dirstat(bigint, bigint[]) TO mantle_gateway;

@@ -4,5 +4,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT g.epoch, g.cluster_id, g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group
 $$;
 COMMENT ON FUNCTION mantle.index_group(int) IS 'Epoch, cluster and slot of an index group';
-REVOKE ALL ON FUNCTION mantle.index_group(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.index_group(int) TO mantle_index, mantle_gateway;

@@ -5,7 +5,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION mantle.index_namespaces(int) IS
     'The namespaces that an index group has to have, whether it serves them, and how far their moves are';
-REVOKE ALL ON FUNCTION mantle.index_namespaces(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.index_namespaces(int) TO mantle_index;
 
 -- Trees that are being emptied outlive their namespace.
@@ -14,7 +13,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT DISTINCT m.ns FROM mantle.meta m WHERE m.pid = 1 AND m.explicit IS NOT NULL
 $$;
 COMMENT ON FUNCTION mantle.trash_namespaces() IS 'The namespaces of removed trees that are not emptied yet; some may be gone themselves';
-REVOKE ALL ON FUNCTION mantle.trash_namespaces() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.trash_namespaces() TO mantle_index;
 
 -- What gateways go by, and what an index asks about a namespace that it meets for the first time.
@@ -23,7 +21,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.ns, n.index_group, n.moves > 0 FROM mantle.namespaces n WHERE n.ns = ANY (p_ns)
 $$;
 COMMENT ON FUNCTION mantle.assignments(bigint[]) IS 'Which index groups namespaces are assigned to, and were they ever moved';
-REVOKE ALL ON FUNCTION mantle.assignments(bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.assignments(bigint[]) TO mantle_index;
 
 -- `changes` is of the group, at the same moment: as long as it is what it was, so is every assignment to the group.
@@ -33,7 +30,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
      WHERE n.name = p_name
 $$;
 COMMENT ON FUNCTION mantle.assignment(text) IS 'Which index group serves a namespace, and which one also has to have its changes; NULL without such a namespace';
-REVOKE ALL ON FUNCTION mantle.assignment(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.assignment(text) TO mantle_gateway;
 
 CREATE FUNCTION mantle.assignment_changes(p_index_group int) RETURNS bigint
@@ -41,7 +37,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT g.changes FROM mantle.index_groups g WHERE g.index_group = p_index_group
 $$;
 COMMENT ON FUNCTION mantle.assignment_changes(int) IS 'How often a namespace that was assigned to an index group ceased to be, or began to move';
-REVOKE ALL ON FUNCTION mantle.assignment_changes(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.assignment_changes(int) TO mantle_gateway;
 
 CREATE FUNCTION mantle.hosted_groups() RETURNS TABLE (index_group int)
@@ -49,7 +44,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT g.index_group FROM mantle.index_groups g WHERE g.cluster_id IS NOT NULL
 $$;
 COMMENT ON FUNCTION mantle.hosted_groups() IS 'The index groups that have, or had, replicas';
-REVOKE ALL ON FUNCTION mantle.hosted_groups() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.hosted_groups() TO mantle_gateway;
 
 CREATE FUNCTION mantle.all_assignment_changes() RETURNS bigint
@@ -57,5 +51,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(sum(g.changes), 0)::bigint FROM mantle.index_groups g
 $$;
 COMMENT ON FUNCTION mantle.all_assignment_changes() IS 'Another number than before: an index group looks at its namespaces';
-REVOKE ALL ON FUNCTION mantle.all_assignment_changes() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.all_assignment_changes() TO mantle_index;

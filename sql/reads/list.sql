@@ -34,7 +34,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.list(bigint, bigint, text, text, int) IS
     'Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix';
-REVOKE ALL ON FUNCTION mantle.list(bigint, bigint, text, text, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint, text, text, int) TO mantle_gateway;
 
 -- Of several directories, each from where it is wanted: as many lists as elements, in one snapshot.
@@ -50,5 +49,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) IS
     'As mantle.list, of several directories: entries of each element, up to p_limit, in name order';
-REVOKE ALL ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) TO mantle_gateway;

@@ -35,5 +35,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) IS
     'One page of the keys below a directory, in S3''s order: objects, and explicit directories as dir/';
-REVOKE ALL ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) TO mantle_gateway;

@@ -3,7 +3,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.ns, n.name, n.owner, n.created FROM mantle.namespaces n ORDER BY n.name
 $$;
 COMMENT ON FUNCTION mantle.list_namespaces() IS 'All namespaces, by name';
-REVOKE ALL ON FUNCTION mantle.list_namespaces() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.list_namespaces() TO mantle_gateway;
 
 CREATE FUNCTION mantle.namespace(p_name text) RETURNS TABLE (ns bigint, name text, owner int, created timestamptz)
@@ -11,5 +10,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.ns, n.name, n.owner, n.created FROM mantle.namespaces n WHERE n.name = p_name
 $$;
 COMMENT ON FUNCTION mantle.namespace(text) IS 'One namespace, or no row';
-REVOKE ALL ON FUNCTION mantle.namespace(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.namespace(text) TO mantle_gateway;

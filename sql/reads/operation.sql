@@ -11,5 +11,4 @@ BEGIN
       FROM mantle.operations o WHERE o.pid = 1 AND o.id = p_id AND (o.principal = p_principal OR p_principal = 0);
 END $$;
 COMMENT ON FUNCTION mantle.operation(int, uuid) IS 'One background operation of a principal (0: of anybody), or no row';
-REVOKE ALL ON FUNCTION mantle.operation(int, uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.operation(int, uuid) TO mantle_gateway;

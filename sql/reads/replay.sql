@@ -21,5 +21,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.replay(int, bigint, uuid, bigint) IS
     'The first answer to a request id, if there is one; MT020 when it was used for another request, MT021 when it is too old to be known';
-REVOKE ALL ON FUNCTION mantle.replay(int, bigint, uuid, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.replay(int, bigint, uuid, bigint) TO mantle_gateway;

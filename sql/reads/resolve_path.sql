@@ -25,7 +25,6 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.walk_down(text, text[]) IS 'mantle.resolve_path, one walk; with the ids and versions on the way';
-REVOKE ALL ON FUNCTION mantle.walk_down(text, text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.resolve_path(p_ns_name text, p_components text[])
 RETURNS TABLE (
@@ -52,5 +51,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.resolve_path(text, text[]) IS
     'The deepest existing directory on a path, and the permissions of all on the way, root first; no row: no such namespace';
-REVOKE ALL ON FUNCTION mantle.resolve_path(text, text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.resolve_path(text, text[]) TO mantle_gateway;

@@ -12,5 +12,4 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.shard_map() IS 'Citus: which node has which hash values of pid';
-REVOKE ALL ON FUNCTION mantle.shard_map() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.shard_map() TO mantle_gateway;

@@ -27,5 +27,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.stat(bigint, bigint[], text[]) IS
     'Entries by place: a name with a slash is a directory (the root: pid 0). MT010 where there is none';
-REVOKE ALL ON FUNCTION mantle.stat(bigint, bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.stat(bigint, bigint[], text[]) TO mantle_gateway;

@@ -8,5 +8,4 @@ BEGIN
     RETURN QUERY SELECT u.locator FROM unnest(p_locator) AS u(locator) WHERE u.locator <> ALL (v_used);
 END $$;
 COMMENT ON FUNCTION mantle.unused_locators(text[]) IS 'Of these data locators, those that no object names';
-REVOKE ALL ON FUNCTION mantle.unused_locators(text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.unused_locators(text[]) TO mantle_gateway;

@@ -8,5 +8,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.usage(text, text, int) IS
     'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row: no such directory';
-REVOKE ALL ON FUNCTION mantle.usage(text, text, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.usage(text, text, int) TO mantle_gateway;

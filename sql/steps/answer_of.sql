@@ -15,4 +15,3 @@ BEGIN
     RETURN v_outcome;
 END $$;
 COMMENT ON FUNCTION mantle.answer_of(mantle.requests, bigint) IS 'What a recorded request answers to one of this hash';
-REVOKE ALL ON FUNCTION mantle.answer_of(mantle.requests, bigint) FROM PUBLIC;

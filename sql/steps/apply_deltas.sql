@@ -6,7 +6,6 @@ BEGIN
                FROM unnest(p_deltas) AS u GROUP BY u.pid ORDER BY u.pid) AS d;
 END $$;
 COMMENT ON FUNCTION mantle.apply_deltas(mantle.delta[]) IS 'Adds to directories'' counts, as mantle.delta_records says';
-REVOKE ALL ON FUNCTION mantle.apply_deltas(mantle.delta[]) FROM PUBLIC;
 
 -- For bulk imports, which hold exclusive latches: straight into primary attribute records, made where absent; in order of
 -- pids, or two deadlock.
@@ -21,4 +20,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.add_deltas_waiting(mantle.delta[]) IS
     'Adds to primary attribute records, made where absent; waits for whoever holds one';
-REVOKE ALL ON FUNCTION mantle.add_deltas_waiting(mantle.delta[]) FROM PUBLIC;

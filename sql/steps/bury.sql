@@ -10,4 +10,3 @@ BEGIN
            removed = true;
 END $$;
 COMMENT ON FUNCTION mantle.bury(bigint, bigint) IS 'Leaves the tombstone of a removed directory';
-REVOKE ALL ON FUNCTION mantle.bury(bigint, bigint) FROM PUBLIC;

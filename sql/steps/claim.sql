@@ -21,4 +21,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.claim(int, bigint, uuid, bigint, text, bigint, bigint, bigint) IS
     'Records a request''s answer; false when it has one already, or is too old to get one: mantle.recall says which';
-REVOKE ALL ON FUNCTION mantle.claim(int, bigint, uuid, bigint, text, bigint, bigint, bigint) FROM PUBLIC;

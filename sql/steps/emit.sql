@@ -5,7 +5,6 @@ RETURNS mantle.directory_change LANGUAGE sql IMMUTABLE AS $$
     SELECT ROW(NULL, p_ns, p_pid, '', 0, 0, 0, 0, 0, p_principal, p_request)::mantle.directory_change
 $$;
 COMMENT ON FUNCTION mantle.half_change(bigint, bigint, int, uuid) IS 'Half of a change across nodes, for the change stream';
-REVOKE ALL ON FUNCTION mantle.half_change(bigint, bigint, int, uuid) FROM PUBLIC;
 
 -- `p_cause_ns`: the namespace that the requests' ids belong to where it is not the changed directories' own (0: the creation
 -- and the removal of a namespace).
@@ -22,4 +21,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.emit(bigint, bigint, mantle.directory_change[]) IS
     'Emits the one message of a call, if it changed directories';
-REVOKE ALL ON FUNCTION mantle.emit(bigint, bigint, mantle.directory_change[]) FROM PUBLIC;

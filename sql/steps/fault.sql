@@ -4,4 +4,3 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = p_code, MESSAGE = mantle.error_meaning(p_code);
 END $$;
 COMMENT ON FUNCTION mantle.fault(text) IS 'Raises one of our SQLSTATEs; does nothing for NULL';
-REVOKE ALL ON FUNCTION mantle.fault(text) FROM PUBLIC;

@@ -10,4 +10,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.finish(bigint, mantle.directory_change[], mantle.delta[]) IS
     'Ends a mutation: counts, then the one message';
-REVOKE ALL ON FUNCTION mantle.finish(bigint, mantle.directory_change[], mantle.delta[]) FROM PUBLIC;

@@ -6,4 +6,3 @@ BEGIN
        AND (SELECT m.name FROM mantle.meta m WHERE m.pid = p_id AND m.name >= '0' ORDER BY m.name LIMIT 1) IS NULL;
 END $$;
 COMMENT ON FUNCTION mantle.is_empty(bigint) IS 'Has a directory no entries?';
-REVOKE ALL ON FUNCTION mantle.is_empty(bigint) FROM PUBLIC;

@@ -5,7 +5,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT k.key FROM mantle.prepare_keys k WHERE k.index_group = p_index_group
 $$;
 COMMENT ON FUNCTION mantle.prepare_key(int) IS 'The key by which an index group signs what it has prepared; NULL: it signs nothing yet';
-REVOKE ALL ON FUNCTION mantle.prepare_key(int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.prepare_key(int) TO mantle_index;
 
 -- A removal goes to the trash (pid 1), under no name.
@@ -22,8 +21,6 @@ END $$;
 COMMENT ON FUNCTION mantle.prepare_fault(
     bytea, int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
     'MT046 for a change that the index has not prepared as it is called';
-REVOKE ALL ON FUNCTION mantle.prepare_fault(
-    bytea, int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) FROM PUBLIC;
 
 -- For a superuser who has to carry out by hand what no index prepares, and for tests.
 CREATE FUNCTION mantle.prove(
@@ -37,4 +34,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.prove(int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
     'What an index group would sign a change with that it has prepared; for those who know that no index runs';
-REVOKE ALL ON FUNCTION mantle.prove(int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) FROM PUBLIC;

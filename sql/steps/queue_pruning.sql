@@ -6,4 +6,3 @@ BEGIN
     INSERT INTO mantle.prune_queue (pid, seq, id) VALUES (p_pid, v_seq, p_id);
 END $$;
 COMMENT ON FUNCTION mantle.queue_pruning(bigint, bigint) IS 'Has the worker look at a directory, from where the change was';
-REVOKE ALL ON FUNCTION mantle.queue_pruning(bigint, bigint) FROM PUBLIC;

@@ -21,4 +21,3 @@ BEGIN
     RETURN mantle.answer_of(v_request, p_hash);
 END $$;
 COMMENT ON FUNCTION mantle.recall(int, bigint, uuid, bigint, bigint) IS 'The recorded answer to a request id, or why there can be none';
-REVOKE ALL ON FUNCTION mantle.recall(int, bigint, uuid, bigint, bigint) FROM PUBLIC;

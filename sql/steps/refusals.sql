@@ -5,7 +5,6 @@ BEGIN
     RETURN CASE WHEN NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = p_ns) THEN 'MT011' END;
 END $$;
 COMMENT ON FUNCTION mantle.namespace_fault(bigint) IS 'MT011 where there is no such namespace';
-REVOKE ALL ON FUNCTION mantle.namespace_fault(bigint) FROM PUBLIC;
 
 -- Checked by every create (P7).
 CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -15,4 +14,3 @@ BEGIN
     RETURN CASE WHEN FOUND THEN 'MT018' END;
 END $$;
 COMMENT ON FUNCTION mantle.removed_fault(bigint) IS 'MT018 for a directory that was removed';
-REVOKE ALL ON FUNCTION mantle.removed_fault(bigint) FROM PUBLIC;

@@ -25,7 +25,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.latch_delegated(bigint, text[], boolean, int) IS
     'Latches a directory and names in it, and an index group''s epoch if one is given';
-REVOKE ALL ON FUNCTION mantle.latch_delegated(bigint, text[], boolean, int) FROM PUBLIC;
 
 -- As latch_delegated, but only tried for: what the worker removes is not in use. What was got stays latched until the commit.
 CREATE FUNCTION mantle.try_latch_delegated(p_pid bigint, p_name text) RETURNS boolean
@@ -38,7 +37,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.try_latch_delegated(bigint, text) IS
     'Tries for the latches of a place, or without a name for the exclusive latch of a directory';
-REVOKE ALL ON FUNCTION mantle.try_latch_delegated(bigint, text) FROM PUBLIC;
 
 CREATE FUNCTION mantle.side_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int) RETURNS mantle.side
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -60,7 +58,6 @@ BEGIN
     RETURN s;
 END $$;
 COMMENT ON FUNCTION mantle.side_delegated(bigint, text, bigint, int) IS 'What a change that spans directories reads of a place';
-REVOKE ALL ON FUNCTION mantle.side_delegated(bigint, text, bigint, int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.is_empty_delegated(p_pid bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -69,7 +66,6 @@ BEGIN
     RETURN mantle.is_empty(p_pid);
 END $$;
 COMMENT ON FUNCTION mantle.is_empty_delegated(bigint) IS 'mantle.is_empty, as a part of a change that spans directories';
-REVOKE ALL ON FUNCTION mantle.is_empty_delegated(bigint) FROM PUBLIC;
 
 CREATE FUNCTION mantle.bury_delegated(p_pid bigint, p_ns bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -79,7 +75,6 @@ BEGIN
     PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 COMMENT ON FUNCTION mantle.bury_delegated(bigint, bigint) IS 'mantle.bury, as a part of a change that spans directories';
-REVOKE ALL ON FUNCTION mantle.bury_delegated(bigint, bigint) FROM PUBLIC;
 
 -- The first answer if there was one; else the refusal, if there is one; else records the answer: then all is NULL.
 CREATE FUNCTION mantle.claim_delegated(
@@ -100,7 +95,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.claim_delegated(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) IS
     'Answers a request that was answered before or is refused; else records its answer';
-REVOKE ALL ON FUNCTION mantle.claim_delegated(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) FROM PUBLIC;
 
 -- As claim_delegated, for what the index has prepared, recorded with the namespace's root: requests and attempts of one key meet
 -- there wherever they were resolved. Order: attempt, replay, refusal. The attempt's row must be written to be checked; it
@@ -136,7 +130,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.attempt_delegated(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) IS
     'mantle.claim_delegated for an attempt that the index has prepared; p_pid is the namespace';
-REVOKE ALL ON FUNCTION mantle.attempt_delegated(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) FROM PUBLIC;
 
 -- The trash (pid 1) has no counts: nobody reads them, and every removal would change them. The super-root (pid 0) is of no
 -- namespace, and the requests that change it are kept as none's.
@@ -159,7 +152,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.take_out(bigint, text, text, bigint) IS
     'Takes an entry out of its directory';
-REVOKE ALL ON FUNCTION mantle.take_out(bigint, text, text, bigint) FROM PUBLIC;
 
 CREATE FUNCTION mantle.put_in(p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -188,7 +180,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) IS
     'Puts an entry into a directory, in the place of another if one is given';
-REVOKE ALL ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) FROM PUBLIC;
 
 -- From one directory to another, which may be the same; the change stream hears of it where the entry comes to. The directory
 -- with the smaller pid first: with mantle.delta_records = never each part waits for its directory's counts, and two that go to
@@ -208,7 +199,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.move_entry(bigint, text, text, bigint, text, text, text, bigint) IS
     'Takes an entry out of its directory and puts it into another, in the order that deltas are applied in';
-REVOKE ALL ON FUNCTION mantle.move_entry(bigint, text, text, bigint, text, text, text, bigint) FROM PUBLIC;
 
 -- The latches of places, and of directories exclusively. On one node all at once; else one directory after
 -- the other, in their order, so that two changes do not wait for each other.
@@ -237,4 +227,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.latch_sides(bigint[], text[], bigint[], int) IS
     'Latches places and, exclusively, directories, wherever they are';
-REVOKE ALL ON FUNCTION mantle.latch_sides(bigint[], text[], bigint[], int) FROM PUBLIC;

@@ -12,7 +12,6 @@ BEGIN
     RETURN v_state;
 END $$;
 COMMENT ON FUNCTION mantle.abort_rename_delegated(bigint, int, uuid, bigint) IS 'mantle.abort_rename on the node of its record, the namespace''s';
-REVOKE ALL ON FUNCTION mantle.abort_rename_delegated(bigint, int, uuid, bigint) FROM PUBLIC;
 
 CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -24,5 +23,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) IS
     'Makes sure that a rename''s attempt can no longer commit, or says that it has: aborted or committed';
-REVOKE ALL ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) TO mantle_index;

@@ -27,5 +27,4 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.allocate_ids(text, bigint) IS 'Allocates a block of up to 2^24 ids; use them only after the commit';
-REVOKE ALL ON FUNCTION mantle.allocate_ids(text, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.allocate_ids(text, bigint) TO mantle_gateway;

@@ -44,5 +44,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) IS
     'Makes a namespace, in index group 1 or the one given, and its root directory; MT013 with number and owner when the name is taken';
-REVOKE ALL ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) TO mantle_gateway;

@@ -23,7 +23,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.removable_directories(bigint) IS
     'Directories to be removed with a namespace, NULL when it has content';
-REVOKE ALL ON FUNCTION mantle.removable_directories(bigint) FROM PUBLIC;
 
 -- Looks first, then latches every directory exclusively, then looks again: what came in between is content.
 CREATE FUNCTION mantle.delete_namespace(
@@ -74,5 +73,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) IS
     'Removes a namespace that holds nothing but implicit directories; MT017 otherwise';
-REVOKE ALL ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) TO mantle_gateway;

@@ -32,7 +32,6 @@ BEGIN
     RETURN v_new;
 END $$;
 COMMENT ON FUNCTION mantle.delete_object_one(int, bigint, bigint, text, uuid, bigint, text) IS 'Deletes one object of a batch';
-REVOKE ALL ON FUNCTION mantle.delete_object_one(int, bigint, bigint, text, uuid, bigint, text) FROM PUBLIC;
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
@@ -51,8 +50,6 @@ END $$;
 COMMENT ON FUNCTION mantle.delete_object_delegated(
     bigint, int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) IS
     'mantle.delete_object on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.delete_object_delegated(
-    bigint, int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.delete_object_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_request uuid[], p_hash bigint[], p_lease text[])
@@ -78,8 +75,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.delete_object_distributed(
     int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) IS 'mantle.delete_object on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.delete_object_distributed(
-    int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.delete_object(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_request uuid[], p_hash bigint[],
@@ -126,5 +121,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.delete_object(int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) IS
     'Deletes objects; answers the data locator that is free now';
-REVOKE ALL ON FUNCTION mantle.delete_object(int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.delete_object(int[], bigint[], bigint[], text[], uuid[], bigint[], text[]) TO mantle_gateway;

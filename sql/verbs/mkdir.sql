@@ -64,8 +64,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.mkdir_one(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint, text) IS
     'Makes one directory of a batch';
-REVOKE ALL ON FUNCTION mantle.mkdir_one(int, bigint, bigint, text, bigint, int, int, int, boolean, jsonb, uuid, bigint, text)
-    FROM PUBLIC;
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
@@ -84,9 +82,6 @@ END $$;
 COMMENT ON FUNCTION mantle.mkdir_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'mantle.mkdir on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.mkdir_delegated(
-    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
-    text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.mkdir_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
@@ -119,8 +114,6 @@ END $$;
 COMMENT ON FUNCTION mantle.mkdir_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
     text[]) IS 'mantle.mkdir on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.mkdir_distributed(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 -- As mantle.put_object_fallback.
 CREATE FUNCTION mantle.mkdir_fallback(
@@ -184,9 +177,6 @@ END $$;
 COMMENT ON FUNCTION mantle.mkdir_fallback(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[], int[], text) IS
     'Makes those directories of a call that were not made by the short way of mantle.mkdir';
-REVOKE ALL ON FUNCTION mantle.mkdir_fallback(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[], int[], text)
-    FROM PUBLIC;
 
 CREATE FUNCTION mantle.mkdir(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
@@ -196,8 +186,6 @@ LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'M
 COMMENT ON FUNCTION mantle.mkdir(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
     'Makes directories. Names end in a slash. MT012 with the id when one exists; an explicit mkdir of an implicit one succeeds';
-REVOKE ALL ON FUNCTION mantle.mkdir(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.mkdir(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
     text[]) TO mantle_gateway;

@@ -60,8 +60,6 @@ END $$;
 COMMENT ON FUNCTION mantle.put_object_one(
     int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint, text) IS
     'Creates or overwrites one object of a batch';
-REVOKE ALL ON FUNCTION mantle.put_object_one(
-    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint, text) FROM PUBLIC;
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
@@ -83,9 +81,6 @@ COMMENT ON FUNCTION mantle.put_object_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[],
     text[], uuid[], bigint[], text[]) IS
     'mantle.put_object on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.put_object_delegated(
-    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[],
-    text[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.put_object_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
@@ -122,9 +117,6 @@ END $$;
 COMMENT ON FUNCTION mantle.put_object_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
     uuid[], bigint[], text[]) IS 'mantle.put_object on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.put_object_distributed(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
-    uuid[], bigint[], text[]) FROM PUBLIC;
 
 -- What the short way leaves: elements that are not in p_made, or, where that is NULL, all of a call that was not begun,
 -- p_fault being why; without one the arrays do not fit.
@@ -187,9 +179,6 @@ COMMENT ON FUNCTION mantle.put_object_fallback(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[], int[], text) IS
     'Creates or overwrites those objects of a call that were not made by the short way of mantle.put_object';
-REVOKE ALL ON FUNCTION mantle.put_object_fallback(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[], text[], int[], text) FROM PUBLIC;
 
 CREATE FUNCTION mantle.put_object(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
@@ -201,9 +190,6 @@ COMMENT ON FUNCTION mantle.put_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[]) IS
     'Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *) or an etag (If-Match)';
-REVOKE ALL ON FUNCTION mantle.put_object(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.put_object(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
     bigint[], text[]) TO mantle_gateway;

@@ -5,7 +5,6 @@ BEGIN
     PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));
 END $$;
 COMMENT ON FUNCTION mantle.latch_epoch_delegated(bigint, int) IS 'Latches an index group''s epoch exclusively, on the node of a partition';
-REVOKE ALL ON FUNCTION mantle.latch_epoch_delegated(bigint, int) FROM PUBLIC;
 
 -- Waits for every rename under way (they hold the latch shared, each on its own node), and lets none begin until it commits
 -- (P21).
@@ -21,7 +20,6 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.latch_epoch_everywhere(int) IS 'Latches an index group''s epoch exclusively, on every node';
-REVOKE ALL ON FUNCTION mantle.latch_epoch_everywhere(int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text)
 RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -39,5 +37,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.raise_epoch(int, bigint, text) IS
     'Raises an index group''s epoch if it is the expected one; NULL if it is not';
-REVOKE ALL ON FUNCTION mantle.raise_epoch(int, bigint, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.raise_epoch(int, bigint, text) TO mantle_index;

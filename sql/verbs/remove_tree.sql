@@ -11,7 +11,6 @@ BEGIN
     VALUES (p_pid, p_id, p_ns, p_principal, 'remove_tree', p_directory_id);
 END $$;
 COMMENT ON FUNCTION mantle.begin_operation_delegated(bigint, uuid, bigint, int, bigint) IS 'Records the operation that empties a removed tree';
-REVOKE ALL ON FUNCTION mantle.begin_operation_delegated(bigint, uuid, bigint, int, bigint) FROM PUBLIC;
 
 -- The order of checks, and the attempt's row, are those of mantle.rename_directory.
 CREATE FUNCTION mantle.remove_tree(
@@ -76,7 +75,5 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea) IS
     'Moves a directory, with all that is below it, into the trash, and begins the operation that empties it';
-REVOKE ALL ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea)
-    FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea)
     TO mantle_gateway;

@@ -39,8 +39,6 @@ END $$;
 COMMENT ON FUNCTION mantle.rename_directory(
     int[], bigint[], bigint[], text[], bigint[], bigint[], text[], bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[]) IS
     'Commits directory renames that the index prepared, in the order given';
-REVOKE ALL ON FUNCTION mantle.rename_directory(
-    int[], bigint[], bigint[], text[], bigint[], bigint[], text[], bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rename_directory(
     int[], bigint[], bigint[], text[], bigint[], bigint[], text[], bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[])
     TO mantle_gateway;

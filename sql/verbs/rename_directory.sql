@@ -22,8 +22,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_refusal(
     mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean, boolean) IS 'Why a directory cannot be renamed';
-REVOKE ALL ON FUNCTION mantle.rename_directory_refusal(
-    mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean, boolean) FROM PUBLIC;
 
 -- Checked and claimed: moves the entry, buries the victim.
 CREATE FUNCTION mantle.rename_directory_move(
@@ -55,7 +53,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_move(int, mantle.meta, bigint, text, mantle.meta, bigint, uuid) IS
     'Moves a directory''s entry, checked before';
-REVOKE ALL ON FUNCTION mantle.rename_directory_move(int, mantle.meta, bigint, text, mantle.meta, bigint, uuid) FROM PUBLIC;
 
 CREATE FUNCTION mantle.rename_directory(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text,
@@ -113,7 +110,5 @@ END $$;
 COMMENT ON FUNCTION mantle.rename_directory(
     int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) IS
     'Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free';
-REVOKE ALL ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rename_directory(
     int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) TO mantle_gateway;

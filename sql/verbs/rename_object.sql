@@ -40,6 +40,5 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) IS
     'Renames an object within its namespace; with overwrite, replaces one and answers its data locator';
-REVOKE ALL ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text)
     TO mantle_gateway;

@@ -14,7 +14,6 @@ BEGIN
     PERFORM mantle.latch_sides(p_src_pid || p_dst_pid, p_src_name || p_dst_name, p_exclusive, p_index_group);
 END $$;
 COMMENT ON FUNCTION mantle.latch_places(bigint[], text[], bigint[], text[], bigint[], int) IS 'Latches the places of a batch of renames';
-REVOKE ALL ON FUNCTION mantle.latch_places(bigint[], text[], bigint[], text[], bigint[], int) FROM PUBLIC;
 
 CREATE FUNCTION mantle.rename_object(
     p_principal int[], p_ns bigint[], p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[],
@@ -41,7 +40,5 @@ END $$;
 COMMENT ON FUNCTION mantle.rename_object(
     int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[], bigint[], text[]) IS
     'Renames objects, in the order given: one may be moved by several elements';
-REVOKE ALL ON FUNCTION mantle.rename_object(
-    int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[], bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rename_object(
     int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[], bigint[], text[]) TO mantle_gateway;

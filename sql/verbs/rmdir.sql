@@ -29,7 +29,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.rmdir_delegated(bigint, int, bigint, text, bigint, uuid, bigint, text) IS
     'Takes a directory that is empty out of its parent';
-REVOKE ALL ON FUNCTION mantle.rmdir_delegated(bigint, int, bigint, text, bigint, uuid, bigint, text) FROM PUBLIC;
 
 CREATE FUNCTION mantle.rmdir(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[],
@@ -81,5 +80,4 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) IS
     'Removes empty directories. MT010 not there, MT018 another one by now, MT017 not empty';
-REVOKE ALL ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) TO mantle_gateway;

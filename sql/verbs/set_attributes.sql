@@ -52,9 +52,6 @@ END $$;
 COMMENT ON FUNCTION mantle.set_attributes_one(int, bigint, bigint, text, bigint, int, int, int, jsonb, boolean, uuid, bigint,
     text) IS
     'Changes attributes of one entry of a batch';
-REVOKE ALL ON FUNCTION mantle.set_attributes_one(int, bigint, bigint, text, bigint, int, int, int, jsonb, boolean, uuid,
-    bigint, text)
-    FROM PUBLIC;
 
 -- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
 -- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
@@ -73,9 +70,6 @@ END $$;
 COMMENT ON FUNCTION mantle.set_attributes_delegated(
     bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[], text[]) IS
     'mantle.set_attributes on the node of p_at, the one directory of all elements';
-REVOKE ALL ON FUNCTION mantle.set_attributes_delegated(
-    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[],
-    text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.set_attributes_distributed(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
@@ -108,8 +102,6 @@ END $$;
 COMMENT ON FUNCTION mantle.set_attributes_distributed(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[],
     text[]) IS 'mantle.set_attributes on the nodes of its directories';
-REVOKE ALL ON FUNCTION mantle.set_attributes_distributed(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[], text[]) FROM PUBLIC;
 
 CREATE FUNCTION mantle.set_attributes(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
@@ -163,8 +155,6 @@ END $$;
 COMMENT ON FUNCTION mantle.set_attributes(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[], text[]) IS
     'Changes owner, group, mode, user metadata, or whether a directory stays when empty (explicit); NULL leaves as it is';
-REVOKE ALL ON FUNCTION mantle.set_attributes(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION mantle.set_attributes(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], jsonb[], boolean[], uuid[], bigint[],
     text[]) TO mantle_gateway;

@@ -1,10 +1,65 @@
 -- What the roles may not do, tried as them (P6).
 \ir setup.psql
-SELECT plan(26);
+SELECT plan(27);
 SELECT tap.namespace('tap-privileges') AS ns \gset
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT tap.id() AS id \gset
 SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
+
+-- Who may execute which function, by name: the one list of these decisions. A new function fails the test until it is here.
+CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
+    ('mantle_gateway',
+     'allocate_ids assignment assignment_changes compact create_namespace delete_namespace delete_object
+     dirstat hosted_groups import_directories import_objects index_source lease lineage list list_namespaces
+     list_tree mkdir namespace operation put_object remove_tree rename_directory rename_object replay
+     resolve_path rmdir set_attributes shard_map stat unused_locators usage'),
+    ('mantle_gateway mantle_index',
+     'index_group'),
+    ('mantle_index',
+     'abort_rename advance_move all_assignment_changes assignments index_namespaces index_sources prepare_key
+     raise_epoch trash_namespaces'),
+    ('mantle_index mantle_monitor',
+     'standby_flush'),
+    ('mantle_monitor',
+     'backlogs_now check_cluster delta_backlog_now namespace_groups'),
+    ('mantle_analyst',
+     'are_many check check_directories check_entries check_places check_roots depths directory_at du du_rows
+     entry_name_fault export_inventory find hot_dirs keys_below like_pattern ls may_read octal path_of
+     powers_of_two resolve rows_below split_path sums_by_row top_dirs tree_depths tree_keys tree_rows
+     unreached_directories walk_path'),
+    ('',
+     'abort_move abort_rename_delegated add_counts add_deltas_waiting answer_of apply_deltas
+     attempt_delegated batch_fault begin_operation_delegated bury bury_delegated claim claim_delegated
+     compact_delegated compact_many compact_some create_index_group create_restore_point delegate_functions
+     delegated_functions delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
+     directory_name_fault distribute distributed_tables drop_index_group drop_index_slot emit
+     emit_directories empty_delegated empty_some error_meaning fault finish first_entries grant_namespace
+     grantable half_change id_fault import_count import_directories_delegated import_insert
+     import_insert_distributed import_lookup import_lookup_delegated import_lookup_distributed
+     import_objects_delegated import_objects_distributed import_plan import_refusals import_screen
+     is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_allocation latch_batch
+     latch_delegated latch_entries latch_epoch latch_epoch_delegated latch_epoch_everywhere latch_pids
+     latch_places latch_sides lease_fault local_partitions local_rows_estimate local_shards
+     maintain_busy_directories maintain_compaction maintain_directories maintain_pruning maintain_requests
+     maintain_trash make_prepare_keys mkdir_delegated mkdir_distributed mkdir_fallback mkdir_one move_entry
+     move_namespace mutation_fault_code namespace_fault namespace_name_fault node_facts node_partitions
+     node_problems object_name_fault oldest_requests_end placement_fault placements placements_fault
+     prefix_end prepare_fault proof prove prune purge purge_oldest_requests put_in put_object_delegated
+     put_object_distributed put_object_fallback put_object_one queue_pruning recall rekey_requests
+     removable_directories remove_directory removed_fault rename_directory_move rename_directory_refusal
+     request_fault revoke_namespace rmdir_delegated rows_estimate run_maintenance set_attributes_delegated
+     set_attributes_distributed set_attributes_one shard_problems side_delegated take_out trash_targets
+     try_latch_delegated try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree');
+SELECT set_eq($$
+    SELECT DISTINCT p.proname::text, coalesce((
+               SELECT string_agg(coalesce(r.rolname, 'PUBLIC'), ' ' ORDER BY r.rolname)
+                 FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
+                 LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE a.grantee <> p.proowner), '')
+      FROM pg_proc p WHERE p.pronamespace = 'mantle'::regnamespace
+$$, $$
+    SELECT n.name, d.roles FROM decided d CROSS JOIN LATERAL string_to_table(translate(d.names, E'\n', ' '), ' ') AS n(name)
+     WHERE n.name <> ''
+$$, 'every function may be executed by exactly the roles that are decided, and by its owner');
 
 SET ROLE mantle_analyst;
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'an analyst forges no message (text)');
