@@ -17,26 +17,26 @@ COMMENT ON FUNCTION mantle.lineage() IS 'The history of this node: system identi
 COMMENT ON FUNCTION mantle.lease(bigint) IS
     'How long, and under what, ids of a namespace may be used that are resolved after this call: for p_lease of the verbs';
 COMMENT ON FUNCTION mantle.lease_fault(bigint, text) IS
-    'MT044 or MT045 where what was resolved may be used no longer; a NULL lease: it was resolved in this transaction';
+    '{lease_expired} or {lineage_changed} where what was resolved may be used no longer; a NULL lease: it was resolved in this transaction';
 COMMENT ON FUNCTION mantle.is_proven(
     bytea, bytea, int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
     'Is this, by a key, the proof of a change that the index has prepared?';
 COMMENT ON FUNCTION mantle.proof(bytea, int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
     'The proof, by a key, of a change that the index has prepared';
 COMMENT ON FUNCTION mantle.request_fault(uuid) IS
-    'MT021 for a request id so old that its answer may have been purged, as far as it tells (version 7); asked when there is none';
-COMMENT ON FUNCTION mantle.id_fault(bigint) IS 'MT040 for an id that no recorded block has';
+    '{request_expired} for a request id so old that its answer may have been purged, as far as it tells (version 7); asked when there is none';
+COMMENT ON FUNCTION mantle.id_fault(bigint) IS '{invalid_id} for an id that no recorded block has';
 COMMENT ON FUNCTION mantle.is_distributed() IS 'Is the MetaTable distributed by Citus?';
 COMMENT ON FUNCTION mantle.is_local(bigint[]) IS 'Are these partitions on this node?';
 COMMENT ON FUNCTION mantle.placements() IS 'Which map of shards this session goes by; compared by mantle.placements_fault';
-COMMENT ON FUNCTION mantle.placements_fault(bigint) IS 'MT043 if shards may have moved since mantle.placements() answered this, asked after all writes';
-COMMENT ON FUNCTION mantle.placement_fault(bigint[]) IS 'MT043 for partitions that are not on this node, asked after they were written';
+COMMENT ON FUNCTION mantle.placements_fault(bigint) IS '{wrong_node} if shards may have moved since mantle.placements() answered this, asked after all writes';
+COMMENT ON FUNCTION mantle.placement_fault(bigint[]) IS '{wrong_node} for partitions that are not on this node, asked after they were written';
 COMMENT ON FUNCTION mantle.delta_ts_base() IS 'What this node adds to the numbers of its delta records';
 COMMENT ON FUNCTION mantle.node_partitions() IS 'Citus: one partition on each node';
 COMMENT ON FUNCTION mantle.mutation_fault_code() IS 'Checks isolation and commit level, and that the transaction may write (25006)';
 COMMENT ON FUNCTION mantle.error_meaning(text) IS 'Name and meaning of one of our SQLSTATEs';
 COMMENT ON FUNCTION mantle.latch_entries(bigint[], text[], bigint[]) IS 'Latches pids shared (some exclusively) and names exclusively';
-COMMENT ON FUNCTION mantle.latch_batch(bigint[], text[]) IS 'As latch_entries; more than one element waits 2 s at most, then 55P03. MT043, and no latch, if one is on another node';
+COMMENT ON FUNCTION mantle.latch_batch(bigint[], text[]) IS 'As latch_entries; more than one element waits 2 s at most, then 55P03. {wrong_node}, and no latch, if one is on another node';
 COMMENT ON FUNCTION mantle.latch_pids(bigint[], bigint[]) IS 'Latches pids, shared and exclusively';
 COMMENT ON FUNCTION mantle.try_latch_exclusive(bigint) IS 'Tries for the exclusive latch of a pid without waiting';
 COMMENT ON FUNCTION mantle.try_latch_name(bigint, text) IS 'Tries for the latch of a name without waiting';

@@ -35,10 +35,10 @@ RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
         (NOT (f->>'worker')::boolean, 'worker', 'mantle.compaction_databases lacks this database'),
         (f->>'wal_level' <> 'logical', 'wal_level', 'is ' || (f->>'wal_level') || ', must be logical'),
         ((f->>'prepared')::int = 0, 'max_prepared_transactions', 'is 0: renames across nodes fail'),
-        ((f->>'locks')::int < 1024, 'max_locks_per_transaction', 'is ' || (f->>'locks') || ': a batch takes up to 1,024 latches'),
+        ((f->>'locks')::int < {BATCH_LATCHES_MAX}, 'max_locks_per_transaction', 'is ' || (f->>'locks') || ': a batch takes up to {BATCH_LATCHES_MAX} latches'),
         -- As extension/src/steps/batch.rs refuses.
         (f->>'commit' = 'off' OR f->>'commit' IN ('local', 'remote_write') AND (f->>'synchronous')::boolean, 'synchronous_commit',
-         'is ' || (f->>'commit') || CASE WHEN f->>'commit' <> 'off' THEN ' with a synchronous standby' ELSE '' END || ': mutations are refused (MT042)'),
+         'is ' || (f->>'commit') || CASE WHEN f->>'commit' <> 'off' THEN ' with a synchronous standby' ELSE '' END || ': mutations are refused ({weak_commit})'),
         ((f->>'followed')::boolean AND NOT (f->>'synchronous')::boolean, 'synchronous_standby_names',
          'is empty, though a standby follows: a failover to it loses what was acknowledged, and other nodes keep their halves of it'),
         (f->>'wal_keep' = '-1', 'max_slot_wal_keep_size', 'is unlimited: a slot that nobody reads fills the disk'),

@@ -11,7 +11,7 @@ BEGIN
     END IF;
     SELECT n.ns INTO v_ns FROM mantle.namespaces n WHERE n.name = p_name;
     IF NOT FOUND THEN
-        PERFORM mantle.fault('MT011');
+        PERFORM mantle.fault('{namespace_not_found}');
     END IF;
     RETURN v_ns;
 END $$;

@@ -1,5 +1,5 @@
 -- Bulk import of implicit directories. Parents stand before their children, in the same call or earlier. A parent that
--- turns out to exist already (MT012, with its id) takes its children along, so repeating a call is harmless.
+-- turns out to exist already (`already_exists`, with its id) takes its children along, so repeating a call is harmless.
 --
 -- Exclusive latches of every parent that exists outside of the call stand for the names' latches: creates hold them
 -- shared. So counts go straight into primary attribute records, which leaves compaction nothing to do (P10
@@ -15,9 +15,9 @@ DECLARE
 BEGIN
     SELECT array_agg(coalesce(u.code, CASE
                 WHEN NOT u.looked_up THEN NULL
-                WHEN u.pid = ANY (v_removed) THEN 'MT018'
-                WHEN d.id IS NOT NULL THEN 'MT012'
-                WHEN o.id IS NOT NULL THEN 'MT016' END) ORDER BY u.n),
+                WHEN u.pid = ANY (v_removed) THEN '{directory_removed}'
+                WHEN d.id IS NOT NULL THEN '{already_exists}'
+                WHEN o.id IS NOT NULL THEN '{is_object}' END) ORDER BY u.n),
            array_agg(coalesce(u.existing, CASE WHEN u.looked_up THEN d.id END) ORDER BY u.n)
       INTO p_code, p_existing
       FROM (SELECT *, x.planned IS NULL AND x.pid = ANY (p_fresh) AS looked_up
@@ -74,8 +74,8 @@ DECLARE
 BEGIN
     PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
     -- There, directories that the call makes are latched too.
-    IF v_distributed AND (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > 1024 THEN
-        PERFORM mantle.fault('MT007');
+    IF v_distributed AND (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > {BATCH_LATCHES_MAX} THEN
+        PERFORM mantle.fault('{batch_too_large}');
     END IF;
     -- Usually all ids are of one block: then its two ends tell.
     v_unrecorded := CASE WHEN NOT EXISTS (
@@ -85,8 +85,8 @@ BEGIN
     SELECT array_agg(CASE
                WHEN v_missing IS NOT NULL THEN v_missing
                WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
-               WHEN u.pid IS NULL OR u.pid < 1024 THEN 'MT006'
-               WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN 'MT040' END), array_agg(NULL::bigint)
+               WHEN u.pid IS NULL OR u.pid < {ID_MIN} THEN '{invalid_argument}'
+               WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN '{invalid_id}' END), array_agg(NULL::bigint)
       INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id);
     LOOP
         -- Rows come in order; each pass brings the children of parents found by the one before to their real places.
@@ -96,8 +96,8 @@ BEGIN
           FROM mantle.import_plan(p_pid, p_name, p_id, v_code, v_existing) AS p;
         EXIT WHEN v_fresh IS NULL;
         v_latched := v_latched || v_fresh;
-        IF cardinality(v_latched) > 1024 THEN
-            PERFORM mantle.fault('MT007');
+        IF cardinality(v_latched) > {BATCH_LATCHES_MAX} THEN
+            PERFORM mantle.fault('{batch_too_large}');
         END IF;
         IF v_distributed THEN
             SELECT l.p_code, l.p_existing INTO v_code, v_existing
@@ -117,5 +117,5 @@ BEGIN
                    FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n) WHERE u.code IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) IS
-    'Imports implicit directories, parents before children; answers only those not inserted, MT012 with the existing id';
+    'Imports implicit directories, parents before children; answers only those not inserted, {already_exists} with the existing id';
 GRANT EXECUTE ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) TO mantle_gateway;

@@ -59,9 +59,9 @@ BEGIN
     END LOOP;
     SELECT array_agg(coalesce(u.code, CASE
                 WHEN NOT u.looked_up THEN NULL
-                WHEN r.pid IS NOT NULL THEN 'MT018'
-                WHEN e.pid IS NOT NULL THEN 'MT012'
-                WHEN o.pid IS NOT NULL THEN 'MT016' END) ORDER BY u.n),
+                WHEN r.pid IS NOT NULL THEN '{directory_removed}'
+                WHEN e.pid IS NOT NULL THEN '{already_exists}'
+                WHEN o.pid IS NOT NULL THEN '{is_object}' END) ORDER BY u.n),
            array_agg(coalesce(u.existing, CASE WHEN u.looked_up THEN e.id END) ORDER BY u.n)
       INTO p_code, p_existing
       FROM (SELECT *, x.planned IS NULL AND x.pid = ANY (p_fresh) AS looked_up
@@ -153,7 +153,7 @@ BEGIN
     LOOP
         IF o.is_directory THEN
             refused_ord := refused_ord || o.n;
-            refused_code := refused_code || 'MT015'::text;
+            refused_code := refused_code || '{is_directory}'::text;
         ELSIF o.is_there THEN
             existing := existing + 1;
         ELSE
@@ -190,7 +190,7 @@ BEGIN
                array_agg(p_first_id + u.n - 1 ORDER BY u.n) AS ids, array_agg(u.n::int ORDER BY u.n) AS ords
           FROM unnest(p_pid, p_name, p_size) WITH ORDINALITY AS u(pid, name, size, n) GROUP BY u.pid ORDER BY u.pid
     LOOP
-        IF g.pid >= 1024 THEN
+        IF g.pid >= {ID_MIN} THEN
             EXECUTE 'SELECT inserted, existing, refused_ord, refused_code
                        FROM mantle.import_objects_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)'
                INTO r USING g.pid, p_ns, p_owner, p_grp, p_mode, g.names, g.sizes, g.ids, p_synthetic, p_modified;
@@ -205,7 +205,7 @@ BEGIN
         refused_code := refused_code || r.refused_code;
     END LOOP;
     -- In the order of the elements, but what is there as a directory last, as without Citus.
-    SELECT coalesce(array_agg(x.n ORDER BY x.code = 'MT015', x.n), '{}'), coalesce(array_agg(x.code ORDER BY x.code = 'MT015', x.n), '{}')
+    SELECT coalesce(array_agg(x.n ORDER BY x.code = '{is_directory}', x.n), '{}'), coalesce(array_agg(x.code ORDER BY x.code = '{is_directory}', x.n), '{}')
       INTO refused_ord, refused_code FROM unnest(refused_ord, refused_code) AS x(n, code);
 END $$;
 COMMENT ON FUNCTION mantle.import_objects_distributed(

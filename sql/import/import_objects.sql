@@ -24,15 +24,15 @@ BEGIN
     SELECT * INTO s FROM mantle.import_screen(p_pid, p_name, p_size, v_removed, v_occupied);
     SELECT array_agg(f.n ORDER BY f.n), array_agg(f.code ORDER BY f.n) INTO v_ords, v_codes
       FROM (SELECT u.n, CASE WHEN EXISTS (SELECT FROM mantle.meta m
-                                           WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0 OFFSET 0) THEN 'MT015'
+                                           WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0 OFFSET 0) THEN '{is_directory}'
                              WHEN EXISTS (SELECT FROM mantle.meta m
-                                           WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0) THEN 'MT012'
+                                           WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0) THEN '{already_exists}'
                         END AS code
               FROM unnest(s.check_ord, s.check_pid, s.check_name) AS u(n, pid, name)) AS f
      WHERE f.code IS NOT NULL;
-    refused_ord := s.refused_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = 'MT015');
-    refused_code := s.refused_code || array_fill('MT015'::text, ARRAY[cardinality(refused_ord) - cardinality(s.refused_ord)]);
-    passed_ord := s.repeated_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = 'MT012');
+    refused_ord := s.refused_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = '{is_directory}');
+    refused_code := s.refused_code || array_fill('{is_directory}'::text, ARRAY[cardinality(refused_ord) - cardinality(s.refused_ord)]);
+    passed_ord := s.repeated_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = '{already_exists}');
 END $$;
 COMMENT ON FUNCTION mantle.import_refusals(bigint[], text[], bigint[]) IS
     'Which objects of an import are not inserted: refused, or there already';
@@ -55,18 +55,18 @@ BEGIN
     PERFORM mantle.fault(mantle.batch_fault(n, ARRAY[cardinality(p_pid), cardinality(p_size)]));
     IF NOT v_distributed THEN
         PERFORM mantle.fault(mantle.latch_pids('{}', p_pid));
-    ELSIF (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > 1024 THEN
-        PERFORM mantle.fault('MT007');
+    ELSIF (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > {BATCH_LATCHES_MAX} THEN
+        PERFORM mantle.fault('{batch_too_large}');
     END IF;
     SELECT * INTO v_root FROM mantle.meta m WHERE m.id = p_ns AND m.explicit IS NOT NULL AND m.pid = 0;
     IF v_root.id IS NULL THEN
-        PERFORM mantle.fault('MT011');
+        PERFORM mantle.fault('{namespace_not_found}');
     ELSIF NOT EXISTS (SELECT FROM mantle.id_blocks b WHERE b.first_id <= p_first_id AND b.last_id >= p_first_id + n - 1) THEN
-        PERFORM mantle.fault('MT040');
+        PERFORM mantle.fault('{invalid_id}');
     END IF;
     IF v_distributed THEN
         SELECT r.inserted, r.existing, r.refused_ord, r.refused_code INTO inserted, existing, refused_ord, refused_code
-          FROM mantle.import_objects_distributed(p_ns, v_root.owner, v_root.grp, v_root.mode & 438, p_pid, p_name, p_size, p_first_id,
+          FROM mantle.import_objects_distributed(p_ns, v_root.owner, v_root.grp, v_root.mode & {IMPORTED_MODE_MAX}, p_pid, p_name, p_size, p_first_id,
                                                p_synthetic, p_modified) AS r;
         RETURN;
     END IF;
@@ -76,7 +76,7 @@ BEGIN
     existing := cardinality(v_passed);
     inserted := n - cardinality(v_skip);
     INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, created, modified)
-    SELECT u.pid, u.name, p_ns, p_first_id + u.n - 1, v_root.owner, v_root.grp, v_root.mode & 438, 1, u.size,
+    SELECT u.pid, u.name, p_ns, p_first_id + u.n - 1, v_root.owner, v_root.grp, v_root.mode & {IMPORTED_MODE_MAX}, 1, u.size,
            p_synthetic, now(), p_modified
       FROM unnest(p_pid, p_name, p_size) WITH ORDINALITY AS u(pid, name, size, n)
      WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n));

@@ -10,7 +10,7 @@ BEGIN
     ord := 0;
     FOREACH v_id IN ARRAY p_id LOOP
         SELECT coalesce(sum(m.entries), 0), coalesce(sum(m.subdirectories), 0), coalesce(sum(m.bytes), 0), max(m.modified),
-               CASE WHEN bool_or(m.removed) THEN 'MT018' END
+               CASE WHEN bool_or(m.removed) THEN '{directory_removed}' END
           INTO entries, subdirectories, bytes, modified, code
           FROM mantle.meta m WHERE m.pid = v_id AND m.name = '/_ATTR' AND (m.ns = p_ns OR v_id = 0);
         ord := ord + 1;
@@ -18,5 +18,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.dirstat(bigint, bigint[]) IS
-    'Counts of directories: entries, subdirectories, bytes of their own objects. MT018 for a removed one';
+    'Counts of directories: entries, subdirectories, bytes of their own objects. {directory_removed} for a removed one';
 GRANT EXECUTE ON FUNCTION mantle.dirstat(bigint, bigint[]) TO mantle_gateway;

@@ -20,5 +20,5 @@ BEGIN
     verb := CASE WHEN o.replayed THEN v_request.verb END;
 END $$;
 COMMENT ON FUNCTION mantle.replay(int, bigint, uuid, bigint) IS
-    'The first answer to a request id, if there is one; MT020 when it was used for another request, MT021 when it is too old to be known';
+    'The first answer to a request id, if there is one; {request_mismatch} when it was used for another request, {request_expired} when it is too old to be known';
 GRANT EXECUTE ON FUNCTION mantle.replay(int, bigint, uuid, bigint) TO mantle_gateway;

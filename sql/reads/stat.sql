@@ -21,10 +21,10 @@ BEGIN
                modified
           FROM mantle.meta e
          WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL;
-        ord := i; name := v_name; code := CASE WHEN id IS NULL THEN 'MT010' END;
+        ord := i; name := v_name; code := CASE WHEN id IS NULL THEN '{not_found}' END;
         RETURN NEXT;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.stat(bigint, bigint[], text[]) IS
-    'Entries by place: a name with a slash is a directory (the root: pid 0). MT010 where there is none';
+    'Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} where there is none';
 GRANT EXECUTE ON FUNCTION mantle.stat(bigint, bigint[], text[]) TO mantle_gateway;

@@ -4,7 +4,7 @@ BEGIN
     IF p_recorded.request_id IS NULL THEN
         RETURN NULL;
     ELSIF p_recorded.request_hash IS DISTINCT FROM coalesce(p_hash, 0) THEN
-        v_outcome.code := 'MT020';
+        v_outcome.code := '{request_mismatch}';
     ELSE
         v_outcome.id := p_recorded.id;
         v_outcome.version := p_recorded.version;

@@ -16,11 +16,11 @@ DECLARE v_key bytea := (SELECT k.key FROM mantle.prepare_keys k WHERE k.index_gr
 BEGIN
     RETURN CASE WHEN v_key IS NOT NULL AND mantle.is_proven(
                          v_key, p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
-                         p_src_id, p_dst_pid, p_dst_name, p_victim_id) IS NOT TRUE THEN 'MT046' END;
+                         p_src_id, p_dst_pid, p_dst_name, p_victim_id) IS NOT TRUE THEN '{not_prepared}' END;
 END $$;
 COMMENT ON FUNCTION mantle.prepare_fault(
     bytea, int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
-    'MT046 for a change that the index has not prepared as it is called';
+    '{not_prepared} for a change that the index has not prepared as it is called';
 
 -- For a superuser who has to carry out by hand what no index prepares, and for tests.
 CREATE FUNCTION mantle.prove(

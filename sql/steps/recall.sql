@@ -1,4 +1,4 @@
--- replayed = true: the first answer. code MT020: the request id was used for another request; MT021: it is not known, and so
+-- replayed = true: the first answer. code `request_mismatch`: the request id was used for another request; `request_expired`: it is not known, and so
 -- old that its answer may have been purged. Neither: not known.
 -- On Citus an answer lies where the change was, and is asked for there alone; mantle.replay asks everywhere.
 CREATE FUNCTION mantle.recall(p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_pid bigint)

@@ -2,15 +2,15 @@
 -- has one node to ask.
 CREATE FUNCTION mantle.namespace_fault(p_ns bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    RETURN CASE WHEN NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = p_ns) THEN 'MT011' END;
+    RETURN CASE WHEN NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = p_ns) THEN '{namespace_not_found}' END;
 END $$;
-COMMENT ON FUNCTION mantle.namespace_fault(bigint) IS 'MT011 where there is no such namespace';
+COMMENT ON FUNCTION mantle.namespace_fault(bigint) IS '{namespace_not_found} where there is no such namespace';
 
 -- Checked by every create (P7).
 CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- coalesce: by the primary key, not by the index of tombstones.
     PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND coalesce(m.removed, false);
-    RETURN CASE WHEN FOUND THEN 'MT018' END;
+    RETURN CASE WHEN FOUND THEN '{directory_removed}' END;
 END $$;
-COMMENT ON FUNCTION mantle.removed_fault(bigint) IS 'MT018 for a directory that was removed';
+COMMENT ON FUNCTION mantle.removed_fault(bigint) IS '{directory_removed} for a directory that was removed';

@@ -3,7 +3,7 @@
 -- called as `SELECT … FROM f(…)` with plain variables, which is what Citus sends elsewhere, from functions whose plans are
 -- not kept generic. Rows go as text: Citus passes no parameters of our own types.
 -- `citus.allow_nested_distributed_execution`: a shard that moves away in the middle of a part is then written where it is,
--- for the check at the end to find (MT043), instead of an error of Citus' own that says nothing about trying again.
+-- for the check at the end to find (`wrong_node`), instead of an error of Citus' own that says nothing about trying again.
 -- Each part latches before the next one reads (P7), emits the message of the rows it writes (P1), and
 -- checks that they are on its node still. That this is the node where they were latched and read is known to the session
 -- that sends the parts alone: after the last one it asks whether any shard has moved since the first (P14).
@@ -112,13 +112,13 @@ BEGIN
         -- Aborted; or committed by this very attempt, whose answer was lost.
         o := mantle.recall(p_principal, p_pid, p_request, p_hash, p_pid);
         IF o IS NULL THEN
-            o.code := 'MT025';
+            o.code := '{attempt_superseded}';
         END IF;
         RETURN o;
     END IF;
     IF EXISTS (SELECT FROM mantle.rename_attempts a
                 WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt > p_attempt) THEN
-        o.code := 'MT025';
+        o.code := '{attempt_superseded}';
     ELSE
         o := mantle.claim_delegated(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_refusal, p_id, p_version);
     END IF;
@@ -141,7 +141,7 @@ DECLARE
     v_directory int := (v_entry.explicit IS NOT NULL)::int;
 BEGIN
     DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_entry.name AND m.ts = 0;
-    IF p_pid >= 1024 THEN
+    IF p_pid >= {ID_MIN} THEN
         PERFORM mantle.queue_pruning(p_pid, p_pid);
     END IF;
     IF p_pid <> 1 THEN

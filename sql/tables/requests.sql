@@ -17,6 +17,6 @@ CREATE INDEX requests_created ON mantle.requests (created);
 SELECT pg_catalog.pg_extension_config_dump('mantle.requests', '');
 COMMENT ON TABLE mantle.requests IS 'Answers to request ids: a retry gets the first one. Only successes are kept';
 COMMENT ON COLUMN mantle.requests.created IS 'When it was recorded: while all latches were held, so two changes that conflict stand in this order';
-COMMENT ON COLUMN mantle.requests.request_hash IS 'Of the request as the client sees it; another one under the same id is refused (MT020)';
+COMMENT ON COLUMN mantle.requests.request_hash IS 'Of the request as the client sees it; another one under the same id is refused ({request_mismatch})';
 COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id; on Citus, in a directory';
 COMMENT ON INDEX mantle.requests_created IS 'By age: what is to be purged';

@@ -9,16 +9,16 @@ DECLARE
     v_node int := (mantle.delta_ts_base() >> 48)::int;
     v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
 BEGIN
-    IF p_owner IS NULL OR p_count IS NULL OR p_count NOT BETWEEN 1 AND 1 << 24 THEN
-        PERFORM mantle.fault('MT006');
+    IF p_owner IS NULL OR p_count IS NULL OR p_count NOT BETWEEN 1 AND {ID_BLOCK_MAX} THEN
+        PERFORM mantle.fault('{invalid_argument}');
     END IF;
     PERFORM mantle.fault(mantle.latch_allocation());
     -- The latch is this node's: two nodes may come to the same block, which one of them then gets.
     LOOP
         SELECT * INTO v_last FROM mantle.id_blocks b ORDER BY b.first_id DESC LIMIT 1;
         SELECT * INTO v_ours FROM mantle.id_blocks b WHERE b.node = v_node ORDER BY b.first_id DESC LIMIT 1;
-        first_id := CASE WHEN v_last.last_id IS NULL THEN 1024
-                         WHEN v_ours.timeline <> v_timeline THEN v_last.last_id + 1 + (1 << 24)
+        first_id := CASE WHEN v_last.last_id IS NULL THEN {ID_MIN}
+                         WHEN v_ours.timeline <> v_timeline THEN v_last.last_id + 1 + {ID_BLOCK_MAX}
                          ELSE v_last.last_id + 1 END;
         last_id := first_id + p_count - 1;
         INSERT INTO mantle.id_blocks (first_id, last_id, node, timeline, owner)

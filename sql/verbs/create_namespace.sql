@@ -14,13 +14,13 @@ DECLARE
 BEGIN
     -- With the group's epoch, so that the group stays (mantle.drop_index_group).
     PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], '{}', v_index_group);
-    SELECT 'MT013', n.ns, n.owner INTO code, ns, owner FROM mantle.namespaces n WHERE n.name = p_name;
+    SELECT '{namespace_exists}', n.ns, n.owner INTO code, ns, owner FROM mantle.namespaces n WHERE n.name = p_name;
     code := CASE
         WHEN mantle.namespace_name_fault(p_name) IS NOT NULL THEN mantle.namespace_name_fault(p_name)
         WHEN code IS NOT NULL THEN code
-        WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_request IS NOT NULL
-              AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006'
-        WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN 'MT006'
+        WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX} AND p_request IS NOT NULL
+              AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}'
+        WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN '{invalid_argument}'
         ELSE mantle.id_fault(p_id) END;
     SELECT * INTO o FROM mantle.claim_delegated(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
     code := o.code; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
@@ -43,5 +43,5 @@ BEGIN
     owner := p_owner;
 END $$;
 COMMENT ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) IS
-    'Makes a namespace, in index group 1 or the one given, and its root directory; MT013 with number and owner when the name is taken';
+    'Makes a namespace, in index group 1 or the one given, and its root directory; {namespace_exists} with number and owner when the name is taken';
 GRANT EXECUTE ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) TO mantle_gateway;

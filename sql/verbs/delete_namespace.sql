@@ -46,9 +46,9 @@ BEGIN
     v_all := mantle.removable_directories(v_ns);
     PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], coalesce(v_all, '{}'), NULL);
     v_refusal := CASE
-        WHEN p_request IS NULL OR p_principal IS NULL THEN 'MT006'
-        WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN 'MT011'
-        WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN 'MT017' END;
+        WHEN p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
+        WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN '{namespace_not_found}'
+        WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN '{not_empty}' END;
     SELECT * INTO o FROM mantle.claim_delegated(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_refusal, v_ns, NULL);
     code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed THEN
@@ -72,5 +72,5 @@ BEGIN
     PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) IS
-    'Removes a namespace that holds nothing but implicit directories; MT017 otherwise';
+    'Removes a namespace that holds nothing but implicit directories; {not_empty} otherwise';
 GRANT EXECUTE ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) TO mantle_gateway;

@@ -11,14 +11,14 @@ BEGIN
     END IF;
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.object_name_fault(p_name),
-        CASE WHEN p_pid IS NULL OR p_request IS NULL OR p_principal IS NULL THEN 'MT006' END);
+        CASE WHEN p_pid IS NULL OR p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}' END);
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
     SELECT * INTO v_old FROM mantle.meta m
      WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 AND m.ns = p_ns FOR UPDATE;
     IF v_old.id IS NULL THEN
-        v_new.code := 'MT010';
+        v_new.code := '{not_found}';
         RETURN v_new;
     END IF;
     IF NOT mantle.claim(p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version) THEN

@@ -15,8 +15,8 @@ BEGIN
     END IF;
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.directory_name_fault(p_name),
-        CASE WHEN (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511 AND p_explicit IS NOT NULL
-                   AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+        CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX} AND p_explicit IS NOT NULL
+                   AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
@@ -28,12 +28,12 @@ BEGIN
         v_new.id := v_old.id;
         v_new.version := v_old.version;
         IF v_old.explicit OR NOT p_explicit THEN
-            v_new.code := 'MT012';
+            v_new.code := '{already_exists}';
             RETURN v_new;
         END IF;
         v_new.version := v_old.version + 1;
     ELSIF v_object THEN
-        v_new.code := 'MT016';
+        v_new.code := '{is_object}';
         RETURN v_new;
     ELSE
         v_new.id := p_id;
@@ -133,7 +133,7 @@ BEGIN
             cardinality(p_grp), cardinality(p_mode), cardinality(p_explicit), cardinality(p_user_metadata),
             cardinality(p_request), cardinality(p_hash),
             coalesce(cardinality(p_lease), cardinality(p_name))]));
-        IF p_fault <> 'MT043' THEN
+        IF p_fault <> '{wrong_node}' THEN
             PERFORM mantle.fault(p_fault);
         END IF;
         RETURN QUERY SELECT * FROM mantle.mkdir_distributed(
@@ -185,7 +185,7 @@ RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, 
 LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'mantle_mkdir';
 COMMENT ON FUNCTION mantle.mkdir(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[], text[]) IS
-    'Makes directories. Names end in a slash. MT012 with the id when one exists; an explicit mkdir of an implicit one succeeds';
+    'Makes directories. Names end in a slash. {already_exists} with the id when one exists; an explicit mkdir of an implicit one succeeds';
 GRANT EXECUTE ON FUNCTION mantle.mkdir(
     int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], boolean[], jsonb[], uuid[], bigint[],
     text[]) TO mantle_gateway;

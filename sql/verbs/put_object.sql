@@ -2,7 +2,7 @@
 -- latched alike: pids shared, names exclusively, so what is read of an entry here stays until the commit.
 
 -- One object. The old size comes from a statement of its own (P13). What no column or index would take is refused
--- here, and not for the whole batch there: OBJECT_BYTES_MAX, LOCATOR_BYTES_MAX (indexnode/types/src/limits.rs).
+-- here, and not for the whole batch there.
 CREATE FUNCTION mantle.put_object_one(
     p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_size bigint,
     p_etag text, p_content_type text, p_user_metadata jsonb, p_locator text, p_condition text, p_request uuid, p_hash bigint,
@@ -17,9 +17,9 @@ BEGIN
     END IF;
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.object_name_fault(p_name),
-        CASE WHEN (p_pid >= 1024 AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND 511
-                   AND p_size BETWEEN 0 AND 1::bigint << 48 AND coalesce(octet_length(p_locator), 0) <= 2048
-                   AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+        CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX}
+                   AND p_size BETWEEN 0 AND {OBJECT_BYTES_MAX} AND coalesce(octet_length(p_locator), 0) <= {LOCATOR_BYTES_MAX}
+                   AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
@@ -27,10 +27,10 @@ BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
     PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name || '/' AND m.ts = 0;
     IF FOUND AND v_old.id IS NULL THEN
-        v_new.code := 'MT015';
+        v_new.code := '{is_directory}';
     ELSIF (CASE p_condition WHEN '*absent' THEN v_old.id IS NULL WHEN '*present' THEN v_old.id IS NOT NULL
                             ELSE p_condition IS NULL OR p_condition IS NOT DISTINCT FROM v_old.etag END) IS NOT TRUE THEN
-        v_new.code := 'MT019';
+        v_new.code := '{precondition_failed}';
     END IF;
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
@@ -138,7 +138,7 @@ BEGIN
             cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
             cardinality(p_hash),
             coalesce(cardinality(p_lease), cardinality(p_name))]));
-        IF p_fault <> 'MT043' THEN
+        IF p_fault <> '{wrong_node}' THEN
             PERFORM mantle.fault(p_fault);
         END IF;
         RETURN QUERY SELECT * FROM mantle.put_object_distributed(

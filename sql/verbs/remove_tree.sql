@@ -36,10 +36,10 @@ BEGIN
     SELECT * INTO s FROM mantle.side_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
-        CASE WHEN (p_src_pid >= 1024 AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
-                   AND p_operation IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+        CASE WHEN (p_src_pid >= {ID_MIN} AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
+                   AND p_operation IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.directory_name_fault(p_src_name),
-        CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END,
+        CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN '{stale_epoch}' END,
         mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
                              p_src_id, 1, '', 0));
     IF code IS NOT NULL THEN
@@ -51,7 +51,7 @@ BEGIN
     v_dir.version := v_dir.version + 1;
     v_refusal := coalesce(
         mantle.lease_fault(p_ns, p_lease),
-        CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN 'MT026' END);
+        CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN '{source_changed}' END);
     SELECT * INTO o FROM mantle.attempt_delegated(
         p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_refusal, v_dir.id, v_dir.version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;

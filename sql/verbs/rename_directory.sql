@@ -11,14 +11,14 @@ CREATE FUNCTION mantle.rename_directory_refusal(
 RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE
-        WHEN d.removed THEN 'MT018'
-        WHEN NOT p_was_empty THEN 'MT017'
-        WHEN (s.entry).id IS DISTINCT FROM p_src_id OR (s.entry).ns <> p_ns THEN 'MT026'
-        WHEN p_dst_pid = p_src_id THEN 'MT022'
-        WHEN (d.entry).id IS NOT NULL AND (d.entry).id <> p_victim_id THEN 'MT012'
-        WHEN (d.entry).id = p_src_id THEN 'MT012'
-        WHEN d.opposite THEN 'MT016'
-        WHEN NOT p_is_empty THEN 'MT017' END;
+        WHEN d.removed THEN '{directory_removed}'
+        WHEN NOT p_was_empty THEN '{not_empty}'
+        WHEN (s.entry).id IS DISTINCT FROM p_src_id OR (s.entry).ns <> p_ns THEN '{source_changed}'
+        WHEN p_dst_pid = p_src_id THEN '{rename_loop}'
+        WHEN (d.entry).id IS NOT NULL AND (d.entry).id <> p_victim_id THEN '{already_exists}'
+        WHEN (d.entry).id = p_src_id THEN '{already_exists}'
+        WHEN d.opposite THEN '{is_object}'
+        WHEN NOT p_is_empty THEN '{not_empty}' END;
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_refusal(
     mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean, boolean) IS 'Why a directory cannot be renamed';
@@ -82,10 +82,10 @@ BEGIN
     SELECT * INTO d FROM mantle.side_delegated(p_dst_pid, p_dst_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
-        CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_victim_id >= 0 AND p_attempt IS NOT NULL
-                   AND p_request IS NOT NULL AND p_src_id IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
+        CASE WHEN (p_src_pid >= {ID_MIN} AND p_dst_pid >= {ID_MIN} AND p_victim_id >= 0 AND p_attempt IS NOT NULL
+                   AND p_request IS NOT NULL AND p_src_id IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.directory_name_fault(p_src_name), mantle.directory_name_fault(p_dst_name),
-        CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN 'MT024' END,
+        CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN '{stale_epoch}' END,
         mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
                              p_src_id, p_dst_pid, p_dst_name, v_victim));
     IF code IS NOT NULL THEN

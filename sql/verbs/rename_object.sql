@@ -18,13 +18,13 @@ BEGIN
     v_new := s.entry;
     code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
-        CASE WHEN (p_src_pid >= 1024 AND p_dst_pid >= 1024 AND p_overwrite IS NOT NULL AND p_request IS NOT NULL
-                   AND p_principal IS NOT NULL) IS NOT TRUE THEN 'MT006' END,
-        CASE WHEN d.removed THEN 'MT018' END,
+        CASE WHEN (p_src_pid >= {ID_MIN} AND p_dst_pid >= {ID_MIN} AND p_overwrite IS NOT NULL AND p_request IS NOT NULL
+                   AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
+        CASE WHEN d.removed THEN '{directory_removed}' END,
         mantle.object_name_fault(p_src_name), mantle.object_name_fault(p_dst_name),
-        CASE WHEN v_new.id IS NULL OR v_new.ns <> p_ns THEN 'MT010'
-             WHEN d.opposite THEN 'MT015'
-             WHEN (d.entry).id IS NOT NULL AND NOT p_overwrite THEN 'MT012' END);
+        CASE WHEN v_new.id IS NULL OR v_new.ns <> p_ns THEN '{not_found}'
+             WHEN d.opposite THEN '{is_directory}'
+             WHEN (d.entry).id IS NOT NULL AND NOT p_overwrite THEN '{already_exists}' END);
     SELECT * INTO o FROM mantle.claim_delegated(
         p_dst_pid, p_principal, p_ns, p_request, p_hash, 'rename_object', code, v_new.id, v_new.version);
     code := o.code; id := coalesce(o.id, v_new.id); replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;

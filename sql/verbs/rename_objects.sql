@@ -1,15 +1,15 @@
 -- mantle.rename_object for several: all are latched first, in order and bounded, then done one after the other as they stand, so
 -- that what one has moved another one may move on.
 
--- Latches of a batch whose elements have two places each. MT007 before the first is taken: mantle.latch_sides takes them
+-- Latches of a batch whose elements have two places each. `batch_too_large` before the first is taken: mantle.latch_sides takes them
 -- directory by directory where these are on several nodes.
 CREATE FUNCTION mantle.latch_places(
     p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[], p_exclusive bigint[], p_index_group int)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF (SELECT count(DISTINCT u.pid) FROM unnest(p_src_pid || p_dst_pid || p_exclusive) AS u(pid))
-       + (SELECT count(DISTINCT (u.pid, u.name)) FROM unnest(p_src_pid || p_dst_pid, p_src_name || p_dst_name) AS u(pid, name)) > 1024 THEN
-        PERFORM mantle.fault('MT007');
+       + (SELECT count(DISTINCT (u.pid, u.name)) FROM unnest(p_src_pid || p_dst_pid, p_src_name || p_dst_name) AS u(pid, name)) > {BATCH_LATCHES_MAX} THEN
+        PERFORM mantle.fault('{batch_too_large}');
     END IF;
     PERFORM mantle.latch_sides(p_src_pid || p_dst_pid, p_src_name || p_dst_name, p_exclusive, p_index_group);
 END $$;

@@ -14,9 +14,9 @@ BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
     o := mantle.claim_delegated(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
             mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
-            CASE WHEN p_pid IS NULL OR p_pid < 1024 OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL THEN 'MT006'
-                 WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN 'MT010'
-                 WHEN v_old.id <> p_id THEN 'MT018'
+            CASE WHEN p_pid IS NULL OR p_pid < {ID_MIN} OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
+                 WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN '{not_found}'
+                 WHEN v_old.id <> p_id THEN '{directory_removed}'
                  ELSE p_refusal END), p_id, v_old.version + 1);
     IF o IS NULL THEN
         PERFORM mantle.take_out(p_pid, v_old::text, ARRAY[
@@ -68,7 +68,7 @@ BEGIN
         IF v_is THEN
             SELECT f INTO v_is FROM mantle.is_empty_delegated(e.id) AS f;
         END IF;
-        v_refusal := coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN 'MT017' END);
+        v_refusal := coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN '{not_empty}' END);
         SELECT * INTO o FROM mantle.rmdir_delegated(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_refusal);
         IF o.code IS NULL AND o.replayed IS NULL THEN
             PERFORM FROM mantle.bury_delegated(e.id, e.ns);
@@ -79,5 +79,5 @@ BEGIN
     PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) IS
-    'Removes empty directories. MT010 not there, MT018 another one by now, MT017 not empty';
+    'Removes empty directories. {not_found} not there, {directory_removed} another one by now, {not_empty} not empty';
 GRANT EXECUTE ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) TO mantle_gateway;

@@ -13,14 +13,14 @@ BEGIN
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.entry_name_fault(p_name),
         CASE WHEN p_pid IS NULL OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL OR p_owner < 0
-                  OR p_grp < 0 OR p_mode NOT BETWEEN 0 AND 511 THEN 'MT006' END);
+                  OR p_grp < 0 OR p_mode NOT BETWEEN 0 AND {MODE_MAX} THEN '{invalid_argument}' END);
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
     SELECT * INTO v_old FROM mantle.meta m
      WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 AND m.ns = p_ns FOR UPDATE;
-    v_new.code := CASE WHEN v_old.id IS NULL THEN 'MT010' WHEN v_old.id <> p_id THEN 'MT018'
-                       WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0) THEN 'MT006' END;
+    v_new.code := CASE WHEN v_old.id IS NULL THEN '{not_found}' WHEN v_old.id <> p_id THEN '{directory_removed}'
+                       WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0) THEN '{invalid_argument}' END;
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;

@@ -11,9 +11,6 @@ use crate::{
     postgres::{row::value, saved_plan::SavedPlan},
 };
 
-/// Ids below are reserved (0 is the super-root); `mantle.allocate_ids` starts here.
-pub const FIRST_ID: i64 = 1024;
-
 thread_local! {
     // The block that an id is of, if any; not one of this transaction, which may yet be rolled back.
     static BLOCK: SavedPlan = const { SavedPlan::new(

@@ -4,10 +4,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use mantle_types::{ErrorCode, limits::OBJECT_BYTES_MAX, name::check_name};
+use mantle_types::{
+    ErrorCode,
+    limits::{ID_MIN, OBJECT_BYTES_MAX},
+    name::check_name,
+};
 use pgrx::prelude::*;
 
-use crate::{fault::sqlstate, steps::id_blocks::FIRST_ID};
+use crate::fault::sqlstate;
 
 /// An element as the plan sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +119,7 @@ fn screen<'a>(elements: impl Iterator<Item = (i64, &'a str, i64)>, removed: &[i6
     for (ord, (pid, name, size)) in (1..).zip(elements) {
         let code = match check_name(name) {
             Err(e) => Some(e.code()),
-            Ok(()) if pid < FIRST_ID || !(0..=OBJECT_BYTES_MAX as i64).contains(&size) => {
+            Ok(()) if pid < ID_MIN || !(0..=OBJECT_BYTES_MAX as i64).contains(&size) => {
                 Some(ErrorCode::InvalidArgument)
             }
             Ok(()) if removed.contains(&pid) => Some(ErrorCode::DirectoryRemoved),

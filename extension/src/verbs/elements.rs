@@ -1,11 +1,9 @@
 //! The elements of a batch, from the arrays that a verb is called with.
 
+use mantle_types::limits::{ID_MIN, MODE_MAX};
 use pgrx::{pg_sys, prelude::*};
 
-use crate::{
-    postgres::call::Arguments,
-    steps::{batch::shape_error, id_blocks::FIRST_ID},
-};
+use crate::{postgres::call::Arguments, steps::batch::shape_error};
 
 pub const INT4S: pg_sys::Oid = pg_sys::INT4ARRAYOID;
 pub const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
@@ -116,7 +114,7 @@ impl<'a> Columns<'a> {
             hash: self.hash[at].unwrap_or(0),
             lease: self.lease.get(at).copied().flatten(),
         };
-        let in_range = element.pid >= FIRST_ID && element.owner >= 0 && element.grp >= 0;
-        (in_range && (0..=0o777).contains(&element.mode)).then_some(element)
+        let in_range = element.pid >= ID_MIN && element.owner >= 0 && element.grp >= 0;
+        (in_range && (0..=MODE_MAX as i32).contains(&element.mode)).then_some(element)
     }
 }

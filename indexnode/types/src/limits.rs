@@ -1,34 +1,54 @@
-//! Named limits, unit last. The relations between them are asserted at compile time.
+//! Named limits, unit last. Relations between them are asserted at compile time. SQL names them too: `{KEY_BYTES_MAX}` in
+//! `sql/` becomes the number when the extension is built.
 
-/// Longest name of one directory or object, without the trailing slash, in bytes (as in POSIX `NAME_MAX`).
-pub const NAME_BYTES_MAX: usize = 255;
-/// Longest key (path inside a namespace), in bytes (as in S3).
-pub const KEY_BYTES_MAX: usize = 1024;
-/// Deepest path, in components. The deepest real namespace reported is 95 (Mantle, SOSP '25, section 3.1).
-pub const PATH_DEPTH_MAX: usize = 128;
-/// Longest namespace (bucket) name, in bytes.
-pub const NAMESPACE_BYTES_MAX: usize = 63;
-/// Shortest namespace (bucket) name, in bytes.
-pub const NAMESPACE_BYTES_MIN: usize = 3;
-/// Largest object, in bytes: so large that the sum of a batch cannot overflow.
-pub const OBJECT_BYTES_MAX: u64 = 1 << 48;
-/// Longest data locator, in bytes: PostgreSQL has an index of them, which takes no value of a third of a page.
-pub const LOCATOR_BYTES_MAX: usize = 2048;
-/// Most elements of one SQL batch.
-pub const BATCH_ELEMENTS_MAX: usize = 16_384;
-/// Most latches one batch takes: 512 entries of as many directories. PostgreSQL's lock table must have room for so many a
-/// session (`max_locks_per_transaction`): with its default, 1,000 each exhausted it at 16 sessions.
-pub const BATCH_LATCHES_MAX: usize = 1024;
-/// Most operations one change-stream message carries.
-pub const MESSAGE_OPS_MAX: usize = 65_536;
-/// Most keys one listing page returns (as in S3).
-pub const LIST_KEYS_MAX: usize = 1000;
-/// How long a resolved id may be used in mutations, in seconds (P8). A body of bytes may take longer to arrive: then
-/// its path is resolved again.
-pub const LEASE_S: u64 = 20;
-/// Tombstones and abort records are kept at least this long, in seconds: a lease, the wait for latches that may follow the
-/// check of it, and what the clocks of a primary and the standby that takes its place may differ by.
-pub const TOMBSTONE_RETENTION_MIN_S: u64 = 60;
+macro_rules! limits {
+    ($($(#[$doc:meta])+ $name:ident: $type:ty = $value:expr;)+) => {
+        $($(#[$doc])+ pub const $name: $type = $value;)+
+
+        /// Every limit by its name, for the SQL that is rendered with them.
+        pub const LIMITS: &[(&str, u64)] = &[$((stringify!($name), $name as u64)),+];
+    };
+}
+
+limits! {
+    /// Longest name of one directory or object, without the trailing slash, in bytes (as in POSIX `NAME_MAX`).
+    NAME_BYTES_MAX: usize = 255;
+    /// Longest key (path inside a namespace), in bytes (as in S3).
+    KEY_BYTES_MAX: usize = 1024;
+    /// Deepest path, in components. The deepest real namespace reported is 95 (Mantle, SOSP '25, section 3.1).
+    PATH_DEPTH_MAX: usize = 128;
+    /// Longest namespace (bucket) name, in bytes.
+    NAMESPACE_BYTES_MAX: usize = 63;
+    /// Shortest namespace (bucket) name, in bytes.
+    NAMESPACE_BYTES_MIN: usize = 3;
+    /// Smallest id of a directory or object. Below are the super-root, the trash, and room for more of their kind.
+    ID_MIN: i64 = 1024;
+    /// Most ids of one block.
+    ID_BLOCK_MAX: i64 = 1 << 24;
+    /// All permission bits of a mode: read, write and search for owner, group and others.
+    MODE_MAX: u32 = 0o777;
+    /// Permission bits of an imported object's mode: nobody may execute it.
+    IMPORTED_MODE_MAX: u32 = 0o666;
+    /// Largest object, in bytes: so large that the sum of a batch cannot overflow.
+    OBJECT_BYTES_MAX: u64 = 1 << 48;
+    /// Longest data locator, in bytes: PostgreSQL has an index of them, which takes no value of a third of a page.
+    LOCATOR_BYTES_MAX: usize = 2048;
+    /// Most elements of one SQL batch.
+    BATCH_ELEMENTS_MAX: usize = 16_384;
+    /// Most latches one batch takes: 512 entries of as many directories. PostgreSQL's lock table must have room for so many a
+    /// session (`max_locks_per_transaction`): with its default, 1,000 each exhausted it at 16 sessions.
+    BATCH_LATCHES_MAX: usize = 1024;
+    /// Most operations one change-stream message carries.
+    MESSAGE_OPS_MAX: usize = 65_536;
+    /// Most keys one listing page returns (as in S3).
+    LIST_KEYS_MAX: usize = 1000;
+    /// How long a resolved id may be used in mutations, in seconds (P8). A body of bytes may take longer to arrive: then
+    /// its path is resolved again.
+    LEASE_S: u64 = 20;
+    /// Tombstones and abort records are kept at least this long, in seconds: a lease, the wait for latches that may follow the
+    /// check of it, and what the clocks of a primary and the standby that takes its place may differ by.
+    TOMBSTONE_RETENTION_MIN_S: u64 = 60;
+}
 
 const _: () = assert!(TOMBSTONE_RETENTION_MIN_S >= 3 * LEASE_S);
 const _: () = assert!(OBJECT_BYTES_MAX <= i64::MAX as u64 / BATCH_ELEMENTS_MAX as u64);
