@@ -1,9 +1,9 @@
 //! TafDB: Mantle's MetaTable as a PostgreSQL extension.
 //!
-//! The SQL objects have their homes under `sql/`, one file each, and are put together in order by `sql.rs`. Rust has what SQL
+//! The SQL objects have their homes under `sql/`, one file each, rendered by `build.rs`. Rust has what SQL
 //! cannot do, or not as fast. Its modules in order of layers; each imports only from those below it:
 //!
-//! - `sql`: the order of the SQL files;
+//! - `sql`: the SQL objects, as `build.rs` renders them;
 //! - `worker`: background processes;
 //! - `verbs`: fast paths of `mkdir` and `put_object`;
 //! - `tree`: walks of directory trees, and the plan of an import;
