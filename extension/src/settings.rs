@@ -1,6 +1,6 @@
 //! The extension's settings (GUCs). Units are in the names. Read by the worker, and by SQL through `current_setting`.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use mantle_types::limits::TOMBSTONE_RETENTION_MIN_S;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
@@ -65,68 +65,130 @@ pub fn compaction_databases() -> Databases {
     if names.iter().any(|name| name == "*") { Databases::Every } else { Databases::Named(names) }
 }
 
-/// Defines the settings. Called once, when the library is loaded.
+/// An integer setting of the server. The registration and `docs/settings.md` both read this table.
+struct Integer {
+    name: &'static CStr,
+    meaning: &'static CStr,
+    detail: &'static CStr,
+    setting: &'static GucSetting<i32>,
+    min: i32,
+    max: i32,
+}
+
+const COMPACTION_DATABASES_MEANING: &CStr =
+    c"Databases that get a compaction worker, comma separated; *: all that have the extension. Empty: none.";
+const DELTA_RECORDS_MEANING: &CStr =
+    c"How a change is added to the counts of its directory: in place if the record is free, \
+    else by a delta record (auto); always by a delta record (always); in place, after waiting (never).";
+const DELTA_RECORDS_DETAIL: &CStr =
+    c"always and never are for comparisons. On Citus the setting counts on the directory's node.";
+
+const INTEGERS: &[Integer] = &[
+    Integer {
+        name: c"mantle.compaction_naptime_ms",
+        meaning: c"Longest time between two rounds of the worker over all directories with delta records.",
+        detail: c"Directories that had many delta records are visited every 50 ms.",
+        setting: &COMPACTION_NAPTIME_MS,
+        min: 10,
+        max: 3_600_000,
+    },
+    Integer {
+        name: c"mantle.compaction_batch",
+        meaning: c"Most rows that one transaction of the worker changes.",
+        detail: c"",
+        setting: &COMPACTION_BATCH,
+        min: 1,
+        max: 100_000,
+    },
+    Integer {
+        name: c"mantle.epoch_lease_ms",
+        meaning: c"How long a gateway looks up paths under what it read of an index group. Longer than a failover.",
+        detail: c"A gateway reads anew every second. A new index group, and each step of a namespace's move, waits this time out. \
+            After lowering it, wait the old time before either.",
+        setting: &EPOCH_LEASE_MS,
+        min: 2_000,
+        max: 600_000,
+    },
+    Integer {
+        name: c"mantle.prune_grace_ms",
+        meaning: c"How long an implicit directory stays after its last entry went.",
+        detail: c"",
+        setting: &PRUNE_GRACE_MS,
+        min: 0,
+        max: 86_400_000,
+    },
+    Integer {
+        name: c"mantle.request_retention_s",
+        meaning: c"How long the answer to a request id, and a finished operation, is kept.",
+        detail: c"",
+        setting: &REQUEST_RETENTION_S,
+        min: 60,
+        max: 31_536_000,
+    },
+    Integer {
+        name: c"mantle.request_rows_max",
+        meaning: c"Most answers to request ids that a node keeps, by its statistics; 0: any number.",
+        detail: c"Beyond it the oldest are purged, but none of the last minute.",
+        setting: &REQUEST_ROWS_MAX,
+        min: 0,
+        max: i32::MAX,
+    },
+    Integer {
+        name: c"mantle.tombstone_retention_s",
+        meaning: c"How long tombstones and rename attempts are kept. Longer than any request may take.",
+        detail: c"",
+        setting: &TOMBSTONE_RETENTION_S,
+        min: TOMBSTONE_RETENTION_MIN_S as i32,
+        max: 31_536_000,
+    },
+];
+
+/// Registers the settings. Called once, when the library is loaded.
 pub fn define() {
+    let flags = GucFlags::default();
     GucRegistry::define_string_guc(
         c"mantle.compaction_databases",
-        c"Databases that get a compaction worker, comma separated; *: all that have the extension.",
+        COMPACTION_DATABASES_MEANING,
         c"",
         &COMPACTION_DATABASES,
         GucContext::Sighup,
-        GucFlags::default(),
+        flags,
     );
     GucRegistry::define_enum_guc(
         c"mantle.delta_records",
-        c"How changes are added to their directories' counts: auto, always or never by delta records.",
-        c"",
+        DELTA_RECORDS_MEANING,
+        DELTA_RECORDS_DETAIL,
         &DELTA_RECORDS,
         GucContext::Userset,
-        GucFlags::default(),
+        flags,
     );
-    let int = |name, short, setting, min, max| {
-        GucRegistry::define_int_guc(name, short, c"", setting, min, max, GucContext::Sighup, GucFlags::default());
-    };
-    int(
-        c"mantle.compaction_naptime_ms",
-        c"Longest time between two rounds of the worker over all directories with delta records, and between looks for other work.",
-        &COMPACTION_NAPTIME_MS,
-        10,
-        3_600_000,
-    );
-    int(c"mantle.compaction_batch", c"Most rows one transaction of the worker changes.", &COMPACTION_BATCH, 1, 100_000);
-    int(
-        c"mantle.epoch_lease_ms",
-        c"How long gateways may look up under what they read of an index group; longer than a failover.",
-        &EPOCH_LEASE_MS,
-        2_000,
-        600_000,
-    );
-    int(
-        c"mantle.prune_grace_ms",
-        c"How long an implicit directory stays after its last entry went.",
-        &PRUNE_GRACE_MS,
-        0,
-        86_400_000,
-    );
-    int(
-        c"mantle.request_retention_s",
-        c"How long the answer to a request id is kept.",
-        &REQUEST_RETENTION_S,
-        60,
-        31_536_000,
-    );
-    int(
-        c"mantle.request_rows_max",
-        c"Most answers to request ids that are kept, on one node; 0: any number.",
-        &REQUEST_ROWS_MAX,
-        0,
-        i32::MAX,
-    );
-    int(
-        c"mantle.tombstone_retention_s",
-        c"How long tombstones and rename attempts are kept.",
-        &TOMBSTONE_RETENTION_S,
-        TOMBSTONE_RETENTION_MIN_S as i32,
-        31_536_000,
-    );
+    for i in INTEGERS {
+        GucRegistry::define_int_guc(i.name, i.meaning, i.detail, i.setting, i.min, i.max, GucContext::Sighup, flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documentation_page_is_current() {
+        let mut page =
+            String::from("| setting | default | least, most | takes effect | meaning |\n|---|---|---|---|---|\n");
+        let mut row = |name: &CStr, default: String, bounds: String, when: &str, meaning: &CStr, detail: &CStr| {
+            let (name, meaning, detail) = (name.to_string_lossy(), meaning.to_string_lossy(), detail.to_string_lossy());
+            let text = [meaning, detail].join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+            page.push_str(&format!("| `{name}` | {default} | {bounds} | {when} | {text} |\n"));
+        };
+        let (name, meaning) = (c"mantle.compaction_databases", COMPACTION_DATABASES_MEANING);
+        row(name, "`*`".into(), String::new(), "on reload", meaning, c"");
+        let (name, meaning, detail) = (c"mantle.delta_records", DELTA_RECORDS_MEANING, DELTA_RECORDS_DETAIL);
+        row(name, "`auto`".into(), "`auto`, `always`, `never`".into(), "at once, in any session", meaning, detail);
+        for i in INTEGERS {
+            // SAFETY: nothing changes a setting outside of a server.
+            let default = unsafe { *i.setting.as_ptr() };
+            row(i.name, default.to_string(), format!("{}, {}", i.min, i.max), "on reload", i.meaning, i.detail);
+        }
+        mantle_types::pages::assert_section("settings.md", "extension", &page);
+    }
 }

@@ -9,6 +9,7 @@ pub mod limits;
 pub mod lsn;
 pub mod message;
 pub mod name;
+pub mod pages;
 pub mod permission;
 pub mod prepared;
 pub mod request;
