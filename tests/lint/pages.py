@@ -60,10 +60,14 @@ def long_sentences(page: Path) -> list[str]:
 
 
 def main() -> int:
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     pages = [REPOSITORY / name for name in listed.split() if (REPOSITORY / name).exists()]
     problems = [problem for page in pages for problem in broken_links(page)]
-    problems += [problem for name in FIRST_PAGES if (REPOSITORY / name).exists() for problem in long_sentences(REPOSITORY / name)]
+    problems += [
+        problem for name in FIRST_PAGES if (REPOSITORY / name).exists() for problem in long_sentences(REPOSITORY / name)
+    ]
     print("\n".join(problems) or f"pages: {len(pages)} pages, no broken link")
     return 1 if problems else 0
 

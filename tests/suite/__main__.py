@@ -1,84 +1,120 @@
 """Runs the phases of the suite and prints the counts: `make test`, or `python3 tests/run.py`.
 
-Phases, each of which `--only` runs alone: lint, unit (Rust), simulation (seeded histories of an IndexNode group on simulated
-hosts), concurrency (pairs of verbs, random histories and crashes, on a PostgreSQL of its own), distributed (the same and more
-on a Citus cluster, where Citus is installed), replicas (IndexNodes over a PostgreSQL), pgtap (SQL, in a fresh database and in
-ones upgraded from frozen versions), upgrade (from an older version to this one), e2e (everything together), cluster
-(failovers of the highly available cluster).
+`--only` runs one phase:
+
+- lint: formatting, warnings, documentation, imports, pages
+- unit: Rust tests that need no service
+- simulation: seeded histories of an IndexNode group on simulated hosts
+- concurrency: pairs of verbs, random histories and crashes, on a PostgreSQL of its own
+- distributed: the same and more on a Citus cluster; skipped where Citus is not installed
+- replicas: IndexNodes over a PostgreSQL
+- pgtap: SQL, in a fresh database and in one upgraded from each frozen version
+- upgrade: from an older version to this one
+- e2e: all services together
+- cluster: failovers of the highly available cluster
+
 Invariant: the last line is `N passed, N failed, N skipped` over all phases. A phase that breaks before it counts is one
-failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in .concurrency/
-on 7902; the stack of `make run` is never touched.
+failure. The stack under test lives in .test/ on ports from 7600 on, the PostgreSQL of the concurrency phase in
+.concurrency/ on 7902. The stack of `make run` is never touched.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Callable
 
 from stack import citus, install, load
 from stack.failure import Failure
 from stack.stack import Stack
 from tests.support import stack_under_test
 
-from .commands import Counts
-from .phases import NEED_STACK, PHASES, chaos, chaos_proof, long_property, simulate
+from .commands import Counts, run_pytest
+from .phases import NEED_STACK, PHASES, chaos, chaos_proof, long_property, run_pgtap, simulate
 
 DATA_GB = 3.0
 
 
 def whether_citus() -> str:
-    """Plainly: was Citus there, and what follows."""
+    """Says whether the machine has Citus, and what follows for the tests."""
     if citus.is_installed():
         return "Citus: found; the phase `distributed` tests a cluster of it"
     return "Citus: not found; the distributed suite was skipped (plain PostgreSQL was tested)"
 
 
-def measured(name: str, phase: Callable[[Stack], Counts], stack: Stack) -> tuple[Counts, float]:
+def start(stack: Stack) -> None:
+    """A new stack, unless the one under test runs already."""
+    if not stack.gateway.is_ready():
+        print("\n== a stack of its own in .test/ ==", flush=True)
+        stack.remove()
+        with stack.alone():
+            stack.start()
+
+
+def run_phase(name: str, stack: Stack) -> Counts:
     print(f"\n== {name} ==", flush=True)
-    began = time.monotonic()
     try:
-        counts = phase(stack)
+        return PHASES[name](stack)
     except Failure as failure:
         print(f"{name}: {failure}", flush=True)
-        counts = Counts(failed=1)
-    return counts, time.monotonic() - began
+        return Counts(failed=1)
 
 
 def run_phases(names: list[str], stack: Stack) -> Counts:
     total = Counts()
     table = []
     for name in names:
-        if name in NEED_STACK and not stack.gateway.is_ready():
-            print("\n== a stack of its own in .test/ ==", flush=True)
-            stack.remove()
+        if name in NEED_STACK:
             try:
-                with stack.alone():
-                    stack.start()
+                start(stack)
             except Failure as failure:
                 print(f"the stack does not start: {failure}", flush=True)
                 total += Counts(failed=1)
                 table.append(f"  {'stack':<12}did not start")
                 break
-        counts, took = measured(name, PHASES[name], stack)
+        began = time.monotonic()
+        counts = run_phase(name, stack)
         total += counts
-        table.append(f"  {name:<12}{took:6.0f} s  {counts}")
+        table.append(f"  {name:<12}{time.monotonic() - began:6.0f} s  {counts}")
     print("\n" + "\n".join(table))
     return total
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
-    parser.add_argument("--property", type=int, metavar="SECONDS", help="only random histories, for so long")
-    parser.add_argument("--simulate", type=int, metavar="SEED", help="only this seed of the simulation, with its trace")
-    parser.add_argument(
-        "--chaos", nargs=argparse.REMAINDER, help="only the faults; what follows is for tests/chaos/run.py"
-    )
-    parser.add_argument(
-        "--chaos-proof", nargs=argparse.REMAINDER, help="only the proof; what follows is for tests/chaos/proof.py"
-    )
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests/run.py", description=__doc__.splitlines()[0])
+    rest = argparse.REMAINDER
     parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
-    given = parser.parse_args()
+    parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
+    parser.add_argument(
+        "--pytest", nargs=rest, help="run pytest alone with these arguments, such as a file and -k NAME"
+    )
+    parser.add_argument("--pgtap", nargs="+", metavar="FILE", help="run these files of tests/pgtap alone")
+    parser.add_argument("--property", type=int, metavar="SECONDS", help="run random histories alone, for so long")
+    parser.add_argument("--simulate", type=int, metavar="SEED", help="run one seed of the simulation, with its trace")
+    parser.add_argument("--chaos", nargs=rest, help="run tests/chaos/run.py alone with these arguments")
+    parser.add_argument("--chaos-proof", nargs=rest, help="run tests/chaos/proof.py alone with these arguments")
+    return parser.parse_args()
+
+
+def run_given(given: argparse.Namespace, stack: Stack) -> Counts:
+    if given.chaos is not None:
+        return chaos(given.chaos)
+    if given.chaos_proof is not None:
+        return chaos_proof(given.chaos_proof)
+    if given.property is not None:
+        return long_property(given.property)
+    if given.pgtap is not None:
+        start(stack)
+        return run_pgtap(stack, given.pgtap)
+    if given.pytest is not None:
+        environment = {}
+        if any("tests/upgrade" in argument for argument in given.pytest):  # the other suites start their own servers
+            start(stack)
+            environment = stack.postgresql.client_environment("postgres")
+        return run_pytest(*given.pytest, **environment)
+    return run_phases(given.only or list(PHASES), stack)
+
+
+def main() -> int:
+    given = arguments()
     if given.simulate is not None:
         return simulate(given.simulate)
     began = time.monotonic()
@@ -87,12 +123,7 @@ def main() -> int:
         install.install()
         install.build()
         load.check_disk(stack_under_test.FOLDER, DATA_GB, "the test")
-        if given.chaos is not None:
-            total = chaos(given.chaos)
-        elif given.chaos_proof is not None:
-            total = chaos_proof(given.chaos_proof)
-        else:
-            total = long_property(given.property) if given.property else run_phases(given.only or list(PHASES), stack)
+        total = run_given(given, stack)
     except Failure as failure:
         print(f"\nmantle: {failure}", file=sys.stderr, flush=True)
         total = Counts(failed=1)
