@@ -1,4 +1,4 @@
-"""Warnings and errors that correct work produces: (service or *, pattern, why). Everything else fails the test."""
+"""Warnings and errors that correct work produces: (service or *, pattern, reason). All others fail the test."""
 
 # In any test.
 ALLOWED: list[tuple[str, str, str]] = [
@@ -15,7 +15,7 @@ ALLOWED: list[tuple[str, str, str]] = [
     (
         "postgresql",
         r"index@mantle FATAL:  connection to client lost",
-        "a leader that lost its office on a busy machine leaves its change stream",
+        "a leader that lost leadership on a busy machine leaves its change stream",
     ),
 ]
 
@@ -34,7 +34,7 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     (
         "indexnode",
         r"source::lead: the change stream is interrupted",
-        "a leader that lost its office, or PostgreSQL; the next one goes on",
+        "a leader that lost leadership, or PostgreSQL; the next one continues",
     ),
     (
         "indexnode",
@@ -76,12 +76,12 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     (
         "indexnode",
         r"raft::raft_inner: .*(raft stopped|failed to receive from RaftCore)",
-        "a question that arrives while its replica stops",
+        "a request that arrives while its replica stops",
     ),
     (
         "indexnode",
         r"heartbeat::worker: .* failed to send HeartbeatProgress.* to RaftCore",
-        "a heartbeat that was answered while its replica stops",
+        "a heartbeat that is answered while its replica stops",
     ),
     (
         "pgbouncer",

@@ -7,8 +7,9 @@ from stack.poll import wait_until
 
 
 class Repeated:
-    """Each step has a thread, which calls it with 0, 1, 2, … until the block ends. A step that fails ends its thread; the first fault
-    of all is raised at the end, or by whoever waits for progress."""
+    """Each step has a thread, which calls it with 0, 1, 2, … until the block ends. A failing step ends its thread. The
+    first error is raised at the end of the block, or by `await_more`.
+    """
 
     def __init__(self, steps: list[Callable[[int], None]]):
         self.faults: list[BaseException] = []
@@ -37,7 +38,7 @@ class Repeated:
             self.faults.append(fault)
 
     def await_more(self, done: Callable[[], int], more: int, what: str, bound_s: float) -> None:
-        """Until a count has grown by so many."""
+        """Waits until a count has grown by this many."""
         wanted = done() + more
         wait_until(
             lambda: done() >= wanted,

@@ -12,7 +12,7 @@ from .inspection import READY_BOUND_S
 
 
 def connect_as(stack: Stack, user: str, password: str) -> psycopg.Connection:
-    """A session past the pooler; `password` names the secret."""
+    """A session that bypasses the pooler; `password` names the secret."""
     return psycopg.connect(
         host="127.0.0.1",
         port=stack.layout.postgresql_port,
@@ -24,7 +24,7 @@ def connect_as(stack: Stack, user: str, password: str) -> psycopg.Connection:
 
 
 def s3_client(stack: Stack, **overrides):
-    """A boto3 client; it does not retry, so that a test sees the first answer."""
+    """A boto3 client that does not retry, so that a test sees the first answer."""
     settings = {
         "endpoint_url": stack.gateway.url,
         "region_name": REGION,

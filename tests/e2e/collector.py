@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry spans: the service that exporters call, and a list of what they sent."""
+"""A collector of OpenTelemetry spans: serves the exporters and keeps what they send."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Listens on a loopback port of its own choice until it is left."""
+    """Listens on a loopback port of its own while the block runs."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -26,7 +26,6 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         self._server.stop(None).wait()
 
     def Export(self, request, _context):  # the service's name for it
-        """What an exporter calls."""
         with self._lock:
             for resource in request.resource_spans:
                 service = next(a.value.string_value for a in resource.resource.attributes if a.key == "service.name")
@@ -34,11 +33,11 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def spans(self, trace: str) -> dict[tuple[str, str], Span]:
-        """Those of one trace, by service and name."""
+        """The spans of one trace, by service and name."""
         with self._lock:
             return {(service, span.name): span for service, span in self._spans if span.trace_id.hex() == trace}
 
     def traces(self) -> set[str]:
-        """The traces that anything was sent of."""
+        """The ids of all traces with a span."""
         with self._lock:
             return {span.trace_id.hex() for _, span in self._spans}

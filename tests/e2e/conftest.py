@@ -1,7 +1,7 @@
 """Fixtures of the end-to-end tests: one stack for the session, clients, and the checks that follow every test.
 
-After every test two oracles are asked, whatever the test itself looked at: `mantle.check()` must report no problem, and no
-service may have logged a warning or an error that allowed_logs.py does not name.
+After every test `mantle.check()` must report no problem, and no service may have logged a warning or an error that
+allowed_logs.py does not name.
 """
 
 import uuid
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
-    """The stack under test. tests/run.py starts it beforehand; a lone pytest starts it, and stops it at the end."""
+    """The stack under test. tests/run.py starts it beforehand; without it, this fixture starts and stops it."""
     stack = stack_under_test.make()
     started_here = not stack.gateway.is_ready()
     if started_here:
@@ -45,7 +45,7 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture
 def whole(stack: Stack) -> Iterator[None]:
-    """Whatever a test breaks runs again for the next one."""
+    """After the test, starts every service that it broke."""
     yield
     with stack.alone():
         stack.start()
@@ -85,32 +85,31 @@ def sql(stack: Stack) -> Iterator[psycopg.Connection]:
 
 @pytest.fixture
 def superuser(stack: Stack) -> Iterator[psycopg.Connection]:
-    """A superuser's session, past the pooler."""
+    """A superuser's session, without the pooler."""
     with connect_as(stack, "postgres", "superuser") as connection:
         yield connection
 
 
 @pytest.fixture
 def connect(stack: Stack):
-    """Sessions of other roles."""
+    """Opens sessions of other roles."""
     return lambda user, password=None: connect_as(stack, user, password or user)
 
 
 @pytest.fixture
 def rest(stack: Stack) -> Rest:
-    """The native API."""
+    """A client of the native API."""
     return Rest("127.0.0.1", stack.layout.gateway_port, secret.read(stack.layout, "token"))
 
 
 @pytest.fixture
 def s3(stack: Stack):
-    """S3 as boto3 speaks it."""
     return s3_client(stack)
 
 
 @pytest.fixture
 def bucket(rest: Rest) -> str:
-    """A namespace of the test's own."""
+    """A namespace for one test."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     rest.create_namespace(name)
     return name

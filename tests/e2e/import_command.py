@@ -1,4 +1,4 @@
-"""Runs the command line's import as a test needs it: to its end, or killed in the middle."""
+"""Runs `mantle import`: to its end, or for a test that kills it."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def start(stack: Stack, ns: str, listing: Path) -> subprocess.Popen:
 
 
 def whole(stack: Stack, ns: str, listing: Path) -> list[Row]:
-    """Imports to the end; gives the report."""
+    """Imports to the end; returns the report."""
     process = start(stack, ns, listing)
     output, _ = process.communicate(timeout=BOUND_S)
     assert process.returncode == 0, output.decode("utf-8", "replace")

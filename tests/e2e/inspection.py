@@ -1,5 +1,6 @@
-"""What tests of renames, members and faults share: the command line, who leads and holds locks, where every directory is by
-PostgreSQL and by the index, and processes that stand still."""
+"""Reads the state of the stack: the command line, an index group's leader and locks, all directories by PostgreSQL and
+by the index.
+"""
 
 import os
 import signal
@@ -16,7 +17,7 @@ READY_BOUND_S = 60.0
 
 @contextmanager
 def frozen(process: int) -> Iterator[None]:
-    """A process stands still, and goes on at the end unless the test has killed it."""
+    """Stops a process with SIGSTOP. Continues it at the end unless the test has killed it."""
     os.kill(process, signal.SIGSTOP)
     try:
         yield
@@ -37,7 +38,7 @@ def command_line(stack, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def replicas(stack, group: int = 1) -> dict[int, dict[str, str]]:
-    """What `mantle status` shows of each replica of a group that answers, by heading."""
+    """The rows of `mantle status` for the replicas of a group that answer, by heading."""
     shown, _, _ = command_line(stack, "status", "--group", str(group), "--seconds", "0").stdout.partition("\n\n")
     shown = shown.splitlines()
     columns = [(heading, shown[0].index(heading)) for heading in ("replica", "role", "locks")]
@@ -60,7 +61,7 @@ def leader(stack, group: int = 1) -> int:
 
 
 def locks(stack, group: int = 1) -> int | None:
-    """How many directories are locked, as a group's leader knows it."""
+    """The number of locked directories, by a group's leader."""
     return next((int(row["locks"]) for row in replicas(stack, group).values() if row["role"] == "leader"), None)
 
 
@@ -77,7 +78,7 @@ def walk(rest: Rest, ns: str) -> set[str]:
 
 
 def ids(superuser, ns: str) -> list[int]:
-    """Ids of all directories of a namespace, each as often as an entry has it; without the root."""
+    """Ids of all directories of a namespace except its root, once for each entry."""
     rows = superuser.execute(
         "SELECT m.id FROM mantle.meta m JOIN mantle.namespaces n USING (ns)"
         " WHERE n.name = %s AND m.explicit IS NOT NULL AND m.pid <> 0 ORDER BY m.id",

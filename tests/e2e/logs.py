@@ -1,7 +1,7 @@
-"""Reads what the services log, and finds what nobody expected.
+"""Reads the services' logs and finds unexpected complaints.
 
-Source of the habit: neon's `allowed_errors.py`. A line counts when its level is WARN or worse; allowed_logs.py says which
-such lines are part of correct work, and why.
+Source of the habit: neon's `allowed_errors.py`. A line counts when its level is WARN or worse. allowed_logs.py names
+the lines that are part of correct work, with reasons.
 """
 
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .allowed_logs import ALLOWED
 
-# Rust's tracing pads the level; PostgreSQL and PgBouncer end it with a colon or put it before the word LOG's place.
+# Rust's tracing pads the level. PostgreSQL ends it with a colon; PgBouncer puts it where LOG stands otherwise.
 LEVEL = {
     "postgresql": re.compile(r"\b(WARNING|ERROR|FATAL|PANIC):  "),
     "pgbouncer": re.compile(r"\b(WARNING|ERROR|FATAL) "),
@@ -24,7 +24,7 @@ def service(log: Path) -> str:
 
 
 class LogWatch:
-    """What was logged since it was made."""
+    """The lines logged since it was made."""
 
     def __init__(self, folder: Path):
         self.folder = folder

@@ -1,4 +1,4 @@
-"""A steady load of directory creations, and what was acknowledged of it."""
+"""A steady load of directory creations, and its acknowledged paths."""
 
 import uuid
 from functools import partial
@@ -13,8 +13,9 @@ PROGRESS_BOUND_S = 120.0
 class MkdirLoad(Repeated):
     """Threads that make directories below `load/` of a namespace and retry as a careful client does.
 
-    `acknowledged` holds the paths answered with 201, and only those. A path is asked for again with the same key until it
-    is answered, so a refusal such as `already_exists` would mean that a lost answer was done twice: it ends the load.
+    `acknowledged` holds exactly the paths answered with 201. A path is requested with the same key until it is
+    answered. So a refusal such as `already_exists` would mean that a request with a lost answer was done twice: it ends
+    the load.
     """
 
     def __init__(self, rest: Rest, ns: str, threads: int = 4):
@@ -29,5 +30,5 @@ class MkdirLoad(Repeated):
         self.acknowledged.append(path)
 
     def await_progress(self, more: int) -> None:
-        """Until `more` further directories were acknowledged."""
+        """Waits until `more` further directories were acknowledged."""
         self.await_more(lambda: len(self.acknowledged), more, "acknowledged directories", PROGRESS_BOUND_S)

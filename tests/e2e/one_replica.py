@@ -1,4 +1,4 @@
-"""A gateway that asks a single replica of the index: what it answers is what that replica knows."""
+"""A gateway that asks a single replica of the index, so its answers show what that replica knows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,6 @@ PRIVATE_GATEWAY_OFFSET = 40
 
 
 class OneReplicaGateway(Gateway):
-    """Asks one replica."""
-
     def __init__(self, stack, replica: int):
         layout = stack.layout
         super().__init__(Layout(layout.folder, layout.port_base), stack.account)

@@ -29,7 +29,7 @@ BAD_KEYS = [
 
 
 def escape_dots(key: str) -> str:
-    """Percent-encoded, so that no client library tidies the path up."""
+    """Percent-encoded, so that no client library normalizes the path."""
     return quote(key).replace("/./", "/%2E/").replace("..", "%2E%2E")
 
 

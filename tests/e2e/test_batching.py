@@ -1,7 +1,7 @@
-"""Calls that wait for others of their verb go to PostgreSQL together, and each gets the answer it would get alone.
+"""Waiting calls of one verb go to PostgreSQL together, and each gets the answer that it would get alone.
 
-That calls wait is not left to chance: a session holds names of the bucket, and calls on those names take all of the
-gateway's places for the verb. Whatever comes then gathers, until the session lets go.
+The tests make calls wait: a session holds names of the bucket, and calls on those names take all of the gateway's
+places for the verb. Later calls gather until the session releases the names.
 """
 
 import concurrent.futures
@@ -18,9 +18,9 @@ from tests.support.rest import Refused
 from .clients import s3_client
 
 MEMBERS = 64
-# Every eighth asks for what must be refused.
+# Every eighth call must be refused.
 BAD = range(0, MEMBERS, 8)
-# The gateway's postgres.batches_in_flight_max, and names enough for them and one more.
+# The gateway's postgres.batches_in_flight_max, and names for that many calls and one more.
 IN_FLIGHT_MAX = 4
 HELD_MAX = 16
 BOUND_S = 30
@@ -40,7 +40,7 @@ class Load:
         return self.gateway.metrics().get(f'mantle_gateway_batch_{name}{{statement="{self.verb}"}}', 0)
 
     def is_waiting(self, calls: int) -> bool:
-        """Looked at twice: a call also counts for the moment before it is sent."""
+        """Checks twice: a call also counts for the moment before it is sent."""
         return all(self.sample("waiting") >= calls for _ in range(2))
 
     def blocked(self) -> int:
@@ -48,7 +48,7 @@ class Load:
         return self.watcher.execute(query, (f"%mantle.{self.verb}(%",)).fetchone()[0]
 
     def fill(self, call) -> list[concurrent.futures.Future]:
-        """Makes calls on held names, one after the other, until the gateway has no place left and one has to wait."""
+        """Makes calls on held names, one by one, until the gateway has no place left and one has to wait."""
         futures = []
         for number in range(IN_FLIGHT_MAX):
             futures.append(self.pool.submit(call, f"held{number}"))
@@ -58,7 +58,7 @@ class Load:
         return futures
 
     def assert_went_together(self, calls: int, filling: int) -> None:
-        """One batch took all that had gathered, with the last of the calls that filled the places."""
+        """One batch took all gathered calls, with the last of the calls that filled the places."""
         assert self.sample("elements_sum") - self.elements == calls
         assert self.sample("elements_count") - self.batches == filling
         assert self.sample("waiting") == 0
@@ -66,18 +66,19 @@ class Load:
 
 @pytest.fixture
 def held(bucket, rest, connect):
-    """Holds names of the bucket, as directory and as object, while the context lasts; nothing remains of it."""
+    """Holds names of the bucket, as directory and as object, while the block runs, and rolls back."""
     ns = rest.stat(bucket, "")["id"]
 
     @contextlib.contextmanager
     def hold():
         with connect("gateway") as holder:
-            # Committed before anything is held: the gateway, too, may need a block of ids meanwhile.
+            # Committed before names are held: the gateway, too, may need a block of ids meanwhile.
             first = holder.execute("SELECT first_id FROM mantle.allocate_ids('test', %s)", (HELD_MAX,)).fetchone()[0]
             with holder.transaction(force_rollback=True):
                 for number in range(HELD_MAX):
                     holder.execute(
-                        "SELECT * FROM mantle.mkdir('{5}', ARRAY[%s], ARRAY[%s], ARRAY[%s], ARRAY[%s], '{0}', '{0}', '{511}',"
+                        "SELECT * FROM mantle.mkdir"
+                        "('{5}', ARRAY[%s], ARRAY[%s], ARRAY[%s], ARRAY[%s], '{0}', '{0}', '{511}',"
                         " '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}')",
                         (ns, ns, f"held{number}/", first + number),
                     )
@@ -151,7 +152,7 @@ def test_puts_go_together(stack, bucket, rest, held, load_of):
 
 
 def test_a_retry_that_overtakes_its_first_attempt_gets_the_same_answer(bucket, rest, held, load_of):
-    """Both wait at once: in one batch, the second would be told that the directory exists."""
+    """Both wait in one batch, where the second could meet the first's directory."""
     load = load_of("mkdir")
     key = str(uuid.uuid4())
     with held():
@@ -163,7 +164,7 @@ def test_a_retry_that_overtakes_its_first_attempt_gets_the_same_answer(bucket, r
 
 
 def test_removals_at_once_with_nothing_held(bucket, rest, load_of):
-    """However they happen to go together, each gets its own answer."""
+    """Each gets its own answer, in any grouping."""
     for number in range(MEMBERS):
         if number not in BAD:
             rest.mkdir(bucket, f"d{number}")

@@ -1,6 +1,6 @@
-"""Many clients at once: what must exclude each other does, nothing is lost, no cycle appears.
+"""Many clients at once: conflicting calls exclude each other, nothing is lost, no cycle appears.
 
-`mantle.check()` after each test is the oracle for entries, counts and cycles; these tests add what they know besides.
+`mantle.check()` after each test verifies entries, counts and cycles; the tests check the rest.
 """
 
 import concurrent.futures
@@ -19,7 +19,7 @@ MEMBERS = 6
 
 
 def at_once(*calls):
-    """Runs calls at the same moment; gives their results, exceptions included."""
+    """Runs calls at the same moment; returns their results, exceptions included."""
     barrier = threading.Barrier(len(calls))
 
     def meet(call):
@@ -100,7 +100,7 @@ def test_crossing_renames_never_make_a_cycle(bucket, rest):
 
 
 def reachable_directories(rest, ns: str, prefix: str) -> list[str]:
-    """Names of all directories reached from the root through those whose name begins with `prefix`."""
+    """Names of all directories reachable from the root through those whose name begins with `prefix`."""
     found, waiting = [], [f"{name}" for name in rest.list(ns, "") if name.startswith(prefix)]
     while waiting:
         path = waiting.pop()
@@ -181,14 +181,15 @@ def test_puts_create_their_missing_parents_once(bucket, s3, rest):
 
 
 def test_the_wait_for_the_index_counts_from_the_commit(bucket, rest, connect):
-    """A mkdir that PostgreSQL holds for longer than the index is waited for is made and acknowledged all the same."""
+    """A mkdir is acknowledged although PostgreSQL holds it for longer than the gateway waits for the index."""
     ns = rest.stat(bucket, "")["id"]
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%mantle.mkdir%%'"
     with connect("gateway") as holder, connect("gateway") as watcher, concurrent.futures.ThreadPoolExecutor(1) as pool:
         with holder.transaction(force_rollback=True):
             allocated = holder.execute("SELECT first_id FROM mantle.allocate_ids('test', 1)").fetchone()
             holder.execute(
-                "SELECT * FROM mantle.mkdir('{5}', ARRAY[%s], ARRAY[%s], '{held/}', ARRAY[%s], '{0}', '{0}', '{511}', '{t}',"
+                "SELECT * FROM mantle.mkdir"
+                "('{5}', ARRAY[%s], ARRAY[%s], '{held/}', ARRAY[%s], '{0}', '{0}', '{511}', '{t}',"
                 " ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}')",
                 (ns, ns, allocated[0]),
             )

@@ -1,4 +1,4 @@
-"""`pg_dump` and a restore give the data back, whole and sound, while the original goes on being written."""
+"""`pg_dump` and a restore reproduce the data, whole and sound, while the original is being written."""
 
 import subprocess
 
@@ -15,10 +15,11 @@ END_BOUND_S = 30
 
 
 def digests(connection: psycopg.Connection) -> dict[str, tuple]:
-    """Of every table of the extension: its rows, and a digest over them."""
+    """For each table of the extension, its number of rows and a digest over them."""
     tables = connection.execute(
         "SELECT c.relname FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_extension e ON e.oid = d.refobjid"
-        " WHERE e.extname = 'mantle' AND d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind = 'r' ORDER BY 1"
+        " WHERE e.extname = 'mantle' AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'"
+        " AND c.relkind = 'r' ORDER BY 1"
     ).fetchall()
     return {
         table: connection.execute(
@@ -35,7 +36,8 @@ def restored(stack):
         admin.execute(f"DROP DATABASE IF EXISTS {RESTORED} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {RESTORED}")
         yield RESTORED
-        # A session that is over for its client ends a moment later in the server, which would complain of being forced to.
+        # A closed session ends in the server a moment later. Dropping the database earlier would log a complaint about
+        # it.
         sessions = (
             f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{RESTORED}' AND backend_type = 'client backend'"
         )
@@ -75,9 +77,9 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
         password=environment["PGPASSWORD"], autocommit=True,
     ) as copy:  # fmt: skip
         found = digests(copy)
-        # Group 1 is made with the extension: a restored database has an index history of its own.
+        # The extension creates group 1, so a restored database has an index history of its own.
         assert expected.pop("index_groups")[0] == found.pop("index_groups")[0] == len(stack.groups)
-        # So are the keys that it signs with: the other groups' are made when an administrator asks for them.
+        # The same holds for the signing keys. An administrator creates those of other groups.
         kept, made = expected.pop("prepare_keys"), found.pop("prepare_keys")
         assert (kept[0], made[0]) == (len(stack.groups), 1) and kept[1] != made[1]
         assert copy.execute("SELECT mantle.make_prepare_keys()").fetchone() == (len(stack.groups) - 1,)
@@ -89,6 +91,6 @@ def test_a_dump_restores_to_the_same(stack, rest, bucket, s3, restored, tmp_path
             "SELECT kind, user_metadata FROM mantle.resolve(%s, 'd/o') JOIN mantle.meta USING (pid, name)", (bucket,)
         )
         assert path.fetchone() == ("object", {"k": "v"})
-        # Ids go on where they were: none is given twice.
+        # Ids continue where they were: none is given twice.
         last = copy.execute("SELECT max(last_id) FROM mantle.id_blocks").fetchone()[0]
         assert copy.execute("SELECT first_id FROM mantle.allocate_ids('restored', 1)").fetchone()[0] > last

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is lost, whatever is killed or wiped: replicas, all of them, PostgreSQL, everything."""
+"""Nothing acknowledged is lost when services are killed or wiped: one replica, all of them, PostgreSQL, everything."""
 
 import shutil
 import socket
@@ -34,7 +34,7 @@ def assert_everywhere(stack, ns: str, paths: list[str]) -> None:
 def test_kill_9_of_every_replica_under_load(stack, bucket, rest):
     with MkdirLoad(rest, bucket) as load:
         load.await_progress(50)
-        # The leader first, then the two others, whoever leads by then.
+        # The leader first, then the two others.
         first = leader(stack)
         for replica in [first, *(number for number in REPLICAS if number != first)]:
             stack.indexnodes[replica].process.kill()
@@ -74,7 +74,7 @@ def test_a_wiped_replica(stack, bucket, rest, which):
         node.await_ready(READY_BOUND_S)
         load.await_progress(20)
     assert_everywhere(stack, bucket, load.acknowledged)
-    # It came back under a new id, as a member that counts: the group survives the loss of another replica.
+    # It came back under a new id, as a full member: the group survives the loss of another replica.
     other = next(number for number in REPLICAS if number != replica)
     stack.indexnodes[other].process.kill()
     rest.mkdir(bucket, "after")
@@ -158,20 +158,20 @@ def test_a_rename_survives_the_loss_of_its_leader(stack, bucket, rest):
 
 
 def unread(port: int) -> list[int]:
-    """What has arrived on a port's connections, and nobody has read: bytes on each that has any."""
+    """Bytes that arrived on a port's connections and were not read, for each connection that has any."""
     found = subprocess.run(["ss", "-Htn", f"sport = :{port}"], capture_output=True, text=True, check=True)
     return [int(line.split()[1]) for line in found.stdout.splitlines() if int(line.split()[1]) > 0]
 
 
 @pytest.mark.usefixtures("whole")
 def test_a_request_whose_client_has_gone_changes_nothing_any_more(stack, bucket, rest):
-    """It stands still before its change is sent; when it goes on, its client may have been told another answer long since."""
+    """The request waits before its change is sent. Meanwhile its client may have received another answer."""
     departed = lambda: stack.gateway.metrics().get("mantle_gateway_departed_total", 0)
     before = departed()
     clients = [socket.create_connection(("127.0.0.1", stack.layout.gateway_port)) for _ in range(GONE)]
     with frozen(stack.pgbouncer.process.pid()):
         for number, client in enumerate(clients):
-            # With a key: whether it was answered before is looked up first, and gets stuck.
+            # With a key, the gateway first looks for a recorded answer, and that lookup waits.
             head = (
                 f"PUT /v1/ns/{bucket}/dirs/gone{number} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {rest.token}\r\n"
             )
@@ -181,17 +181,20 @@ def test_a_request_whose_client_has_gone_changes_nothing_any_more(stack, bucket,
         )
         for client in clients:
             client.close()
-    # The gateway reads its terms over one or two of those connections.
+    # The gateway reads its epoch over one or two of those connections.
     wait_until(lambda: departed() >= before + GONE - 2, "the requests to go on", READY_BOUND_S)
     assert rest.list(bucket, "") == []
 
 
 @pytest.mark.usefixtures("whole")
 def test_a_change_that_was_held_back_for_longer_than_a_tombstone_is_kept(stack, bucket, rest, superuser):
-    """The gateway has resolved the parent and sent the change; before it arrives, the parent is removed and forgotten."""
+    """The gateway has resolved the parent and sent the change. Before it arrives, the parent is removed and its
+    tombstone is pruned.
+    """
     rest.mkdir(bucket, "parent")
     ns, parent = superuser.execute(
-        "SELECT m.ns, m.id FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.name = 'parent/'",
+        "SELECT m.ns, m.id FROM mantle.meta m JOIN mantle.namespaces n USING (ns)"
+        " WHERE n.name = %s AND m.name = 'parent/'",
         (bucket,),
     ).fetchone()
     with ThreadPoolExecutor(1) as pool:
@@ -200,7 +203,8 @@ def test_a_change_that_was_held_back_for_longer_than_a_tombstone_is_kept(stack, 
             wait_until(lambda: unread(stack.layout.pgbouncer_port) != [], "the change on its way", READY_BOUND_S)
             lease = superuser.execute("SELECT mantle.lease(%s)", (ns,)).fetchone()[0]
             removed = superuser.execute(
-                "SELECT code FROM mantle.rmdir('{0}', ARRAY[%s], ARRAY[%s], '{parent/}', ARRAY[%s], ARRAY[gen_random_uuid()], '{0}')",
+                "SELECT code FROM mantle.rmdir"
+                "('{0}', ARRAY[%s], ARRAY[%s], '{parent/}', ARRAY[%s], ARRAY[gen_random_uuid()], '{0}')",
                 (ns, ns, parent),
             ).fetchone()
             assert removed == (None,)
@@ -208,5 +212,5 @@ def test_a_change_that_was_held_back_for_longer_than_a_tombstone_is_kept(stack, 
             over = "SELECT clock_timestamp() > to_timestamp(split_part(%s, '/', 1)::bigint / 1000000.0)"
             wait_until(lambda: superuser.execute(over, (lease,)).fetchone()[0], "the end of its lease", READY_BOUND_S)
         answer = late.result()
-    # The oracle looks for an entry without its directory after each test.
+    # After each test `mantle.check()` looks for an entry without its directory.
     assert (answer.status, answer.code) == (404, "not_found")

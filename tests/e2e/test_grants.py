@@ -1,4 +1,4 @@
-"""What the database's roles may do, and may not."""
+"""The database's roles: what each may do, and may not."""
 
 import uuid
 
@@ -46,7 +46,7 @@ def test_an_analyst_reads_and_nothing_more(bucket, rest, sql):
 
 
 def test_an_analyst_sees_what_was_granted(bucket, rest, stack, sql):
-    """Taken back, nothing is left, in the session that is open too; granted one by one, the others stay hidden."""
+    """After a revocation nothing is visible, even in an open session. Single grants leave other namespaces hidden."""
     other = f"t-{uuid.uuid4().hex[:12]}"
     rest.create_namespace(other)
     names = "SELECT array_agg(name) FROM mantle.namespaces WHERE name IN (%s, %s)"

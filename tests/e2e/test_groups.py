@@ -1,7 +1,7 @@
-"""Two index groups in each process: a namespace chooses one, and moves to the other while it is used.
+"""Two index groups in each process: a namespace belongs to one, and moves to the other while it is used.
 
-The gateway asks PostgreSQL about whatever the index misses, so a lookup through REST alone would not show that an index lacks
-something: what an index must have, its replicas' counts and the gateway's count of such questions tell.
+The gateway asks PostgreSQL about every miss of the index, so a lookup through REST alone would not show a gap in the
+index. The replicas' counts show it, and the gateway's count of such queries.
 """
 
 import signal
@@ -23,10 +23,10 @@ IN_DATABASE = "mantle_gateway_lookups_in_database_total"
 
 
 class TreeLoad(Repeated):
-    """Threads that make, list, rename and remove directories, each below one of its own, and look up what they just did.
+    """Threads that make, list, rename and remove directories, each below its own, and look up the results.
 
-    A directory is known by its name alone, so what was acknowledged and what is found can be told apart. `plain`: no renames
-    and removals, so that no lookup has a reason to go to PostgreSQL.
+    A directory is known by its name alone, so acknowledged and found directories can be compared. `plain`: no renames
+    and removals, so no lookup has a reason to go to PostgreSQL.
     """
 
     def __init__(self, rest: Rest, ns: str, *, plain: bool = False, threads: int = 3):
@@ -68,7 +68,7 @@ class TreeLoad(Repeated):
 
 
 def is_there(rest: Rest, ns: str, path: str) -> bool:
-    """By the path itself, so by the index, not by an entry in its parent."""
+    """Looks the path itself up in the index, not an entry in its parent."""
     try:
         rest.list(ns, path)
     except Refused as refused:
@@ -87,7 +87,7 @@ def driver(stack, *arguments: str) -> subprocess.Popen:
 
 
 def move(stack, ns: str, group: int) -> list[str]:
-    """Moves a namespace; the phases that were seen."""
+    """Moves a namespace; returns the phases that were seen."""
     done = driver(stack, "move", ns, str(group))
     out, error = done.communicate(timeout=MOVE_BOUND_S)
     assert (done.returncode, error) == (0, "")
@@ -110,7 +110,7 @@ def counted(stack, name: str, group: int) -> list[int]:
 
 
 def await_exact(stack, superuser) -> None:
-    """Every replica of both groups has as many directories as PostgreSQL has of the group's namespaces, and no lock."""
+    """Every replica of both groups has as many directories as PostgreSQL has in the group's namespaces, and no lock."""
     query = """SELECT count(*) FROM mantle.meta m JOIN mantle.namespaces n USING (ns)
                 WHERE m.explicit IS NOT NULL AND n.index_group = %s AND n.other_group IS NULL"""
 
@@ -136,7 +136,7 @@ def grouped(rest: Rest) -> str:
 
 @pytest.fixture(autouse=True)
 def exact(stack, superuser) -> Iterator[None]:
-    """Neither index was rebuilt to come to that."""
+    """Neither index was rebuilt to reach that state."""
     await_exact(stack, superuser)
     yield
     await_exact(stack, superuser)
@@ -169,7 +169,7 @@ def test_a_namespace_is_removed_and_made_again_in_another_group(rest, superuser)
 
 
 def test_lookups_are_answered_by_an_index_all_the_way(stack, rest, bucket):
-    """Without renames no lookup of what is there has a reason to go to PostgreSQL: the index that is asked has it all."""
+    """Without renames, no lookup of an existing directory has a reason to go to PostgreSQL."""
     rebuilds = [counted(stack, "mantle_index_rebuilds_begun_total", group) for group in (1, 2)]
     with TreeLoad(rest, bucket, plain=True) as load:
         load.await_progress(20)

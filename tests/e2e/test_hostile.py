@@ -1,5 +1,6 @@
-"""Whatever a client sends, signed or with a token, it is told what is wrong with it: never a fault of the service (500), nor a
-broken connection. What the services log meanwhile is looked at too (conftest.py)."""
+"""A hostile client, with a signature or a token, gets an error that names its fault: never a 500, never a broken
+connection. The logs are checked too (conftest.py).
+"""
 
 import base64
 import json
@@ -24,7 +25,7 @@ NUL_CURSOR = token(b"\x01k", b"a\0b")
 NUL_PREFIX = token(b"\x01p", b"a\0b")
 FOREIGN = token(b"\x01k", "ä/".encode() * 2000)
 
-# Method, target below /v1 (`{ns}` is a namespace of the test's own), body, wanted status.
+# Method, target below /v1 (`{ns}` is the test's namespace), body, expected status.
 NATIVE = [
     pytest.param("GET", "ns/a%00b/entries/x", None, 400, id="NUL in a namespace: stat"),
     pytest.param("GET", "ns/a%00b/list/", None, 400, id="NUL in a namespace: list"),
@@ -92,7 +93,7 @@ NATIVE = [
 
 @pytest.fixture
 def place(bucket, rest) -> dict[str, str]:
-    """A namespace with a directory, and the name of one that there is not."""
+    """A namespace with a directory, and the name of one that does not exist."""
     rest.mkdir(bucket, "d")
     return {"ns": bucket, "new": f"t-{uuid.uuid4().hex[:12]}"}
 
@@ -130,12 +131,12 @@ def test_odd_request_ids_are_ids(rest, place, key):
 @pytest.mark.parametrize("size", [20_000, 400_000, 4_000_000])
 def test_huge_headers(rest, place, size):
     answer = rest.call("GET", f"/v1/ns/{place['ns']}/list/", headers={"X-Huge": "x" * size})
-    # hyper's own answer, or none at all once it stops reading.
+    # hyper's own answer, or none once it stops reading.
     assert answer.status in (200, 431, 0), answer
     assert rest.call("GET", f"/v1/ns/{place['ns']}/list/").status == 200
 
 
-# Method, target, headers, body, wanted statuses.
+# Method, target, headers, body, expected statuses.
 S3 = [
     pytest.param("GET", "a%00b?list-type=2", {}, b"", (400, 404), id="NUL in a bucket: list"),
     pytest.param("GET", "a%00b/k", {}, b"", (400, 404), id="NUL in a bucket: get"),
@@ -287,7 +288,7 @@ CHUNKED = [
 
 
 class Signer(botocore.auth.S3SigV4Auth):
-    """Signs what it is given: the path as it is sent, and any words about the payload."""
+    """Signs the path as it is sent, with any claim about the payload."""
 
     words = UNSIGNED
 
@@ -333,7 +334,7 @@ def test_broken_framing(stack, rest, place, body, payload, length):
 
 
 def test_json_of_every_kind(rest, place):
-    """Values of other types than are expected, everywhere."""
+    """Values of unexpected types, in every field."""
     values = [None, True, 0, -1, 1.5, 1e400, "", "x", [], {}, [[]], {"a": {}}]
     for value in values:
         text = json.dumps(value).replace("Infinity", "1e400").encode()

@@ -1,4 +1,4 @@
-"""A retry with the same idempotency key gets the first answer; with other parameters 422; and nothing happens twice."""
+"""A retry with the same idempotency key gets the first answer; with other parameters 422. Nothing happens twice."""
 
 import uuid
 
@@ -33,7 +33,7 @@ def test_the_first_answer_stands_even_after_the_world_changed(bucket, rest):
     same = key()
     first = rest.mkdir(bucket, "a", key=same)
     rest.rename(bucket, "a/", "b/")
-    again = rest.mkdir(bucket, "a", key=same)  # a retry that came late: it must not make a second directory
+    again = rest.mkdir(bucket, "a", key=same)  # a late retry must not make a second directory
     assert again.body == first.body
     assert rest.list(bucket, "") == ["b/"]
 

@@ -1,4 +1,4 @@
-"""`mantle import`: what it takes, what it refuses and says so, and that it may be cut off and repeated."""
+"""`mantle import`: what it loads, what it refuses and reports, and that it may be interrupted and repeated."""
 
 import collections
 
@@ -62,7 +62,7 @@ def test_warts_are_reported_not_dropped(stack, bucket, tmp_path, s3):
     by_line = {row.line: row.code for row in rows}
     loaded = keys_of(s3, bucket)
     assert by_line[2] == "duplicate"
-    # Which of file and directory wins is the import's choice; the other one is named, with the code of its kind.
+    # The import chooses between the file and the directory. It reports the other one, with the code of its kind.
     assert (by_line.get(3), by_line.get(4)) in {("is_directory", None), (None, "parent_is_object")}
     assert ("a/b" in loaded) != ("a/b/c" in loaded)
     del by_line[2]
@@ -111,7 +111,10 @@ def test_killed_in_the_middle_and_run_again(stack, bucket, tmp_path, s3, rest, s
     tree = documents(15_000)
     listing = write_listing(tmp_path / "l", tree)
     process = import_command.start(stack, bucket, listing)
-    query = "SELECT EXISTS (SELECT FROM mantle.meta m JOIN mantle.namespaces n USING (ns) WHERE n.name = %s AND m.size IS NOT NULL)"
+    query = (
+        "SELECT EXISTS (SELECT FROM mantle.meta m JOIN mantle.namespaces n USING (ns)"
+        " WHERE n.name = %s AND m.size IS NOT NULL)"
+    )
     wait_until(lambda: sql.execute(query, (bucket,)).fetchone()[0] or process.poll() is not None, "the first rows", 60)
     process.kill()
     process.communicate()

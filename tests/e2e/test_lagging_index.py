@@ -1,5 +1,6 @@
-"""The index is behind PostgreSQL, which already tells of changes that are not acknowledged yet: a listing shows them. The index
-does not refuse then what they have made possible."""
+"""The index lags behind PostgreSQL, where a listing already shows changes that are not acknowledged. The index must not
+refuse calls that such a change makes possible.
+"""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ WALSENDERS = "SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'log
 
 @contextmanager
 def behind(superuser) -> Iterator[None]:
-    """Nothing that is committed meanwhile reaches the index."""
+    """No commit reaches the index while the block runs."""
     with ExitStack() as still:
         for (walsender,) in superuser.execute(WALSENDERS).fetchall():
             still.enter_context(frozen(walsender))

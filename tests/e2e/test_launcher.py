@@ -1,4 +1,6 @@
-"""The launcher itself: a start that cannot succeed says why and leaves nothing running; only own processes are ended."""
+"""The launcher: a start that cannot succeed gives the reason and leaves nothing running. Only its own processes are
+ended.
+"""
 
 import json
 import os
@@ -20,7 +22,7 @@ PORT_BASE = 7700
 
 @pytest.fixture
 def second(stack) -> Iterator[Stack]:
-    """Another stack, of its own folder and ports. Asks for `stack` because that one's programs are built."""
+    """Another stack, with its own directory and ports. Requests `stack` so that the programs are built."""
     with tempfile.TemporaryDirectory(prefix="mantle-", dir="/var/tmp") as parent:
         Path(parent).chmod(0o755)
         second = Stack(Path(parent) / "run", PORT_BASE)
@@ -86,7 +88,7 @@ def test_secrets_are_private(stack):
 
 
 def test_a_disk_too_small_is_said_before_anything_is_done(tmp_path):
-    """Also for a folder that is not there yet: its disk is that of the folder above."""
+    """Also for a directory that does not exist yet: its disk is that of its parent."""
     load.check_disk(tmp_path / "new" / "folder", 0.001, "the test")
     with pytest.raises(Failure, match=r"the test needs about 1e\+06 GiB; .* free. Make room"):
         load.check_disk(tmp_path / "new" / "folder", 1e6, "the test")

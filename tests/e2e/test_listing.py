@@ -10,7 +10,7 @@ KEYS = [
     "a",
     "a-/x",
     "a.b",
-    "a.b/",  # replaced below where a file of that name stands
+    "a.b/",  # replaced below where a file has that name
     "ab/c/d",
     "b/",
     "b0",

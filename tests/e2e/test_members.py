@@ -1,4 +1,4 @@
-"""The command line's `mantle members`, under load: the lead is handed over, a replica loses its vote and gets it back."""
+"""`mantle members` under load: leadership is transferred, and a replica loses its vote and regains it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.faults
 
 
 def members(stack, *arguments: str) -> tuple[int, dict[str, str], str]:
-    """Exit code; each member's role by its address; and what went wrong."""
+    """Exit code, each member's role by its address, and the error output."""
     done = command_line(stack, "members", *arguments)
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
     return done.returncode, {row[0]: row[2] for row in rows}, done.stderr

@@ -1,6 +1,8 @@
-"""Lookups of what does not exist go to PostgreSQL: a storm of them shares few statements, and takes no connections from others.
+"""Lookups of missing paths go to PostgreSQL. A storm of them shares few statements and leaves connections to other
+calls.
 
-Each test holds the statements that walk down its bucket's paths, in the database, until it has seen what others get meanwhile.
+Each test holds the statements that walk down its bucket's paths, in the database, until it has seen other calls
+succeed.
 """
 
 import concurrent.futures
@@ -22,7 +24,7 @@ BLOCKED = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT gra
 
 
 class Walks:
-    """Statements that walk down a bucket's paths, and wait."""
+    """Waiting statements that walk down a bucket's paths."""
 
     def __init__(self, superuser):
         self.superuser = superuser
@@ -37,7 +39,7 @@ class Walks:
 
 @pytest.fixture
 def held_walks(bucket, superuser):
-    """All wait until they are released; they have to have ended when the context does."""
+    """The statements wait until they are released; they must end before the block does."""
 
     @contextlib.contextmanager
     def hold():
@@ -74,7 +76,8 @@ def test_a_storm_of_misses_leaves_the_others_served(stack, bucket, rest, s3, hel
         walks.release()
         answers = [call.result(BOUND_S) for call in storm]
     assert {(answer.status, answer.code) for answer in answers} == {(404, "not_found")}
-    # Those in flight had one question each; of the others, those for the same directory had one answer.
+    # The statements in flight had one lookup each. Of the other lookups, those for the same directory shared one
+    # answer.
     assert sample(stack, "questions_shared_total") - shared >= CALLS - MISSING - IN_FLIGHT_MAX
     assert sample(stack, "batch_elements_count") - statements <= IN_FLIGHT_MAX + 2
     assert sample(stack, "batch_waiting") == 0

@@ -1,5 +1,6 @@
-"""The dashboard and the alert rules name only metrics, and labels of them, that the running services show; `mantle status` tells
-what each replica is and does."""
+"""The dashboard and the alert rules use only metrics and labels that running services show. `mantle status` shows each
+replica's role and positions.
+"""
 
 import json
 import re
@@ -16,7 +17,7 @@ MONITORING = REPOSITORY / "patroni" / "monitoring"
 # Labels that Prometheus adds, and a histogram's own.
 ADDED = {"instance", "le"}
 METRIC = re.compile(r"\bmantle_[a-z_]+\b")
-# A metric with its matchers; labels that are grouped by belong to some metric of the expression.
+# A metric with its matchers. Labels of a `by` clause belong to some metric of the expression.
 MATCHED = re.compile(r"\b(mantle_[a-z_]+)\{([^}]*)\}")
 GROUPED = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 
@@ -40,7 +41,7 @@ def shown(stack) -> dict[str, set[str]]:
 
 def test_every_metric_and_label_exists(stack, bucket, rest, s3):
     rest.mkdir(bucket, "a")
-    assert not rest.exists(bucket, "missing/object")  # PostgreSQL is asked
+    assert not rest.exists(bucket, "missing/object")  # reads from PostgreSQL
     s3.put_object(Bucket=bucket, Key="a/o", Body=b"")
     there = shown(stack)
     named = 0
@@ -74,7 +75,7 @@ def test_lookups_are_counted_with_their_read_indexes(stack, bucket, rest):
 
     rest.mkdir(bucket, "a")
     before = counted()
-    for _ in range(LOOKUPS):  # one after the other, so that each is a batch
+    for _ in range(LOOKUPS):  # one by one, so that each is a batch
         assert rest.exists(bucket, "a/")
     (batches, requests), (batches_before, requests_before) = counted(), before
     assert requests - requests_before >= LOOKUPS
@@ -103,7 +104,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_status_tells_what_each_replica_does(stack, bucket, rest):
-    deep = "a/b/c/d/e/f"  # deeper than what is looked up past the cache
+    deep = "a/b/c/d/e/f"  # deeper than the cache
     rest.mkdir(bucket, deep, parents=True)
     for _ in range(LOOKUPS):
         assert rest.exists(bucket, f"{deep}/")
@@ -115,7 +116,7 @@ def test_status_tells_what_each_replica_does(stack, bucket, rest):
     for row in load:
         assert re.fullmatch(r"[\d,]+", row["lookups/s"]) and row["waiters"] == "0", row
         leads = roles[row["replica"]] == "leader"
-        # Only a leader reads the nodes' streams; without Citus there is one, number 0.
+        # Only a leader reads the nodes' streams. Without Citus there is one node, number 0.
         assert re.fullmatch(r"0: [\d.]+ \w+" if leads else "-", row["lag by node"]), row
     asked = [row for row in load if row["read indexes"] != "0"]
     assert asked and all(float(row["lookups each"]) >= 1 for row in asked)

@@ -74,7 +74,7 @@ def test_overwrite_and_delete_keep_the_counts(stored, s3, rest, sql):
     assert s3.get_object(Bucket=stored, Key="x/y/object")["Body"].read() == b"short"
     assert sql.execute("SELECT objects, bytes FROM mantle.du(%s, '')", (stored,)).fetchone() == (1, 5)
     s3.delete_object(Bucket=stored, Key="x/y/object")
-    s3.delete_object(Bucket=stored, Key="x/y/object")  # gone is gone: S3 answers 204
+    s3.delete_object(Bucket=stored, Key="x/y/object")  # S3 answers 204 for a missing key
     assert s3.list_objects_v2(Bucket=stored)["KeyCount"] == 0
     with pytest.raises(botocore.exceptions.ClientError) as refused:
         s3.get_object(Bucket=stored, Key="x/y/object")
@@ -115,10 +115,10 @@ def test_explicit_directories_are_keys(bucket, s3, rest):
 
 
 def test_a_marker_above_objects_can_be_deleted(bucket, s3, rest):
-    """The key goes, the directory goes later, with its last object."""
+    """The key disappears at once, the directory with its last object."""
     s3.put_object(Bucket=bucket, Key="d/", Body=b"")
     s3.put_object(Bucket=bucket, Key="d/o", Body=b"1")
-    for _ in range(2):  # what is gone can be deleted again
+    for _ in range(2):  # a deleted key can be deleted again
         s3.delete_object(Bucket=bucket, Key="d/")
         assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["d/o"]
     s3.delete_object(Bucket=bucket, Key="d/o")
@@ -128,7 +128,7 @@ def test_a_marker_above_objects_can_be_deleted(bucket, s3, rest):
 def test_buckets(s3, bucket):
     assert bucket in [entry["Name"] for entry in s3.list_buckets()["Buckets"]]
     s3.head_bucket(Bucket=bucket)
-    s3.create_bucket(Bucket=bucket)  # as S3's own region does: one's own bucket again is fine
+    s3.create_bucket(Bucket=bucket)  # as in S3's own region: creating one's own bucket again succeeds
     s3.put_object(Bucket=bucket, Key="k", Body=b"1")
     with pytest.raises(botocore.exceptions.ClientError) as refused:
         s3.delete_bucket(Bucket=bucket)

@@ -1,6 +1,6 @@
-"""A directory removed with all that is below it: gone from every interface at once, emptied in the background.
+"""A directory is removed with its whole subtree: hidden from every interface at once, emptied in the background.
 
-`mantle.check()` after each test is the oracle for counts and parents, also while the trash is not empty yet.
+`mantle.check()` after each test verifies counts and parents, even while the trash is not empty.
 """
 
 import concurrent.futures
@@ -19,7 +19,7 @@ EMPTIED_BOUND_S = 180.0
 
 
 def remove(rest, ns: str, path: str, key: str | None = None) -> dict:
-    """Begins a removal; its operation."""
+    """Starts a removal; returns its operation."""
     answer = rest.insist("DELETE", f"/v1/ns/{ns}/dirs/{quote(path)}?recursive=true", key=key)
     assert answer.status == 202
     assert answer.headers["location"] == f"/v1/operations/{answer.body['id']}"
@@ -41,8 +41,11 @@ def keys_below(s3, ns: str, prefix: str) -> list[str]:
 
 
 def entries_of(sql, ns: str) -> int:
-    """All entries of a namespace, wherever they are, but for its root."""
-    query = "SELECT count(*) FROM mantle.meta WHERE id IS NOT NULL AND pid <> 0 AND ns = (SELECT ns FROM mantle.namespaces WHERE name = %s)"
+    """All entries of a namespace except its root, in any directory."""
+    query = (
+        "SELECT count(*) FROM mantle.meta WHERE id IS NOT NULL AND pid <> 0"
+        " AND ns = (SELECT ns FROM mantle.namespaces WHERE name = %s)"
+    )
     return sql.execute(query, (ns,)).fetchone()[0]
 
 
@@ -98,7 +101,7 @@ def test_a_namespace_can_go_before_its_trash_is_emptied(bucket, rest):
 
 
 def test_writes_that_race_a_removal_leave_nothing_in_between(bucket, rest, sql):
-    """A write below the removed directory comes before it, or is told that the directory is not there."""
+    """A write below the removed directory either precedes the removal or is refused: the directory does not exist."""
     clients = [rest.twin() for _ in range(4)]
     for number in range(10):
         top = f"t{number}"

@@ -1,5 +1,6 @@
-"""Directory renames that cross, and renames whose leader, gateway or PostgreSQL is killed at each step: no cycle, nothing lost
-or twice, no lock left (P20, P21, P23, P24)."""
+"""Crossing directory renames, and renames whose leader, gateway or PostgreSQL is killed at each step: no cycle, nothing
+lost or doubled, no lock left (P20, P21, P23, P24).
+"""
 
 import os
 import random
@@ -19,14 +20,14 @@ from tests.support.rest import Refused, Rest
 from .clients import connect_as
 from .inspection import READY_BOUND_S, frozen, ids, leader, locks, replicas, walk
 
-# What a crossing move may be refused with: the other one was there first.
+# Refusals of a move that another move preceded.
 CROSSED = {"not_found", "already_exists", "rename_loop", "source_changed", "locked", "not_empty"}
 ROUNDS = 120
 CHAINS, DEPTH, CLIENTS, MOVES = 12, 6, 32, 12
 
 
 def crossing(rest: Rest, ns: str, src: str, dst: str) -> bool:
-    """Moves a directory unless another client was there first."""
+    """Moves a directory unless another client moved it first."""
     try:
         rest.rename(ns, src, dst)
     except Refused as refused:
@@ -40,14 +41,14 @@ def await_no_lock(stack) -> None:
 
 
 def assert_sound(stack, rest: Rest, superuser: psycopg.Connection, ns: str, before: list[int]) -> None:
-    """Every directory is there once, and reached from the root: a cycle is reached from nowhere."""
+    """Every directory exists once and is reachable from the root. A cycle is not reachable."""
     assert ids(superuser, ns) == before
     assert len(walk(rest, ns)) == len(before)
     await_no_lock(stack)
 
 
 def test_two_clients_move_two_directories_into_each_other(stack, bucket, rest, superuser):
-    """/a under /b and /b under /a, for ever: one of two that meet is refused."""
+    """/a under /b and /b under /a, repeatedly: one of two that meet is refused."""
     for name in "ab":
         rest.mkdir(bucket, name)
         rest.mkdir(bucket, f"{name}/inside")
@@ -73,12 +74,12 @@ def test_two_clients_move_two_directories_into_each_other(stack, bucket, rest, s
 def test_deep_chains_cross_from_many_clients(stack, bucket, rest, superuser):
     """Any directory below any other, from 32 clients at once."""
     for chain in range(CHAINS):
-        for depth in range(DEPTH):  # one by one: parents that nobody asked for go when they are left empty
+        for depth in range(DEPTH):  # one by one: implicit parents disappear when they become empty
             rest.mkdir(bucket, "/".join(f"c{chain}-{level}" for level in range(depth + 1)))
     before = ids(superuser, bucket)
 
     def descend(client: Rest, choose: random.Random) -> str:
-        """A directory somewhere, as it was a moment ago."""
+        """A random directory, as it was a moment ago."""
         path = ""
         for _ in range(choose.randrange(1, 2 * DEPTH)):
             try:
@@ -105,8 +106,8 @@ def test_deep_chains_cross_from_many_clients(stack, bucket, rest, superuser):
     assert_sound(stack, rest, superuser, bucket, before)
 
 
-# The lock that a test holds while it wants renames to wait in PostgreSQL, and what makes them: triggers on the rows that a
-# rename writes. Deferred: all is written, the message too.
+# The lock that a test holds to make renames wait in PostgreSQL, and the triggers that wait for it. They are on the rows
+# that a rename writes, and deferred: everything is written, the message too.
 GATE = 0x4D54_0002
 HELD = """
     CREATE SCHEMA held;
@@ -134,14 +135,16 @@ IN_POSTGRESQL = ("claimed", "taken out", "put in", "written")
 
 
 class Steps:
-    """Holds a rename at a step of its protocol. `connect` opens a superuser's session; PostgreSQL may be killed meanwhile."""
+    """Holds a rename at a step of its protocol. `connect` opens a superuser's session; a test may kill PostgreSQL
+    meanwhile.
+    """
 
     def __init__(self, stack, connect: Callable[[], psycopg.Connection]):
         self.stack, self.connect = stack, connect
 
     @contextmanager
     def held_at(self, step: str, begin: Callable[[], Future]) -> Iterator[Future]:
-        """Begins a rename, and holds it at the step until the end."""
+        """Starts a rename, and holds it at the step while the block runs."""
         holds = {"prepared": self._prepared, "committed": self._committed}.get(step, self._in_postgresql)
         with closing(self.connect()) as session, holds(session, step) as (started, is_held):
             moved = started(begin)
@@ -155,8 +158,9 @@ class Steps:
 
     @contextmanager
     def _prepared(self, _session: psycopg.Connection, _step: str):
-        """Locked by the index; PostgreSQL has heard nothing. The gateway first asks it whether the request was answered before:
-        the leader keeps it waiting after that, until nothing comes through to PostgreSQL any more."""
+        """The index has locked it; PostgreSQL knows nothing. The gateway first asks PostgreSQL for a recorded answer.
+        The leader then keeps the prepare waiting, until no connection to PostgreSQL works any more.
+        """
 
         def asked() -> float:
             return self.stack.gateway.metrics().get('mantle_gateway_sql_seconds_count{statement="replay"}', 0)
@@ -178,7 +182,7 @@ class Steps:
 
     @contextmanager
     def _in_postgresql(self, session: psycopg.Connection, step: str):
-        """At a row that it writes."""
+        """Waits at a row that the rename writes."""
         session.execute("UPDATE held.step SET name = %s", (step,))
         session.execute("SELECT pg_advisory_lock(%s)", (GATE,))
         waiting = "SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objid = %s AND NOT l.granted"
@@ -186,7 +190,7 @@ class Steps:
 
     @contextmanager
     def _committed(self, session: psycopg.Connection, _step: str):
-        """Its message is in the WAL, which is sent to nobody."""
+        """Its message is in the WAL, which no walsender sends."""
         sender = session.execute(
             "SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'mantle_index_1'"
         ).fetchone()[0]
@@ -229,7 +233,7 @@ def kill_gateway(stack) -> Callable[[], None]:
 
 def kill_postgresql(stack) -> Callable[[], None]:
     postmaster = stack.postgresql.process.pid()
-    # The postmaster first, which would start anew what is killed. A process that is stopped does not end with it.
+    # The postmaster first, since it would restart a killed backend. A stopped process does not end with the postmaster.
     for process in (postmaster, *children(postmaster)):
         os.kill(process, signal.SIGKILL)
     stack.postgresql.process.kill()
@@ -243,7 +247,7 @@ KILLS = {"leader": kill_leader, "gateway": kill_gateway, "postgresql": kill_post
 @pytest.mark.parametrize("step", ["prepared", *IN_POSTGRESQL, "committed"])
 @pytest.mark.parametrize("victim", KILLS)
 def test_a_rename_survives_kill_9_at_each_step(stack, bucket, rest, steps, victim, step):
-    """The client insists with one key, and its directory is moved once, whoever dies where."""
+    """The client retries with one key, and its directory is moved once, whichever process is killed."""
     for path in ("old", "old/inside", "new"):
         rest.mkdir(bucket, path)
     await_no_lock(stack)
@@ -254,7 +258,7 @@ def test_a_rename_survives_kill_9_at_each_step(stack, bucket, rest, steps, victi
         moved.result()
     assert rest.exists(bucket, "new/place/inside/") and not rest.exists(bucket, "old/")
     await_no_lock(stack)
-    # Not locked for the next one, and the leader follows PostgreSQL again.
+    # The directory is not locked for the next rename, and the leader follows PostgreSQL again.
     rest.rename(bucket, "new/place/", "old/")
     assert walk(rest, bucket) == {"new/", "old/", "old/inside/"}
     wait_until(lambda: len(replicas(stack)) == len(stack.indexnodes), "every replica", READY_BOUND_S)

@@ -1,4 +1,6 @@
-"""TafDB restored to a point in time: an index that knows more than PostgreSQL does now answers nothing until it is rebuilt."""
+"""TafDB is restored to a point in time. An index that knows more than PostgreSQL then answers nothing until it is
+rebuilt.
+"""
 
 import shutil
 import threading
@@ -40,7 +42,7 @@ class Backup:
         wait_until(lambda: self.server.psql(last.format(file)).strip() == "t", "the WAL's archive", READY_BOUND_S)
 
     def restore(self, point: str) -> None:
-        """As docs/runbooks.md says."""
+        """Follows docs/runbooks.md."""
         self.server.process.kill()
         shutil.rmtree(self.server.data)
         shutil.copytree(self.copy, self.server.data, symlinks=True)
@@ -78,7 +80,7 @@ def backup(stack, whole) -> Iterator[Backup]:
 
 @contextmanager
 def tried(rest, ns: str, path: str) -> Iterator[list[int]]:
-    """Makes directories below a path all the time; the answers."""
+    """Makes directories below a path all the time; returns the answers."""
     answers: list[int] = []
     end, own = threading.Event(), rest.twin()
 

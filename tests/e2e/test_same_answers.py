@@ -1,5 +1,6 @@
-"""S3, the native API and SQL say the same of the same tree, also right after a rename of a directory with tens of thousands
-of subdirectories."""
+"""S3, the native API and SQL agree about a tree, also right after the rename of a directory with tens of thousands of
+subdirectories.
+"""
 
 import time
 import uuid
@@ -22,7 +23,7 @@ def tree() -> list[str]:
 
 @pytest.fixture(scope="module")
 def loaded(stack, tree, tmp_path_factory) -> str:
-    """A namespace with the tree in it, for all tests of this file; the one that moves it comes last."""
+    """A namespace with the tree, for all tests of this file; the test that moves it comes last."""
     ns = f"t-{uuid.uuid4().hex[:12]}"
     load.create_namespace(stack, ns)
     rows = import_command.whole(stack, ns, write_listing(tmp_path_factory.mktemp("tree") / "tree.list", tree))
@@ -36,7 +37,7 @@ def s3_keys(s3, ns: str, prefix: str) -> list[str]:
 
 
 def s3_children(s3, ns: str, path: str) -> list[str]:
-    """As `aws s3 ls` asks: with a delimiter."""
+    """As `aws s3 ls` lists: with a delimiter."""
     names: list[str] = []
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=ns, Prefix=path, Delimiter="/"):
         names += [entry["Prefix"] for entry in page.get("CommonPrefixes", [])]
@@ -68,7 +69,7 @@ def test_paths_of_ids_lead_back(loaded, tree, sql, rest):
 
 
 def test_a_page_costs_the_same_at_both_ends(loaded, tree, s3):
-    """ListObjectsV2's first and last pages, the fastest of several tries each."""
+    """The first and the last page of ListObjectsV2, the fastest of several tries each."""
     keys = in_order(tree)
 
     def cost(after: str) -> float:

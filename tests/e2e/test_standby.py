@@ -1,6 +1,9 @@
-"""Standbys, as a gateway meets them. One where the primary was (it was demoted, and the proxy or pg_dist_node does not say so
-yet) has no answer to give: it may lack what was acknowledged, and knows nothing of changes that are half done. And a commit that
-waited for a synchronous one, until somebody ended the wait, is no success (P18)."""
+"""Standbys, as a gateway meets them.
+
+A demoted primary that the proxy or pg_dist_node still names must not answer: it may lack acknowledged changes, and
+knows nothing of changes whose parts are only prepared. A commit whose wait for a synchronous standby was cancelled is
+no success (P18).
+"""
 
 import signal
 import uuid
@@ -21,7 +24,7 @@ EACH = 2
 
 @pytest.fixture
 def demote(stack) -> Iterator:
-    """Restarts PostgreSQL as a hot standby without a primary; it is a primary again at the end, on the same timeline."""
+    """Restarts PostgreSQL as a hot standby without a primary. Then it is a primary again, on the same timeline."""
     mark = stack.postgresql.data / "standby.signal"
 
     def is_standby() -> bool | None:
@@ -31,7 +34,8 @@ def demote(stack) -> Iterator:
             return None
 
     def restart() -> None:
-        assert stack.postgresql.process.stop_signal == signal.SIGINT  # a clean end, so that it is consistent at once
+        # a clean shutdown, so that it is consistent at once
+        assert stack.postgresql.process.stop_signal == signal.SIGINT
         stack.postgresql.process.stop()
         stack.postgresql.start()
         wait_until(lambda: is_standby() is mark.exists(), "its new role", READY_BOUND_S)
@@ -44,7 +48,8 @@ def demote(stack) -> Iterator:
     yield as_standby
     mark.unlink(missing_ok=True)
     restart()
-    # A rename whose outcome its gateway did not learn leaves its lock to the leader, which needs a primary to end it.
+    # A rename whose outcome its gateway did not learn leaves its lock to the leader, which needs a primary to release
+    # it.
     wait_until(lambda: locks(stack) == 0, "the end of every lock", READY_BOUND_S)
 
 
@@ -72,7 +77,7 @@ def test_a_standby_answers_nobody(bucket, rest, s3, demote):
         ("PUT", f"/v1/ns/{bucket}/dirs/new", None),
         ("DELETE", f"/v1/ns/{bucket}/dirs/other", None),
         ("POST", f"/v1/ns/{bucket}/rename", {"src": "other/", "dst": "directory/other/", "overwrite": False}),
-        # Those that would change nothing: a refusal may be as false as what is read.
+        # Calls that would change nothing: a refusal may be as false as what is read.
         ("PUT", f"/v1/ns/{bucket}/dirs/directory", None),
         ("DELETE", f"/v1/ns/{bucket}/dirs/nothing", None),
         ("POST", f"/v1/ns/{bucket}/rename", {"src": "no-object", "dst": "directory/object", "overwrite": False}),
@@ -83,7 +88,7 @@ def test_a_standby_answers_nobody(bucket, rest, s3, demote):
     demote()
     requests = [("GET", target, None) for target in reads] + changes
     given = {str(request): {rest.call(*request).status for _ in range(EACH)} for request in requests}
-    # Its answer of before is there, and may not be given either: whether it is on other nodes by now cannot be told here.
+    # A standby may not return the recorded answer: it cannot know whether the change is on other nodes.
     given["keyed"] = {rest.call("PUT", f"/v1/ns/{bucket}/dirs/keyed", key=key).status for _ in range(EACH)}
     for refused in (
         lambda: s3.list_objects_v2(Bucket=bucket),
@@ -97,7 +102,7 @@ def test_a_standby_answers_nobody(bucket, rest, s3, demote):
 
 @pytest.fixture
 def standby_is_gone(connect, superuser) -> Iterator[Callable[[], None]]:
-    """Commits wait for a synchronous standby that is not there, until the callable is called."""
+    """Commits wait for an absent synchronous standby, until the callable is called."""
     try:
         absent_standby.demand(lambda: connect("postgres", "superuser"))
         yield lambda: absent_standby.lift(superuser)
@@ -120,7 +125,7 @@ def test_a_commit_that_nobody_waits_for_is_not_known(
     bucket, rest, s3, superuser, request, method, path, body, status, listed
 ):
     s3.put_object(Bucket=bucket, Key="object", Body=b"bytes")
-    # Whatever a gateway does once in a while (ids, assignments) it has done by now.
+    # By now the gateway has done its periodic work (ids, assignments).
     rest.mkdir(bucket, "other")
     rest.rmdir(bucket, "other")
     standby_returns, key, other = request.getfixturevalue("standby_is_gone"), str(uuid.uuid4()), rest.twin()

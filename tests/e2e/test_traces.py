@@ -1,4 +1,4 @@
-"""One request's spans, from the client's trace through the gateway to the IndexNode that acknowledges the change."""
+"""One request's spans: from the client's trace through the gateway to the IndexNode that acknowledges the change."""
 
 import secrets
 
@@ -16,7 +16,7 @@ GATEWAY, INDEXNODE = "mantle-gateway", "mantle-indexnode"
 
 @pytest.fixture
 def collector(stack, whole):
-    """The services send spans: of requests whose client asks for it, as it asks OpenTelemetry's sampler."""
+    """The services send the spans of requests whose client asks OpenTelemetry's sampler for it."""
     processes = [stack.gateway.process, *(replica.process for replica in stack.indexnodes.values())]
     before = [process.environment for process in processes]
     with Collector() as collector:

@@ -1,4 +1,4 @@
-"""The extension's background worker beside everything else."""
+"""The extension's background worker beside other services."""
 
 import signal
 
@@ -16,7 +16,7 @@ from .inspection import READY_BOUND_S
 def test_a_worker_whose_commit_waits_for_a_standby_does_not_keep_the_server_from_stopping(
     stack, bucket, rest, superuser, connect
 ):
-    """As of a primary that was cut off from its standby, and is to become one itself."""
+    """As on a primary that was cut off from its standby, and is to be demoted."""
     server = stack.postgresql
     directory = rest.mkdir(bucket, "counted").body["id"]
     ns = superuser.execute("SELECT ns FROM mantle.namespaces WHERE name = %s", (bucket,)).fetchone()[0]

@@ -1,6 +1,6 @@
-"""Generated trees, and what every interface must say of them.
+"""Generated trees, and the listings that every interface must give of them.
 
-A tree is its set of S3 keys; order is that of UTF-8 bytes, as S3 and `COLLATE "C"` have it.
+A tree is its set of S3 keys. Their order is that of UTF-8 bytes, as in S3 and `COLLATE "C"`.
 """
 
 import random
@@ -42,7 +42,8 @@ def documents(count: int) -> list[str]:
     chance = random.Random(SEED)
     keys = []
     for number in range(count):
-        package = f"usr/share/doc/{chance.choice(['lib', 'python3-', 'golang-', 'r-'])}{number:05d}{chance.choice(['', '-dev', '.doc', '+x'])}"
+        prefix, suffix = chance.choice(["lib", "python3-", "golang-", "r-"]), chance.choice(["", "-dev", ".doc", "+x"])
+        package = f"usr/share/doc/{prefix}{number:05d}{suffix}"
         keys += [f"{package}/changelog.Debian.gz", f"{package}/copyright"]
         if chance.random() < 0.1:
             keys += [f"{package}/examples/a.b/run.sh", f"{package}/examples/a/über.txt", f"{package}/examples/a-/x"]

@@ -1,4 +1,4 @@
-"""A synchronous standby that is asked for and is not there: every commit of the server waits for it."""
+"""Simulates a synchronous standby that is required but absent: every commit of the server waits for it."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ WAITS = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = 'SyncRep'"
 def demand(connect: Callable[[], psycopg.Connection]) -> None:
     """Commits wait from now on, until `lift`. `connect` opens sessions of a superuser.
 
-    A setting that a session shows is not yet one that commits heed: the checkpointer tells them, when it gets to it.
+    Commits follow the setting only after the checkpointer has published it, which is later than sessions show it.
     """
     with connect() as probe, connect() as observer, ThreadPoolExecutor() as pool:
         observer.execute("ALTER SYSTEM SET synchronous_standby_names = 'gone'")
@@ -41,6 +41,6 @@ def demand(connect: Callable[[], psycopg.Connection]) -> None:
 
 
 def lift(superuser: psycopg.Connection) -> None:
-    """Those that wait go on."""
+    """The waiting commits go on."""
     superuser.execute("ALTER SYSTEM RESET synchronous_standby_names")
     superuser.execute("SELECT pg_reload_conf()")

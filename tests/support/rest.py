@@ -1,7 +1,7 @@
-"""The native API as a client writes it: plain http.client, so that a path reaches the server byte for byte.
+"""A client of the native API. It uses plain http.client, so that a path reaches the server byte for byte.
 
-`call` asks once and gives whatever comes; the verbs below it retry what the error table calls retryable, with the same
-idempotency key, as a careful client does, and raise `Refused` for the rest.
+`call` sends one request and returns any answer. The verbs below it behave like a careful client: they retry what the
+error table calls retryable, with the same idempotency key, and raise `Refused` for other errors.
 """
 
 import http.client
@@ -42,7 +42,7 @@ class Answer:
 
     @property
     def passing(self) -> bool:
-        """May the same request succeed later?"""
+        """The same request may succeed later."""
         return self.status in (0, 503)
 
 
@@ -51,7 +51,7 @@ def quote(path: str) -> str:
 
 
 class Rest:
-    """One client; not to be shared between threads (see `twin`)."""
+    """One client; threads must not share it (see `twin`)."""
 
     def __init__(self, host: str, port: int, token: str):
         self.host = host
@@ -78,7 +78,7 @@ class Rest:
         try:
             if self.connection is None:
                 self.connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
-            # putrequest would refuse some targets that a hostile client may well send.
+            # putrequest would refuse some targets that a hostile client may send.
             self.connection._validate_path = lambda _: None
             self.connection.request(method, target, payload, send)
             response = self.connection.getresponse()
@@ -98,7 +98,7 @@ class Rest:
     def insist(
         self, method: str, target: str, body=None, *, key: str | None = None, bound_s: float = RETRY_BOUND_S
     ) -> Answer:
-        """Retries passing refusals with one idempotency key until there is a final answer."""
+        """Retries temporary refusals with one idempotency key until there is a final answer."""
         key = key or str(uuid.uuid4())
         last = Answer(0)
 
@@ -116,7 +116,6 @@ class Rest:
             raise Refused(last)
         return last
 
-    # The verbs.
     def create_namespace(self, ns: str, *, group: int | None = None) -> Answer:
         return self.insist("PUT", f"/v1/ns/{ns}" + (f"?group={group}" if group else ""))
 

@@ -1,7 +1,7 @@
-"""Puts statements before and after a function of the extension, in a test database: the function is renamed, another one of
-its old name and signature calls it. Failpoints and faults are both made so; nothing of it exists in a release.
+"""Puts statements before and after a function of the extension, in a test database. The function is renamed, and a new
+one with its old name and signature calls it. Failpoints and broken steps are made this way; no release contains them.
 
-The signature is looked up in pg_proc, so a step may change its parameters; a step that is gone is an error that names it.
+The signature is read from pg_proc, so a step may change its parameters. A missing step is an error that names it.
 """
 
 import re
@@ -11,19 +11,21 @@ from contextlib import contextmanager
 import psycopg
 
 SIGNATURES = """
-    SELECT p.oid::regprocedure::text, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.pronargs, p.proretset,
+    SELECT p.oid::regprocedure::text, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
+           p.pronargs, p.proretset,
            ARRAY(SELECT a.name FROM unnest(p.proargnames, p.proargmodes) a (name, mode) WHERE a.mode = 'o')
       FROM pg_proc p WHERE p.pronamespace = 'mantle'::regnamespace AND p.proname = %s
 """
 
 
 class StepIsGone(Exception):
-    """A function that a test wants to wrap is not there any more."""
+    """A function that a test wants to wrap does not exist any more."""
 
 
 def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "", after: str = "") -> None:
-    """`before` and `after` are plpgsql statements; `after` may look at `v_result`, or at the parameters that are the results, and
-    `before` may RETURN."""
+    """`before` and `after` are plpgsql statements. `after` may read `v_result`, or the parameters that are the results.
+    `before` may RETURN.
+    """
     found = connection.execute(SIGNATURES, (step,)).fetchall()
     if not found:
         raise StepIsGone(
@@ -44,7 +46,8 @@ def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "
         connection.execute(
             f"CREATE FUNCTION mantle.{step}({arguments}) RETURNS {result} LANGUAGE plpgsql VOLATILE AS $wrapper$\n"
             f"{f'DECLARE v_result {result};' if has_result else ''}\n"
-            f"BEGIN /* {why} */ /* before */ {before} /* call */\n{call}\n{after}\n{'RETURN v_result;' if has_result else 'RETURN;'}\nEND $wrapper$"
+            f"BEGIN /* {why} */ /* before */ {before} /* call */\n{call}\n{after}\n"
+            f"{'RETURN v_result;' if has_result else 'RETURN;'}\nEND $wrapper$"
         )
 
 
@@ -52,7 +55,7 @@ def wrap(connection: psycopg.Connection, step: str, why: str, *, before: str = "
 def wrapped(
     connection: psycopg.Connection, step: str, why: str, *, before: str = "", after: str = ""
 ) -> Iterator[None]:
-    """As `wrap`, and back."""
+    """Wraps the function while the block runs."""
     ((signature, *_),) = connection.execute(SIGNATURES, (step,)).fetchall()
     real = _free_name(connection, step)
     wrap(connection, step, why, before=before, after=after)
@@ -67,7 +70,7 @@ def wrapped(
 
 
 def put_before(connection: psycopg.Connection, step: str, why: str, before: str) -> None:
-    """As `wrap`; again: only what comes before is replaced, so that whoever is in the middle of it finds the way on."""
+    """Wraps the function; a second call replaces only `before`, so that calls in progress still find the original."""
     (text,) = connection.execute("SELECT pg_get_functiondef(to_regproc(%s)::oid)", (f"mantle.{step}",)).fetchone()
     if f"/* {why} */" not in text:
         wrap(connection, step, why, before=before)
@@ -80,7 +83,9 @@ def put_before(connection: psycopg.Connection, step: str, why: str, before: str)
 
 
 def put_at_beginning(connection: psycopg.Connection, function: str, why: str, statements: str) -> None:
-    """Into a function of plpgsql itself, which stays the one that it is: Citus knows those that it sends elsewhere by number."""
+    """Changes the body of a plpgsql function. The function keeps its oid, by which Citus knows the functions that it
+    delegates.
+    """
     found = connection.execute("SELECT pg_get_functiondef(to_regproc(%s)::oid)", (f"mantle.{function}",)).fetchone()[0]
     if found is None:
         raise StepIsGone(
@@ -94,7 +99,7 @@ def put_at_beginning(connection: psycopg.Connection, function: str, why: str, st
 
 
 def _free_name(connection: psycopg.Connection, step: str) -> str:
-    """A step may be wrapped twice: a fault within, a failpoint around it."""
+    """A step may be wrapped twice: a broken step inside, a failpoint around it."""
     number = 1
     while connection.execute(SIGNATURES, (f"{step}_wrapped_{number}",)).fetchone():
         number += 1
