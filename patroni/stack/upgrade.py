@@ -1,15 +1,16 @@
 """Makes the scripts that upgrade a database from an older version of the extension to the one just built.
 
-sql/versions/ holds released versions: their install scripts and the upgrade scripts between them, installed as they are, and
-one hand-written part of the way to the version being built (`X--Y.sql`). That part says what only a person knows: what
-happens to tables and their rows, and what is dropped. Its lines of the form
+sql/versions/ holds released versions: their install scripts and the upgrade scripts between them, which are installed
+unchanged. For the version being built it holds one hand-written script (`X--Y.sql`): what happens to tables and their
+rows, and what is dropped. A line of it such as
 
     --@ CREATE INDEX meta_subdirectory
 
-stand for the statements of the install script that begin so. `--@ repeatable` stands for all statements that may run again:
-every function and view (as CREATE OR REPLACE), comment (but of policies, which come after functions), grant and revocation.
-So no object has a second home. Nothing stands for what is dropped or withdrawn: the hand-written part must say it, and
-tests/upgrade finds what was forgotten. While no version is frozen, there is nothing to make.
+stands for the statements of the install script that begin so. `--@ repeatable` stands for all statements that may run
+again: every function and view (as CREATE OR REPLACE), comment, grant and revocation. (Comments on policies are not
+included: they come after functions.) So each object is defined once. Dropped or withdrawn objects have no statement
+there. The hand-written script must name them, and tests/upgrade finds those that were forgotten. While no version is
+frozen, no script is made.
 """
 
 import re
@@ -24,10 +25,11 @@ VERSIONS = REPOSITORY / "sql" / "versions"
 MARK = "--@ "
 REPEATABLE = re.compile(r"(CREATE (OR REPLACE )?(FUNCTION|PROCEDURE|VIEW)|COMMENT ON(?! POLICY)|GRANT|REVOKE) ")
 
-# What may hide a semicolon, the semicolon, and beginnings that were not followed by an end.
+# Quotes and comments that may hide a semicolon, the semicolon, and openings that have no end.
 TOKEN = re.compile(
     r"""(?P<comment> --[^\n]* | /\*.*?\*/ )
-      | (?P<quoted> \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$ )
+      | (?P<quoted> \b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
+            | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$.*?\$(?P=tag)\$ )
       | (?P<end> ; )
       | (?P<open> ['"] | /\* | (?<![\w$])\$(?:[A-Za-z_]\w*)?\$ | \bBEGIN\s+ATOMIC\b )""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
@@ -57,7 +59,7 @@ def statements(script: str) -> list[str]:
 
 
 def upgrade_script(template: str, install_script: str) -> str:
-    """The hand-written part with its marks filled in."""
+    """The hand-written script with its marks replaced by statements."""
     installs = statements(install_script)
     lines = []
     for line in template.splitlines():
@@ -80,7 +82,7 @@ def _spaced(statement: str) -> str:
 
 
 def _begins(statement: str, wanted: str) -> bool:
-    """A prefix that does not end inside of a name."""
+    """Matches a prefix that does not end inside a name."""
     return re.match(rf"{re.escape(wanted)}(?!\w)", statement) is not None
 
 
@@ -89,18 +91,18 @@ def _replacing(statement: str) -> str:
 
 
 def frozen_versions(versions: Path = VERSIONS) -> list[str]:
-    """The released versions, from each of which a database can be upgraded."""
+    """The released versions. A database can be upgraded from each."""
     return sorted(path.stem.split("--")[1] for path in versions.glob("mantle--*.sql") if path.stem.count("--") == 1)
 
 
 def installed_version(folder: Path) -> str:
-    """The version that a server's extension folder installs."""
+    """The version that a server's extension directory installs."""
     control = (folder / "mantle.control").read_text(encoding="utf-8")
     return re.search(r"^default_version = '(.+)'$", control, re.MULTILINE)[1]
 
 
 def install_scripts(folder: Path, versions: Path = VERSIONS) -> list[Path]:
-    """Writes the scripts that upgrade to the installed version beside its install script; answers their paths."""
+    """Writes the scripts that upgrade to the installed version beside its install script; returns their paths."""
     version = installed_version(folder)
     frozen = frozen_versions(versions)
     if version in frozen:
@@ -118,7 +120,6 @@ def install_scripts(folder: Path, versions: Path = VERSIONS) -> list[Path]:
     return written
 
 
-if (
-    __name__ == "__main__"
-):  # after a cargo pgrx install by hand: PYTHONPATH=patroni python3 -m stack.upgrade <extension folder>
+# After a manual `cargo pgrx install`: PYTHONPATH=patroni python3 -m stack.upgrade <extension directory>
+if __name__ == "__main__":
     install_scripts(Path(sys.argv[1]))
