@@ -1,21 +1,20 @@
-//! How a fault leaves Rust.
+//! Error codes on their way from Rust to SQL.
 //!
-//! Rust cannot raise a SQLSTATE of our own class (pgrx knows PostgreSQL's only, also of an error that comes through it), so
-//! functions answer a code, and `mantle.fault` (plpgsql, STRICT: not even called for NULL) raises it:
-//! `PERFORM mantle.fault(mantle.latch_…(…))`.
+//! pgrx can raise only PostgreSQL's own SQLSTATEs, and loses others that pass through it. So functions answer a code,
+//! and `mantle.fault` raises it: `PERFORM mantle.fault(mantle.latch_…(…))`. It is plpgsql and STRICT, so for NULL it is
+//! not even called.
 
 use mantle_types::ErrorCode;
 use pgrx::prelude::*;
 
-/// A SQLSTATE to raise or return, `None` when all is well.
+/// A SQLSTATE to raise or return; `None` if there is no fault.
 pub type Fault = Option<&'static str>;
 
-/// The SQLSTATE of a code.
 pub fn sqlstate(code: ErrorCode) -> &'static str {
     code.row().sqlstate
 }
 
-/// The meaning of one of our SQLSTATEs, for messages.
+/// Name and meaning of one of our SQLSTATEs, for messages.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn error_meaning(sqlstate: &str) -> Option<String> {
     ErrorCode::from_sqlstate(sqlstate).map(|code| format!("{}: {}", code.row().name, code.row().meaning))

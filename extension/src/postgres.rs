@@ -1,4 +1,4 @@
-//! PostgreSQL's C API: what the rest of the extension calls of it without going through SQL.
+//! PostgreSQL's C API: everything that the layers above call without SQL.
 
 pub mod advisory_lock;
 pub mod call;

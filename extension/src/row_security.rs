@@ -1,12 +1,13 @@
-//! Row-level security: may the current role read a namespace? The policies of `mantle.meta` and `mantle.namespaces` ask for
-//! every row, so the answer comes from memory.
+//! Row-level security: whether the current role may read a namespace. The policies of `mantle.meta` and
+//! `mantle.namespaces` call it for every row, so it answers from memory.
 //!
-//! What is kept in memory is exactly what the statement's own snapshot shows of `mantle.namespace_grants`: it is kept with the
-//! role and the snapshot it was read under, and read again as soon as either is another. So it needs no invalidation, is as
-//! right after `SET ROLE`, in a subtransaction, on a standby and on a Citus worker as a subquery would be (which Citus does not
-//! allow in policies), and costs one scan of a small table a snapshot.
+//! Invariant: the cache holds what the statement's own snapshot shows of `mantle.namespace_grants`. It is stored with
+//! its role and snapshot, and read again if either changes. So it needs no invalidation. It is as correct as a subquery
+//! after `SET ROLE`, in a subtransaction, on a standby and on a Citus worker, and costs one scan of a small table a
+//! snapshot. Citus forbids subqueries in policies.
 //!
-//! The table is read directly, not by SQL: the reader has no privilege on it, and a query on a shard may not begin another.
+//! The scan does not use SQL: the reader has no privilege on the table, and a query on a shard may not start another
+//! one.
 
 use std::{cell::RefCell, collections::HashMap, ffi::CString};
 
@@ -17,10 +18,10 @@ use crate::postgres::{
     probe::{Key, scan},
 };
 
-/// A grant of this namespace is one of all, those to come included.
+/// A grant of this namespace covers all namespaces, also future ones.
 const ALL: i64 = 0;
 
-// These cannot raise, so they are spared pgrx's guard, which would cost as much as all the rest of a row's check.
+// These cannot raise, so they bypass pgrx's guard, which would cost as much as the rest of a row's check.
 unsafe extern "C-unwind" {
     fn GetUserId() -> pg_sys::Oid;
     fn GetActiveSnapshot() -> pg_sys::Snapshot;
@@ -28,8 +29,9 @@ unsafe extern "C-unwind" {
     fn GetCurrentSubTransactionId() -> pg_sys::SubTransactionId;
 }
 
-/// Who looks, and at which moment. Two snapshots of one database with the same `xmax` and as many transactions running below
-/// it show the same: what runs below a fixed `xmax` only ever ends. Of the own transaction's changes the others say it.
+/// The role and the snapshot of a read. Two snapshots of one database show the same if they have the same `xmax` and as
+/// many running transactions: below a fixed `xmax` transactions only end. The last three fields cover the own
+/// transaction's changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct View {
     user: pg_sys::Oid,
@@ -79,7 +81,7 @@ thread_local! {
     static GRANTS: RefCell<Option<Grants>> = const { RefCell::new(None) };
 }
 
-/// May the current role read rows of this namespace? 0: all namespaces, and what belongs to none.
+/// Whether the current role may read rows of this namespace. 0 means all namespaces, and rows that belong to none.
 #[pg_extern(stable, parallel_safe, strict)]
 fn may_read(ns: i64) -> bool {
     let view = View::now();
@@ -89,13 +91,13 @@ fn may_read(ns: i64) -> bool {
         {
             return grants.include(ns);
         }
-        // SAFETY: in a transaction with an active snapshot; see `read`.
+        // SAFETY: a policy runs in a transaction with an active snapshot.
         grants.insert(unsafe { read(view) }).include(ns)
     })
 }
 
 /// # Safety
-/// Needs a transaction and an active snapshot. An error leaves through pgrx's guard; nothing is kept then.
+/// Needs a transaction and an active snapshot. An error leaves through pgrx's guard, and nothing is cached.
 unsafe fn read(view: View) -> Grants {
     unsafe {
         if pg_sys::has_bypassrls_privilege(view.user) {
@@ -122,7 +124,7 @@ unsafe fn read(view: View) -> Grants {
     }
 }
 
-/// The table of the grants. As a reference table of Citus it has one shard, of which every node has a copy: then that.
+/// The table of the grants; if it is a reference table of Citus, its one shard, which every node has a copy of.
 fn grants_table() -> pg_sys::Oid {
     let table = catalog::table(c"namespace_grants");
     let pg_catalog = pg_sys::Oid::from(pg_sys::PG_CATALOG_NAMESPACE);
@@ -132,7 +134,7 @@ fn grants_table() -> pg_sys::Oid {
     }
     let index = find_relation(c"pg_dist_shard_logical_relid_index", pg_catalog);
     let mut shard = pg_sys::InvalidOid;
-    // SAFETY: the columns that begin Citus' catalog are logicalrelid, which the index is of, and shardid.
+    // SAFETY: the first columns of Citus' catalog are logicalrelid, which the PostgreSQL index is on, and shardid.
     unsafe {
         let shards = pg_sys::table_open(shards, pg_sys::AccessShareLock as i32);
         scan(shards, index, std::ptr::null_mut(), &[Key::oid(1, table)], |row| {

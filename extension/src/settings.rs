@@ -1,14 +1,14 @@
-//! The extension's settings (GUCs). Units are in the names. Read by the worker, and by SQL through `current_setting`.
+//! The extension's settings (GUCs). Rust reads the variables, SQL calls `current_setting`. Names end in their units.
 
 use std::ffi::{CStr, CString};
 
 use mantle_types::limits::TOMBSTONE_RETENTION_MIN_S;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
-/// How a change is added to its directory's counts (`sql/steps/apply_deltas.sql`).
+/// How a change is added to its directory's counts (`steps/counts.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PostgresGucEnum)]
 pub enum DeltaRecords {
-    /// In place if the attribute record is free, else as a delta record.
+    /// In place if the attribute record is not locked, otherwise as a delta record.
     #[name = c"auto"]
     Auto,
     /// Always as a delta record.
@@ -19,50 +19,51 @@ pub enum DeltaRecords {
     Never,
 }
 
-/// For the ablation: read by SQL.
+/// Changed only in measurements.
 pub static DELTA_RECORDS: GucSetting<DeltaRecords> = GucSetting::<DeltaRecords>::new(DeltaRecords::Auto);
 
 /// See [`compaction_databases`].
 static COMPACTION_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"*"));
-/// Longest time between two rounds of the worker over all directories with delta records, and between looks for other work.
+/// Longest pause between two rounds of the worker over all directories with delta records, and between looks for other
+/// work.
 pub static COMPACTION_NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1_000);
-/// Most delta records folded, directories pruned or rows purged in one of the worker's transactions.
+/// Most delta records folded, directories pruned or rows purged in one transaction of the worker.
 pub static COMPACTION_BATCH: GucSetting<i32> = GucSetting::<i32>::new(1_000);
-/// How long an implicit directory stays after its last entry went.
+/// How long an implicit directory stays after its last entry was removed.
 pub static PRUNE_GRACE_MS: GucSetting<i32> = GucSetting::<i32>::new(5_000);
 /// How long the answer to a request id is kept.
 pub static REQUEST_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
 /// Most answers to request ids that are kept, on one node; 0: any number.
 pub static REQUEST_ROWS_MAX: GucSetting<i32> = GucSetting::<i32>::new(50_000_000);
-/// How long tombstones and rename attempts are kept; longer than any request's deadline.
+/// How long tombstones and rename attempts are kept: longer than the deadline of any request.
 pub static TOMBSTONE_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
-/// How long gateways may look up and acknowledge under what they read of an index group. Read with it, through SQL, and by
-/// who has to wait it out: a group founded beside one that may live on, and each step of a namespace's move.
+/// How long gateways may look up and acknowledge by what they have read of an index group. Gateways read it with the
+/// group. Those that must wait for its end read it too: a group founded beside one that may still live, and each step
+/// of a namespace's move.
 pub static EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 
 /// Databases that get a worker.
 pub enum Databases {
-    /// All that have the extension (`*`).
-    Every,
-    /// These, comma separated. One that does not exist, or has no extension yet, is passed over and looked at again later.
+    /// All databases that have the extension (`*`).
+    All,
+    /// These databases. One that does not exist, or has no extension yet, is checked again later.
     Named(Vec<String>),
 }
 
 impl Databases {
-    /// Is a database of this name among them?
     pub fn has(&self, name: &str) -> bool {
         match self {
-            Self::Every => true,
+            Self::All => true,
             Self::Named(names) => names.iter().any(|named| named == name),
         }
     }
 }
 
-/// What `mantle.compaction_databases` says.
+/// The setting `mantle.compaction_databases`, comma separated.
 pub fn compaction_databases() -> Databases {
     let list = COMPACTION_DATABASES.get().and_then(|s| s.into_string().ok()).unwrap_or_default();
     let names: Vec<String> = list.split(',').map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect();
-    if names.iter().any(|name| name == "*") { Databases::Every } else { Databases::Named(names) }
+    if names.iter().any(|name| name == "*") { Databases::All } else { Databases::Named(names) }
 }
 
 /// An integer setting of the server. The registration and `docs/settings.md` both read this table.

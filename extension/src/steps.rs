@@ -1,9 +1,10 @@
-//! What verbs are made of, in Rust. `sql/steps` has the others.
+//! The steps that verbs are made of, as far as they are written in Rust; `sql/steps` has the others.
 
 pub mod batch;
 pub mod change_stream;
 pub mod counts;
 pub mod id_blocks;
+pub mod key;
 pub mod latch;
 pub mod lease;
 pub mod name;

@@ -1,4 +1,5 @@
-//! Verbs that are entered in Rust: mkdir and put_object.
+//! `mantle.mkdir` and `mantle.put_object`, the verbs whose entry is in Rust. Each has a fast path for new entries here,
+//! and a fallback for everything else in `sql/verbs`.
 
 mod elements;
 mod entry;

@@ -1,4 +1,4 @@
-//! Background processes: the launcher, and a worker in each database.
+//! Background processes: one launcher in the server, one worker in each database.
 
 pub mod launcher;
 mod maintenance;

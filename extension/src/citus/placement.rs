@@ -1,13 +1,12 @@
-//! Where a partition's rows are when Citus distributes the MetaTable: on this node, or another.
+//! Which node has a partition's rows, and the tables to write them to.
 //!
-//! The map of shards is read from Citus' catalogs once a session, and again when PostgreSQL says that the MetaTable's
-//! definition changed, as Citus makes it say when a shard moves. Invariant: a map that is out of date is slower, never
-//! wrong: after its writes, which keep the shard from moving until the commit, a mutation asks [`placement_fault`], which
-//! listens for such news first (P14). One made of parts on several nodes asks [`placements_fault`] too: each part
-//! knows only that its shard is where it wrote, not that it was latched there.
+//! Rows of a partition on this node are read and written in the shard itself ([`local_tables_of`]), under the lock that
+//! Citus takes for a change. Citus' own path costs several times what the statement does.
 //!
-//! Rows of a partition on this node are read and written in the shard itself ([`local_tables_of`]), under the lock that Citus takes
-//! for a change: its own way to a statement costs several times what the statement does.
+//! Invariant (P14): an outdated map of shards costs time but never correctness. After its writes, which keep the shard
+//! in place until the commit, a mutation calls [`placement_fault`], which processes invalidations first. A mutation
+//! made of parts on several nodes also calls [`placements_fault`]: each part knows that its shard is where it wrote,
+//! but not that it was latched there.
 
 use std::rc::Rc;
 
@@ -23,12 +22,12 @@ use crate::{
     postgres::catalog::accept_invalidations,
 };
 
-/// Delta records are told apart by a number that each node counts for itself, below this many bits of its group's number:
-/// so a directory whose shard moves never meets the same one again.
+/// The number of a delta record has the group's number above this many bits, and the node's own counter below. So a
+/// directory whose shard moves does not reuse a number.
 const GROUP_SHIFT: u32 = 48;
 
-/// The tables in which a partition's rows may be written, `None` when that is left to Citus: they are on another node, mostly.
-/// Until the transaction ends the shard stays where it is ([`announce_change`]), and the tables what they are.
+/// The tables to write a partition's rows to. `None` if only Citus can write them, mostly because another node has
+/// them. Until the transaction ends, the shard cannot move ([`announce_change`]) and the tables stay distributed.
 pub fn local_tables_of(pid: i64) -> Option<Rc<TableNames>> {
     loop {
         let before = map();
@@ -42,7 +41,7 @@ pub fn local_tables_of(pid: i64) -> Option<Rc<TableNames>> {
         if !announce_change(shard.id) {
             return None;
         }
-        // The session that held the lock may have moved the shard.
+        // A session that held the lock may have moved the shard.
         accept_invalidations();
         if Rc::ptr_eq(&before, &map()) {
             return Some(local);
@@ -50,8 +49,8 @@ pub fn local_tables_of(pid: i64) -> Option<Rc<TableNames>> {
     }
 }
 
-/// What is opened of the tables that a partition's rows are in, as [`local_tables_of`] says. Whoever waited to open them may have
-/// waited for them to be distributed: they are asked for again then.
+/// Opens the tables that [`local_tables_of`] names. It checks the names again afterwards, because the wait for a
+/// table's lock may have been a wait for its distribution.
 pub fn open_local<T>(pid: i64, open: impl Fn(Rc<TableNames>) -> T) -> Option<T> {
     loop {
         let local = local_tables_of(pid)?;
@@ -62,54 +61,55 @@ pub fn open_local<T>(pid: i64, open: impl Fn(Rc<TableNames>) -> T) -> Option<T> 
     }
 }
 
-/// Are the rows of these partitions on this node? NULL elements are.
+/// Whether this node has the rows of all these partitions. NULL elements count as local.
 #[pg_extern(volatile)]
 fn is_local(pids: Array<i64>) -> bool {
     are_local(&pids)
 }
 
-/// The same, for Rust.
+/// See [`is_local`].
 pub fn are_local(pids: &Array<i64>) -> bool {
     let map = map();
     map.shards.is_empty() || pids.iter().flatten().all(|pid| map.is_local(pid))
 }
 
-/// After the writes: are these partitions' shards on this node still? Else row and message may be in two nodes' WAL.
+/// Checks, after the writes, that this node still has the partitions' shards. Otherwise row and message could be in the
+/// WAL of two nodes.
 #[pg_extern(volatile)]
 fn placement_fault(pids: Array<i64>) -> Fault {
     accept_invalidations();
     (!are_local(&pids)).then(|| sqlstate(ErrorCode::WrongNode))
 }
 
-/// Which map of shards this session goes by: another number whenever any shard may have moved.
+/// The generation of this session's map: it changes whenever any shard may have moved.
 #[pg_extern(volatile)]
 pub fn placements() -> i64 {
     map();
     map_generation()
 }
 
-/// After the writes of a change that was latched, read and written in parts: does this session go by the map still, by which
-/// it sent the first of them? Else a part may have been latched on the node that its shard has left.
+/// Checks, after the writes of a change made of parts, that the map is still the one by which the first part was sent.
+/// Otherwise a part may have been latched on a node that its shard has left.
 #[pg_extern(volatile)]
 pub fn placements_fault(since: i64) -> Fault {
     accept_invalidations();
     (is_distributed() && map_generation() != since).then(|| sqlstate(ErrorCode::WrongNode))
 }
 
-/// What this node adds to the numbers of its delta records.
+/// The number that this node adds to its counter of delta records.
 #[pg_extern(stable, parallel_safe)]
 pub fn delta_ts_base() -> i64 {
     i64::from(map().group) << GROUP_SHIFT
 }
 
-/// One partition on each node that has any, this node's included: what has to run on every node is sent there.
+/// One partition on each node that has any, including this node. Calls that must run on every node are sent to these.
 #[pg_extern(volatile)]
 fn node_partitions() -> SetOfIterator<'static, i64> {
     let map = map();
     let mut groups: Vec<i32> = map.shards.iter().map(|shard| shard.group).collect();
     groups.sort_unstable();
     groups.dedup();
-    // Hash values are spread evenly: a few tries a shard find every one.
+    // Hash values are spread evenly, so a few tries find each shard.
     SetOfIterator::new(
         groups
             .into_iter()

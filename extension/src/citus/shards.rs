@@ -1,4 +1,8 @@
-//! The map of the MetaTable's shards.
+//! The map of the MetaTable's shards when Citus distributes it.
+//!
+//! A session reads the map from Citus' catalogs once, and again after PostgreSQL has reported a change of the
+//! MetaTable's definition; Citus causes such a report when a shard moves. So a map may be out of date, and every
+//! mutation checks its placement after its writes (see [`super::placement`]).
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,13 +18,13 @@ use crate::postgres::{
     saved_plan::SavedPlan,
 };
 
-/// The group of a shard that has no copy; groups' numbers are not negative.
+/// The group of a shard without a copy. Real group numbers are not negative.
 const NOWHERE: i32 = -1;
 
 thread_local! {
     static GROUP: SavedPlan = const { SavedPlan::new(c"SELECT groupid FROM pg_catalog.pg_dist_local_group", &[]) };
-    // A shard with several copies is where the first of them is, and its rows are never written without Citus; nor are those of
-    // one whose requests are elsewhere, or may go without it.
+    // A shard with several copies counts as placed where its first copy is. Rows are written without Citus only if the
+    // shard has one copy, and the shard of `requests` is colocated with it.
     static SHARDS: SavedPlan = const { SavedPlan::new(
         c"SELECT s.shardminvalue::int, p.groupid, s.shardid, CASE WHEN p.copies = 1 THEN r.shardid END
             FROM pg_catalog.pg_dist_shard s
@@ -37,15 +41,15 @@ thread_local! {
              AND r.groupid = p.groupid
            WHERE s.logicalrelid = $1 ORDER BY s.shardminvalue::int", &[pg_sys::OIDOID, pg_sys::OIDOID]) };
     static MAP: RefCell<Option<Rc<Map>>> = const { RefCell::new(None) };
-    /// The tables of which a map is kept, or being read.
+    /// The tables of the map that is cached or being read.
     static TABLES: Cell<Option<TableOids>> = const { Cell::new(None) };
-    /// How many maps were dropped, or read in vain, because they may be out of date.
+    /// The number of maps discarded so far because they may be out of date.
     static GENERATION: Cell<i64> = const { Cell::new(0) };
-    /// Was the last map not empty?
+    /// Whether the last map had shards.
     static DISTRIBUTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The tables that new entries are written to, as they are known to whoever knows nothing of shards.
+/// The tables that new entries are written to, not their shards.
 #[derive(Clone, Copy, Debug)]
 pub struct TableOids {
     meta: pg_sys::Oid,
@@ -53,12 +57,11 @@ pub struct TableOids {
 }
 
 impl TableOids {
-    /// Reads the catalogs; sees all changes committed before.
     fn find() -> Self {
         Self { meta: catalog::table(c"meta"), requests: find_relation(c"requests", schema()) }
     }
 
-    /// As a statement that writes does: LOCK TABLE, and what makes them other than distributed, wait for its transaction.
+    /// Locks the tables like a statement that writes: LOCK TABLE and `undistribute_table` wait for this transaction.
     pub fn lock(self) {
         for table in [self.meta, self.requests] {
             // SAFETY: an error leaves through pgrx's guard.
@@ -67,7 +70,7 @@ impl TableOids {
     }
 }
 
-/// The tables that rows of a partition are in: the extension's own, or shards of them.
+/// The tables that hold the rows of a partition: the extension's own, or their shards.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TableNames {
     /// Entries and counts.
@@ -86,27 +89,27 @@ impl TableNames {
     }
 }
 
-/// A shard of the MetaTable, with those of the other tables that go where it goes.
+/// A shard of the MetaTable, with the shard of `requests` that moves with it.
 #[derive(Debug)]
 pub struct Shard {
-    /// The smallest hash value in it.
+    /// Its smallest hash value.
     least: i32,
-    /// The nodes that have it.
+    /// The group of nodes that has it.
     pub group: i32,
-    /// Citus' number of it.
+    /// Citus' shard id.
     pub id: i64,
-    /// `None`: it has several copies, or the table of request ids does not go where this goes.
+    /// `None` if it has several copies, or no shard of `requests` is colocated with it.
     pub local: Option<Rc<TableNames>>,
 }
 
-/// The shards of the MetaTable in order; none where it is an ordinary table.
+/// The shards of the MetaTable in order; none if it is an ordinary table.
 #[derive(Debug)]
 pub struct Map {
-    /// This node's.
+    /// The group of this node.
     pub group: i32,
     pub shards: Vec<Shard>,
     pub tables: TableOids,
-    /// Where all is if there are none.
+    /// The names to use if there are no shards.
     pub whole: Rc<TableNames>,
 }
 
@@ -129,23 +132,23 @@ impl Map {
     }
 }
 
-/// Asks to be told when a table's definition changes. Called once, when the library is loaded.
+/// Discards the map when a table's definition changes. Called once, when the library is loaded.
 pub fn register_invalidation() {
     unsafe extern "C-unwind" fn changed(_: pg_sys::Datum, relation: pg_sys::Oid) {
         let is_ours = |tables: TableOids| [tables.meta, tables.requests, pg_sys::InvalidOid].contains(&relation);
         if TABLES.get().is_some_and(is_ours) {
             TABLES.set(None);
             GENERATION.set(GENERATION.get() + 1);
-            // Borrowed only while the map is put in, which reads no catalog.
+            // Never borrowed here: the map is borrowed only while it is stored or cloned, which reads no catalog.
             MAP.with(|map| map.take());
         }
     }
-    // SAFETY: the callback only drops what this module keeps.
-    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0_usize)) };
+    // SAFETY: the callback only drops this module's own state.
+    unsafe { pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::null()) };
 }
 
-/// The map that is kept, or a new one. What is committed before its invalidation is heard is read, whatever the transaction's
-/// snapshot; what is heard of while it is read makes it be read again. So none is kept that is out of date already.
+/// The cached map, or a new one. Reading ignores the transaction's snapshot and sees everything committed; an
+/// invalidation that arrives meanwhile makes it read again. So no map is out of date when it is cached.
 pub fn map() -> Rc<Map> {
     if let Some(map) = MAP.with(|map| map.borrow().clone()) {
         return map;
@@ -155,7 +158,6 @@ pub fn map() -> Rc<Map> {
             let tables = TableOids::find();
             TABLES.set(Some(tables));
             let map = read(tables);
-            // Nothing changed while it was read.
             if TABLES.get().is_some() {
                 return map;
             }
@@ -167,7 +169,7 @@ pub fn map() -> Rc<Map> {
 }
 
 fn read(tables: TableOids) -> Map {
-    // SAFETY: the name ends with NUL; reads the catalog as it is now.
+    // SAFETY: the name ends with NUL; an error leaves through pgrx's guard.
     if unsafe { pg_sys::get_extension_oid(c"citus".as_ptr(), true) } == pg_sys::InvalidOid {
         return Map::new(tables, 0, Vec::new());
     }
@@ -182,18 +184,18 @@ fn read(tables: TableOids) -> Map {
     Map::new(tables, group, shards)
 }
 
-/// Is the MetaTable distributed by Citus?
+/// Whether Citus distributes the MetaTable.
 #[pg_extern(stable, parallel_safe)]
 pub fn is_distributed() -> bool {
     !map().shards.is_empty()
 }
 
-/// The same as far as is known without a look at the catalogs, which an error forbids. Once found so, it stays so.
+/// The same by the last map, without reading the catalogs: after an error they cannot be read.
 pub fn was_distributed() -> bool {
     DISTRIBUTED.get()
 }
 
-/// Another number whenever the map of shards, or the definition of its tables, may have changed.
+/// A number that changes whenever the map or the definition of its tables may have changed.
 pub fn map_generation() -> i64 {
     GENERATION.get()
 }

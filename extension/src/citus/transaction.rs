@@ -1,7 +1,9 @@
-//! What Citus is told of a change that is made in its shards without it ([`super::placement::local_tables_of`]), as it is told by its
-//! own way to such a change: else it would commit a transaction that also changes another node in one phase, would send a
-//! later statement over a connection that does not see this change, would split a shard whose change it does not see, and would
-//! let a client prepare the transaction, which leaves what it was told to the session's next one.
+//! Tells Citus of changes that are made in its shards without it (see [`super::placement::local_tables_of`]).
+//!
+//! Citus must record such a change like one of its own. Otherwise it would commit a transaction that also changes
+//! another node in one phase; send a later statement over a connection that does not see the change; split a shard
+//! whose change it does not see; or let a client prepare the transaction, which leaves its state to the session's next
+//! one.
 
 use std::{
     cell::OnceCell,
@@ -11,11 +13,11 @@ use std::{
 
 use pgrx::pg_sys;
 
-/// `LocalExecutionStatus`: statements on shards of this node run in this session, as the change does.
+/// `LocalExecutionStatus`: statements on this node's shards run in this session, like the change.
 const REQUIRED: u32 = 0;
-/// One was sent over a connection: so must be all that follow.
+/// The same: one was sent over a connection, so all later ones must be.
 const DISABLED: u32 = 2;
-/// `XactModificationType`: rows were changed. Less is none.
+/// `XactModificationType`: rows were changed. Smaller values mean that none were.
 const DATA: u32 = 2;
 
 thread_local! {
@@ -27,31 +29,31 @@ type SetStatus = unsafe extern "C-unwind" fn(u32);
 type Begin = unsafe extern "C-unwind" fn();
 type LockShard = unsafe extern "C-unwind" fn(i64, pg_sys::LOCKMODE);
 
-/// Of Citus' library.
+/// Functions of Citus' library.
 #[derive(Clone, Copy)]
 struct Functions {
     status: Status,
     set_status: SetStatus,
     use_two_phases: Begin,
-    /// Makes the transaction one of Citus', which costs nothing while no other node takes part.
+    /// Makes the transaction a coordinated one, which costs nothing while no other node takes part.
     coordinate: Begin,
     lock_shard: LockShard,
-    /// What the transaction has changed so far.
+    /// The kind of changes that the transaction has made so far.
     changed: *mut u32,
 }
 
 impl Functions {
-    /// `None`: a Citus that does not export them, as one built for PostgreSQL 16 and later.
+    /// `None` if this Citus does not export them, as if it is built for PostgreSQL 16 or later.
     fn load() -> Option<Self> {
         let load = |name: &CStr| {
-            // SAFETY: names are NUL-terminated; the library is loaded since the server started, and stays.
+            // SAFETY: the names end with NUL; the library has been loaded since the server started, and stays.
             let found = unsafe {
                 pg_sys::load_external_function(c"$libdir/citus".as_ptr(), name.as_ptr(), false, std::ptr::null_mut())
             };
             (!found.is_null()).then_some(found)
         };
-        // SAFETY: as Citus 11 to 13 declare them (local_executor.h, resource_lock.h, transaction_management.h). The last is a
-        // variable.
+        // SAFETY: these are the declarations of Citus 11 to 13 (local_executor.h, resource_lock.h,
+        // transaction_management.h). The last is a variable.
         unsafe {
             Some(Self {
                 status: mem::transmute::<*mut c_void, Status>(load(c"GetCurrentLocalExecutionStatus")?),
@@ -69,21 +71,21 @@ fn functions() -> Option<Functions> {
     FUNCTIONS.with(|functions| *functions.get_or_init(Functions::load))
 }
 
-/// A change on this node is about to be made, whichever way: if its rows go over a connection to this node, its message does
-/// not, and both are to commit together.
+/// Demands a commit in two phases; called before any change on this node. If the rows go over a connection to this
+/// node, the message does not, and both must commit together.
 pub fn use_two_phases() {
     if let Some(citus) = functions() {
-        // SAFETY: as declared; sets a flag.
+        // SAFETY: declared so; it sets a flag.
         unsafe { (citus.use_two_phases)() };
     }
 }
 
-/// A change of this shard, which is on this node as far as is known, is about to be made. Until the transaction ends the shard
-/// stays where it is: whoever moves or splits it waits for the lock that is taken here, as for a change that Citus carries out
-/// itself; and who does so just now is waited for. `false`: the rows must be written Citus' own way.
+/// Announces a change of a shard that is on this node by the map. `false` if Citus must write the rows. The lock taken
+/// here keeps the shard in place until the transaction ends, as for Citus' own changes: moves and splits wait for it,
+/// and it waits for those that are running.
 pub fn announce_change(shard: i64) -> bool {
     let Some(citus) = functions() else { return false };
-    // SAFETY: as declared. The first reads; the others may raise, so they are called inside of pgrx's guard.
+    // SAFETY: declared so. The first only reads; the others may raise, so they are called in pgrx's guard.
     unsafe {
         let status = (citus.status)();
         if status == DISABLED || (status != REQUIRED && !is_local_execution_on()) {
@@ -100,7 +102,7 @@ pub fn announce_change(shard: i64) -> bool {
 }
 
 fn is_local_execution_on() -> bool {
-    // SAFETY: the setting is a string, or not there.
+    // SAFETY: the setting is a string, or null.
     unsafe {
         let setting = pg_sys::GetConfigOption(c"citus.enable_local_execution".as_ptr(), true, false);
         !setting.is_null() && CStr::from_ptr(setting) == c"on"

@@ -1,4 +1,4 @@
-//! Advisory locks of any class.
+//! Advisory locks of any class, and the wait for them.
 
 use pgrx::pg_sys;
 
@@ -7,13 +7,13 @@ unsafe extern "C" {
     fn hash_bytes_extended(bytes: *const u8, length: i32, seed: u64) -> u64;
 }
 
-/// Lowers `lock_timeout` while it lives: the setting itself, since a `SET LOCAL` would outlive the call in a longer
-/// transaction. Also an error unwinds through `drop`.
+/// Lowers `lock_timeout` until it is dropped; an error unwinds through `drop` too. It changes the variable itself,
+/// because the effect of `SET LOCAL` lasts until the transaction ends.
 pub struct LockTimeoutLimit(i32);
 
 impl LockTimeoutLimit {
     pub fn set(limit_ms: i32) -> Self {
-        // SAFETY: a backend has one thread; what is written is in the setting's range (0: no limit).
+        // SAFETY: a backend has one thread; the value is in the setting's range (0: no limit).
         unsafe {
             let before = pg_sys::LockTimeout;
             pg_sys::LockTimeout = if before == 0 { limit_ms } else { before.min(limit_ms) };
@@ -24,7 +24,7 @@ impl LockTimeoutLimit {
 
 impl Drop for LockTimeoutLimit {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: as in `set`.
         unsafe { pg_sys::LockTimeout = self.0 };
     }
 }
@@ -35,17 +35,17 @@ pub enum Mode {
     Exclusive,
 }
 
-/// How long a latch is held.
+/// How long a lock is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     Transaction,
     Session,
 }
 
-/// `false`: it is held, and was not waited for. `class` is the lock tag's fourth field.
+/// Takes a lock; `false` if another session holds it and `wait` is false. `class` is the fourth field of the lock tag.
 pub fn acquire(class: u16, key: u64, mode: Mode, hold: Hold, wait: bool) -> bool {
-    // SAFETY: reads the backend's database id; LockAcquire copies the tag. An error (lock_timeout, deadlock, out of
-    // lock table) leaves through pgrx's guard.
+    // SAFETY: reads the backend's database id; LockAcquire copies the tag. An error (lock_timeout, deadlock, lock table
+    // full) leaves through pgrx's guard.
     unsafe {
         let tag = pg_sys::LOCKTAG {
             locktag_field1: pg_sys::MyDatabaseId.to_u32(),
@@ -66,6 +66,6 @@ pub fn acquire(class: u16, key: u64, mode: Mode, hold: Hold, wait: bool) -> bool
 
 /// PostgreSQL's hash of bytes.
 pub fn hash(bytes: &[u8], seed: u64) -> u64 {
-    // SAFETY: pointer and length are of one slice.
+    // SAFETY: pointer and length belong to one slice.
     unsafe { hash_bytes_extended(bytes.as_ptr(), bytes.len() as i32, seed) }
 }

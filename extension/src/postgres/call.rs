@@ -1,4 +1,4 @@
-//! Calls of SQL functions: the arguments of the one that is running, and calls of other ones without SPI around them.
+//! Arguments of the SQL function that is running, and calls of other SQL functions without SPI.
 
 use std::{ffi::CStr, mem};
 
@@ -6,25 +6,25 @@ use pgrx::{pg_sys, prelude::*};
 
 use super::{catalog::schema, row::Value};
 
-/// A call's arguments, by their place from 0.
+/// The arguments of a call, numbered from 0.
 pub struct Arguments(pub pg_sys::FunctionCallInfo);
 
 impl Arguments {
-    /// One of them; NULL is none.
+    /// `None` if the argument is NULL.
     pub fn get<T: FromDatum>(&self, at: usize) -> Option<T> {
         let argument = self.raw(at);
-        // SAFETY: of the type that the SQL function is declared with.
+        // SAFETY: the SQL function is declared with this type.
         unsafe { T::from_datum(argument.value, argument.isnull) }
     }
 
-    /// An array's elements as they are; NULL is none.
+    /// The elements of an array, not converted; `None` if the array is NULL.
     pub fn elements(&self, at: usize, of: pg_sys::Oid) -> Option<Vec<Value>> {
         let argument = self.raw(at);
         if argument.isnull {
             return None;
         }
-        // SAFETY: an array of this type, as the SQL function is declared; what comes out of it lives as long as the memory
-        // of the function that is running.
+        // SAFETY: the SQL function is declared with an array of this type. The elements live as long as the memory
+        // context of the running function.
         unsafe {
             let array = pg_sys::pg_detoast_datum(argument.value.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
             let (mut width, mut by_value, mut align) = (0, false, 0);
@@ -35,23 +35,21 @@ impl Arguments {
         }
     }
 
-    /// One of them, NULL or not.
     pub fn raw(&self, at: usize) -> pg_sys::NullableDatum {
-        // SAFETY: places are those of the function's own arguments.
+        // SAFETY: the number is that of an argument of the function.
         unsafe { *(*self.0).args.as_ptr().add(at) }
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
-        // SAFETY: the call is under way.
+        // SAFETY: the call is running.
         unsafe { (*self.0).nargs as usize }
     }
 }
 
-/// Calls a step that answers a fault.
+/// Calls a step that answers a SQLSTATE or NULL. A strict step with a NULL argument answers NULL.
 pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::NullableDatum]) -> Option<String> {
     let call = prepare(name, types);
-    // SAFETY: the step has these arguments; it may raise, so it is called inside of pgrx's guard.
+    // SAFETY: the step has these arguments. It may raise, so it is called in pgrx's guard.
     unsafe {
         let is_strict = (*(*call).flinfo).fn_strict;
         if is_strict && arguments.iter().any(|argument| argument.isnull) {
@@ -66,9 +64,10 @@ pub fn call_step(name: &CStr, types: &[pg_sys::Oid], arguments: &[pg_sys::Nullab
     }
 }
 
-/// A call of one of our SQL functions, without its arguments. Lives as long as the memory of the function that is running.
+/// Prepares a call of a function of schema `mantle`; the caller fills in the arguments. It lives as long as the memory
+/// context of the running function.
 pub fn prepare(name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::FunctionCallInfo {
-    // SAFETY: keys are as the catalog's index has them; what is allocated is as large as a call with these arguments.
+    // SAFETY: the keys have the types of the catalog's index; the allocation has room for these arguments.
     unsafe {
         let function = pg_sys::GetSysCacheOid(
             pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as i32,
@@ -76,7 +75,7 @@ pub fn prepare(name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::FunctionCallInfo {
             name.as_ptr().into(),
             pg_sys::buildoidvector(types.as_ptr(), types.len() as i32).into(),
             schema().into(),
-            pg_sys::Datum::from(0_usize),
+            pg_sys::Datum::null(),
         );
         if function == pg_sys::InvalidOid {
             pgrx::error!("mantle.{} is not there", name.to_string_lossy());
@@ -93,5 +92,5 @@ pub fn prepare(name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::FunctionCallInfo {
 }
 
 pub fn nullable(value: Value) -> pg_sys::NullableDatum {
-    pg_sys::NullableDatum { value: value.unwrap_or(pg_sys::Datum::from(0_usize)), isnull: value.is_none() }
+    pg_sys::NullableDatum { value: value.unwrap_or(pg_sys::Datum::null()), isnull: value.is_none() }
 }

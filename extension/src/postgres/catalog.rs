@@ -10,7 +10,7 @@ pub fn schema() -> pg_sys::Oid {
     unsafe { pg_sys::get_namespace_oid(c"mantle".as_ptr(), false) }
 }
 
-/// A table or PostgreSQL index, or `InvalidOid`.
+/// A table or PostgreSQL index; `InvalidOid` if there is none.
 pub fn find_relation(name: &CStr, schema: pg_sys::Oid) -> pg_sys::Oid {
     // SAFETY: the name ends with NUL; an error leaves through pgrx's guard.
     unsafe { pg_sys::get_relname_relid(name.as_ptr(), schema) }
@@ -26,8 +26,8 @@ pub fn table(name: &CStr) -> pg_sys::Oid {
     table
 }
 
-/// Processes the invalidations that other sessions have sent, as every statement does before it begins.
+/// Processes the invalidation messages of other sessions, as every statement does before it begins.
 pub fn accept_invalidations() {
-    // SAFETY: called inside of a transaction; an error of a callback leaves through pgrx's guard.
+    // SAFETY: called in a transaction; an error of a callback leaves through pgrx's guard.
     unsafe { pg_sys::AcceptInvalidationMessages() };
 }

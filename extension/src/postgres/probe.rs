@@ -1,7 +1,7 @@
-//! One row of a table of ours by its primary key, without the executor: starting a statement and ending it costs several
-//! times what the probe does (a put of one new object makes five).
+//! Reads of single rows by primary key, and scans, without the executor.
 //!
-//! Of a table that Citus distributes, a shard is opened: what stands under its own name is empty.
+//! Starting and ending a statement costs several times as much as the probe itself; a put of one new object makes five
+//! probes. If Citus distributes a table, callers open one of its shards: the table itself is empty.
 
 use std::ffi::CStr;
 
@@ -12,7 +12,7 @@ use super::{
     row::{Row, Value},
 };
 
-/// A column of a key, and its value.
+/// A column of a key and its value. The text column has collation "C".
 pub struct Key {
     column: i16,
     equal: pg_sys::RegProcedure,
@@ -20,24 +20,24 @@ pub struct Key {
 }
 
 impl Key {
-    /// A column, by its number from 1.
     pub fn int8(column: i16, value: i64) -> Self {
-        Self { column, equal: pg_sys::Oid::from(pg_sys::F_INT8EQ), value: value.into_datum() }
+        Self::new(column, pg_sys::F_INT8EQ, value)
     }
 
-    /// The same.
     pub fn int4(column: i16, value: i32) -> Self {
-        Self { column, equal: pg_sys::Oid::from(pg_sys::F_INT4EQ), value: value.into_datum() }
+        Self::new(column, pg_sys::F_INT4EQ, value)
     }
 
-    /// The same.
     pub fn oid(column: i16, value: pg_sys::Oid) -> Self {
-        Self { column, equal: pg_sys::Oid::from(pg_sys::F_OIDEQ), value: value.into_datum() }
+        Self::new(column, pg_sys::F_OIDEQ, value)
     }
 
-    /// The same, of a column with the collation "C".
     pub fn text(column: i16, value: &str) -> Self {
-        Self { column, equal: pg_sys::Oid::from(pg_sys::F_TEXTEQ), value: value.into_datum() }
+        Self::new(column, pg_sys::F_TEXTEQ, value)
+    }
+
+    fn new(column: i16, equal: u32, value: impl IntoDatum) -> Self {
+        Self { column, equal: pg_sys::Oid::from(equal), value: value.into_datum() }
     }
 }
 
@@ -47,41 +47,40 @@ pub fn open(name: &CStr, lock: u32) -> pg_sys::Relation {
     unsafe { pg_sys::table_open(catalog::table(name), lock as pg_sys::LOCKMODE) }
 }
 
-/// A table of schema `mantle`, open for probes.
+/// A table of schema `mantle`, open for reading.
 pub struct Table(pg_sys::Relation);
 
 impl Table {
-    /// Opens it.
     pub fn open(name: &CStr) -> Self {
         Self(open(name, pg_sys::AccessShareLock))
     }
 
-    /// As [`find`].
+    /// See [`find`].
     pub fn find<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
-        // SAFETY: open as long as this lives.
+        // SAFETY: the table is open until `drop`.
         unsafe { find(self.0, key, read) }
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // An error that unwinds ends the transaction, which closes all.
+        // During a panic the failed transaction closes everything.
         if !std::thread::panicking() {
-            // SAFETY: opened by `open`, closed once. The lock stays until the transaction ends, as a statement's does.
+            // SAFETY: opened by `open`, closed once. The lock lasts until the transaction ends, like a statement's.
             unsafe { pg_sys::table_close(self.0, pg_sys::NoLock as pg_sys::LOCKMODE) };
         }
     }
 }
 
-/// Reads of the row with this primary key, all of its columns given; `None`: there is none. Sees what a statement would that
-/// begins now: under READ COMMITTED all that committed before, and what this transaction did.
+/// Reads the row with this primary key, of which all columns are given; `None` if there is no such row. It sees what a
+/// new statement would see: under READ COMMITTED, everything committed so far and this transaction's own changes.
 ///
 /// # Safety
-/// The table is open, and has a primary key with these columns.
+/// The table is open and has a primary key of these columns.
 pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
     let mut keys = scan_keys(key);
-    // SAFETY: table and snapshot are open until the end; the keys outlive the scan, and the row is read before it ends. An
-    // error that unwinds ends the transaction, which closes all.
+    // SAFETY: table and snapshot stay open until the end; the keys outlive the scan, and the row is read before it
+    // ends. After an error the failed transaction closes everything.
     unsafe {
         let index = pg_sys::RelationGetPrimaryKeyIndex(table);
         let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot());
@@ -94,10 +93,11 @@ pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&R
     }
 }
 
-/// Calls `read` with each row that has these values; all rows without a key. Of a catalog, a null snapshot is a new one.
+/// Reads each row with this key; without a key, all rows. A null snapshot means a new catalog snapshot.
 ///
 /// # Safety
-/// The table is open, the snapshot registered or active; the index, unless it is `InvalidOid`, begins with the key's columns.
+/// The table is open, and the snapshot is registered, active or null. The PostgreSQL index is `InvalidOid`, or begins
+/// with the key's columns.
 pub unsafe fn scan(
     table: pg_sys::Relation,
     index: pg_sys::Oid,
@@ -107,7 +107,7 @@ pub unsafe fn scan(
 ) {
     let mut keys = scan_keys(key);
     let is_indexed = index != pg_sys::InvalidOid;
-    // SAFETY: as declared; the keys outlive the scan, and each row is read before the scan goes on.
+    // SAFETY: see above; the keys outlive the scan, and each row is read before the scan moves on.
     unsafe {
         let scan = pg_sys::systable_beginscan(table, index, is_indexed, snapshot, keys.len() as i32, keys.as_mut_ptr());
         loop {
@@ -121,8 +121,8 @@ pub unsafe fn scan(
     }
 }
 
-/// As [`find`], many times, of a table whose first columns are its primary key. Sees what a statement would that begins when it
-/// is opened.
+/// Many reads of one table, like [`find`]. The primary key must be the table's first columns. All reads see what a
+/// statement that begins when the probe is opened would see.
 pub struct Probe {
     index: pg_sys::Relation,
     snapshot: pg_sys::Snapshot,
@@ -132,9 +132,9 @@ pub struct Probe {
 
 impl Probe {
     /// # Safety
-    /// The table stays open as long as this lives; its primary key has `columns` columns.
+    /// The table outlives the probe; its primary key has `columns` columns.
     pub unsafe fn open(table: pg_sys::Relation, columns: usize) -> Self {
-        // SAFETY: index and snapshot live until `drop`, or the end of a transaction that fails.
+        // SAFETY: index and snapshot live until `drop`, or until the end of a failed transaction.
         unsafe {
             let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
             let index = pg_sys::index_open(pg_sys::RelationGetPrimaryKeyIndex(table), lock);
@@ -144,10 +144,10 @@ impl Probe {
         }
     }
 
-    /// Reads of the row with this primary key, all of its columns given; `None`: there is none.
+    /// See [`find`](fn@find).
     pub fn find<T>(&mut self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
         let mut keys = scan_keys(key);
-        // SAFETY: scan and slot are open; the keys are copied. The row is read before the slot gives it up.
+        // SAFETY: scan and slot are open, and the scan copies the keys. The row is read before the slot is cleared.
         unsafe {
             pg_sys::index_rescan(self.scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
             if !pg_sys::index_getnext_slot(self.scan, pg_sys::ScanDirection::ForwardScanDirection, self.slot) {
@@ -164,7 +164,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // An error that unwinds ends the transaction, which closes all.
+        // During a panic the failed transaction closes everything.
         if !std::thread::panicking() {
             // SAFETY: opened by `open`, closed once.
             unsafe {
@@ -180,8 +180,9 @@ impl Drop for Probe {
 fn scan_keys(key: &[Key]) -> Vec<pg_sys::ScanKeyData> {
     key.iter()
         .map(|key| {
-            let value = key.value.unwrap_or(pg_sys::Datum::from(0_usize));
-            // SAFETY: a scan key is plain data, all of which is set. Functions and values fit the columns' types, as callers say.
+            let value = key.value.unwrap_or(pg_sys::Datum::null());
+            // SAFETY: a scan key is plain data, and ScanKeyInit sets all of it. Callers choose the type that the column
+            // has.
             unsafe {
                 let mut entry = std::mem::zeroed::<pg_sys::ScanKeyData>();
                 pg_sys::ScanKeyInit(&mut entry, key.column, pg_sys::BTEqualStrategyNumber as u16, key.equal, value);
@@ -189,14 +190,4 @@ fn scan_keys(key: &[Key]) -> Vec<pg_sys::ScanKeyData> {
             }
         })
         .collect()
-}
-
-/// The MetaTable's primary key of an entry, or of the primary attribute record.
-pub fn entry_key(pid: i64, name: &str) -> [Key; 3] {
-    record_key(pid, name, 0)
-}
-
-/// The MetaTable's primary key of a record; `ts` is 0 but for delta records.
-pub fn record_key(pid: i64, name: &str, ts: i64) -> [Key; 3] {
-    [Key::int8(1, pid), Key::text(2, name), Key::int8(3, ts)]
 }

@@ -1,18 +1,17 @@
-//! Values and rows as PostgreSQL has them.
+//! Values and rows in PostgreSQL's representation.
 
 use std::ffi::CStr;
 
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 
-/// `None` is NULL.
+/// A datum; `None` is NULL.
 pub type Value = Option<pg_sys::Datum>;
 
-/// Converts to PostgreSQL's representation.
 pub fn value(of: impl IntoDatum) -> Value {
     of.into_datum()
 }
 
-/// A row of an answer.
+/// A row of a table or a result.
 pub struct Row {
     tuple: pg_sys::HeapTuple,
     of: pg_sys::TupleDesc,
@@ -20,29 +19,28 @@ pub struct Row {
 
 impl Row {
     /// # Safety
-    /// Both are alive while this is, and the tuple is as the description says.
+    /// Both outlive this row, and the description describes the tuple.
     pub unsafe fn new(tuple: pg_sys::HeapTuple, of: pg_sys::TupleDesc) -> Self {
         Self { tuple, of }
     }
 
-    /// As PostgreSQL has it.
     pub fn tuple(&self) -> pg_sys::HeapTuple {
         self.tuple
     }
 
-    /// The column of this name; NULL is none.
+    /// The column of this name; `None` if it is NULL or does not exist.
     pub fn named<T: FromDatum>(&self, name: &CStr) -> Option<T> {
-        // SAFETY: the description is alive, the name NUL-terminated.
+        // SAFETY: the description is alive, and the name ends with NUL.
         self.get(unsafe { pg_sys::SPI_fnumber(self.of, name.as_ptr()) })
     }
 
-    /// Column `number`, from 1; NULL is none.
+    /// A column, numbered from 1; `None` if it is NULL.
     pub fn get<T: FromDatum>(&self, number: i32) -> Option<T> {
-        // SAFETY: the type is what the statement says.
+        // SAFETY: the statement or the table declares this type.
         self.datum(number).and_then(|datum| unsafe { T::from_datum(datum, false) })
     }
 
-    /// Column `number`, from 1, as PostgreSQL has it.
+    /// The same, not converted.
     pub fn datum(&self, number: i32) -> Value {
         let mut null = false;
         // SAFETY: the tuple and its description are alive.

@@ -1,8 +1,9 @@
-//! Statements that are planned once a session and kept, run through SPI without plpgsql around them: in a short
-//! transaction plpgsql prepares each of its expressions anew, which cost more than the statements (a put of one new object
-//! took 306 µs of processor time in plpgsql).
+//! SQL statements that a session plans once and runs through SPI.
 //!
-//! Functions that use them, and whatever calls those, fix their `search_path`: else a caller could put its own operators in.
+//! plpgsql prepares each of its expressions anew in every short transaction, which cost more than the statements
+//! themselves (a put of one new object took 306 µs of processor time in plpgsql).
+//!
+//! SQL functions that lead here must fix their `search_path`; else a caller could substitute its own operators.
 
 use std::{cell::Cell, ffi::CStr};
 
@@ -10,7 +11,7 @@ use pgrx::pg_sys;
 
 use super::row::{Row, Value};
 
-/// One statement. Lives in a `thread_local!`.
+/// One statement, in a `thread_local!`.
 pub struct SavedPlan {
     text: &'static CStr,
     types: &'static [pg_sys::Oid],
@@ -18,28 +19,27 @@ pub struct SavedPlan {
 }
 
 impl SavedPlan {
-    /// A statement and the types of its parameters.
     pub const fn new(text: &'static CStr, types: &'static [pg_sys::Oid]) -> Self {
         Self { text, types, plan: Cell::new(std::ptr::null_mut()) }
     }
 
-    /// Runs it; how many rows it touched or found. Within `Spi::connect` only.
+    /// Runs the statement and returns the number of rows that it changed or found. Only within `Spi::connect`.
     pub fn run(&self, arguments: &[Value]) -> u64 {
         let processed = self.execute(arguments);
-        // SAFETY: the table of the statement just run, if it made one; not used after this.
+        // SAFETY: this is the result of the statement just run, if it has one; nothing uses it later.
         unsafe { pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable) };
         processed
     }
 
-    /// Runs it; reads each row's columns, from 1.
+    /// Runs the statement and reads each row. Only within `Spi::connect`.
     pub fn rows<T>(&self, arguments: &[Value], read: impl Fn(&Row) -> T) -> Vec<T> {
         Self::read_all(self.execute(arguments), read)
     }
 
-    /// As [`rows`](Self::rows), but sees all that is committed by now, in a transaction with an older snapshot too.
+    /// Like [`rows`](Self::rows), but sees everything committed by now, even if the transaction's snapshot is older.
     pub fn newest_rows<T>(&self, arguments: &[Value], read: impl Fn(&Row) -> T) -> Vec<T> {
-        // SAFETY: as a catalog's: always taken anew, and of no table in particular. Given back below, or by the end of a
-        // transaction that fails.
+        // SAFETY: a catalog snapshot is always new, and InvalidOid names no table in particular. It is released below,
+        // or at the end of a failed transaction.
         let snapshot = unsafe { pg_sys::RegisterSnapshot(pg_sys::GetCatalogSnapshot(pg_sys::InvalidOid)) };
         let found = Self::read_all(self.execute_under(snapshot, arguments), read);
         // SAFETY: registered above.
@@ -48,7 +48,7 @@ impl SavedPlan {
     }
 
     fn read_all<T>(found: u64, read: impl Fn(&Row) -> T) -> Vec<T> {
-        // SAFETY: the table of the statement just run; freed below, after everything in it was read.
+        // SAFETY: this is the result of the statement just run; it is freed once, after all rows were read.
         unsafe {
             let table = pg_sys::SPI_tuptable;
             let rows =
@@ -62,15 +62,14 @@ impl SavedPlan {
         self.execute_under(std::ptr::null_mut(), arguments)
     }
 
-    /// Null: under the snapshot of a statement.
+    /// With a null snapshot PostgreSQL takes one for the statement.
     fn execute_under(&self, snapshot: pg_sys::Snapshot, arguments: &[Value]) -> u64 {
         assert_eq!(arguments.len(), self.types.len(), "parameters of {:?}", self.text);
         pgrx::check_for_interrupts!();
         let nulls: Vec<std::ffi::c_char> =
             arguments.iter().map(|a| if a.is_some() { b' ' } else { b'n' } as _).collect();
-        let mut values: Vec<pg_sys::Datum> =
-            arguments.iter().map(|a| a.unwrap_or(pg_sys::Datum::from(0_usize))).collect();
-        // SAFETY: as many values and nulls as the plan has parameters; an error leaves through pgrx's guard.
+        let mut values: Vec<pg_sys::Datum> = arguments.iter().map(|a| a.unwrap_or(pg_sys::Datum::null())).collect();
+        // SAFETY: there are as many values and nulls as parameters; an error leaves through pgrx's guard.
         let result = unsafe {
             let (plan, none) = (self.plan(), std::ptr::null_mut());
             pg_sys::SPI_execute_snapshot(plan, values.as_mut_ptr(), nulls.as_ptr(), snapshot, none, false, true, 0)
@@ -84,8 +83,8 @@ impl SavedPlan {
 
     fn plan(&self) -> pg_sys::SPIPlanPtr {
         if self.plan.get().is_null() {
-            // SAFETY: text and types outlive the call; a plan that is kept lives as long as the session, and PostgreSQL
-            // makes it anew when a table in it changes.
+            // SAFETY: text and types outlive the call. A kept plan lives as long as the session; PostgreSQL replans it
+            // when one of its tables changes.
             unsafe {
                 let plan = pg_sys::SPI_prepare_cursor(
                     self.text.as_ptr(),

@@ -1,9 +1,10 @@
-//! Rows of a table of ours, written as INSERT and UPDATE would, but without the executor, whose start and end cost several
-//! times what a row does. Constraints are checked, every index is kept, generated columns are computed and a user's triggers
-//! for rows are run by the functions that logical replication writes with. What only statements have is not: defaults,
-//! rules, triggers for statements or for named columns, transition tables.
+//! Inserts and updates of single rows without the executor, whose start and end cost several times as much as a row.
 //!
-//! Of a table that Citus distributes, a shard is opened.
+//! It uses the functions that logical replication writes with. They check constraints, maintain every PostgreSQL index,
+//! compute generated columns and run row triggers. Not done, because only statements have them: defaults, rules,
+//! statement triggers, triggers on named columns, transition tables.
+//!
+//! If Citus distributes the table, callers open one of its shards.
 
 use std::ffi::CStr;
 
@@ -28,17 +29,16 @@ pub struct Writer {
     relation: pg_sys::Relation,
     state: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
-    /// The row being written.
+    /// The row to write.
     new: *mut pg_sys::TupleTableSlot,
-    /// Where the row is that it replaces.
+    /// Holds the position of the row to replace.
     old: *mut pg_sys::TupleTableSlot,
 }
 
-/// A copy of a row, and where it was read.
+/// A copy of a row with its position in the table. It lives as long as the memory context of the running function.
 pub struct TupleCopy(pg_sys::HeapTuple);
 
 impl TupleCopy {
-    /// Of a row just read. Lives as long as the memory of the function that is running.
     pub fn of(row: &Row) -> Self {
         // SAFETY: the row is alive.
         Self(unsafe { pg_sys::heap_copytuple(row.tuple()) })
@@ -46,11 +46,11 @@ impl TupleCopy {
 }
 
 impl Writer {
-    /// Opens it. Within `Spi::connect` only: what it allocates is of that call.
+    /// Opens a table. Only within `Spi::connect`, whose memory context it allocates in.
     pub fn open(name: &CStr) -> Self {
         let relation = probe::open(name, pg_sys::RowExclusiveLock);
-        // SAFETY: as PostgreSQL's logical replication opens what it writes: no range table, since nothing is checked against
-        // one. Closed by `drop`, or by the end of a transaction that fails.
+        // SAFETY: opened like the target of PostgreSQL's logical replication. It has no range table because nothing
+        // checks against one. `drop`, or the end of a failed transaction, closes it.
         unsafe {
             let state = pg_sys::CreateExecutorState();
             let mut context = pgrx::memcxt::PgMemoryContexts::For((*state).es_query_cxt);
@@ -58,32 +58,32 @@ impl Writer {
             (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
             pg_sys::ExecOpenIndices(target, true);
-            // Where triggers look for it.
+            // Triggers look for the table here.
             (*state).es_opened_result_relations = pg_sys::lappend((*state).es_opened_result_relations, target.cast());
             let slot = || pg_sys::MakeSingleTupleTableSlot((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
             Self { relation, state, target, new: slot(), old: slot() }
         }
     }
 
-    /// As [`probe::find`].
+    /// See [`probe::find`].
     pub fn find<T>(&self, key: &[Key], read: impl FnOnce(&Row) -> T) -> Option<T> {
-        // SAFETY: open as long as this lives.
+        // SAFETY: the table is open until `drop`.
         unsafe { probe::find(self.relation, key, read) }
     }
 
-    /// For many probes of the table, which must be dropped before this.
+    /// Opens a probe of the table. Drop it before the writer.
     pub fn probe(&self, columns: usize) -> Probe {
-        // SAFETY: open as long as this lives.
+        // SAFETY: the table is open until `drop`.
         unsafe { Probe::open(self.relation, columns) }
     }
 
-    /// The numbers of columns, from 1. Quick if they are named in the table's order.
+    /// The numbers of columns, from 1. It is fastest if they are named in the table's order.
     pub fn columns<const N: usize>(&self, names: [&CStr; N]) -> [i32; N] {
-        // SAFETY: the description is open as long as this lives, and has as many attributes as it says.
+        // SAFETY: the description lives until `drop` and has `width` attributes.
         let attributes = unsafe { (*(*self.relation).rd_att).attrs.as_slice(self.width()) };
         let is = |at: &usize, name: &CStr| {
             let attribute = &attributes[*at];
-            // SAFETY: a name ends with NUL.
+            // SAFETY: the name ends with NUL.
             !attribute.attisdropped && unsafe { CStr::from_ptr(attribute.attname.data.as_ptr()) } == name
         };
         let mut next = 0;
@@ -94,9 +94,9 @@ impl Writer {
         })
     }
 
-    /// Inserts a row; columns that are not given are NULL. A key that is there already is an error, as of INSERT.
+    /// Inserts a row; other columns become NULL. As with INSERT, a duplicate key is an error.
     pub fn insert<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
-        // SAFETY: the slot is as wide as the table; values are of the columns' types, as callers say.
+        // SAFETY: the slot is as wide as the table; callers pass values of the columns' types.
         unsafe {
             self.set_all(columns, values);
             self.begin_row();
@@ -105,10 +105,10 @@ impl Writer {
         self.end_row();
     }
 
-    /// As INSERT … ON CONFLICT DO NOTHING: was there no row with any of its unique keys? Waits for the end of a transaction
-    /// that is writing one.
+    /// Like INSERT … ON CONFLICT DO NOTHING: `false` if a row has one of its unique keys. Waits for a transaction that
+    /// is writing such a row.
     pub fn insert_if_free<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) -> bool {
-        // SAFETY: as for `insert`; as the executor does it.
+        // SAFETY: as for `insert`; the steps are the executor's.
         let inserted = unsafe {
             self.set_all(columns, values);
             self.begin_row();
@@ -128,7 +128,7 @@ impl Writer {
     /// # Safety
     /// The slot holds a row.
     unsafe fn constrain(&mut self) {
-        // SAFETY: table, slot and state are this writer's; what they raise is raised inside of pgrx's guard.
+        // SAFETY: table, slot and state belong to this writer; what may raise is called in pgrx's guard.
         unsafe {
             let constraints = (*(*self.relation).rd_att).constr;
             if constraints.is_null() {
@@ -146,9 +146,9 @@ impl Writer {
     /// # Safety
     /// The slot holds a row, and [`begin_row`](Self::begin_row) was called.
     unsafe fn insert_unless_taken(&mut self) -> bool {
-        let everywhere = std::ptr::null_mut();
-        // SAFETY: table, slot and state are this writer's. What the table's access method does may raise, so it is called
-        // inside of pgrx's guard.
+        let all_indexes = std::ptr::null_mut();
+        // SAFETY: table, slot and state belong to this writer. The table's access method may raise, so it is called in
+        // pgrx's guard.
         unsafe {
             let xid = pg_sys::GetCurrentTransactionId();
             let method = &*(*self.relation).rd_tableam;
@@ -157,7 +157,8 @@ impl Writer {
                 pgrx::error!("the access method of a table of mantle's has no speculative insertion");
             };
             loop {
-                // Another transaction that comes to the same key now waits for this insertion, not for the transaction.
+                // Another transaction that inserts the same key now waits for this insertion, not for the whole
+                // transaction.
                 let token = pg_sys::SpeculativeInsertionLockAcquire(xid);
                 let command = (*self.state).es_output_cid;
                 pg_sys::ffi::pg_guard_ffi_boundary(|| {
@@ -171,7 +172,7 @@ impl Writer {
                     false,
                     true,
                     &mut conflict,
-                    everywhere,
+                    all_indexes,
                     #[cfg(any(feature = "pg16", feature = "pg17"))]
                     false,
                 );
@@ -181,19 +182,21 @@ impl Writer {
                     pg_sys::ExecARInsertTriggers(self.state, self.target, self.new, rechecked, std::ptr::null_mut());
                     return true;
                 }
-                // Not before the first try, as INSERT does it: that would cost each new row a probe, to spare those few that
-                // are taken a dead one. Waits for who has the key; if that one failed it is free after all.
+                // INSERT also checks before its first try. That would cost every new row a probe, only to save a dead
+                // row where the key is taken. This waits for the transaction that has the key; if it fails, the key is
+                // free again.
                 let mut taken = pg_sys::ItemPointerData::default();
-                if !pg_sys::ExecCheckIndexConstraints(self.target, self.new, self.state, &mut taken, everywhere) {
+                if !pg_sys::ExecCheckIndexConstraints(self.target, self.new, self.state, &mut taken, all_indexes) {
                     return false;
                 }
             }
         }
     }
 
-    /// Locks a row for [`update`](Self::update), unless it is held, or is not what it was when it was read.
+    /// Locks a row for [`update`](Self::update). `false` if another transaction holds it or has changed it since it was
+    /// read.
     pub fn lock(&mut self, row: &TupleCopy) -> bool {
-        // SAFETY: the table is open; the tuple names a row that was there when it was read, which is all that is asked of it.
+        // SAFETY: the table is open; the tuple needs only the position of a row that existed when it was read.
         unsafe {
             let mut tuple = pg_sys::HeapTupleData {
                 t_len: 0,
@@ -217,9 +220,9 @@ impl Writer {
         }
     }
 
-    /// Replaces columns of a row that [`lock`](Self::lock) has locked.
+    /// Replaces columns of a row that [`lock`](Self::lock) holds.
     pub fn update<const N: usize>(&mut self, row: &TupleCopy, columns: &[i32; N], values: [Value; N]) {
-        // SAFETY: as for `insert`. A recheck is not made: the row is locked.
+        // SAFETY: as for `insert`. `recheck` may be zero: it is not used, because the row is locked.
         unsafe {
             pg_sys::ExecClearTuple(self.new);
             pg_sys::heap_deform_tuple(row.0, (*self.relation).rd_att, (*self.new).tts_values, (*self.new).tts_isnull);
@@ -233,9 +236,9 @@ impl Writer {
     }
 
     /// # Safety
-    /// Values are of the columns' types.
+    /// The values have the columns' types.
     unsafe fn set_all<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
-        // SAFETY: the slot has as many places as the table columns.
+        // SAFETY: the slot has one place for each column.
         unsafe {
             pg_sys::ExecClearTuple(self.new);
             std::slice::from_raw_parts_mut((*self.new).tts_isnull, self.width()).fill(true);
@@ -244,13 +247,13 @@ impl Writer {
     }
 
     /// # Safety
-    /// Values are of the columns' types; the slot's other columns are set.
+    /// The values have the columns' types; the slot's other columns are set.
     unsafe fn set<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
-        // SAFETY: numbers are of columns of this table, as many as the slot has places.
+        // SAFETY: the numbers are those of this table's columns, and the slot has a place for each.
         unsafe {
             for (column, value) in columns.iter().zip(values) {
                 let at = *column as usize - 1;
-                *(*self.new).tts_values.add(at) = value.unwrap_or(pg_sys::Datum::from(0_usize));
+                *(*self.new).tts_values.add(at) = value.unwrap_or(pg_sys::Datum::null());
                 *(*self.new).tts_isnull.add(at) = value.is_none();
             }
             pg_sys::ExecStoreVirtualTuple(self.new);
@@ -258,23 +261,24 @@ impl Writer {
     }
 
     fn width(&self) -> usize {
-        // SAFETY: the description is open as long as this lives.
+        // SAFETY: the description lives until `drop`.
         unsafe { (*(*self.relation).rd_att).natts as usize }
     }
 
-    /// As a statement of its own.
+    /// Begins what is a statement of its own for triggers and visibility.
     fn begin_row(&mut self) {
-        // SAFETY: the state is this one's; `end_row` ends what begins here, or the end of a transaction that fails.
+        // SAFETY: the state belongs to this writer. `end_row`, or the end of a failed transaction, ends what begins
+        // here.
         unsafe {
             (*self.state).es_output_cid = pg_sys::GetCurrentCommandId(true);
             pg_sys::AfterTriggerBeginQuery();
         }
     }
 
-    /// Triggers that a user has added are run, what was written is seen by what comes next, and what it took to evaluate
-    /// indexes' predicates is freed.
+    /// Makes the row visible to later commands, runs triggers that a user has added, and frees the memory that
+    /// predicates of PostgreSQL indexes took.
     fn end_row(&mut self) {
-        // SAFETY: the context, if there is one, is the state's, and nothing of it is used after a row.
+        // SAFETY: the context, if any, belongs to the state, and nothing in it is used after a row.
         unsafe {
             pg_sys::CommandCounterIncrement();
             pg_sys::AfterTriggerEndQuery(self.state);
@@ -288,14 +292,14 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // An error that unwinds ends the transaction, which closes all.
+        // During a panic the failed transaction closes everything.
         if !std::thread::panicking() {
-            // SAFETY: opened by `open`, closed once. The locks stay until the transaction ends, as a statement's do.
+            // SAFETY: opened by `open`, closed once. The locks last until the transaction ends, like a statement's.
             unsafe {
                 pg_sys::ExecDropSingleTupleTableSlot(self.new);
                 pg_sys::ExecDropSingleTupleTableSlot(self.old);
                 pg_sys::ExecCloseIndices(self.target);
-                // What triggers' rows were in.
+                // Free the tuple slots used by triggers.
                 pg_sys::ExecResetTupleTable((*self.state).es_tupleTable, false);
                 pg_sys::FreeExecutorState(self.state);
                 pg_sys::table_close(self.relation, pg_sys::NoLock as pg_sys::LOCKMODE);

@@ -1,14 +1,15 @@
-//! Adds to a directory's counts, as `mantle.delta_records` says: in place only where the primary attribute record could be
-//! locked without waiting; held, absent or removed look alike and append a delta record (P10). Callers hold the
-//! shared latch of the directory.
+//! Adds to a directory's counts, as the setting `mantle.delta_records` says.
+//!
+//! `auto` updates the primary attribute record if it can lock it without waiting. If the record is locked, absent or
+//! removed, which look alike, it appends a delta record (P10). Callers hold the shared latch of the directory.
 
 use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude::*};
 
+use super::key::{entry_key, record_key};
 use crate::{
     citus::placement::{delta_ts_base, open_local},
     postgres::{
         clock::now,
-        probe::{entry_key, record_key},
         row::{Row, Value, value},
         saved_plan::SavedPlan,
         writer::{TupleCopy, Writer},
@@ -17,15 +18,16 @@ use crate::{
 };
 
 const INT8: pg_sys::Oid = pg_sys::INT8OID;
-/// Most delta records that one node keeps of a directory.
+/// Most delta records of one directory on one node.
 const DELTA_RECORDS_MAX: i64 = 8192;
-/// So many numbers of delta records are tried before one is waited for.
-const NUMBERS_TRIED: usize = 16;
+/// Numbers to try before waiting for the holder of one.
+const TS_TRIED_MAX: usize = 16;
 
 thread_local! {
-    // The numbers come round, so that keys of records that are folded are used again: else dirstat reads past the dead index
-    // entries of all since the last vacuum (4,000 a second and 60 s: 1,060 pages, 3 to 8 ms). A number that is taken means
-    // that thousands wait for compaction, or that two came to it at once: it is added to.
+    // The numbers wrap around, so that keys of folded records are used again. Otherwise dirstat would read past the
+    // dead index entries of all records since the last vacuum (4,000 a second for 60 s: 1,060 pages, 3 to 8 ms). A
+    // number that is taken means that thousands of records wait for compaction, or that two sessions took it at once:
+    // the record is added to.
     static APPEND: SavedPlan = const { SavedPlan::new(
         c"INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified)
           VALUES ($1, '/_ATTR', $6, $5, $2, $3, $4, now())
@@ -42,21 +44,20 @@ thread_local! {
         &[INT8, INT8, INT8, INT8, INT8]) };
 }
 
-/// What is added to one directory's counts.
+/// A change of one directory's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// The namespace.
     pub ns: i64,
-    /// Entries, directories among them.
+    /// Objects and directories.
     pub entries: i64,
-    /// Directories.
     pub subdirectories: i64,
-    /// Bytes of objects.
+    /// Total size of the objects.
     pub bytes: i64,
 }
 
 impl Delta {
-    /// Adds to `pid`'s counts. `meta`: the table that they are in, `None` when it is on another node. Within `Spi::connect` only.
+    /// Adds to the counts of `pid`. `meta` is the table that has them, `None` if only Citus can write it. Only within
+    /// `Spi::connect`.
     pub fn add_to(&self, pid: i64, meta: Option<&mut Writer>) {
         let is_done = match (DELTA_RECORDS.get(), meta) {
             (DeltaRecords::Never, _) => {
@@ -77,7 +78,7 @@ impl Delta {
         [pid, self.entries, self.subdirectories, self.bytes, self.ns].map(value)
     }
 
-    /// Adds to the primary attribute record if it is free. A record that was changed since it was read is taken for held.
+    /// Adds to the primary attribute record unless it is locked. A record changed since it was read counts as locked.
     fn add_in_place(&self, pid: i64, meta: &mut Writer) -> bool {
         let read = meta.find(&entry_key(pid, "/_ATTR"), |row| {
             (row.named::<bool>(c"removed") != Some(true)).then(|| Sum::of(self, row))
@@ -85,13 +86,13 @@ impl Delta {
         read.flatten().is_some_and(|sum| sum.write(meta))
     }
 
-    /// Adds a delta record under a number that nobody holds: there is none of it, or it can be locked, and is added to. One
-    /// that is being folded is passed over: who folds it may wait for a directory that this transaction added to in place,
-    /// so that both would wait for ever. `false` when so many are held.
+    /// Appends a delta record under a free number, or adds to a record that it can lock. It skips locked ones:
+    /// compaction may be folding the record and waiting for a directory that this transaction added to in place, a
+    /// deadlock. `false` if all numbers that it tried are locked.
     fn append(&self, pid: i64, meta: &mut Writer) -> bool {
         let columns =
             meta.columns([c"pid", c"name", c"ts", c"ns", c"entries", c"subdirectories", c"bytes", c"modified"]);
-        (0..NUMBERS_TRIED).any(|_| {
+        (0..TS_TRIED_MAX).any(|_| {
             let ts = next_ts();
             match meta.find(&record_key(pid, "/_ATTR", ts), |row| Sum::of(self, row)) {
                 Some(sum) => sum.write(meta),
@@ -105,10 +106,10 @@ impl Delta {
     }
 }
 
-/// A record of counts as it will be.
+/// The new counts of a record.
 struct Sum {
     row: TupleCopy,
-    /// Entries, subdirectories, bytes, time of modification.
+    /// Entries, subdirectories, bytes, modified.
     values: [Value; 4],
 }
 
@@ -125,7 +126,7 @@ impl Sum {
         Self { row: TupleCopy::of(row), values }
     }
 
-    /// If the record is what it was, and nobody holds it.
+    /// `false`, and nothing written, if the record is locked or has changed.
     fn write(self, meta: &mut Writer) -> bool {
         let is_free = meta.lock(&self.row);
         if is_free {
@@ -136,16 +137,17 @@ impl Sum {
     }
 }
 
-/// As `+` of SQL's bigint.
+/// Adds like SQL's bigint: an overflow is error 22003.
 pub fn add(count: i64, more: i64) -> i64 {
     count.checked_add(more).unwrap_or_else(|| {
         pgrx::ereport!(ERROR, PgSqlErrorCode::ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range");
     })
 }
 
-/// The number of a delta record. Not within its statement: Citus keeps no plan of one that has a volatile function in it.
+/// A new number for a delta record. It is not computed in the statement: Citus saves no plan that has a volatile
+/// function.
 fn next_ts() -> i64 {
-    // SAFETY: both functions raise what is wrong with their argument: regclassin's is a C string, nextval's what it answers.
+    // SAFETY: regclassin gets a C string, and nextval the OID that it answers; both raise if an argument is wrong.
     let next = unsafe {
         let sequence = direct_function_call_as_datum(pg_sys::regclassin, &[c"mantle.delta_ts".into_datum()]);
         direct_function_call::<i64>(pg_sys::nextval_oid, &[sequence])
@@ -153,7 +155,7 @@ fn next_ts() -> i64 {
     delta_ts_base() + 1 + next.unwrap_or_default() % DELTA_RECORDS_MAX
 }
 
-/// Adds to one directory's counts.
+/// See [`Delta::add_to`].
 #[pg_extern(volatile)]
 fn add_counts(p_ns: i64, p_pid: i64, p_entries: i64, p_subdirectories: i64, p_bytes: i64) {
     let delta = Delta { ns: p_ns, entries: p_entries, subdirectories: p_subdirectories, bytes: p_bytes };

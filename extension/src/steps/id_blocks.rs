@@ -1,4 +1,4 @@
-//! Ids and the blocks that they are allocated in (P9).
+//! Checks that an id belongs to a recorded block (P9): a bare sequence could repeat ids after a failover.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,20 +12,20 @@ use crate::{
 };
 
 thread_local! {
-    // The block that an id is of, if any; not one of this transaction, which may yet be rolled back.
+    // The third column is false for a block of this transaction, which may still be rolled back.
     static BLOCK: SavedPlan = const { SavedPlan::new(
         c"SELECT b.first_id, b.last_id, b.allocated < now() FROM mantle.id_blocks b
            WHERE b.first_id <= $1 ORDER BY b.first_id DESC LIMIT 1", &[pg_sys::INT8OID]) };
-    /// Blocks that were found recorded. Rows of id_blocks are never changed or removed.
+    /// Recorded blocks, newest first. Rows of id_blocks are never changed or removed.
     static BLOCKS: RefCell<Vec<(i64, i64)>> = const { RefCell::new(Vec::new()) };
-    /// The generation of the map of shards when BLOCKS was last used.
+    /// The generation of the map of shards at the last use of BLOCKS.
     static GENERATION: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Most blocks remembered: an id block serves a gateway for thousands of entries.
-const BLOCKS_KEPT: usize = 16;
+/// Blocks that a session remembers; one serves a gateway for thousands of entries.
+const BLOCKS_CACHED_MAX: usize = 16;
 
-/// Is an id of a recorded block (P9)? Within `Spi::connect` only.
+/// Whether a recorded block has this id. Only within `Spi::connect`.
 pub fn is_recorded(id: i64) -> bool {
     forget_if_invalid();
     let of = |blocks: &Vec<(i64, i64)>| blocks.iter().any(|(first, last)| (*first..=*last).contains(&id));
@@ -39,7 +39,7 @@ pub fn is_recorded(id: i64) -> bool {
         [(Some(first), Some(last), lasting)] if (first..=last).contains(&id) => {
             if lasting {
                 BLOCKS.with_borrow_mut(|blocks| {
-                    blocks.truncate(BLOCKS_KEPT - 1);
+                    blocks.truncate(BLOCKS_CACHED_MAX - 1);
                     blocks.insert(0, (first, last));
                 });
             }
@@ -49,14 +49,14 @@ pub fn is_recorded(id: i64) -> bool {
     }
 }
 
-/// Forgets the blocks when the MetaTable's definition has changed, or it was dropped.
+/// Forgets the blocks after the MetaTable was changed or dropped: the extension may have been created again.
 fn forget_if_invalid() {
     if GENERATION.replace(map_generation()) != map_generation() {
         BLOCKS.with_borrow_mut(Vec::clear);
     }
 }
 
-/// The SQLSTATE of an id that no recorded block has, or NULL.
+/// MT040 for an id that no recorded block has.
 #[pg_extern(volatile)]
 fn id_fault(id: Option<i64>) -> Fault {
     let recorded = id.is_some_and(|id| Spi::connect_mut(|_| is_recorded(id)));

@@ -1,21 +1,26 @@
-//! Latches: transaction-scoped advisory locks under classes of our own in the lock tag, which no `pg_advisory*` function
-//! can build (those use classes 1 and 2, Citus a few up to 20). So other users neither block nor are blocked.
+//! Latches: advisory locks until the end of the transaction, in lock classes of our own.
 //!
-//! Order, the same everywhere, so that latches never deadlock: epoch, then pids ascending (each with its strongest mode
-//! at once), then names ascending by their hash. A latch is a statement of its own before any statement that reads
-//! (P7, P12). Bound: `BATCH_LATCHES_MAX` a batch.
+//! No `pg_advisory*` function can build these lock tags (they use classes 1 and 2, Citus a few up to 20), so other
+//! users neither block latches nor are blocked (P6).
+//!
+//! Invariants: all callers take latches in one order, so that they never deadlock: epoch, then pids ascending (the
+//! strongest mode of each at once), then names ascending by hash. A latch is a statement of its own before any
+//! statement that reads (P7, P12). A batch takes at most `BATCH_LATCHES_MAX`.
 
 use mantle_types::ErrorCode;
 use pgrx::{bgworkers::BackgroundWorker, prelude::*};
 
-use super::batch::{latches_fault, mutation_fault};
+use super::{
+    batch::{latches_fault, mutation_fault},
+    name::stem,
+};
 use crate::{
     citus::placement::are_local,
     fault::{Fault, sqlstate},
     postgres::advisory_lock::{self, Hold, LockTimeoutLimit, Mode, hash},
 };
 
-/// Lock-tag classes: `M` and a letter.
+/// Lock classes: the letter `M` and a number.
 #[repr(u16)]
 #[derive(Clone, Copy)]
 enum Class {
@@ -26,28 +31,27 @@ enum Class {
     Worker = 0x4d05,
 }
 
-/// How long a batch waits for a latch.
+/// How long a batch of several elements waits for each latch.
 const BATCH_WAIT_MS: i32 = 2_000;
 
 fn acquire(class: Class, key: u64, mode: Mode, wait: bool) -> bool {
     advisory_lock::acquire(class as u16, key, mode, Hold::Transaction, wait)
 }
 
-/// Makes this session its database's worker, until it ends. `false`: another one is.
+/// Makes this session the database's worker until the session ends. `false` if there is one.
 pub fn acquire_worker_lock() -> bool {
     BackgroundWorker::transaction(|| {
         advisory_lock::acquire(Class::Worker as u16, 0, Mode::Exclusive, Hold::Session, false)
     })
 }
 
-/// Hash of a name without its slash in its directory: object `a` and directory `a/` meet in one latch (P29).
+/// Hash of directory and name without its slash: object `a` and directory `a/` have one latch (P29).
 fn name_key(pid: i64, name: &str) -> u64 {
-    let name = name.strip_suffix('/').unwrap_or(name).as_bytes();
-    hash(name, pid as u64)
+    hash(stem(name).as_bytes(), pid as u64)
 }
 
 fn take(mut pids: Vec<(i64, Mode)>, mut names: Vec<u64>) -> Fault {
-    // Exclusive first within a pid, so that dedup keeps the strongest.
+    // Exclusive comes first, so that dedup keeps the strongest mode of a pid.
     pids.sort_by_key(|(pid, mode)| (*pid, *mode != Mode::Exclusive));
     pids.dedup_by_key(|(pid, _)| *pid);
     names.sort_unstable();
@@ -64,8 +68,8 @@ fn take(mut pids: Vec<(i64, Mode)>, mut names: Vec<u64>) -> Fault {
     None
 }
 
-/// Latches for creating, removing or renaming entries: every pid shared (those in `exclusive` exclusively), every name
-/// exclusively. NULL elements are passed over; the verb refuses them.
+/// Latches for creating, removing or renaming entries: pids shared (those in `exclusive` exclusively), names
+/// exclusively. Skips NULL elements, which the verb refuses.
 #[pg_extern(volatile)]
 fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Option<Vec<Option<i64>>>, "NULL")) -> Fault {
     let keys = pids.iter().zip(names.iter()).filter_map(|(pid, name)| Some(name_key(pid?, name?))).collect();
@@ -74,12 +78,12 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
     take(shared.chain(exclusive).collect(), keys)
 }
 
-/// As `latch_entries`, for a batch: more than one element waits no longer than [`BATCH_WAIT_MS`] for each latch. One behind
-/// a latch that is held for long must not keep its neighbours waiting: the caller sends them singly then (P12), and
-/// a single one waits as long as it takes. Nothing is latched if a directory is on another node.
+/// Like `latch_entries`, for a batch. Several elements wait at most [`BATCH_WAIT_MS`] for each latch, so that one latch
+/// that is held for long does not delay the others: the caller then sends them singly (P12). A single element waits as
+/// long as `lock_timeout` allows. Latches nothing if a directory is on another node.
 #[pg_extern(volatile)]
 fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
-    // Before anything is asked of catalogs.
+    // Before any read of a catalog.
     if let Some(code) = mutation_fault() {
         return Some(sqlstate(code));
     }
@@ -90,7 +94,7 @@ fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
     latch_entries(pids, names, None)
 }
 
-/// Latches on pids only.
+/// Latches pids only.
 #[pg_extern(volatile)]
 fn latch_pids(shared: Array<i64>, exclusive: Array<i64>) -> Fault {
     let shared = shared.iter().flatten().map(|pid| (pid, Mode::Shared));
@@ -98,25 +102,25 @@ fn latch_pids(shared: Array<i64>, exclusive: Array<i64>) -> Fault {
     take(shared.chain(exclusive).collect(), Vec::new())
 }
 
-/// Tries for the exclusive latch of a pid: false while anybody holds it.
+/// Tries for the exclusive latch of a pid: false if any session holds it.
 #[pg_extern(volatile)]
 fn try_latch_exclusive(pid: i64) -> bool {
     acquire(Class::Pid, pid as u64, Mode::Exclusive, false)
 }
 
-/// Tries for the latch of a name: false while somebody holds it.
+/// Tries for the latch of a name: false if a session holds it.
 #[pg_extern(volatile)]
 fn try_latch_name(pid: i64, name: &str) -> bool {
     acquire(Class::Name, name_key(pid, name), Mode::Exclusive, false)
 }
 
-/// Tries for the shared latch of a pid: false while somebody holds it exclusively.
+/// Tries for the shared latch of a pid: false if a session holds it exclusively.
 #[pg_extern(volatile)]
 fn try_latch_shared(pid: i64) -> bool {
     acquire(Class::Pid, pid as u64, Mode::Shared, false)
 }
 
-/// The epoch of an index group: shared by a rename, exclusively by whoever raises it (P21).
+/// Latches the epoch of an index group: a rename shared, `raise_epoch` exclusively (P21).
 #[pg_extern(volatile)]
 fn latch_epoch(index_group: i32, exclusive: bool) -> Fault {
     if let Some(code) = mutation_fault() {
@@ -127,7 +131,7 @@ fn latch_epoch(index_group: i32, exclusive: bool) -> Fault {
     None
 }
 
-/// Serialises the allocation of id blocks.
+/// Latches the allocation of id blocks.
 #[pg_extern(volatile)]
 fn latch_allocation() -> Fault {
     let fault = mutation_fault().map(sqlstate);
@@ -137,7 +141,7 @@ fn latch_allocation() -> Fault {
     fault
 }
 
-/// Checks what every mutation needs where no latch is taken.
+/// Checks the transaction where no latch is taken.
 #[pg_extern(volatile)]
 fn mutation_fault_code() -> Fault {
     mutation_fault().map(|code: ErrorCode| sqlstate(code))

@@ -1,4 +1,7 @@
-//! Is what a mutation resolved still good? Asked after the latches, before anything is written (P8).
+//! Leases: how long, and under which history and epoch, a resolved id may be used (P8).
+//!
+//! A mutation checks its lease after the latches and before it writes anything. So an absent tombstone means that the
+//! directory is live: tombstones are kept longer than any lease.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -18,22 +21,22 @@ use crate::{
 
 const LEASE_US: i64 = LEASE_S as i64 * 1_000_000;
 
-/// Citus: how old an epoch may be that new entries are checked against. To ask a reference table there costs as much as
-/// three probes.
+/// How old an epoch may be that new entries are checked against on Citus, where reading it costs as much as three
+/// probes.
 const EPOCH_AGE_MAX_US: i64 = 1_000_000;
-/// Most namespaces whose epochs a session remembers.
-const EPOCHS_KEPT_MAX: usize = 1_024;
+/// Namespaces whose epochs a session remembers.
+const EPOCHS_CACHED_MAX: usize = 1_024;
 
 thread_local! {
-    /// Epochs by namespace, and when they were read.
+    /// By namespace: its epoch, and when it was read.
     static EPOCHS: RefCell<HashMap<i64, (u64, i64)>> = RefCell::default();
-    // Citus. No row: no such namespace. NULL: its group is not there.
+    // For Citus. No row if the namespace does not exist, NULL if its group does not.
     static EPOCH: SavedPlan = const { SavedPlan::new(
         c"SELECT g.epoch FROM mantle.namespaces n LEFT JOIN mantle.index_groups g ON g.index_group = n.index_group
            WHERE n.ns = $1", &[pg_sys::INT8OID]) };
 }
 
-/// The epoch of a namespace's index group; `None`: there is no such namespace. Within `Spi::connect` only.
+/// The epoch of a namespace's index group; `None` if there is no such namespace. Only within `Spi::connect`.
 pub fn epoch_of(ns: i64) -> Option<u64> {
     if !is_distributed() {
         let group = Table::open(c"namespaces").find(&[Key::int8(1, ns)], |row| row.named::<i32>(c"index_group"))?;
@@ -44,8 +47,9 @@ pub fn epoch_of(ns: i64) -> Option<u64> {
     EPOCH.with(|s| s.rows(&[value(ns)], |row| row.get::<i64>(1).unwrap_or(0) as u64)).pop()
 }
 
-/// The same; on Citus as it was up to a second ago. A namespace that was removed since has left a tombstone for each of its
-/// directories, and who raises an epoch waits out leases of lookups that are longer. Within `Spi::connect` only.
+/// The same; on Citus it may be up to a second old. That is safe: a namespace removed since then has left a tombstone
+/// for each directory, and a raised epoch waits for the end of lookup leases, which are longer. Only within
+/// `Spi::connect`.
 pub fn recent_epoch_of(ns: i64) -> Option<u64> {
     if !is_distributed() {
         return epoch_of(ns);
@@ -59,7 +63,7 @@ pub fn recent_epoch_of(ns: i64) -> Option<u64> {
     }
     let epoch = epoch_of(ns)?;
     EPOCHS.with_borrow_mut(|epochs| {
-        if epochs.len() >= EPOCHS_KEPT_MAX {
+        if epochs.len() >= EPOCHS_CACHED_MAX {
             epochs.clear();
         }
         epochs.insert(ns, (epoch, now_us));
@@ -67,7 +71,7 @@ pub fn recent_epoch_of(ns: i64) -> Option<u64> {
     Some(epoch)
 }
 
-/// What speaks against using an id under a lease. Without one the id was resolved in this transaction.
+/// Checks a lease. Without one, the id was resolved in this transaction, which must be young enough.
 pub fn check(lease: Option<&str>, epoch: u64) -> Result<(), ErrorCode> {
     let Some(lease) = lease else {
         let age_us = clock::clock_timestamp() - clock::now();
@@ -75,7 +79,7 @@ pub fn check(lease: Option<&str>, epoch: u64) -> Result<(), ErrorCode> {
     };
     let lease: Lease = lease.parse().map_err(|_| ErrorCode::InvalidArgument)?;
     let left_us = lease.deadline_us - clock_us();
-    // More than whole: by another clock, of a primary that was ahead of this one.
+    // More than a whole lease is left if the clock of an earlier primary was ahead of this one.
     if !(0..=LEASE_US).contains(&left_us) {
         return Err(ErrorCode::LeaseExpired);
     }
@@ -91,19 +95,20 @@ fn clock_us() -> i64 {
 }
 
 fn lineage_of_node() -> Lineage {
-    // SAFETY: plain reads of shared memory, set before the first session; the timeline that a primary writes never changes
-    // while it runs.
+    // SAFETY: plain reads of shared memory that is set before the first session; a running primary never changes its
+    // timeline.
     unsafe { Lineage { system_identifier: pg_sys::GetSystemIdentifier(), timeline: pg_sys::GetWALInsertionTimeLine() } }
 }
 
-/// The history of this node: `system identifier/timeline`, as leases have it.
+/// The lineage of this node, `system identifier/timeline`, in the form that leases have.
 #[pg_extern(stable, security_definer)]
 #[search_path(pg_catalog, pg_temp)]
 fn lineage() -> String {
     lineage_of_node().to_string()
 }
 
-/// A lease for ids of a namespace that are about to be resolved, for changes on this node. NULL without such a namespace.
+/// A lease for ids of a namespace that are resolved after this call, for changes on this node. NULL if there is no such
+/// namespace.
 #[pg_extern(volatile, security_definer)]
 #[search_path(pg_catalog, pg_temp)]
 fn lease(ns: Option<i64>) -> Option<String> {
@@ -112,10 +117,10 @@ fn lease(ns: Option<i64>) -> Option<String> {
     Some(lease.to_string())
 }
 
-/// The SQLSTATE of what speaks against using ids of a namespace under a lease, or NULL.
+/// MT044 or MT045 if a lease no longer allows a change in a namespace.
 #[pg_extern(volatile)]
 fn lease_fault(ns: Option<i64>, lease: Option<&str>) -> Fault {
-    // Without a namespace there is another fault to be told.
+    // Another check reports a namespace that does not exist.
     let epoch = ns.and_then(|ns| Spi::connect_mut(|_| epoch_of(ns)))?;
     check(lease, epoch).err().map(sqlstate)
 }

@@ -1,4 +1,4 @@
-//! Names in SQL: the rules of `mantle_types::name`, so that gateway and database refuse the same (P16).
+//! The name rules of `mantle_types::name` for SQL, so that gateway and database refuse the same names (P16).
 
 use mantle_types::{
     ErrorCode,
@@ -8,21 +8,26 @@ use pgrx::prelude::*;
 
 use crate::fault::{Fault, sqlstate};
 
-/// The SQLSTATE that refuses an object's name, or NULL.
+/// A name without the slash that a directory's has at its end.
+pub fn stem(name: &str) -> &str {
+    name.strip_suffix('/').unwrap_or(name)
+}
+
+/// MT001 or MT002 for a bad name of an object.
 #[pg_extern(immutable, parallel_safe)]
 fn object_name_fault(name: Option<&str>) -> Fault {
     let Some(name) = name else { return Some(sqlstate(ErrorCode::InvalidName)) };
     check_name(name).err().map(|e| sqlstate(e.code()))
 }
 
-/// The SQLSTATE that refuses a directory's name, which ends in a slash, or NULL.
+/// MT001 or MT002 for a bad name of a directory, which must end in a slash.
 #[pg_extern(immutable, parallel_safe)]
 fn directory_name_fault(name: Option<&str>) -> Fault {
     let Some(name) = name.and_then(|n| n.strip_suffix('/')) else { return Some(sqlstate(ErrorCode::InvalidName)) };
     check_name(name).err().map(|e| sqlstate(e.code()))
 }
 
-/// The SQLSTATE that refuses an entry's name, a directory's if it ends in a slash, or NULL.
+/// MT001 or MT002 for a bad name of an entry; with a slash at its end it is a directory's.
 #[pg_extern(immutable, parallel_safe)]
 fn entry_name_fault(name: Option<&str>) -> Fault {
     match name {
@@ -31,19 +36,19 @@ fn entry_name_fault(name: Option<&str>) -> Fault {
     }
 }
 
-/// The SQLSTATE that refuses a namespace's name, or NULL.
+/// MT005 for a bad name of a namespace.
 #[pg_extern(immutable, parallel_safe)]
 fn namespace_name_fault(name: Option<&str>) -> Fault {
     let Some(name) = name else { return Some(sqlstate(ErrorCode::InvalidNamespaceName)) };
     check_namespace_name(name).err().map(|e| sqlstate(e.code()))
 }
 
-/// The smallest string above every string that begins with `prefix`, in byte order (COLLATE "C" of UTF-8, which is code
-/// point order); `None` when there is none.
+/// The smallest string above all strings that begin with `prefix`, in byte order (COLLATE "C"; for UTF-8 that is code
+/// point order). `None` if there is none.
 pub fn next_after_prefix(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
-        // Code points D800..DFFF are no characters; 10FFFF is the last.
+        // D800..DFFF are not characters; 10FFFF is the last code point.
         let next = match last {
             '\u{d7ff}' => Some('\u{e000}'),
             c => char::from_u32(c as u32 + 1),
@@ -56,7 +61,7 @@ pub fn next_after_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// [`next_after_prefix`] for SQL.
+/// See [`next_after_prefix`].
 #[pg_extern(immutable, parallel_safe, strict)]
 fn prefix_end(prefix: &str) -> Option<String> {
     next_after_prefix(prefix)

@@ -1,14 +1,14 @@
-//! Proofs of what an index group has prepared, for `sql/steps/prepare_fault.sql`.
+//! Proofs that an index group has prepared a rename, for `sql/steps/prepare_fault.sql`.
+//!
+//! PostgreSQL does not see the index's locks. So the leader signs what it prepared, and the rename's transaction checks
+//! that.
 
 use mantle_types::{DirectoryId, Epoch, NamespaceId, PartitionId, Prepared, RequestKey};
 use pgrx::prelude::*;
 
-/// A name as it is signed.
-fn stem(name: &str) -> &str {
-    name.strip_suffix('/').unwrap_or(name)
-}
+use super::name::stem;
 
-/// The fields of one change as SQL has them; victim 0 is none.
+/// Converts SQL's fields of a rename; victim 0 means none.
 #[expect(clippy::too_many_arguments, reason = "the parameters of mantle.rename_directory")]
 fn prepared<'a>(
     index_group: i32,
@@ -39,7 +39,7 @@ fn prepared<'a>(
     }
 }
 
-/// Is it the proof of this change under the key? NULL if anything is.
+/// Whether `proof` proves this rename under the key. NULL if any argument is.
 #[expect(clippy::too_many_arguments, reason = "the parameters of mantle.rename_directory")]
 #[pg_extern(immutable)]
 fn is_proven(
@@ -62,7 +62,7 @@ fn is_proven(
     prepared(index_group, epoch, attempt, principal, ns, request, source, destination).is_proven(key, proof)
 }
 
-/// The proof of a change under the key. NULL if anything is.
+/// Proves a rename under the key. NULL if any argument is.
 #[expect(clippy::too_many_arguments, reason = "the parameters of mantle.rename_directory")]
 #[pg_extern(immutable)]
 fn proof(

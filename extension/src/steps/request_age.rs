@@ -1,8 +1,9 @@
-//! Is a request id too old to be answered (P19)? Its recorded answer may be gone then, so that it would be carried out
-//! once more. A UUID of version 7 begins with the time when it was made; of the other versions it cannot be told.
+//! Refuses request ids that are too old (P19): their recorded answer may be gone, and the request would be carried out
+//! again.
 //!
-//! An id is too old that was made longer ago than answers are kept, or up to where answers were purged because there were too
-//! many (`sql/admin/purge.sql`); and has no recorded answer, which the caller has looked for.
+//! A UUID of version 7 begins with the time when it was made; other versions do not tell. An id is too old if it was
+//! made longer ago than answers are kept, or before the position up to which answers were purged because there were too
+//! many (`sql/admin/purge.sql`). The caller has found no recorded answer.
 
 use mantle_types::ErrorCode;
 use pgrx::prelude::*;
@@ -16,18 +17,18 @@ use crate::{
     settings::REQUEST_RETENTION_S,
 };
 
-/// Answers that are younger are never purged, however many there are: `sql/admin/purge.sql` says the same.
+/// Younger answers are never purged, however many there are; `sql/admin/purge.sql` has the same bound.
 const KEPT_AT_LEAST_US: i64 = 60 * 1_000_000;
 
-/// 2020-01-01, in microseconds since 2000: there was no version 7 before. What says so is by a clock that was never set, or no
-/// such UUID at all but 128 random bits: it does not tell.
+/// 2020-01-01, in microseconds since 2000. There was no version 7 before, so an earlier time comes from a clock that
+/// was never set, or from 128 random bits, and is ignored.
 const FIRST_US: i64 = 631_152_000 * 1_000_000;
 
 thread_local! {
     static PURGED: SavedPlan = const { SavedPlan::new(c"SELECT p.up_to FROM mantle.purged_requests p", &[]) };
 }
 
-/// When an id was made, in microseconds since 2000; `None`: it does not say.
+/// When an id was made, in microseconds since 2000; `None` if it does not tell.
 fn made_us(request: &pgrx::Uuid) -> Option<i64> {
     let bytes = request.as_bytes();
     let is_timed = bytes[6] >> 4 == 7 && bytes[8] >> 6 == 0b10;
@@ -36,13 +37,13 @@ fn made_us(request: &pgrx::Uuid) -> Option<i64> {
     (is_timed && made_us >= FIRST_US).then_some(made_us)
 }
 
-/// Is an id as young as not to be too old, or does it not say? By the time when the transaction began: the clock need not be
-/// read for each.
+/// Whether an id is young enough, or does not tell. Compares with the start of the transaction, to avoid reading the
+/// clock for each id.
 pub fn is_fresh(request: &pgrx::Uuid) -> bool {
     made_us(request).is_none_or(|made_us| clock::now() - made_us < KEPT_AT_LEAST_US)
 }
 
-/// MT021 for an id that is too old to be carried out for the first time.
+/// MT021 for an id that is too old for a first execution.
 #[pg_extern(volatile)]
 fn request_fault(request: Option<pgrx::Uuid>) -> Fault {
     let request = request.filter(|request| !is_fresh(request))?;

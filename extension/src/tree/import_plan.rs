@@ -1,6 +1,8 @@
-//! Plans bulk imports, of objects (see [`screen`]) and of directories: parents and children may stand in one call, and a parent may turn out to exist
-//! already under another id. One forward pass (parents precede children) gives every element the place it really has.
-//! Pure: arrays in, rows out; `mantle.import_directories` repeats it until no new existing parent comes up.
+//! Plans bulk imports of directories, and screens imports of objects. Pure: arrays in, rows out.
+//!
+//! An import of directories may have parents and children in one call, and a parent may already exist under another id.
+//! One forward pass (parents precede children) finds the real place of every element; `mantle.import_directories`
+//! repeats the plan until it finds no new existing parent.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,14 +15,14 @@ use pgrx::prelude::*;
 
 use crate::fault::sqlstate;
 
-/// An element as the plan sees it.
+/// The plan of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Planned {
-    /// The directory it belongs to: as given, or the existing one that its parent in the call turned out to be.
+    /// Its directory: the given one, or the existing one that stands for its parent in the call.
     pid: i64,
-    /// Does `pid` exist outside of this call (so that it needs a latch)?
+    /// Whether `pid` exists outside of this call, and so needs a latch.
     outside: bool,
-    /// Why it is refused; MT012 when it exists.
+    /// Why the element is refused; MT012 if it exists.
     code: Option<String>,
     /// The existing directory's id, with MT012.
     existing: Option<i64>,
@@ -46,7 +48,7 @@ fn plan(elements: &[Element<'_>]) -> Vec<Planned> {
         match by_id.get(&element.pid).map(|parent| &planned[*parent]) {
             Some(Planned { existing: Some(existing), .. }) => {
                 this.pid = *existing;
-                // A duplicate within the call stands for its first, which is new unless it has an existing id itself.
+                // `existing` may be the first element of this place in the call, which is new unless it exists itself.
                 this.outside = by_id.get(existing).is_none_or(|first| planned[*first].existing.is_some());
             }
             Some(Planned { code: Some(_), .. }) => this.code = this.code.or(refused(ErrorCode::DirectoryRemoved)),
@@ -72,7 +74,7 @@ fn plan(elements: &[Element<'_>]) -> Vec<Planned> {
     planned
 }
 
-/// See the module. NULLs are refused before.
+/// See [`plan`]. The caller has refused NULLs.
 #[pg_extern(immutable)]
 #[allow(clippy::type_complexity)]
 fn import_plan<'a>(
@@ -100,14 +102,14 @@ fn import_plan<'a>(
     TableIterator::new((1..).zip(rows).map(|(ord, p)| (ord, p.pid, p.outside, p.code, p.existing)))
 }
 
-/// What a bulk import of objects must look at before it inserts.
+/// What an import of objects must check before it inserts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Screened {
     refused_ord: Vec<i32>,
     refused_code: Vec<&'static str>,
-    /// Second and later elements of one place.
+    /// Second and later elements of a place.
     repeated_ord: Vec<i32>,
-    /// Elements of directories that are not known to be empty.
+    /// Elements in directories that may not be empty.
     check: Vec<i32>,
 }
 
@@ -137,8 +139,9 @@ fn screen<'a>(elements: impl Iterator<Item = (i64, &'a str, i64)>, removed: &[i6
     screened
 }
 
-/// Screens an import of objects in one pass: names, sizes, removed directories, repetitions within the call. What is left
-/// and lies in an `occupied` directory is answered by place, to be looked up. A NULL element is refused.
+/// Checks an import of objects in one pass: names, sizes, removed directories, repetitions within the call. It answers
+/// the places of the remaining elements in `occupied` directories, which the caller must look up. NULL elements are
+/// refused.
 #[pg_extern(immutable)]
 #[allow(clippy::type_complexity)]
 fn import_screen<'a>(

@@ -1,13 +1,14 @@
-//! The tree of a namespace's directories in memory: given as parallel arrays, an element a directory, and answered so. One
-//! pass, however deep it is; a level-by-level walk in SQL would send each level to every node of Citus.
+//! Computes over the directories of a namespace in memory, in one pass however deep the tree is. A walk by levels in
+//! SQL would send each level to every node of Citus. Input and output are parallel arrays with an element per
+//! directory.
 
 use pgrx::prelude::*;
 
-/// Directories, to be found by their parent.
+/// Directories, indexed by their parent.
 struct Tree {
     ids: Vec<i64>,
     pids: Vec<i64>,
-    /// Elements, sorted by parent.
+    /// Numbers of elements, sorted by parent.
     by_pid: Vec<usize>,
 }
 
@@ -23,8 +24,8 @@ impl Tree {
         self.by_pid[first..].iter().copied().take_while(move |element| self.pids[*element] == pid)
     }
 
-    /// What each directory gets from its parent's, parents first; those below no start get none. A directory that is a start
-    /// itself keeps that, and none is visited twice, so a cycle ends.
+    /// Computes a value for each directory from its parent's, parents first; `None` for those below no start. A start
+    /// keeps its own value. No directory is visited twice, so cycles end.
     fn inherit<T: Clone>(&self, starts: Vec<(i64, T)>, child: impl Fn(&T, usize) -> T) -> Vec<Option<T>> {
         let mut found: Vec<Option<T>> = vec![None; self.ids.len()];
         let mut open = starts;
@@ -41,48 +42,48 @@ impl Tree {
     }
 }
 
-fn plain(array: &Array<i64>) -> Vec<i64> {
+fn non_null(array: &Array<i64>) -> Vec<i64> {
     array.iter().flatten().collect()
 }
 
-/// For each directory the row of the start that it is below, or NULL.
+/// For each directory, the row of the start that it is below, or NULL.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn tree_rows(start: Array<i64>, row: Array<i32>, id: Array<i64>, pid: Array<i64>) -> Vec<Option<i32>> {
     let starts = start.iter().flatten().zip(row.iter().flatten()).collect();
-    Tree::new(plain(&id), plain(&pid)).inherit(starts, |row, _| *row)
+    Tree::new(non_null(&id), non_null(&pid)).inherit(starts, |row, _| *row)
 }
 
-/// For each directory its key, which begins with that of the start, or NULL.
+/// For each directory, its key, which begins with the key of the start; NULL if it is not below the start.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn tree_keys(start: i64, key: &str, id: Array<i64>, pid: Array<i64>, name: Array<&str>) -> Vec<Option<String>> {
     let names: Vec<&str> = name.iter().flatten().collect();
-    let tree = Tree::new(plain(&id), plain(&pid));
+    let tree = Tree::new(non_null(&id), non_null(&pid));
     tree.inherit(vec![(start, key.to_owned())], |key, element| format!("{key}{}", names[element]))
 }
 
-/// For each directory how deep it is below the super-root, or NULL.
+/// For each directory, its depth below the super-root, or NULL.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn tree_depths(id: Array<i64>, pid: Array<i64>) -> Vec<Option<i32>> {
-    Tree::new(plain(&id), plain(&pid)).inherit(vec![(0, 0)], |depth, _| depth + 1)
+    Tree::new(non_null(&id), non_null(&pid)).inherit(vec![(0, 0)], |depth, _| depth + 1)
 }
 
-/// Directories that no beginning leads to: they are on a cycle, or below one. Beginnings are all parents that are no directory
-/// in the list: the super-root, the trash, and those whose own entry is missing.
+/// Directories on a cycle, or below one: no root leads to them. Roots are the parents that are not in the list: the
+/// super-root, the trash, and directories whose own entry is missing.
 fn unreached(ids: Vec<i64>, pids: Vec<i64>) -> Vec<i64> {
     let mut known = ids.clone();
     known.sort_unstable();
-    let mut beginnings: Vec<i64> = pids.iter().copied().filter(|pid| known.binary_search(pid).is_err()).collect();
-    beginnings.sort_unstable();
-    beginnings.dedup();
+    let mut roots: Vec<i64> = pids.iter().copied().filter(|pid| known.binary_search(pid).is_err()).collect();
+    roots.sort_unstable();
+    roots.dedup();
     let tree = Tree::new(ids, pids);
-    let reached = tree.inherit(beginnings.into_iter().map(|pid| (pid, ())).collect(), |(), _| ());
+    let reached = tree.inherit(roots.into_iter().map(|pid| (pid, ())).collect(), |(), _| ());
     tree.ids.iter().zip(reached).filter(|(_, reached)| reached.is_none()).map(|(id, _)| *id).collect()
 }
 
-/// [`unreached`] for SQL.
+/// See [`unreached`].
 #[pg_extern(immutable, parallel_safe, strict)]
 fn unreached_directories(id: Array<i64>, pid: Array<i64>) -> Vec<i64> {
-    unreached(plain(&id), plain(&pid))
+    unreached(non_null(&id), non_null(&pid))
 }
 
 #[cfg(test)]
@@ -90,8 +91,9 @@ mod tests {
     use super::{Tree, unreached};
 
     #[test]
-    fn cycles_and_what_is_below_them() {
-        // 10 and 11 below the super-root, 12 below a directory without an entry; 20 and 21 round, 22 below them; 30 its own.
+    fn directories_on_cycles_and_below_them_are_unreached() {
+        // 10 and 11: below the super-root. 12: below a directory without an entry. 20, 21: a cycle; 22: below it. 30:
+        // its own parent.
         assert_eq!(unreached(vec![10, 11, 12, 20, 21, 22, 30], vec![0, 10, 99, 21, 20, 21, 30]), [20, 21, 22, 30]);
         assert!(unreached(vec![], vec![]).is_empty());
     }

@@ -1,9 +1,10 @@
 //! Walks a tree in S3's key order, one page at a time.
 //!
-//! Names carry their trailing slash and are compared as bytes, so depth-first order of the rows is the byte order of the
-//! whole keys. A page seeks to its place with one primary-key lookup a level, then reads forward: its cost depends on the
-//! directories it passes through, not on its position in the namespace. Siblings are read in chunks and kept, so a page of
-//! thousands of small directories costs one statement a directory. All statements run under the caller's snapshot.
+//! Names have their trailing slash and are compared as bytes, so the depth-first order of rows is the byte order of
+//! whole keys. A page seeks its place with one primary-key lookup a level, then reads forward. Its cost depends on the
+//! directories that it passes through, not on its position in the namespace. Siblings are read in chunks and kept, so a
+//! page of thousands of small directories costs one statement a directory. All statements run under the caller's
+//! snapshot.
 
 use std::{cell::RefCell, collections::VecDeque};
 
@@ -15,14 +16,14 @@ use pgrx::{
 
 use crate::steps::name::next_after_prefix;
 
-/// Siblings read at once, at first and at most.
+/// Siblings per statement, at first and at most.
 const CHUNK_MIN: i64 = 64;
 const CHUNK_MAX: i64 = 1024;
-/// How many of the highest character make a string above every name (of at most 255 bytes).
+/// So many of the highest character, 4 bytes each, are above every name of at most 255 bytes.
 const CHARACTERS_ABOVE_ALL: usize = 64;
 
-/// Read on in a directory, in two ranges of the primary key: the attribute and delta records (`/_ATTR`) lie between `/` and
-/// `0`, and are not touched. One range a statement: then Citus, too, needs no plan for each directory.
+/// Two ranges of the primary key, so that the attribute and delta records (`/_ATTR`), which lie between `/` and `0`,
+/// are not read. One range a statement: with both, Citus would make a plan for each directory.
 const CHILDREN_BELOW: &str = "SELECT name, id, explicit FROM mantle.meta
     WHERE pid = $1 AND name >= $2 AND name < $3 AND name < '/' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5";
 const CHILDREN_ABOVE: &str = "SELECT name, id, explicit FROM mantle.meta
@@ -42,20 +43,20 @@ struct Statements {
 struct Child {
     name: String,
     id: i64,
-    /// None for an object.
+    /// `None` for an object.
     explicit: Option<bool>,
 }
 
-/// What a directory still has to give.
+/// A directory that is being read.
 struct Frame {
     pid: i64,
-    /// Its key, relative to the walk's root.
+    /// Relative to the walk's root.
     key: String,
-    /// Names from here on …
+    /// Read on with names from here …
     from: String,
-    /// … but not this one …
+    /// … except this one …
     except: String,
-    /// … and below this.
+    /// … and below this one.
     below: String,
     read: VecDeque<Child>,
     exhausted: bool,
@@ -96,7 +97,6 @@ impl Frame {
     }
 }
 
-/// Runs the statements.
 struct Reader<'a> {
     client: &'a SpiClient<'a>,
     statements: &'a Statements,
@@ -106,7 +106,7 @@ impl Reader<'_> {
     fn run(&self, statement: &OwnedPreparedStatement, args: &[DatumWithOid<'_>]) -> SpiResult<VecDeque<Child>> {
         pgrx::check_for_interrupts!();
         let table = self.client.select(statement, None, args)?;
-        // SAFETY: the table of the statement just run; freed once, below, when everything in it was copied.
+        // SAFETY: the result of the statement just run; it is freed once, below, after everything was copied.
         let raw = unsafe { pg_sys::SPI_tuptable };
         let mut children = VecDeque::with_capacity(table.len());
         for row in table {
@@ -114,7 +114,7 @@ impl Reader<'_> {
                 children.push_back(Child { name, id, explicit: row.get::<bool>(3)? });
             }
         }
-        // SAFETY: see above. Otherwise a page would keep some kilobytes a statement until its end.
+        // SAFETY: see above. Without this, a page would hold some kilobytes a statement until its end.
         unsafe { pg_sys::SPI_freetuptable(raw) };
         Ok(children)
     }
@@ -137,14 +137,14 @@ impl Reader<'_> {
     }
 }
 
-/// A key of the page, and where its row is.
+/// A key of the page and the place of its row.
 struct Found {
     key: String,
     pid: i64,
     name: String,
 }
 
-/// The frames of a page's beginning: down the prefix's directories, then down those of `start_after`.
+/// The frames at the beginning of a page: first down the directories of the prefix, then down those of `start_after`.
 fn seek(
     reader: &Reader<'_>,
     root: i64,
@@ -208,8 +208,8 @@ fn page(
     Ok(page)
 }
 
-/// Keys below directory `pid`, relative to it: objects and explicit directories, beginning with `prefix`, after
-/// `start_after`. `mantle.list_tree` adds the rows' columns, and fixes the planner's choices.
+/// Keys of objects and explicit directories below directory `pid`, relative to it, that begin with `prefix` and come
+/// after `start_after`. `mantle.list_tree` adds the other columns and sets the planner's options.
 #[pg_extern(stable)]
 #[allow(clippy::type_complexity)]
 fn walk_tree(

@@ -1,9 +1,12 @@
-//! The elements of a batch, from the arrays that a verb is called with.
+//! Converts the parallel arrays that a verb is called with into elements.
 
 use mantle_types::limits::{ID_MIN, MODE_MAX};
 use pgrx::{pg_sys, prelude::*};
 
-use crate::{postgres::call::Arguments, steps::batch::shape_error};
+use crate::{
+    postgres::call::Arguments,
+    steps::{batch::shape_error, name::stem},
+};
 
 pub const INT4S: pg_sys::Oid = pg_sys::INT4ARRAYOID;
 pub const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
@@ -12,7 +15,7 @@ pub const UUIDS: pg_sys::Oid = pg_sys::UUIDARRAYOID;
 pub const JSONBS: pg_sys::Oid = pg_sys::JSONBARRAYOID;
 pub const TEXT: pg_sys::Oid = pg_sys::TEXTOID;
 
-/// What elements of both verbs have.
+/// The arrays that both verbs have.
 pub struct Columns<'a> {
     principal: Vec<Option<i32>>,
     ns: Vec<Option<i64>>,
@@ -24,29 +27,29 @@ pub struct Columns<'a> {
     mode: Vec<Option<i32>>,
     request: Vec<Option<pgrx::Uuid>>,
     hash: Vec<Option<i64>>,
-    /// None: all were resolved in this transaction.
+    /// Empty if all ids were resolved in this transaction.
     lease: Vec<Option<&'a str>>,
 }
 
-/// Arguments whose text [`Columns`] look at.
+/// The text arrays that [`Columns`] borrows from.
 pub struct Texts<'a> {
     name: Array<'a, &'a str>,
     lease: Option<Array<'a, &'a str>>,
 }
 
 impl Texts<'_> {
-    /// `None`: the names are NULL.
+    /// `None` if the names are NULL.
     pub fn of(call: &Arguments, lease_at: usize) -> Option<Self> {
         Some(Self { name: call.get(3)?, lease: call.get(lease_at) })
     }
 }
 
-/// An element of which nothing is NULL that may not be, and nothing out of range.
+/// An element without forbidden NULLs, and with every number in range.
 pub struct Element<'a> {
     pub principal: i32,
     pub ns: i64,
     pub pid: i64,
-    /// A directory's with its slash.
+    /// With the slash of a directory.
     pub name: &'a str,
     pub id: i64,
     pub owner: i32,
@@ -60,13 +63,12 @@ pub struct Element<'a> {
 impl<'a> Element<'a> {
     /// The name without its slash.
     pub fn stem(&self) -> &'a str {
-        self.name.strip_suffix('/').unwrap_or(self.name)
+        stem(self.name)
     }
 }
 
 impl<'a> Columns<'a> {
-    /// Principals to modes are the first of a verb's arguments, `texts` among them; the request and its hash follow one another.
-    /// `None`: one is NULL.
+    /// Principals to modes are the first arguments of a verb; the hash follows the request. `None` if an array is NULL.
     pub fn of(call: &Arguments, texts: &'a Texts<'_>, request_at: usize) -> Option<Self> {
         Some(Self {
             principal: call.get(0)?,
@@ -83,7 +85,8 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// Are all arrays, the verb's `others` too, as long as the names, and not too long? Leases may be none.
+    /// Whether all arrays, including the verb's `others`, are as long as the names, and not too long. Leases may be
+    /// missing.
     pub fn have_equal_lengths<const N: usize>(&self, others: [usize; N]) -> bool {
         let lengths = [
             self.principal.len(),

@@ -1,11 +1,10 @@
-//! How `mantle.mkdir` and `mantle.put_object` are entered. Both are functions of this library, so that new entries against
-//! which nothing speaks are made without plpgsql or SPI around them, which cost a single put more than its rows do. All else
-//! is handed over to the SQL function for all cases (`sql/verbs/mkdir.sql`, `put_object.sql`).
+//! Entry of a verb: latches, then the fast path, then the SQL fallback for the elements that are left.
 //!
-//! It is handed over as PostgreSQL calls a function, with this call's arguments and its place for rows, out of a frame that
-//! has nothing to drop: so an error raised there keeps its SQLSTATE, which it would lose in pgrx (`guard.rs`).
+//! The verbs are C functions, so that new entries are made without plpgsql or SPI, which cost a single put more than
+//! its rows. The fallback is called as PostgreSQL calls a function, with this call's arguments and result set, from a
+//! frame that has nothing to drop. So its errors keep their SQLSTATE, which pgrx would lose (see `fault.rs`).
 //!
-//! Steps are called by their SQL names: what is put around one in a database (tests hold verbs there) is met here too.
+//! Steps are called by their SQL names, so that replacing one in a database works here too; tests do that.
 
 use std::ffi::CStr;
 
@@ -16,18 +15,18 @@ use crate::postgres::call::{Arguments, call_step, nullable, prepare};
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
 const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
 
-/// One of the two. Its arguments begin: principal, ns, pid, name, id; all are arrays.
+/// One of the two verbs. Its first arguments are the arrays principal, ns, pid, name, id.
 pub struct Verb {
-    /// The function for all cases: it has the verb's arguments, then the numbers of the elements made here, or NULL when the
-    /// call was not begun, and then a fault, if that was why.
+    /// The SQL function for all other cases. It has the verb's arguments and two more: the numbers of the elements made
+    /// here (NULL if the fast path did not begin), and the fault that kept it from beginning, if any.
     pub fallback: &'static CStr,
-    /// Types of the arguments of that one.
     pub fallback_types: &'static [pg_sys::Oid],
-    /// Makes new entries; answers the numbers of those made, from 1. `None`: not even begun, the arrays do not fit.
+    /// Makes new entries and returns the numbers of the elements made, from 1. `None` if it did not begin because the
+    /// arrays do not fit.
     pub fast_path: fn(&Arguments) -> Option<Vec<i32>>,
 }
 
-/// What is left to do when the fast path is over.
+/// What to do after the fast path.
 #[derive(Clone, Copy)]
 enum Next {
     Return,
@@ -40,18 +39,18 @@ impl Verb {
     const ID: usize = 4;
 
     /// # Safety
-    /// `call` is PostgreSQL's, of a function that is declared with this verb's arguments and answers rows.
+    /// PostgreSQL makes this call, of a function that is declared with this verb's arguments and returns rows.
     pub unsafe fn enter(&self, call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-        // SAFETY: whatever unwinds in there is raised as an error of PostgreSQL. What comes after calls a function as
-        // PostgreSQL does; that may leave by a long jump, and passes nothing that would have to be dropped.
+        // SAFETY: the guard turns a panic into an error of PostgreSQL. After it, the fallback is called as PostgreSQL
+        // calls a function; it may leave by a long jump, which skips nothing that must be dropped.
         unsafe {
             let next = pg_sys::panic::pgrx_extern_c_guard(|| self.run_fast_path(&Arguments(call)));
             (*call).isnull = true;
             match next {
                 Next::Fallback(fallback) => {
-                    (*(*fallback).flinfo).fn_addr.map_or(pg_sys::Datum::from(0_usize), |f| f(fallback))
+                    (*(*fallback).flinfo).fn_addr.map_or(pg_sys::Datum::null(), |f| f(fallback))
                 }
-                Next::Return => pg_sys::Datum::from(0_usize),
+                Next::Return => pg_sys::Datum::null(),
             }
         }
     }
@@ -70,10 +69,9 @@ impl Verb {
         Next::Return
     }
 
-    /// The call of the function for all cases.
     fn prepare_fallback(&self, call: &Arguments, made: Option<Vec<i32>>, fault: Option<String>) -> Next {
         let fallback = prepare(self.fallback, self.fallback_types);
-        // SAFETY: that call has two arguments more than this one.
+        // SAFETY: the fallback has two arguments more than this call.
         unsafe {
             let arguments = (*fallback).args.as_mut_ptr();
             let count = call.count();
@@ -90,9 +88,9 @@ impl Verb {
     }
 }
 
-/// Rows: number, code, id, version, replayed, then what an entry just made has not.
+/// Answers the rows of new entries: number, code, id, version, replayed, then columns that are NULL for these.
 fn answer(call: &Arguments, made: &[i32], ids: &Option<Array<i64>>) {
-    // SAFETY: makes the place for rows that the caller expects, raises when it expects none; each row is as wide as it.
+    // SAFETY: InitMaterializedSRF raises unless the caller expects rows; each row has the width of the expected ones.
     unsafe {
         pg_sys::InitMaterializedSRF(call.0, pg_sys::MAT_SRF_USE_EXPECTED_DESC);
         let rows = (*call.0).resultinfo.cast::<pg_sys::ReturnSetInfo>();
@@ -107,7 +105,7 @@ fn answer(call: &Arguments, made: &[i32], ids: &Option<Array<i64>>) {
     }
 }
 
-/// The symbols by which PostgreSQL calls a verb: the function, and that it is called by the current convention.
+/// Defines the symbols by which PostgreSQL calls a verb: the function and its calling convention.
 macro_rules! verb {
     ($name:ident, $convention:ident, $verb:expr) => {
         #[doc(hidden)]
@@ -122,7 +120,7 @@ macro_rules! verb {
         /// See [`crate::verbs::entry::Verb::enter`].
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(call: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
-            // SAFETY: as declared in `sql/verbs`.
+            // SAFETY: `sql/verbs` declares the function so.
             unsafe { $verb.enter(call) }
         }
     };

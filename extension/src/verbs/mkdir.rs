@@ -1,18 +1,19 @@
-//! mkdir.
+//! `mantle.mkdir`: its arguments and its fast path.
 
 use std::ffi::CStr;
 
+use mantle_types::message::DirectoryOp;
 use pgrx::prelude::*;
 
 use super::{
-    elements::{Columns, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS},
+    elements::{Columns, Element, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS},
     entry::{Verb, verb},
     fast_path::Batch,
     tables::LocalTables,
 };
 use crate::{
     postgres::{call::Arguments, clock::now, row::value, saved_plan::SavedPlan},
-    steps::change_stream::{NewDirectory, emit_new},
+    steps::change_stream::{cause, emit, record},
 };
 
 const COLUMNS: [&CStr; 12] = [
@@ -31,7 +32,7 @@ const COLUMNS: [&CStr; 12] = [
 ];
 
 thread_local! {
-    // For an object that may never come: its PUT can fail after this.
+    // An implicit directory is made for an object whose PUT can still fail.
     static QUEUE: SavedPlan = const { SavedPlan::new(
         c"SELECT mantle.queue_pruning($1, $2)", &[pg_sys::INT8OID, pg_sys::INT8OID]) };
 }
@@ -61,8 +62,8 @@ static MKDIR: Verb = Verb {
 
 verb!(mantle_mkdir, pg_finfo_mantle_mkdir, MKDIR);
 
-/// Makes the new directories of a batch; answers the numbers of those made, from 1. If that is all, it has also added to
-/// the counts and emitted the message; else that is left to the caller, who adds what the others need.
+/// Makes the new directories of a batch; returns the numbers of those made, from 1. If these are all, it also adds to
+/// the counts and emits the message; otherwise the fallback does both for the whole batch.
 fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
     let texts = Texts::of(call, 12)?;
     let columns = Columns::of(call, &texts, 10)?;
@@ -102,18 +103,13 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
         }
         if batch.made.len() == columns.name.len() {
             local.count(&batch.deltas);
-            emit_new(made.iter().map(|e| NewDirectory {
-                ns: e.ns,
-                pid: e.pid,
-                name: e.name,
-                id: e.id,
-                owner: e.owner,
-                grp: e.grp,
-                mode: e.mode,
-                principal: e.principal,
-                request: e.request,
-            }));
+            emit(&made.iter().map(put).collect::<Vec<_>>());
         }
     });
     Some(batch.made)
+}
+
+fn put(e: &Element<'_>) -> DirectoryOp {
+    let record = record(e.ns, e.pid, e.name, e.id, 1, [e.owner, e.grp, e.mode]);
+    DirectoryOp::Put { record, cause: Some(cause(e.principal, e.ns, &e.request, 0)) }
 }

@@ -1,4 +1,4 @@
-//! put_object.
+//! `mantle.put_object`: its arguments and its fast path.
 
 use std::ffi::CStr;
 
@@ -45,8 +45,8 @@ static PUT_OBJECT: Verb = Verb {
 
 verb!(mantle_put_object, pg_finfo_mantle_put_object, PUT_OBJECT);
 
-/// Makes the new objects of a batch; answers the numbers of those made, from 1. If that is all, it has also added to the
-/// counts; else that is left to the caller, who adds what the others need.
+/// Makes the new objects of a batch; returns the numbers of those made, from 1. If these are all, it also adds to the
+/// counts; otherwise the fallback does that for the whole batch.
 fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
     let texts = Texts::of(call, 16)?;
     let columns = Columns::of(call, &texts, 14)?;
@@ -70,9 +70,9 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
             if !matches!(condition, None | Some("*absent")) || e.name.ends_with('/') {
                 continue;
             }
-            let is_kept = (0..=OBJECT_BYTES_MAX as i64).contains(&size)
+            let is_storable = (0..=OBJECT_BYTES_MAX as i64).contains(&size)
                 && locator.is_none_or(|locator| locator.len() <= LOCATOR_BYTES_MAX);
-            if !is_kept {
+            if !is_storable {
                 continue;
             }
             let Some(tables) = local.of(e.pid) else { continue };

@@ -1,4 +1,4 @@
-//! The tables that new entries are written to.
+//! The tables that the fast path writes to: on Citus there may be several shards in one call.
 
 use std::{collections::BTreeMap, ffi::CStr, rc::Rc};
 
@@ -10,21 +10,21 @@ use crate::{
     },
     postgres::{
         clock::clock_timestamp,
-        probe::{Probe, entry_key},
+        probe::Probe,
         row::{Value, value},
         writer::Writer,
     },
-    steps::counts::Delta,
+    steps::{counts::Delta, key::entry_key},
 };
 
-/// Of table `requests`.
+/// Columns of table `requests`.
 const REQUEST: [&CStr; 9] =
     [c"ns", c"principal", c"request_id", c"request_hash", c"verb", c"pid", c"id", c"version", c"created"];
 
-/// The tables of one home, open for a call. `N` columns of an entry are written.
+/// The MetaTable and `requests`, or a shard of each, open for a call. An entry has `N` columns to write.
 pub struct Tables<const N: usize> {
     names: Rc<TableNames>,
-    /// Of the MetaTable as it was when the latches were held: it does not see what this call does. Dropped before `meta`.
+    /// Reads the MetaTable as it was after the latches were taken, without this call's writes. Dropped before `meta`.
     pub probe: Probe,
     meta: Writer,
     columns: [i32; N],
@@ -40,7 +40,7 @@ impl<const N: usize> Tables<N> {
         Self { names, probe, meta, columns, requests, request_columns }
     }
 
-    /// Records the answer to a request; `false`: it has one, or is answered by another call just now.
+    /// Records the answer to a request; `false` if there is one, or another call has just recorded it.
     pub fn record(&mut self, element: &Element<'_>, verb: &str) -> bool {
         let values = [
             value(element.ns),
@@ -51,7 +51,7 @@ impl<const N: usize> Tables<N> {
             value(element.pid),
             value(element.id),
             value(1_i64),
-            // When the request is recorded, not when its transaction began.
+            // Not the start of the transaction.
             value(clock_timestamp()),
         ];
         self.requests.insert_if_free(&self.request_columns, values)
@@ -62,10 +62,10 @@ impl<const N: usize> Tables<N> {
     }
 }
 
-/// The tables that a call writes to. Opened when the latches are held, within `Spi::connect` only.
+/// The tables that a call writes to, opened when needed. Only after the latches, and within `Spi::connect`.
 pub struct LocalTables<const N: usize> {
     columns: [&'static CStr; N],
-    /// One, except on Citus.
+    /// One element, except on Citus.
     open: Vec<Tables<N>>,
 }
 
@@ -74,7 +74,7 @@ impl<const N: usize> LocalTables<N> {
         Self { columns, open: Vec::new() }
     }
 
-    /// Those of a directory's entries; `None`: on another node.
+    /// The tables of a directory's entries; `None` if only Citus can write them.
     pub fn of(&mut self, pid: i64) -> Option<&mut Tables<N>> {
         let names = local_tables_of(pid)?;
         if let Some(at) = self.open.iter().position(|tables| tables.names == names) {
@@ -84,7 +84,7 @@ impl<const N: usize> LocalTables<N> {
         self.open.last_mut()
     }
 
-    /// Adds to the counts of directories that got new entries.
+    /// Adds to the counts of the directories that have new entries.
     pub fn count(mut self, deltas: &BTreeMap<i64, Delta>) {
         for (pid, delta) in deltas {
             delta.add_to(*pid, self.of(*pid).map(|tables| &mut tables.meta));

@@ -1,13 +1,13 @@
-//! The launcher: keeps one worker (`worker.rs`) running in each database that is to have one.
+//! The launcher keeps one worker (`maintenance.rs`) running in each database that should have one.
 //!
-//! Those are the ones that `mantle.compaction_databases` names, or, where it is `*`, all that may be connected to and are no
-//! templates. A worker that `*` has brought to a database without the extension ends at once, and such a database is looked at
-//! again after [`LOOK_AGAIN`], or when the settings are reloaded: between looks it costs nothing. In one that is named the worker
-//! waits for the extension instead. What PostgreSQL does not say is why a worker has ended, so one that lived shorter than
-//! [`SHORT_LIFE`] is taken to have found nothing.
+//! `mantle.compaction_databases` names these databases; `*` means all that accept connections and are not templates.
+//! Under `*`, a worker ends at once in a database without the extension. The launcher probes such a database again
+//! after [`RECHECK_INTERVAL`], or when the settings are reloaded; between probes it costs nothing. In a named database
+//! the worker waits for the extension instead. PostgreSQL does not tell why a worker has ended, so a life shorter than
+//! [`SHORT_LIFE`] counts as "no extension".
 //!
-//! Each worker takes one of `max_worker_processes`, which other things need too: where none is free, that is said once, and
-//! tried again; and few databases are looked into at once.
+//! Each worker takes one of `max_worker_processes`, which others need too. If none is free, the launcher logs that once
+//! and tries again. It probes few databases at a time.
 
 use std::{
     collections::HashMap,
@@ -28,24 +28,25 @@ use crate::{
     settings::{Databases, compaction_databases},
 };
 
-/// How often the launcher looks whether its databases exist and their workers run.
+/// How often the launcher checks databases and workers.
 const LAUNCH_INTERVAL: Duration = Duration::from_secs(1);
-/// After how long PostgreSQL starts a launcher that has failed.
+/// PostgreSQL restarts a failed launcher after this.
 const RESTART_PAUSE: Duration = Duration::from_secs(10);
-/// How long a database whose worker has ended is left alone: one that is being dropped is gone by then, mostly.
+/// Pause before a new worker in a database whose worker has ended. A database that is being dropped is mostly gone by
+/// then.
 const RELAUNCH_PAUSE: Duration = Duration::from_secs(5);
-/// After how long a database is looked at again that had no extension.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// A worker that stays longer than this has found the extension.
+/// Pause before the next probe of a database without the extension.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// A worker that lives longer has found the extension.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
-/// That workers cannot be started is said again after so long in which they could.
-const COMPLAINT_PAUSE: Duration = Duration::from_secs(600);
-/// Most databases looked into at once.
-const LOOKS_MAX: usize = 2;
+/// A failed start is logged again only if the last one is longer ago than this.
+const LOG_INTERVAL: Duration = Duration::from_secs(600);
+/// Most databases probed at a time.
+const PROBES_MAX: usize = 2;
 /// `datconnlimit` of a database whose removal was cut short (`DATCONNLIMIT_INVALID_DB`).
 const INVALID_DATABASE: i32 = -2;
 
-/// Registers the launcher; only while the postmaster loads `shared_preload_libraries`.
+/// Registers the launcher if the postmaster is loading `shared_preload_libraries`.
 pub fn register() {
     // SAFETY: a plain read.
     if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
@@ -67,12 +68,12 @@ struct Database {
     name: String,
 }
 
-/// Those that may be connected to and are no templates. Scans the shared catalog: the launcher belongs to no database, and
-/// cannot always use the catalog's indexes.
+/// Databases that accept connections and are not templates. It scans the shared catalog, because the launcher belongs
+/// to no database and cannot always use the catalog's PostgreSQL indexes.
 fn databases() -> Vec<Database> {
     BackgroundWorker::transaction(|| {
         let mut found = Vec::new();
-        // SAFETY: a catalog scan inside of a transaction; tuples are used before the scan goes on.
+        // SAFETY: a catalog scan in a transaction; each tuple is used before the scan moves on.
         unsafe {
             let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
             scan(relation, pg_sys::InvalidOid, std::ptr::null_mut(), &[], |row| {
@@ -102,44 +103,44 @@ fn start(database: &Database) -> Option<DynamicBackgroundWorker> {
         .ok()
 }
 
-/// A database that had a worker, or has one.
+/// A database that has or had a worker.
 struct Launched {
     handle: Option<DynamicBackgroundWorker>,
     started: Instant,
-    /// When it may have another one.
+    /// The next worker may start at this time.
     due: Instant,
 }
 
 impl Launched {
-    /// Has its worker ended? Then says when there may be another.
-    fn notice_end(&mut self, now: Instant, is_looked_for: bool) {
+    /// If the worker has ended, sets the time of the next one.
+    fn note_end(&mut self, now: Instant, is_probe: bool) {
         let is_stopped =
             |handle: &DynamicBackgroundWorker| matches!(handle.pid(), Err(BackgroundWorkerStatus::Stopped));
         if self.handle.as_ref().is_some_and(is_stopped) {
             self.handle = None;
-            let found_nothing = is_looked_for && now - self.started < SHORT_LIFE;
-            self.due = now + if found_nothing { LOOK_AGAIN } else { RELAUNCH_PAUSE };
+            let found_nothing = is_probe && now - self.started < SHORT_LIFE;
+            self.due = now + if found_nothing { RECHECK_INTERVAL } else { RELAUNCH_PAUSE };
         }
     }
 
-    /// May it yet find that there is nothing?
-    fn is_looking(&self, now: Instant) -> bool {
+    /// Whether the worker may still find that there is no extension.
+    fn is_probing(&self, now: Instant) -> bool {
         self.handle.is_some() && now - self.started < SHORT_LIFE
     }
 }
 
-/// All of them, by the databases' OIDs.
+/// The databases that have or had workers, by OID.
 #[derive(Default)]
 struct Launcher {
     launched: HashMap<pg_sys::Oid, Launched>,
-    /// When a worker could not be started last.
+    /// When the last start of a worker failed.
     refused: Option<Instant>,
 }
 
 impl Launcher {
-    fn look(&mut self, was_reloaded: bool) {
+    fn reconcile(&mut self, was_reloaded: bool) {
         let (chosen, now) = (compaction_databases(), Instant::now());
-        let is_every = matches!(chosen, Databases::Every);
+        let is_all = matches!(chosen, Databases::All);
         let mut databases = databases();
         databases.retain(|database| chosen.has(&database.name));
         self.launched.retain(|oid, launched| {
@@ -150,34 +151,34 @@ impl Launcher {
             keep
         });
         for launched in self.launched.values_mut() {
-            launched.notice_end(now, is_every);
+            launched.note_end(now, is_all);
             if was_reloaded {
                 launched.due = now;
             }
         }
-        let mut looks = self.launched.values().filter(|launched| launched.is_looking(now)).count();
-        // Who waits longest comes first.
+        let mut probes = self.launched.values().filter(|launched| launched.is_probing(now)).count();
+        // The longest wait comes first.
         databases.sort_by_key(|database| self.launched.get(&database.oid).map(|launched| launched.due));
         for database in databases {
             let is_due = self.launched.get(&database.oid).is_none_or(|l| l.handle.is_none() && l.due <= now);
             if !is_due {
                 continue;
             }
-            if (is_every && looks >= LOOKS_MAX) || !self.launch(&database, now) {
+            if (is_all && probes >= PROBES_MAX) || !self.launch(&database, now) {
                 return;
             }
-            looks += 1;
+            probes += 1;
         }
     }
 
-    /// `false`: no worker can be started now.
+    /// `false` if no worker can be started now.
     fn launch(&mut self, database: &Database, now: Instant) -> bool {
         let handle = start(database);
         if handle.is_some() {
             self.launched.insert(database.oid, Launched { handle, started: now, due: now });
             return true;
         }
-        if self.refused.is_none_or(|refused| now - refused > COMPLAINT_PAUSE) {
+        if self.refused.is_none_or(|refused| now - refused > LOG_INTERVAL) {
             log!(
                 "mantle launcher: no worker for database \"{}\": max_worker_processes are running; it is tried again",
                 database.name
@@ -188,7 +189,7 @@ impl Launcher {
     }
 }
 
-/// Connects to no database of its own.
+/// The launcher's process; it connects to no database.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
@@ -197,6 +198,6 @@ pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
     let mut launcher = Launcher::default();
     while sleep(LAUNCH_INTERVAL) {
         let was_reloaded = reload_settings();
-        launcher.look(was_reloaded);
+        launcher.reconcile(was_reloaded);
     }
 }

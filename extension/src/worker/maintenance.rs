@@ -1,9 +1,10 @@
-//! The background worker of a database; `launcher.rs` starts it.
+//! The worker of a database. The launcher starts it.
 //!
-//! It folds delta records, prunes implicit directories left empty, empties removed trees, and purges old request ids,
-//! operations, tombstones and rename attempts. Each step is one short transaction of `mantle.run_maintenance`, which takes
-//! its latches without waiting or under a `lock_timeout`; nothing is held across steps, so it can be stopped at any time and
-//! goes on where it was. One worker a database: another one, which a launcher that was started again does not know of, ends.
+//! It folds delta records, prunes empty implicit directories, empties removed trees, and purges old request ids,
+//! operations, tombstones and rename attempts. Each step is one short transaction of `mantle.run_maintenance`, which
+//! takes its latches without waiting or under a `lock_timeout`. Nothing is held between steps, so a worker can be
+//! stopped at any time and the next one continues. There is one worker a database; a second one, after a restart of the
+//! launcher, ends.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -19,24 +20,24 @@ use crate::{
     steps::latch::acquire_worker_lock,
 };
 
-/// How often a worker looks whether the extension is there.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-/// A step's first rest when it finds nothing left to do; each that follows is twice as long, up to `compaction_naptime_ms`.
-/// Where there was work there will be more: a directory that takes 4,000 delta records a second has 4,000 after a second's
-/// rest, and `dirstat` reads them all.
-const FIRST_REST: Duration = Duration::from_millis(50);
+/// How often a worker checks that the extension exists.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// A step's first pause when it has nothing left to do; each further one is twice as long, up to
+/// `compaction_naptime_ms`. It starts short because more work is likely to follow: a directory that takes 4,000 delta
+/// records a second has 4,000 after a pause of one second, and `dirstat` reads them all.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// Tells the statistics what was done, which a worker's transactions do not by themselves: autovacuum goes by them, and the bound
-/// on request ids. At most once a second, but where a step asks for more (`pg_stat_force_next_flush`).
+/// Reports statistics, which a worker's transactions do not do by themselves. Autovacuum and the bound on request ids
+/// use them. At most once a second, unless a step asks for more (`pg_stat_force_next_flush`).
 fn report_statistics() {
     // SAFETY: called between transactions.
     unsafe { pg_sys::pgstat_report_stat(false) };
 }
 
-/// The database has no extension, and nobody has said that it would get one.
-fn is_superfluous() -> bool {
+/// Whether the database has no extension, and no setting names it.
+fn lacks_extension() -> bool {
     let is_installed = BackgroundWorker::transaction(is_installed);
-    !is_installed && matches!(compaction_databases(), Databases::Every)
+    !is_installed && matches!(compaction_databases(), Databases::All)
 }
 
 fn is_installed() -> bool {
@@ -44,8 +45,8 @@ fn is_installed() -> bool {
     matches!(found, Ok(Some(true)))
 }
 
-/// A step, or nothing if it met what passes: then it is said in the log, rolled back, and comes round again. Any other error
-/// ends the worker, and the launcher starts another one.
+/// Runs a step and returns how many rows it changed. A retryable error is logged and rolled back, and the step is due
+/// again later. Any other error ends the worker, and the launcher starts a new one.
 fn try_step(name: &'static str) -> i64 {
     let attempt = PgTryBuilder::new(AssertUnwindSafe(|| step(name)));
     let attempt = attempt.catch_others(|error| {
@@ -53,7 +54,7 @@ fn try_step(name: &'static str) -> i64 {
             CaughtError::PostgresError(said) if is_retryable(said.sql_error_code()) => said.message().to_owned(),
             _ => error.rethrow(),
         };
-        // SAFETY: the error has left the step's transaction open; its report is a copy.
+        // SAFETY: the error has left the step's transaction open; the report is a copy.
         unsafe { pg_sys::AbortCurrentTransaction() };
         log!("mantle worker: {name} comes round again: {said}");
         0
@@ -61,9 +62,9 @@ fn try_step(name: &'static str) -> i64 {
     attempt.execute()
 }
 
-/// May the same step succeed when it comes again? On Citus also what a shard that has just moved leaves behind: a table that
-/// is gone, a unique key that its old place still holds, and errors that Citus calls internal or by codes of its own (CIINF),
-/// which pgrx takes for internal ones.
+/// Whether a step may succeed if it runs again. On Citus this includes the effects of a shard that has just moved: a
+/// missing table, a unique key that its old place still holds, and errors that Citus calls internal or gives codes of
+/// its own (CIINF), which pgrx reports as internal.
 fn is_retryable(code: PgSqlErrorCode) -> bool {
     use PgSqlErrorCode as Code;
     match code {
@@ -77,13 +78,13 @@ fn is_retryable(code: PgSqlErrorCode) -> bool {
     }
 }
 
-/// One step in its own transaction: how many rows it changed.
+/// Runs a step in its own transaction and returns how many rows it changed.
 fn step(name: &'static str) -> i64 {
     BackgroundWorker::transaction(|| {
         if !is_installed() {
             return 0;
         }
-        // SPI's statement names itself in pg_stat_activity, as a client's would.
+        // pg_stat_activity shows this statement like a client's.
         let changed = Spi::connect_mut(|client| {
             client.update("SELECT mantle.run_maintenance($1)", None, &[name.into()])?.first().get_one::<i64>()
         });
@@ -94,44 +95,44 @@ fn step(name: &'static str) -> i64 {
 /// When a step is due again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// At once while there is work, then rarely: the fewer rounds, the more delta records each row that is written takes in.
-    Rounds,
-    /// Soon while there are directories that rounds found many in, and after a round.
-    Often,
-    /// At once while there is work, then soon, then ever more rarely.
-    Doubling,
+    /// At once while there is work, then rarely: with fewer rounds, each written row folds more delta records.
+    Full,
+    /// Soon while there are directories in which full rounds found many records, and after such a round.
+    Busy,
+    /// At once while there is work, then soon, then with growing pauses.
+    Backoff,
 }
 
 struct Step {
     name: &'static str,
     pace: Pace,
-    rest: Duration,
+    pause: Duration,
     due: Instant,
 }
 
 impl Step {
     fn all(now: Instant) -> Vec<Self> {
-        let step = |(name, pace)| Self { name, pace, rest: FIRST_REST, due: now };
-        let doubling =
+        let step = |(name, pace)| Self { name, pace, pause: PAUSE_MIN, due: now };
+        let others =
             ["prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts"];
-        let compaction = [("compact", Pace::Rounds), ("compact_busy", Pace::Often)];
-        compaction.into_iter().chain(doubling.map(|name| (name, Pace::Doubling))).map(step).collect()
+        let compaction = [("compact", Pace::Full), ("compact_busy", Pace::Busy)];
+        compaction.into_iter().chain(others.map(|name| (name, Pace::Backoff))).map(step).collect()
     }
 
-    /// After a call that did so much.
-    fn plan(&mut self, changed: i64, now: Instant, longest: Duration) {
-        let rest = match self.pace {
-            Pace::Often if changed > 0 => FIRST_REST.min(longest),
+    /// Sets the time of the next run; `changed` is what the last one did.
+    fn schedule(&mut self, changed: i64, now: Instant, longest: Duration) {
+        let pause = match self.pace {
+            Pace::Busy if changed > 0 => PAUSE_MIN.min(longest),
             _ if changed > 0 => Duration::ZERO,
-            Pace::Doubling => self.rest.min(longest),
-            Pace::Rounds | Pace::Often => longest,
+            Pace::Backoff => self.pause.min(longest),
+            Pace::Full | Pace::Busy => longest,
         };
-        self.due = now + rest;
-        self.rest = if changed > 0 { FIRST_REST } else { (self.rest * 2).min(longest) };
+        self.due = now + pause;
+        self.pause = if changed > 0 { PAUSE_MIN } else { (self.pause * 2).min(longest) };
     }
 }
 
-/// A database's worker.
+/// The worker's process.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
@@ -141,36 +142,36 @@ pub extern "C-unwind" fn mantle_worker_main(argument: pg_sys::Datum) {
         return;
     }
     let mut steps = Step::all(Instant::now());
-    let mut look = Instant::now();
+    let mut next_check = Instant::now();
     loop {
         reload_settings();
-        // Also later: the extension may have been dropped.
-        if look <= Instant::now() {
-            if is_superfluous() {
+        // Checked again and again: the extension may be dropped.
+        if next_check <= Instant::now() {
+            if lacks_extension() {
                 return;
             }
-            look = Instant::now() + LOOK_INTERVAL;
+            next_check = Instant::now() + CHECK_INTERVAL;
         }
         let longest = Duration::from_millis(COMPACTION_NAPTIME_MS.get() as u64);
-        let mut folded = false;
+        let mut has_folded = false;
         for step in steps.iter_mut().filter(|step| step.due <= Instant::now()) {
             let changed = try_step(step.name);
             report_statistics();
-            step.plan(changed, Instant::now(), longest);
-            folded |= step.pace == Pace::Rounds && changed > 0;
+            step.schedule(changed, Instant::now(), longest);
+            has_folded |= step.pace == Pace::Full && changed > 0;
             if is_ended() {
                 return;
             }
         }
-        if folded && let Some(often) = steps.iter_mut().find(|step| step.pace == Pace::Often) {
-            often.due = often.due.min(Instant::now() + FIRST_REST);
+        if has_folded && let Some(busy) = steps.iter_mut().find(|step| step.pace == Pace::Busy) {
+            busy.due = busy.due.min(Instant::now() + PAUSE_MIN);
         }
         let next = steps
             .iter()
             .map(|step| step.due)
             .min()
             .map_or(longest, |due| due.saturating_duration_since(Instant::now()));
-        // Work left: only look whether to stop.
+        // With work left, sleep only checks for signals.
         if !sleep(next.max(Duration::from_millis(1))) {
             return;
         }

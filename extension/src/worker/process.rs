@@ -1,4 +1,4 @@
-//! Signals and waits of the background processes.
+//! Signals and waits of both background processes.
 
 use std::time::Duration;
 
@@ -10,28 +10,29 @@ use pgrx::{
 const SIGTERM: i32 = 15;
 
 unsafe extern "C-unwind" {
-    /// PostgreSQL's handler of SIGTERM; bound by pgrx, but not as what a signal may call.
+    /// PostgreSQL's handler of SIGTERM. pgrx binds it, but with another type than a signal handler's.
     fn die(signal: std::ffi::c_int);
 }
 
-/// PostgreSQL's own handling of SIGTERM, which also ends the wait of a commit for a standby: a worker that went on waiting
-/// would keep its server from ever stopping, and a primary that was cut off from coming back as a standby. SIGHUP is noted.
+/// Installs PostgreSQL's own handler of SIGTERM, and notes SIGHUP. Unlike pgrx's handler it also ends a commit's wait
+/// for a standby. A worker that went on waiting would keep its server from stopping, and a primary that was cut off
+/// from returning as a standby.
 pub fn attach_signal_handlers() {
     // SAFETY: called once, before signals are unblocked; the handler is PostgreSQL's.
     unsafe { pg_sys::pqsignal(SIGTERM, Some(die)) };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
 }
 
-/// Has the worker been told to end?
+/// Whether SIGTERM has arrived.
 pub fn is_ended() -> bool {
     // SAFETY: a plain read.
     unsafe { pg_sys::ProcDiePending != 0 }
 }
 
-/// Rests until it is time, or a signal comes. False: the worker is to end, without a word.
+/// Sleeps for some time, or until a signal. `false` if the process must end, silently.
 pub fn sleep(time: Duration) -> bool {
     let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-    // SAFETY: the latch is this process's.
+    // SAFETY: the latch belongs to this process.
     unsafe {
         pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, time.as_millis() as i64, pg_sys::PG_WAIT_EXTENSION);
         pg_sys::ResetLatch(pg_sys::MyLatch);
@@ -43,11 +44,11 @@ pub fn sleep(time: Duration) -> bool {
     true
 }
 
-/// Reads the settings if that was asked for; was it?
+/// Reloads the settings after SIGHUP; `true` if it did.
 pub fn reload_settings() -> bool {
     let is_asked = BackgroundWorker::sighup_received();
     if is_asked {
-        // SAFETY: called between transactions, as the main loop of a worker should.
+        // SAFETY: called between transactions.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
     }
     is_asked
