@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use mantle_types::limits::PATH_DEPTH_MAX;
 use serde::{Deserialize, Deserializer};
 
+pub use crate::lookup::{Invalidation, LookupSettings};
 use crate::raft::network::MESSAGE_BYTES_MAX;
 
 /// PostgreSQL keeps a group's number in four bytes.
@@ -103,28 +104,6 @@ pub struct RenameSettings {
     pub lock_ms_max: u32,
 }
 
-/// Lookups: the cache of resolved prefixes.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LookupSettings {
-    /// A path's prefix is cached without so many components at its end (the paper's k); 0: nothing is cached.
-    pub cache_levels: usize,
-    /// Most bytes that cached prefixes take; what finds no room is looked up in the table.
-    pub cache_bytes_max: usize,
-    /// What is removed when a directory is modified.
-    pub invalidation: Invalidation,
-}
-
-/// What a modified directory removes from the cache of prefixes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Invalidation {
-    /// The prefixes that pass it.
-    Range,
-    /// All: what it would be without PrefixTree. For measurements.
-    All,
-}
-
 fn one_or_several<'de, D: Deserializer<'de>>(groups: D) -> Result<Vec<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -155,12 +134,6 @@ impl Default for RaftSettings {
             log_batching: true,
             entry_bytes_max: ENTRY_BYTES_MAX,
         }
-    }
-}
-
-impl Default for LookupSettings {
-    fn default() -> Self {
-        Self { cache_levels: 3, cache_bytes_max: 256 << 20, invalidation: Invalidation::Range }
     }
 }
 

@@ -191,7 +191,12 @@ pub async fn incarnations(replica: &Arc<Replica>, folder: &DataFolder) -> Result
 
 /// What a node does besides leading and answering, for ever.
 pub(crate) async fn look_after(node: &Arc<Node>) {
-    tokio::join!(node.enable_elections(), join::until_member(node), upkeep::run(node), node.state.cache.keep_purged());
+    tokio::join!(
+        node.enable_elections(),
+        join::until_member(node),
+        upkeep::run(node),
+        node.state.cache.purge_forever()
+    );
 }
 
 /// Runs what a node does besides answering, each in a task of its own: the stream's events must not poll all the rest.

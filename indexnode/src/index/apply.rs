@@ -10,7 +10,7 @@ use crate::failpoints::{self, Failpoint};
 use super::{
     Effects, Index,
     command::{
-        Applied, Command, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, Standing, StreamPiece,
+        Applied, Command, NamespaceState, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, StreamPiece,
         StreamTransaction,
     },
     locks::Locks,
@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Of so many records what they need is loaded at once: more would push each other out of the processor's first cache.
-const LOADED_AHEAD_MAX: usize = 64;
+const PREFETCHED_RECORDS_MAX: usize = 64;
 
 impl Index {
     /// Applies one entry of the Raft log. The outcome depends on the index and the command only.
@@ -44,22 +44,26 @@ impl Index {
     ) -> Option<Applied> {
         let tree = if matches!(entry.command, Command::RebuildChunk { .. }) { &self.rebuild } else { &self.serving };
         if let Some(tree) = tree {
-            tree.table.load_ahead(entry.next_records(operations_max));
+            tree.table.prefetch_records(entry.next_records(operations_max));
         }
-        let LogEntry { log_index, command, at } = entry;
+        let LogEntry { log_index, command, cursor } = entry;
         let is_done = match command {
-            Command::Stream(batches) => self.apply_operations(*log_index, batches, at, operations_max.max(1), effects),
-            Command::StreamPiece(piece) => self.apply_piece(*log_index, piece, at, operations_max.max(1), effects),
+            Command::Stream(batches) => {
+                self.apply_operations(*log_index, batches, cursor, operations_max.max(1), effects)
+            }
+            Command::StreamPiece(piece) => self.apply_piece(*log_index, piece, cursor, operations_max.max(1), effects),
             Command::RebuildChunk { records } => {
-                at.next_part(records, operations_max, self.rebuild.as_mut(), |tree, record| tree.put(record))
+                cursor.apply_next(records, operations_max, self.rebuild.as_mut(), |tree, record| tree.put(record))
             }
             Command::CopyChunk { ns, records } => {
-                let tree = self.serving.as_mut().filter(|tree| tree.standing(*ns) == Some(Standing::Copying));
-                at.next_part(records, operations_max, tree, |tree, record| tree.put(record))
+                let tree =
+                    self.serving.as_mut().filter(|tree| tree.namespace_state(*ns) == Some(NamespaceState::Copying));
+                cursor.apply_next(records, operations_max, tree, |tree, record| tree.put(record))
             }
             Command::Forget { ns, ids } => {
-                let tree = self.serving.as_mut().filter(|tree| tree.standing(*ns) == Some(Standing::Leaving));
-                at.next_part(ids, operations_max, tree, |tree, id| tree.table.remove(*id))
+                let tree =
+                    self.serving.as_mut().filter(|tree| tree.namespace_state(*ns) == Some(NamespaceState::Leaving));
+                cursor.apply_next(ids, operations_max, tree, |tree, id| tree.table.remove(*id))
             }
             _ => true,
         };
@@ -107,9 +111,9 @@ impl Index {
             | Command::Restrict { .. }
             | Command::Admit { .. }
             | Command::Track { .. }
-            | Command::Stand { .. }
+            | Command::SetNamespaceState { .. }
             | Command::CopyChunk { .. }
-            | Command::Forget { .. } => self.assign(command),
+            | Command::Forget { .. } => self.apply_to_namespaces(command),
         }
         Applied::Done
     }
@@ -122,29 +126,29 @@ impl Index {
         &mut self,
         log_index: u64,
         batches: &[SourceBatch],
-        at: &mut Position,
+        cursor: &mut Cursor,
         operations_max: usize,
         effects: &mut Effects,
     ) -> bool {
         let Some(tree) = &mut self.serving else { return true };
         let mut left = operations_max;
-        while let Some(batch) = batches.get(at.batch) {
+        while let Some(batch) = batches.get(cursor.batch) {
             // Of a source that the copy in `tree` was not made with: its slot was not there yet.
             let Some(copied) = tree.sources.get(&batch.source).map(|source| source.copied) else {
-                at.pass_batch();
+                cursor.next_batch();
                 continue;
             };
-            let Some(transaction) = batch.transactions.get(at.transaction) else {
+            let Some(transaction) = batch.transactions.get(cursor.transaction) else {
                 tree.advance(batch.source, just_below(batch.position));
-                at.pass_batch();
+                cursor.next_batch();
                 continue;
             };
             // A new leader reads the slot again from its confirmed position: what was applied comes twice (rule 4).
             if transaction.commit_lsn <= tree.applied_lsn(batch.source) && !failpoints::is_hit(Failpoint::ApplyTwice) {
-                at.pass_transaction();
+                cursor.next_transaction();
                 continue;
             }
-            let rest = &transaction.ops[at.operation..];
+            let rest = &transaction.ops[cursor.operation..];
             if rest.len() > left && (left < operations_max || left == 0) {
                 return false;
             }
@@ -155,12 +159,12 @@ impl Index {
                 apply_operation(tree, &mut self.locks, &commit, op, effects);
             }
             if part.len() < rest.len() {
-                at.operation += part.len();
+                cursor.operation += part.len();
                 return false;
             }
             left -= part.len();
             tree.advance(batch.source, transaction.commit_lsn);
-            at.pass_transaction();
+            cursor.next_transaction();
         }
         true
     }
@@ -170,7 +174,7 @@ impl Index {
         &mut self,
         log_index: u64,
         piece: &StreamPiece,
-        at: &mut Position,
+        cursor: &mut Cursor,
         operations_max: usize,
         effects: &mut Effects,
     ) -> bool {
@@ -180,13 +184,13 @@ impl Index {
         if *commit_lsn <= tree.applied_lsn(*source) && !failpoints::is_hit(Failpoint::ApplyTwice) {
             return true;
         }
-        tree.begin(*source, *commit_lsn);
+        tree.mark_partial(*source, *commit_lsn);
         let commit = Commit { log_index, source: *source, commit_lsn: *commit_lsn, is_copied: *commit_lsn < copied };
-        let end = ops.len().min(at.operation.saturating_add(operations_max));
-        for op in &ops[at.operation..end] {
+        let end = ops.len().min(cursor.operation.saturating_add(operations_max));
+        for op in &ops[cursor.operation..end] {
             apply_operation(tree, &mut self.locks, &commit, op, effects);
         }
-        at.operation = end;
+        cursor.operation = end;
         end == ops.len()
     }
 
@@ -196,11 +200,11 @@ impl Index {
     }
 
     /// Which namespaces the group has.
-    fn assign(&mut self, command: Command) {
+    fn apply_to_namespaces(&mut self, command: Command) {
         if let Command::RebuildNamespaces { namespaces } = command {
             let of = self.rebuild.as_mut().map(|tree| tree.namespaces.insert(Namespaces::default()));
             if let Some(all) = of {
-                namespaces.into_iter().for_each(|(ns, standing, moves)| all.put(ns, standing, moves));
+                namespaces.into_iter().for_each(|(ns, state, moves)| all.put(ns, state, moves));
             }
             return;
         }
@@ -211,17 +215,19 @@ impl Index {
                 namespaces.into_iter().for_each(|ns| all.serve(ns, 0));
             }
             (Command::Admit { namespaces }, Some(all)) => {
-                for ns in namespaces.into_iter().filter(|ns| all.standing(*ns).is_none()).collect::<Vec<_>>() {
+                for ns in namespaces.into_iter().filter(|ns| all.state(*ns).is_none()).collect::<Vec<_>>() {
                     all.serve(ns, 0);
                 }
             }
-            (Command::Track { ns, copied }, Some(all)) if all.standing(ns).is_none() => {
-                all.set(ns, Some(Standing::Copying), copied);
+            (Command::Track { ns, copied }, Some(all)) if all.state(ns).is_none() => {
+                all.set(ns, Some(NamespaceState::Copying), copied);
             }
-            (Command::Stand { ns, from, to, moves }, Some(all)) if all.standing(ns) == Some(from) => match to {
-                Some(to) => all.put(ns, to, moves),
-                None => all.set(ns, None, Vec::new()),
-            },
+            (Command::SetNamespaceState { ns, from, to, moves }, Some(all)) if all.state(ns) == Some(from) => {
+                match to {
+                    Some(to) => all.put(ns, to, moves),
+                    None => all.set(ns, None, Vec::new()),
+                }
+            }
             _ => {}
         }
     }
@@ -239,7 +245,7 @@ impl Index {
             prepared.attempt = namespaces.attempt(prepared.ns, log_index);
             lock.attempt = prepared.attempt;
         }
-        if tree.standing(prepared.ns) != Some(Standing::Serving) {
+        if tree.namespace_state(prepared.ns) != Some(NamespaceState::Serving) {
             return Err(ErrorCode::NotServed.into());
         }
         if !self.locks.insert(lock) {
@@ -271,7 +277,7 @@ impl Index {
         let Some(mut tree) = self.rebuild.take() else { return };
         tree.begin_streams(sources);
         if let Some(old) = self.serving.take() {
-            let served = old.sources.keys().map(|id| (*id, old.begun_lsn(*id)));
+            let served = old.sources.keys().map(|id| (*id, old.reached_lsn(*id)));
             for (id, lsn) in served {
                 let behind = self.catch_up.entry(id).or_insert(lsn);
                 *behind = lsn.max(*behind);
@@ -289,24 +295,24 @@ impl Index {
 pub struct LogEntry {
     log_index: u64,
     command: Command,
-    at: Position,
+    cursor: Cursor,
 }
 
 /// What of an entry is applied next.
 #[derive(Clone, Copy, Debug, Default)]
-struct Position {
+struct Cursor {
     batch: usize,
     transaction: usize,
     operation: usize,
 }
 
-impl Position {
-    fn pass_transaction(&mut self) {
+impl Cursor {
+    fn next_transaction(&mut self) {
         *self = Self { transaction: self.transaction + 1, operation: 0, ..*self };
     }
 
     /// Does the next of the items to a tree, if there is one. Were those the last?
-    fn next_part<T>(
+    fn apply_next<T>(
         &mut self,
         items: &[T],
         operations_max: usize,
@@ -322,7 +328,7 @@ impl Position {
     }
 
     /// What is left of the transaction, of the batch after it, and of the batches after that.
-    fn rest_of<'b>(
+    fn remaining<'b>(
         &self,
         batches: &'b [SourceBatch],
     ) -> (&'b [DirectoryOp], &'b [StreamTransaction], &'b [SourceBatch]) {
@@ -335,7 +341,7 @@ impl Position {
         }
     }
 
-    fn pass_batch(&mut self) {
+    fn next_batch(&mut self) {
         *self = Self { batch: self.batch + 1, transaction: 0, operation: 0 };
     }
 }
@@ -343,23 +349,23 @@ impl Position {
 impl LogEntry {
     /// An entry of which nothing is applied yet.
     pub fn new(log_index: u64, command: Command) -> Self {
-        Self { log_index, command, at: Position::default() }
+        Self { log_index, command, cursor: Cursor::default() }
     }
 
-    /// Those that the next part is about, as far as can be told without the index, and no more than [`LOADED_AHEAD_MAX`].
+    /// Those that the next part is about, as far as can be told without the index, and no more than [`PREFETCHED_RECORDS_MAX`].
     pub(super) fn next_records(&self, operations_max: usize) -> impl Iterator<Item = &DirectoryRecord> + Clone {
         let (records, (ops, transactions, batches)): (&[_], _) = match &self.command {
             Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => {
-                (&records[self.at.operation..], Default::default())
+                (&records[self.cursor.operation..], Default::default())
             }
             Command::StreamPiece(piece) => {
-                (&[], (&piece.ops[self.at.operation..], Default::default(), Default::default()))
+                (&[], (&piece.ops[self.cursor.operation..], Default::default(), Default::default()))
             }
-            Command::Stream(batches) => (&[], self.at.rest_of(batches)),
+            Command::Stream(batches) => (&[], self.cursor.remaining(batches)),
             _ => Default::default(),
         };
         let transactions = transactions.iter().chain(batches.iter().flat_map(|batch| &batch.transactions));
-        let count = operations_max.min(LOADED_AHEAD_MAX);
+        let count = operations_max.min(PREFETCHED_RECORDS_MAX);
         // Most operations may be without a record.
         let ops = ops.iter().chain(transactions.flat_map(|transaction| &transaction.ops)).take(count);
         records.iter().take(count).chain(ops.filter_map(DirectoryOp::record))
@@ -378,16 +384,16 @@ struct Commit {
 /// An operation of another group's namespace is none of ours: nobody waits for it here, and no lock is held for it.
 fn apply_operation(tree: &mut Tree, locks: &mut Locks, commit: &Commit, op: &DirectoryOp, effects: &mut Effects) {
     let ns = op.namespace();
-    let Some(standing) = tree.standing(ns) else { return };
+    let Some(state) = tree.namespace_state(ns) else { return };
     let copied = |all: &Namespaces| all.is_copied(ns, commit.source, commit.commit_lsn);
     let is_copied = commit.is_copied || tree.namespaces.as_ref().is_some_and(copied);
-    tree.apply_op(commit.log_index, op, is_copied, standing);
+    tree.apply_op(commit.log_index, op, is_copied, state);
     if let Some(cause) = op.cause() {
         // Also when the version lost: a newer record of the directory may have come from elsewhere first.
         finish(locks, cause, effects);
     }
     if let DirectoryOp::Half { pid, cause } = op
-        && locks.apply_half(&cause.request, *pid)
+        && locks.apply_part(&cause.request, *pid)
     {
         finish(locks, cause, effects);
     }

@@ -9,8 +9,6 @@ use mantle_types::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use super::namespaces::Standing;
-
 /// A PostgreSQL node whose slot feeds the group. Positions of two sources are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
@@ -25,6 +23,26 @@ pub struct Source {
     /// What committed below is in the initial copy: of such a transaction only the removals are applied. Its puts may be
     /// older than a removal that another source committed before its slot was made.
     pub copied: Lsn,
+}
+
+/// What the group may do with a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NamespaceState {
+    /// Its directories are being copied from PostgreSQL, beside those that are served. Changes are applied.
+    Copying,
+    /// All that another group serves of it is here: lookups may be answered. That group prepares its renames.
+    Ready,
+    /// Lookups are answered and renames prepared.
+    Serving,
+    /// Another group serves it: its directories are being forgotten. Nothing comes in any more.
+    Leaving,
+}
+
+impl NamespaceState {
+    /// May lookups be answered?
+    pub fn answers(self) -> bool {
+        matches!(self, Self::Ready | Self::Serving)
+    }
 }
 
 /// Where the stream of a source begins after an initial copy.
@@ -126,8 +144,8 @@ pub enum Command {
     /// Of which namespaces the copy is that is being made. A copy without this is of all (before groups had namespaces).
     RebuildNamespaces {
         /// All that the group has, and those that are being moved to it or from it; and their moves, as in
-        /// [`Stand`](Self::Stand).
-        namespaces: Vec<(NamespaceId, Standing, u32)>,
+        /// [`SetNamespaceState`](Self::SetNamespaceState).
+        namespaces: Vec<(NamespaceId, NamespaceState, u32)>,
     },
     /// A group that has all namespaces has these from now on.
     Restrict {
@@ -154,14 +172,14 @@ pub enum Command {
         /// Directories.
         records: Vec<DirectoryRecord>,
     },
-    /// A namespace's standing changes, if it is what it was when this was proposed.
-    Stand {
+    /// A namespace's state changes, if it is what it was when this was proposed.
+    SetNamespaceState {
         /// Which.
         ns: NamespaceId,
         /// From this.
-        from: Standing,
+        from: NamespaceState,
         /// `None`: nothing of it is left here.
-        to: Option<Standing>,
+        to: Option<NamespaceState>,
         /// Once it is served: how often it was moved. Attempts of later renames are above those of earlier groups, whose
         /// logs have other indexes.
         moves: u32,

@@ -3,7 +3,7 @@
 //!
 //! Source: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 
-use super::table::Record;
+use super::record::Record;
 
 /// Spreads the bits of a number over all of it.
 pub(super) fn mix(mut x: u64) -> u64 {

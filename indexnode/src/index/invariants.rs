@@ -2,25 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use mantle_types::{NamespaceId, message::DirectoryRecord};
+use mantle_types::message::DirectoryRecord;
 
-use super::{Index, locks::Locks, table::IndexTable, table::directory_of, tree::Tree};
+use super::{Index, locks::Locks, record::directory_of, table::IndexTable, tree::Tree};
 
 impl Index {
     /// Every directory that is served and found by its path, in the order of the ids; the namespace is not part of it.
-    pub fn listed(&self) -> Vec<DirectoryRecord> {
+    pub fn visible_records(&self) -> Vec<DirectoryRecord> {
         let records = self.serving.iter().flat_map(|tree| tree.table.records());
-        let found = records.filter(|(_, is_displaced)| !is_displaced).map(|(r, _)| DirectoryRecord {
-            ns: NamespaceId(0),
-            pid: r.pid,
-            name: r.name.to_owned(),
-            id: r.id,
-            version: r.version,
-            permission: r.permission,
-        });
-        let mut listed: Vec<_> = found.collect();
-        listed.sort_by_key(|record| record.id);
-        listed
+        let visible = records.filter(|(_, is_displaced)| !is_displaced);
+        let mut records: Vec<_> = visible.map(|(record, _)| record.to_message()).collect();
+        records.sort_by_key(|record| record.id);
+        records
     }
 
     /// Asserts that all parts of the index agree with each other.
@@ -47,11 +40,11 @@ impl Index {
 impl Tree {
     fn invariants(&self) {
         self.table.invariants();
-        for id in self.removed.removals.keys() {
+        for id in self.removals.removed.keys() {
             assert!(self.table.get(*id).is_none(), "directory {id} is present and removed");
         }
-        for (source, begun) in &self.begun {
-            assert!(self.applied_lsn(*source) < *begun, "a transaction that is applied is not begun any more");
+        for (source, commit_lsn) in &self.partial {
+            assert!(self.applied_lsn(*source) < *commit_lsn, "a transaction that is applied is not begun any more");
         }
     }
 }
@@ -64,12 +57,12 @@ impl Locks {
             assert_eq!(self.get(&lock.request), Some(lock));
             assert!(sources.insert(lock.source_id, lock.request).is_none(), "{} is locked twice", lock.source_id);
             for (pid, name) in [&lock.source, &lock.destination] {
-                assert!(self.touch(*pid, name, None));
+                assert!(self.covers(*pid, name, None));
                 places.entry(*pid).or_default().push(name.clone());
             }
         }
         places.values_mut().for_each(|names| names.sort());
-        assert_eq!((sources, places), self.listed());
+        assert_eq!((sources, places), self.maps());
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Lock {
     pub destination: Place,
     pub lock_ms: u32,
     /// Of a rename across nodes: has the source's half been applied, and the destination's (P2)?
-    pub halves: (bool, bool),
+    pub parts_applied: (bool, bool),
 }
 
 #[derive(Default)]
@@ -40,11 +40,11 @@ impl Locks {
     }
 
     /// Half of the change that a lock is held for is applied, in the directory of its source or of its destination. Are both?
-    pub(super) fn apply_half(&mut self, request: &RequestKey, pid: PartitionId) -> bool {
+    pub(super) fn apply_part(&mut self, request: &RequestKey, pid: PartitionId) -> bool {
         let Some(lock) = self.by_request.get_mut(request) else { return false };
-        lock.halves.0 |= pid == lock.source.0;
-        lock.halves.1 |= pid == lock.destination.0;
-        lock.halves == (true, true)
+        lock.parts_applied.0 |= pid == lock.source.0;
+        lock.parts_applied.1 |= pid == lock.destination.0;
+        lock.parts_applied == (true, true)
     }
 
     /// In the order of their keys.
@@ -58,7 +58,7 @@ impl Locks {
     }
 
     /// Is this place named by a lock, or the directory there locked?
-    pub(super) fn touch(&self, pid: PartitionId, name: &str, occupant: Option<DirectoryId>) -> bool {
+    pub(super) fn covers(&self, pid: PartitionId, name: &str, occupant: Option<DirectoryId>) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -95,7 +95,7 @@ impl Locks {
     }
 
     /// What the two maps hold, names in order: to be compared with the locks.
-    pub(super) fn listed(&self) -> (HashMap<DirectoryId, RequestKey>, BTreeMap<PartitionId, Vec<String>>) {
+    pub(super) fn maps(&self) -> (HashMap<DirectoryId, RequestKey>, BTreeMap<PartitionId, Vec<String>>) {
         let mut places: BTreeMap<_, _> = self.places.iter().map(|(pid, names)| (*pid, names.clone())).collect();
         places.values_mut().for_each(|names| names.sort());
         (self.sources.clone(), places)

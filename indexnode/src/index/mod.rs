@@ -7,22 +7,23 @@
 
 mod apply;
 mod arena;
-mod before;
+mod before_images;
+mod bucket_table;
 mod cell;
 pub mod command;
 mod digest;
+mod hashing;
 mod invariants;
-mod keys;
-mod lines;
 mod locks;
 mod namespaces;
 mod path;
 mod permissions;
 mod prepare;
-mod removed;
+mod record;
+mod removals;
 mod resolve;
 mod seed;
-mod shards;
+mod sharded_table;
 mod snapshot;
 mod table;
 #[cfg(test)]
@@ -42,7 +43,7 @@ pub use resolve::{Descent, Prefix, Resolution};
 pub use seed::{Seed, fresh_seed};
 pub use snapshot::{Part, SnapshotWriter};
 
-use command::{Source, SourceId, Standing};
+use command::{NamespaceState, Source, SourceId};
 use locks::{Lock, Locks};
 use tree::Tree;
 
@@ -63,7 +64,7 @@ pub struct Index {
 }
 
 /// The index can be gone through in so many parts.
-pub const SLICES: usize = shards::SHARDS;
+pub const SLICES: usize = sharded_table::SHARDS;
 
 /// A directory as PostgreSQL knows it too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,25 +139,25 @@ impl Index {
             Some(tree) if self.catch_up.is_empty() => {
                 resolve::walk(&tree.table, &self.locks, namespace, components.iter().copied(), caller, |_| {})
             }
-            _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
+            _ => Resolution::unresolved(ErrorCode::IndexUnavailable),
         }
     }
 
     /// The same, telling `passed` of every directory that the walk comes to, the root first.
-    pub fn resolve_passing(
+    pub fn resolve_visiting(
         &self,
         namespace: &str,
         path: Path<'_>,
         caller: &Caller,
-        mut passed: impl FnMut(DirectoryId, Permission),
+        mut visit: impl FnMut(DirectoryId, Permission),
     ) -> Resolution {
         match &self.serving {
             Some(tree) if self.catch_up.is_empty() => {
                 resolve::walk(&tree.table, &self.locks, namespace, path.components(), caller, |directory| {
-                    passed(directory.id, directory.permission)
+                    visit(directory.id, directory.permission)
                 })
             }
-            _ => Resolution::nowhere(ErrorCode::IndexUnavailable),
+            _ => Resolution::unresolved(ErrorCode::IndexUnavailable),
         }
     }
 
@@ -216,17 +217,17 @@ impl Index {
     }
 
     /// Nothing that the source committed above this is applied, not even a part of a transaction.
-    pub fn begun_lsn(&self, source: SourceId) -> Lsn {
-        self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.begun_lsn(source))
+    pub fn reached_lsn(&self, source: SourceId) -> Lsn {
+        self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.reached_lsn(source))
     }
 
     /// Are removed directories remembered, because of several sources, that a horizon would let be forgotten?
-    pub fn wants_horizon(&self) -> bool {
-        let wants = |tree: &Tree| {
-            let removed = &tree.removed;
-            tree.sources.len() > 1 && !removed.removals.is_empty() && removed.horizons.len() < HORIZONS_MAX
+    pub fn needs_horizon(&self) -> bool {
+        let needs = |tree: &Tree| {
+            let removals = &tree.removals;
+            tree.sources.len() > 1 && !removals.removed.is_empty() && removals.horizons.len() < HORIZONS_MAX
         };
-        self.serving.as_ref().is_some_and(wants)
+        self.serving.as_ref().is_some_and(needs)
     }
 
     /// The locks held, in the order of their keys.
@@ -235,52 +236,52 @@ impl Index {
     }
 
     /// The lock that a request holds.
-    pub fn locks_of(&self, request: &RequestKey) -> Option<LockInfo> {
+    pub fn lock_of(&self, request: &RequestKey) -> Option<LockInfo> {
         self.locks.get(request).map(LockInfo::from)
     }
 
     /// What the group may do with a namespace; `None`: it does not have it.
-    pub fn standing(&self, ns: NamespaceId) -> Option<Standing> {
-        self.serving.as_ref().and_then(|tree| tree.standing(ns))
+    pub fn namespace_state(&self, ns: NamespaceId) -> Option<NamespaceState> {
+        self.serving.as_ref().and_then(|tree| tree.namespace_state(ns))
     }
 
     /// Must lookups in this namespace be refused, whatever they found? Not if it has no directory here at all.
-    pub fn refuses(&self, ns: NamespaceId) -> bool {
+    pub fn refuses_lookups(&self, ns: NamespaceId) -> bool {
         let Some(namespaces) = self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref()) else { return false };
-        !namespaces.all_serve() && namespaces.standing(ns).is_some_and(|standing| !standing.answers())
+        !namespaces.all_serve() && namespaces.state(ns).is_some_and(|state| !state.answers())
     }
 
     /// Does the group have whatever namespace there is?
-    pub fn namespaces_are_all(&self) -> bool {
+    pub fn has_all_namespaces(&self) -> bool {
         self.serving.as_ref().is_none_or(|tree| tree.namespaces.is_none())
     }
 
     /// The group's namespaces; `None` when it has all.
-    pub fn namespaces(&self) -> Option<Vec<(NamespaceId, Standing)>> {
+    pub fn namespaces(&self) -> Option<Vec<(NamespaceId, NamespaceState)>> {
         let namespaces = self.serving.as_ref()?.namespaces.as_ref()?;
-        Some(namespaces.iter().map(|(ns, standing, ..)| (ns, standing)).collect())
+        Some(namespaces.iter().map(|(ns, state, ..)| (ns, state)).collect())
     }
 
     /// Those of them that are on their way in or out.
-    pub fn moving(&self) -> Vec<(NamespaceId, Standing)> {
+    pub fn moving_namespaces(&self) -> Vec<(NamespaceId, NamespaceState)> {
         let mut all = match self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref()) {
             Some(namespaces) if !namespaces.all_serve() => self.namespaces().unwrap_or_default(),
             _ => return Vec::new(),
         };
-        all.retain(|(_, standing)| *standing != Standing::Serving);
+        all.retain(|(_, state)| *state != NamespaceState::Serving);
         all
     }
 
     /// The directory at the top of the tree that a directory is in, as far as it is known here: a namespace's root, or one
-    /// that hangs nowhere.
-    pub fn top_of(&self, id: DirectoryId) -> DirectoryId {
+    /// that hangs unresolved.
+    pub fn topmost_ancestor(&self, id: DirectoryId) -> DirectoryId {
         let Some(tree) = &self.serving else { return id };
         let mut top = id;
         // Bounded: the streams of several sources may close a cycle for a moment.
         for _ in 0..=PATH_DEPTH_MAX {
             match tree.table.get(top) {
                 Some(directory) if directory.pid != DirectoryId::SUPER_ROOT.sole_partition() => {
-                    top = table::directory_of(directory.pid);
+                    top = record::directory_of(directory.pid);
                 }
                 _ => break,
             }
@@ -306,16 +307,7 @@ impl Index {
 
     /// All that is known of a directory of the served tree; the namespace is not kept with it.
     pub fn record(&self, id: DirectoryId) -> Option<DirectoryRecord> {
-        let record = self.serving.as_ref()?.table.record_of(id)?;
-        let (pid, name) = (record.pid, record.name.to_owned());
-        Some(DirectoryRecord {
-            ns: NamespaceId(0),
-            pid,
-            name,
-            id,
-            version: record.version,
-            permission: record.permission,
-        })
+        self.serving.as_ref()?.table.record_of(id).map(|record| record.to_message())
     }
 
     /// Bytes of memory that the tables hold, an unfinished rebuild included.

@@ -6,32 +6,11 @@
 use std::collections::BTreeMap;
 
 use mantle_types::{Lsn, NamespaceId};
-use serde::{Deserialize, Serialize};
 
-use super::command::SourceId;
+use super::command::{NamespaceState, SourceId};
 
 /// An attempt has so many bits for the log's index; those above, but the sign of PostgreSQL's bigint, count moves.
 const LOG_INDEX_BITS: u32 = 40;
-
-/// What the group may do with a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
-    /// Its directories are being copied from PostgreSQL, beside those that are served. Changes are applied.
-    Copying,
-    /// All that another group serves of it is here: lookups may be answered. That group prepares its renames.
-    Ready,
-    /// Lookups are answered and renames prepared.
-    Serving,
-    /// Another group serves it: its directories are being forgotten. Nothing comes in any more.
-    Leaving,
-}
-
-impl Standing {
-    /// May lookups be answered?
-    pub fn answers(self) -> bool {
-        matches!(self, Self::Ready | Self::Serving)
-    }
-}
 
 /// The namespaces of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,13 +19,13 @@ pub(super) struct Namespaces {
     serving: BTreeMap<NamespaceId, u32>,
     /// Those on their way in or out; of one that is copied, the position in each source below which the copy has every
     /// record.
-    moving: BTreeMap<NamespaceId, (Standing, Vec<(SourceId, Lsn)>)>,
+    moving: BTreeMap<NamespaceId, (NamespaceState, Vec<(SourceId, Lsn)>)>,
 }
 
 impl Namespaces {
-    pub(super) fn standing(&self, ns: NamespaceId) -> Option<Standing> {
-        let moving = || self.moving.get(&ns).map(|(standing, _)| *standing);
-        moving().or_else(|| self.serving.contains_key(&ns).then_some(Standing::Serving))
+    pub(super) fn state(&self, ns: NamespaceId) -> Option<NamespaceState> {
+        let moving = || self.moving.get(&ns).map(|(state, _)| *state);
+        moving().or_else(|| self.serving.contains_key(&ns).then_some(NamespaceState::Serving))
     }
 
     /// The attempt of a rename that is prepared by the entry at a log index. The next group's is higher, whatever its log.
@@ -61,19 +40,19 @@ impl Namespaces {
     }
 
     /// It is on its way in or out, or no longer here.
-    pub(super) fn set(&mut self, ns: NamespaceId, standing: Option<Standing>, copied: Vec<(SourceId, Lsn)>) {
+    pub(super) fn set(&mut self, ns: NamespaceId, state: Option<NamespaceState>, copied: Vec<(SourceId, Lsn)>) {
         self.serving.remove(&ns);
         self.moving.remove(&ns);
-        if let Some(standing) = standing {
-            self.moving.insert(ns, (standing, copied));
+        if let Some(state) = state {
+            self.moving.insert(ns, (state, copied));
         }
     }
 
     /// Either.
-    pub(super) fn put(&mut self, ns: NamespaceId, standing: Standing, moves: u32) {
-        match standing {
-            Standing::Serving => self.serve(ns, moves),
-            standing => self.set(ns, Some(standing), Vec::new()),
+    pub(super) fn put(&mut self, ns: NamespaceId, state: NamespaceState, moves: u32) {
+        match state {
+            NamespaceState::Serving => self.serve(ns, moves),
+            state => self.set(ns, Some(state), Vec::new()),
         }
     }
 
@@ -84,7 +63,7 @@ impl Namespaces {
 
     /// Is one being copied? Then removals are remembered: a record that was read before may be put after.
     pub(super) fn is_copying(&self) -> bool {
-        self.moving.values().any(|(standing, _)| *standing == Standing::Copying)
+        self.moving.values().any(|(state, _)| *state == NamespaceState::Copying)
     }
 
     /// Has the copy of a namespace, if it is being copied, every record that the source committed there?
@@ -94,8 +73,8 @@ impl Namespaces {
     }
 
     /// What each stands for, how often it was moved, and for a copy its positions.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (NamespaceId, Standing, u32, &[(SourceId, Lsn)])> {
-        let moving = self.moving.iter().map(|(ns, (standing, copied))| (*ns, *standing, 0, &copied[..]));
-        self.serving.iter().map(|(ns, moves)| (*ns, Standing::Serving, *moves, &[][..])).chain(moving)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NamespaceId, NamespaceState, u32, &[(SourceId, Lsn)])> {
+        let moving = self.moving.iter().map(|(ns, (state, copied))| (*ns, *state, 0, &copied[..]));
+        self.serving.iter().map(|(ns, moves)| (*ns, NamespaceState::Serving, *moves, &[][..])).chain(moving)
     }
 }

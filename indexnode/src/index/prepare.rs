@@ -13,19 +13,20 @@ use crate::failpoints::{self, Failpoint};
 use super::{
     command::{Prepare, PreparedRename},
     locks::{Lock, Locks, Place},
+    record::{Directory, directory_of},
     resolve::{Resolution, walk},
-    table::{Directory, IndexTable, directory_of},
+    table::IndexTable,
 };
 
 /// A path that was walked: how far, and over which directories (the root first).
-struct Walked {
+struct WalkedPath {
     resolution: Resolution,
     directories: Vec<Directory>,
 }
 
-impl Walked {
+impl WalkedPath {
     /// The parent of the directory that was walked to, and that directory.
-    fn ends(&self) -> Result<(Directory, Directory)> {
+    fn parent_and_last(&self) -> Result<(Directory, Directory)> {
         match self.directories[..] {
             [.., parent, last] => Ok((parent, last)),
             _ => Err(Error::new(ErrorCode::Internal, "the walk passed fewer directories than its path has")),
@@ -56,17 +57,17 @@ pub(super) fn check(
     }
     let source = walked(table, locks, prepare, &prepare.source, "source")?;
     let to_parent = walked(table, locks, prepare, destination_parents, "parent of the destination")?;
-    let (from, moved) = source.ends()?;
+    let (from, moved) = source.parent_and_last()?;
     let into = *to_parent.directories.last().unwrap_or(&from);
-    allow(&from, prepare, Access::Write, "parent of the source")?;
-    allow(&into, prepare, Access::Search, "parent of the destination")?;
-    allow(&into, prepare, Access::Write, "parent of the destination")?;
+    check_access(&from, prepare, Access::Write, "parent of the source")?;
+    check_access(&into, prepare, Access::Search, "parent of the destination")?;
+    check_access(&into, prepare, Access::Write, "parent of the destination")?;
     let destination_pid = into.id.sole_partition();
     let occupant = table.lookup(destination_pid, destination_name);
-    hold_nothing(locks, prepare, &source)?;
+    check_no_lock_held(locks, prepare, &source)?;
     let is_locked = source.resolution.crossed_lock
         || to_parent.resolution.crossed_lock
-        || locks.touch(destination_pid, destination_name, occupant.map(|directory| directory.id));
+        || locks.covers(destination_pid, destination_name, occupant.map(|directory| directory.id));
     if is_locked && !failpoints::is_hit(Failpoint::PrepareThroughLocks) {
         return Err(ErrorCode::Locked.into());
     }
@@ -89,10 +90,10 @@ fn check_removal(
 ) -> Result<(PreparedRename, Lock)> {
     split(&prepare.source)?;
     let source = walked(table, locks, prepare, &prepare.source, "directory")?;
-    let (from, removed) = source.ends()?;
-    allow(&from, prepare, Access::Write, "parent of the directory")?;
-    allow(&removed, prepare, Access::Write, "directory")?;
-    hold_nothing(locks, prepare, &source)?;
+    let (from, removed) = source.parent_and_last()?;
+    check_access(&from, prepare, Access::Write, "parent of the directory")?;
+    check_access(&removed, prepare, Access::Write, "directory")?;
+    check_no_lock_held(locks, prepare, &source)?;
     if source.resolution.crossed_lock || is_locked_below(table, locks, removed.id) {
         return Err(ErrorCode::Locked.into());
     }
@@ -119,7 +120,7 @@ fn is_locked_below(table: &IndexTable, locks: &Locks, top: DirectoryId) -> bool 
 }
 
 /// A newer attempt supersedes the older one only after that was aborted.
-fn hold_nothing(locks: &Locks, prepare: &Prepare, source: &Walked) -> Result<()> {
+fn check_no_lock_held(locks: &Locks, prepare: &Prepare, source: &WalkedPath) -> Result<()> {
     match locks.get(&source.request(prepare)) {
         None => Ok(()),
         Some(_) => Err(Error::new(ErrorCode::Locked, "an earlier attempt of this request holds its lock")),
@@ -131,12 +132,12 @@ fn grant(
     epoch: Epoch,
     attempt: u64,
     prepare: &Prepare,
-    source: &Walked,
+    source: &WalkedPath,
     destination: Place,
     victim: Option<DirectoryId>,
 ) -> Result<(PreparedRename, Lock)> {
     let (source_name, _) = split(&prepare.source)?;
-    let (from, moved) = source.ends()?;
+    let (from, moved) = source.parent_and_last()?;
     let request = source.request(prepare);
     let source_pid = from.id.sole_partition();
     let prepared = PreparedRename {
@@ -156,7 +157,7 @@ fn grant(
         source: (source_pid, source_name.to_owned()),
         destination,
         lock_ms: prepare.lock_ms,
-        halves: (false, false),
+        parts_applied: (false, false),
     };
     Ok((prepared, lock))
 }
@@ -168,13 +169,13 @@ fn split(path: &[String]) -> Result<(&str, &[String])> {
     Ok((name, parents))
 }
 
-fn walked(table: &IndexTable, locks: &Locks, prepare: &Prepare, path: &[String], what: &str) -> Result<Walked> {
+fn walked(table: &IndexTable, locks: &Locks, prepare: &Prepare, path: &[String], what: &str) -> Result<WalkedPath> {
     let mut directories = Vec::with_capacity(path.len() + 1);
     let components = path.iter().map(String::as_str);
     let resolution =
         walk(table, locks, &prepare.namespace, components, &prepare.caller, |directory| directories.push(*directory));
     match resolution.outcome {
-        Ok(()) => Ok(Walked { resolution, directories }),
+        Ok(()) => Ok(WalkedPath { resolution, directories }),
         // What is missing may be under way to this very place.
         Err(ErrorCode::NotFound) if resolution.crossed_lock => Err(ErrorCode::Locked.into()),
         Err(ErrorCode::NotFound) => Err(Error::new(ErrorCode::NotFound, format!("the {what} does not exist"))),
@@ -182,7 +183,7 @@ fn walked(table: &IndexTable, locks: &Locks, prepare: &Prepare, path: &[String],
     }
 }
 
-fn allow(directory: &Directory, prepare: &Prepare, access: Access, what: &str) -> Result<()> {
+fn check_access(directory: &Directory, prepare: &Prepare, access: Access, what: &str) -> Result<()> {
     if directory.permission.allows(&prepare.caller, access) {
         return Ok(());
     }

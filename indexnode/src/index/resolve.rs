@@ -8,7 +8,8 @@ use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, PartitionId, Per
 use super::{
     locks::Locks,
     path::Path,
-    table::{Directory, IndexTable, directory_of},
+    record::{Directory, directory_of},
+    table::IndexTable,
 };
 
 /// Where a walk came to.
@@ -34,7 +35,7 @@ pub struct Resolution {
 
 impl Resolution {
     /// Nothing of the path exists.
-    pub(super) fn nowhere(code: ErrorCode) -> Self {
+    pub(super) fn unresolved(code: ErrorCode) -> Self {
         Self {
             outcome: Err(code),
             ns: NamespaceId(0),
@@ -47,7 +48,7 @@ impl Resolution {
         }
     }
 
-    fn stand_at(&mut self, directory: &Directory) {
+    fn move_to(&mut self, directory: &Directory) {
         self.id = directory.id;
         self.parent_id = directory_of(directory.pid);
         self.permission = directory.permission;
@@ -62,16 +63,16 @@ pub(super) fn walk<'c>(
     namespace: &str,
     components: impl IntoIterator<Item = &'c str>,
     caller: &Caller,
-    mut passed: impl FnMut(&Directory),
+    mut visit: impl FnMut(&Directory),
 ) -> Resolution {
     let super_root = DirectoryId::SUPER_ROOT.sole_partition();
     let Some(here) = table.lookup(super_root, namespace) else {
-        return Resolution::nowhere(ErrorCode::NamespaceNotFound);
+        return Resolution::unresolved(ErrorCode::NamespaceNotFound);
     };
-    let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
+    let mut resolution = Resolution::unresolved(ErrorCode::NotFound);
     resolution.ns = NamespaceId(here.id.0);
-    resolution.stand_at(&here);
-    passed(&here);
+    resolution.move_to(&here);
+    visit(&here);
     for component in components {
         if !resolution.permission.allows(caller, Access::Search) {
             resolution.outcome = Err(ErrorCode::AccessDenied);
@@ -79,11 +80,11 @@ pub(super) fn walk<'c>(
         }
         let pid = resolution.id.sole_partition();
         let next = table.lookup(pid, component);
-        resolution.crossed_lock |= locks.touch(pid, component, next.map(|directory| directory.id));
+        resolution.crossed_lock |= locks.covers(pid, component, next.map(|directory| directory.id));
         let Some(next) = next else { return resolution };
         resolution.depth += 1;
-        resolution.stand_at(&next);
-        passed(&next);
+        resolution.move_to(&next);
+        visit(&next);
     }
     resolution.outcome = Ok(());
     resolution
@@ -130,11 +131,11 @@ impl<'a> Descent<'a> {
         debug_assert!(path != Path("") && prefix.depth > 0);
         debug_assert!(prefix.ids.clone().count() == prefix.depth + 1 && prefix.ids.clone().last() == Some(prefix.id));
         let (name, below) = path.split_first();
-        let mut resolution = Resolution::nowhere(ErrorCode::NotFound);
+        let mut resolution = Resolution::unresolved(ErrorCode::NotFound);
         resolution.ns = prefix.ns;
         resolution.id = prefix.id;
         resolution.depth = prefix.depth;
-        resolution.crossed_lock = crosses(locks, prefix);
+        resolution.crossed_lock = prefix_crosses_lock(locks, prefix);
         Self { resolution, name, below, caller, is_at_prefix: true }
     }
 
@@ -145,11 +146,11 @@ impl<'a> Descent<'a> {
     /// Takes what the next place holds. Is the walk over?
     fn step(&mut self, locks: &Locks, next: Option<Directory>) -> bool {
         let (pid, name) = self.place();
-        self.resolution.crossed_lock |= locks.touch(pid, name, next.map(|directory| directory.id));
+        self.resolution.crossed_lock |= locks.covers(pid, name, next.map(|directory| directory.id));
         let Some(next) = next else { return true };
         self.is_at_prefix = false;
         self.resolution.depth += 1;
-        self.resolution.stand_at(&next);
+        self.resolution.move_to(&next);
         let Some(path) = self.below else {
             self.resolution.outcome = Ok(());
             return true;
@@ -172,39 +173,39 @@ impl<'a> Descent<'a> {
 /// lines; find and begin to load the cells; compare. So the probes of different walks do not wait for each other's memory. (Each
 /// walk in turn a step further, every other one a step ahead, so that memory and processor are busy at once, was no faster.)
 pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descent<'_>]) {
-    let mut under_way: Vec<u32> = (0..walks.len() as u32).collect();
+    let mut active: Vec<u32> = (0..walks.len() as u32).collect();
     let mut hashes = Vec::with_capacity(walks.len());
-    let mut guesses = Vec::with_capacity(walks.len());
-    while !under_way.is_empty() {
+    let mut candidates = Vec::with_capacity(walks.len());
+    while !active.is_empty() {
         hashes.clear();
-        hashes.extend(under_way.iter().map(|at| {
+        hashes.extend(active.iter().map(|at| {
             let (pid, name) = walks[*at as usize].place();
             let hash = table.hash(pid, name);
             table.prefetch_place(hash);
             hash
         }));
-        guesses.clear();
-        guesses.extend(hashes.iter().map(|hash| {
-            let guess = table.guess(*hash);
-            table.prefetch_cell(guess);
-            guess
+        candidates.clear();
+        candidates.extend(hashes.iter().map(|hash| {
+            let candidate = table.candidate(*hash);
+            table.prefetch_candidate(candidate);
+            candidate
         }));
-        let mut guesses = guesses.iter();
-        under_way.retain(|at| {
+        let mut candidates = candidates.iter();
+        active.retain(|at| {
             let walk = &mut walks[*at as usize];
             let (pid, name) = walk.place();
-            let next = guesses.next().and_then(|guess| table.lookup_guessed(*guess, pid, name));
+            let next = candidates.next().and_then(|candidate| table.lookup_candidate(*candidate, pid, name));
             !walk.step(locks, next)
         });
     }
 }
 
 /// Does the way over a prefix touch a lock? As a walk over it would find.
-fn crosses(locks: &Locks, prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>) -> bool {
+fn prefix_crosses_lock(locks: &Locks, prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>) -> bool {
     !locks.is_empty()
         && prefix
             .path
             .components()
             .zip(prefix.ids.clone().zip(prefix.ids.skip(1)))
-            .any(|(name, (above, below))| locks.touch(above.sole_partition(), name, Some(below)))
+            .any(|(name, (above, below))| locks.covers(above.sole_partition(), name, Some(below)))
 }

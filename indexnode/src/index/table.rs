@@ -14,57 +14,33 @@ use std::{
     sync::Arc,
 };
 
-use mantle_types::{DirectoryId, PartitionId, Permission, limits::NAME_BYTES_MAX, message::DirectoryRecord};
+use mantle_types::{DirectoryId, PartitionId, limits::NAME_BYTES_MAX, message::DirectoryRecord};
 
 use super::{
     arena::{Address, Arena},
-    before::{BeforeImages, Image, Reading},
+    before_images::{BeforeImages, TableScan},
     cell::{Cell, CellMut, cell_bytes},
     digest,
-    keys::{ById, ByPlace, id_hash, place_hash},
+    hashing::{IdHasher, PlaceHasher, id_hash, place_hash},
     permissions::{PermissionIndex, Permissions},
+    record::{Directory, OwnedRecord, Record, directory_of},
     seed::Seed,
-    shards::{Shards, shard_of},
+    sharded_table::{ShardedTable, shard_of},
 };
-
-/// What the table holds of a directory, its name aside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Directory {
-    pub id: DirectoryId,
-    pub pid: PartitionId,
-    pub version: u64,
-    pub permission: Permission,
-    pub children: u32,
-}
 
 /// A place's hash, and where its occupant may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Guess {
+pub(super) struct Candidate {
     hash: u64,
     at: Option<Address>,
-}
-
-/// A record as it is stored and listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record<'a> {
-    pub pid: PartitionId,
-    pub name: &'a str,
-    pub id: DirectoryId,
-    pub version: u64,
-    pub permission: Permission,
-}
-
-/// The directory that a partition belongs to. A directory is its own only partition as long as none is split.
-pub(super) fn directory_of(partition: PartitionId) -> DirectoryId {
-    DirectoryId(partition.0)
 }
 
 pub(super) struct IndexTable {
     seed: Seed,
     id_seed: u64,
     arena: Arena,
-    places: Shards,
-    ids: Shards,
+    places: ShardedTable,
+    ids: ShardedTable,
     permissions: Permissions,
     /// Child counts of directories that are not here (yet, or any more).
     absent_parents: HashMap<DirectoryId, u32, Seed>,
@@ -73,7 +49,7 @@ pub(super) struct IndexTable {
     /// Directories that left a place or changed their permission, since it was asked last.
     modified: Vec<DirectoryId>,
     /// For whoever reads the table as it was when they began.
-    before: Option<BeforeImages>,
+    before_images: Option<BeforeImages>,
 }
 
 impl IndexTable {
@@ -81,13 +57,13 @@ impl IndexTable {
         Self {
             id_seed: seed.hash_one("id"),
             arena: Arena::new(),
-            places: Shards::new(),
-            ids: Shards::new(),
+            places: ShardedTable::new(),
+            ids: ShardedTable::new(),
             permissions: Permissions::new(seed.clone()),
             absent_parents: HashMap::with_hasher(seed.clone()),
             displaced: BTreeSet::new(),
             modified: Vec::new(),
-            before: None,
+            before_images: None,
             seed,
         }
     }
@@ -117,30 +93,30 @@ impl IndexTable {
 
     /// Where the occupant of a place is, most probably: the first with the same tag. Its cell is not read yet, so that
     /// the probes of several walks can be under way at once.
-    pub(super) fn guess(&self, hash: u64) -> Guess {
-        Guess { hash, at: self.places.find(hash, |_| true) }
+    pub(super) fn candidate(&self, hash: u64) -> Candidate {
+        Candidate { hash, at: self.places.find(hash, |_| true) }
     }
 
     /// The occupant of a place that was guessed.
-    pub(super) fn lookup_guessed(&self, guess: Guess, pid: PartitionId, name: &str) -> Option<Directory> {
-        let cell = self.cell(guess.at?);
+    pub(super) fn lookup_candidate(&self, candidate: Candidate, pid: PartitionId, name: &str) -> Option<Directory> {
+        let cell = self.cell(candidate.at?);
         if cell.is_at(pid, name) {
             return Some(self.directory(cell));
         }
-        let at = self.places.find(guess.hash, |at| self.cell(at).is_at(pid, name))?;
+        let at = self.places.find(candidate.hash, |at| self.cell(at).is_at(pid, name))?;
         Some(self.directory(self.cell(at)))
     }
 
     /// Begins to load the cell that was guessed.
-    pub(super) fn prefetch_cell(&self, guess: Guess) {
-        if let Some(at) = guess.at {
+    pub(super) fn prefetch_candidate(&self, candidate: Candidate) {
+        if let Some(at) = candidate.at {
             self.cell(at).prefetch();
         }
     }
 
     /// Begins to load what changes of these records are going to read, of all at once: one after the other, each would wait for
     /// memory several times.
-    pub(super) fn load_ahead<'r>(&self, records: impl Iterator<Item = &'r DirectoryRecord> + Clone) {
+    pub(super) fn prefetch_records<'r>(&self, records: impl Iterator<Item = &'r DirectoryRecord> + Clone) {
         let ids = records.clone().flat_map(|record| [record.id, directory_of(record.pid)]);
         let ids = ids.map(|id| id_hash(self.id_seed, id));
         ids.clone().for_each(|hash| self.ids.prefetch(hash));
@@ -154,7 +130,7 @@ impl IndexTable {
         debug_assert!(record.name.len() <= NAME_BYTES_MAX);
         let permission = self.permissions.acquire(record.permission);
         if let Some(at) = self.find_id(record.id) {
-            self.keep_before(record.id, Some(at));
+            self.keep_before_image(record.id, Some(at));
             let cell = self.cell(at);
             if cell.is_at(record.pid, record.name) {
                 let (old, is_displaced) = (cell.permission(), cell.is_displaced());
@@ -186,7 +162,7 @@ impl IndexTable {
     }
 
     fn insert_cell(&mut self, record: &Record<'_>, permission: PermissionIndex) -> Address {
-        self.keep_before(record.id, None);
+        self.keep_before_image(record.id, None);
         let at = self.arena.allocate(cell_bytes(record.name));
         let children = self.absent_parents.remove(&record.id).unwrap_or(0);
         let mut cell = self.cell_mut(at);
@@ -194,15 +170,15 @@ impl IndexTable {
         cell.set_version(record.version);
         cell.set_children(children);
         cell.set_permission(permission, false);
-        let keys = ById { arena: &self.arena, seed: self.id_seed };
-        self.ids.insert(id_hash(self.id_seed, record.id), at, &keys);
+        let hasher = IdHasher { arena: &self.arena, seed: self.id_seed };
+        self.ids.insert(id_hash(self.id_seed, record.id), at, &hasher);
         at
     }
 
     /// Forgets a directory. Its place is emptied only if it is the occupant.
     pub(super) fn remove(&mut self, id: DirectoryId) {
         let Some(at) = self.find_id(id) else { return };
-        self.keep_before(id, Some(at));
+        self.keep_before_image(id, Some(at));
         if !self.cell(at).is_displaced() {
             self.modified.push(id);
         }
@@ -213,8 +189,8 @@ impl IndexTable {
             self.absent_parents.insert(id, children);
         }
         self.permissions.release(permission);
-        let keys = ById { arena: &self.arena, seed: self.id_seed };
-        self.ids.remove(id_hash(self.id_seed, id), at, &keys);
+        let hasher = IdHasher { arena: &self.arena, seed: self.id_seed };
+        self.ids.remove(id_hash(self.id_seed, id), at, &hasher);
         self.arena.release(at, bytes);
     }
 
@@ -229,47 +205,47 @@ impl IndexTable {
         self.ids.iter().map(|at| (self.record(at), self.cell(at).is_displaced()))
     }
 
-    /// Begins to read the table as it is now, shard by shard, while it changes. A reading that began before has ended.
-    pub(super) fn begin_reading(&mut self) -> Arc<Reading> {
-        let (before, reading) = BeforeImages::begin();
-        self.before = Some(before);
-        reading
+    /// Begins to read the table as it is now, shard by shard, while it changes. A scan that began before has ended.
+    pub(super) fn begin_scan(&mut self) -> Arc<TableScan> {
+        let (before, scan) = BeforeImages::begin();
+        self.before_images = Some(before);
+        scan
     }
 
-    /// Is this the table that the reading began with?
-    pub(super) fn is_read_by(&self, reading: &Arc<Reading>) -> bool {
-        self.before.as_ref().is_some_and(|before| before.are_of(reading))
+    /// Is this the table that the scan began with?
+    pub(super) fn is_scanned_by(&self, scan: &Arc<TableScan>) -> bool {
+        self.before_images.as_ref().is_some_and(|before| before.belong_to(scan))
     }
 
-    /// The records of a shard of ids, as they were when the reading began or as they are, and whether they were displaced.
+    /// The records of a shard of ids, as they were when the scan began or as they are, and whether they were displaced.
     pub(super) fn records_of_shard(
         &self,
         shard: usize,
-        reading: Option<&Arc<Reading>>,
+        scan: Option<&Arc<TableScan>>,
     ) -> impl Iterator<Item = (Record<'_>, bool)> {
-        let before = self.before.as_ref().filter(|_| reading.is_some_and(|reading| self.is_read_by(reading)));
-        let is_unchanged = move |id| before.is_none_or(|before| !before.has(shard, id));
+        let before = self.before_images.as_ref().filter(|_| scan.is_some_and(|scan| self.is_scanned_by(scan)));
+        let is_unchanged = move |id| before.is_none_or(|before| !before.contains(shard, id));
         let here = self.ids.shard(shard).filter(move |at| is_unchanged(self.cell(*at).id()));
-        let changed = before.into_iter().flat_map(move |before| before.of_shard(shard));
+        let changed = before.into_iter().flat_map(move |before| before.in_shard(shard));
         here.map(|at| (self.record(at), self.cell(at).is_displaced()))
             .chain(changed.map(|image| (image.record(), image.is_displaced)))
     }
 
     /// To be called before a directory changes, comes or goes, with where it is.
-    fn keep_before(&mut self, id: DirectoryId, at: Option<Address>) {
-        let Some(before) = &self.before else { return };
-        if before.is_over() {
-            self.before = None;
+    fn keep_before_image(&mut self, id: DirectoryId, at: Option<Address>) {
+        let Some(before) = &self.before_images else { return };
+        if before.is_scan_over() {
+            self.before_images = None;
             return;
         }
         let shard = shard_of(id_hash(self.id_seed, id));
-        if before.lack(shard, id) {
-            let image = at.map(|at| Image::new(&self.record(at), self.cell(at).is_displaced()));
-            self.before.as_mut().expect("looked at above").keep(shard, id, image);
+        if before.must_keep(shard, id) {
+            let image = at.map(|at| OwnedRecord::new(&self.record(at), self.cell(at).is_displaced()));
+            self.before_images.as_mut().expect("looked at above").insert(shard, id, image);
         }
     }
 
-    /// The ids of one of [`SHARDS`](super::shards::SHARDS) parts.
+    /// The ids of one of [`SHARDS`](super::sharded_table::SHARDS) parts.
     pub(super) fn ids_of_shard(&self, shard: usize) -> impl Iterator<Item = DirectoryId> {
         self.ids.shard(shard).map(|at| self.cell(at).id())
     }
@@ -304,7 +280,7 @@ impl IndexTable {
             + self.ids.heap_bytes()
             + self.permissions.heap_bytes()
             + self.absent_parents.capacity() * 24
-            + self.before.as_ref().map_or(0, BeforeImages::heap_bytes)
+            + self.before_images.as_ref().map_or(0, BeforeImages::heap_bytes)
             + displaced
     }
 
@@ -357,7 +333,7 @@ impl IndexTable {
                 self.mark_displaced(occupant, true);
             }
             None => {
-                self.places.insert(hash, at, &ByPlace { arena: &self.arena, seed: &self.seed });
+                self.places.insert(hash, at, &PlaceHasher { arena: &self.arena, seed: &self.seed });
                 self.count_child(pid, 1);
             }
         }
@@ -380,7 +356,7 @@ impl IndexTable {
             self.mark_displaced(next, false);
             return;
         }
-        self.places.remove(hash, at, &ByPlace { arena: &self.arena, seed: &self.seed });
+        self.places.remove(hash, at, &PlaceHasher { arena: &self.arena, seed: &self.seed });
         self.count_child(pid, -1);
     }
 
@@ -393,7 +369,7 @@ impl IndexTable {
     }
 
     fn mark_displaced(&mut self, at: Address, is_displaced: bool) {
-        self.keep_before(self.cell(at).id(), Some(at));
+        self.keep_before_image(self.cell(at).id(), Some(at));
         let permission = self.cell(at).permission();
         self.cell_mut(at).set_permission(permission, is_displaced);
     }
@@ -402,10 +378,10 @@ impl IndexTable {
         let parent = directory_of(pid);
         if let Some(at) = self.find_id(parent) {
             let children = self.cell(at).children();
-            self.cell_mut(at).set_children(changed(children, change));
+            self.cell_mut(at).set_children(adjusted(children, change));
             return;
         }
-        let count = changed(self.absent_parents.get(&parent).copied().unwrap_or(0), change);
+        let count = adjusted(self.absent_parents.get(&parent).copied().unwrap_or(0), change);
         if count == 0 {
             self.absent_parents.remove(&parent);
         } else {
@@ -414,6 +390,6 @@ impl IndexTable {
     }
 }
 
-fn changed(count: u32, change: i32) -> u32 {
+fn adjusted(count: u32, change: i32) -> u32 {
     count.checked_add_signed(change).expect("a child is counted once when it comes and once when it goes")
 }

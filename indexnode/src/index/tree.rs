@@ -14,32 +14,33 @@ use mantle_types::{
 use crate::failpoints::{self, Failpoint};
 
 use super::{
-    command::{Source, SourceId, SourceStart},
-    namespaces::{Namespaces, Standing},
-    removed::{Horizon, Removal, Removed},
+    command::{NamespaceState, Source, SourceId, SourceStart},
+    namespaces::Namespaces,
+    record::Record,
+    removals::{Horizon, Removal, Removals},
     seed::Seed,
-    table::{IndexTable, Record},
+    table::IndexTable,
 };
 
 pub(super) struct Tree {
     pub table: IndexTable,
-    pub removed: Removed,
+    pub removals: Removals,
     /// The namespaces that it is of; `None`: all.
     pub namespaces: Option<Namespaces>,
     /// What feeds it. Set when its copy is complete.
     pub sources: BTreeMap<SourceId, Source>,
     /// Of which transaction of a source some is applied and not all: where its commit record begins, above what is applied.
-    pub begun: BTreeMap<SourceId, Lsn>,
+    pub partial: BTreeMap<SourceId, Lsn>,
 }
 
 impl Tree {
     pub(super) fn new(seed: Seed) -> Self {
         Self {
             table: IndexTable::new(seed),
-            removed: Removed::default(),
+            removals: Removals::default(),
             namespaces: None,
             sources: BTreeMap::new(),
-            begun: BTreeMap::new(),
+            partial: BTreeMap::new(),
         }
     }
 
@@ -48,14 +49,14 @@ impl Tree {
     }
 
     /// Nothing of what committed above is applied, not even in part.
-    pub(super) fn begun_lsn(&self, source: SourceId) -> Lsn {
-        self.applied_lsn(source).max(self.begun.get(&source).copied().unwrap_or(Lsn::INVALID))
+    pub(super) fn reached_lsn(&self, source: SourceId) -> Lsn {
+        self.applied_lsn(source).max(self.partial.get(&source).copied().unwrap_or(Lsn::INVALID))
     }
 
     /// A part of a transaction is applied.
-    pub(super) fn begin(&mut self, source: SourceId, commit_lsn: Lsn) {
-        let begun = self.begun.entry(source).or_default();
-        *begun = commit_lsn.max(*begun);
+    pub(super) fn mark_partial(&mut self, source: SourceId, commit_lsn: Lsn) {
+        let partial = self.partial.entry(source).or_default();
+        *partial = commit_lsn.max(*partial);
     }
 
     pub(super) fn begin_streams(&mut self, starts: &[SourceStart]) {
@@ -72,37 +73,37 @@ impl Tree {
             source.applied = source.applied.max(lsn);
         }
         let applied = self.applied_lsn(source);
-        self.begun.retain(|of, begun| *of != source || *begun > applied);
+        self.partial.retain(|of, partial| *of != source || *partial > applied);
     }
 
     /// Removals up to log index `after` may be forgotten past these positions.
     pub(super) fn set_horizon(&mut self, after: u64, positions: Vec<(SourceId, Lsn)>) {
-        self.removed.horizons.push_back(Horizon { after, positions });
+        self.removals.horizons.push_back(Horizon { after, positions });
     }
 
     /// What the group may do with a namespace; `None`: it does not have it.
-    pub(super) fn standing(&self, ns: NamespaceId) -> Option<Standing> {
+    pub(super) fn namespace_state(&self, ns: NamespaceId) -> Option<NamespaceState> {
         match &self.namespaces {
-            None => Some(Standing::Serving),
-            Some(namespaces) => namespaces.standing(ns),
+            None => Some(NamespaceState::Serving),
+            Some(namespaces) => namespaces.state(ns),
         }
     }
 
     /// Drops removals that nobody can contradict any more. A transaction of which a part was applied may come again from its
     /// beginning, with an older record of what that part removed.
     pub(super) fn forget_removals(&mut self) {
-        if self.begun.is_empty() && !self.namespaces.as_ref().is_some_and(Namespaces::is_copying) {
-            self.removed.forget(&self.sources);
+        if self.partial.is_empty() && !self.namespaces.as_ref().is_some_and(Namespaces::is_copying) {
+            self.removals.forget(&self.sources);
         }
     }
 
     /// An operation of a namespace that the group has. `is_copied`: a copy has, or will have, what the source committed
     /// then, but perhaps of a directory that another source removed: removals alone count.
-    pub(super) fn apply_op(&mut self, log_index: u64, op: &DirectoryOp, is_copied: bool, standing: Standing) {
+    pub(super) fn apply_op(&mut self, log_index: u64, op: &DirectoryOp, is_copied: bool, state: NamespaceState) {
         match op {
             DirectoryOp::Put { .. } if is_copied => {}
-            DirectoryOp::Put { record, .. } if standing == Standing::Leaving && self.table.get(record.id).is_none() => {
-            }
+            DirectoryOp::Put { record, .. }
+                if state == NamespaceState::Leaving && self.table.get(record.id).is_none() => {}
             DirectoryOp::Put { record, .. } => self.put(record),
             DirectoryOp::Remove { record, .. } => self.remove(log_index, record),
             DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
@@ -119,8 +120,8 @@ impl Tree {
         if is_older && !failpoints::is_hit(Failpoint::ApplyAnyVersion) {
             return;
         }
-        self.removed.removals.remove(&r.id);
-        self.table.put(&Record { pid: r.pid, name: &r.name, id: r.id, version: r.version, permission: r.permission });
+        self.removals.removed.remove(&r.id);
+        self.table.put(&Record::from(r));
     }
 
     /// A removal also wins over a record of its own version, whichever comes first.
@@ -130,12 +131,12 @@ impl Tree {
             return;
         }
         self.table.remove(r.id);
-        self.removed.removals.insert(r.id, Removal { version: r.version, log_index });
+        self.removals.removed.insert(r.id, Removal { version: r.version, log_index });
     }
 
     /// Of the record or the removal that was applied last.
     pub(super) fn known_version(&self, id: DirectoryId) -> Option<u64> {
-        self.table.get(id).map(|directory| directory.version).or_else(|| self.removed.version(id))
+        self.table.get(id).map(|directory| directory.version).or_else(|| self.removals.version(id))
     }
 }
 

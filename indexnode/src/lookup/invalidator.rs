@@ -7,10 +7,10 @@ use mantle_types::DirectoryId;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    entry::Entry,
+    cached_prefix::CachedPrefix,
     prefix_tree::{NODE_BYTES, PrefixTree},
+    settings::{Invalidation, LookupSettings},
 };
-use crate::config::{Invalidation, LookupSettings};
 
 /// Nodes of PrefixTree removed in one step: about 10 µs, for which a fill, or apply, may wait. (In tests small trees take
 /// several steps too.)
@@ -24,7 +24,7 @@ pub(super) enum Admission {
     /// It is cached.
     Filled,
     /// Another lookup was first.
-    Known,
+    Present,
     /// Something was modified meanwhile.
     Outdated,
     /// The cache is full.
@@ -32,7 +32,7 @@ pub(super) enum Admission {
 }
 
 /// RemovalList as a lookup found it.
-pub(super) enum Removals {
+pub(super) enum RemovalSnapshot {
     /// Nothing is being modified.
     None,
     Some(Vec<DirectoryId>),
@@ -40,9 +40,9 @@ pub(super) enum Removals {
     All,
 }
 
-impl Removals {
+impl RemovalSnapshot {
     /// Is one of these directories being modified?
-    pub(super) fn touch(&self, mut ids: impl Iterator<Item = DirectoryId>) -> bool {
+    pub(super) fn contain_any(&self, mut ids: impl Iterator<Item = DirectoryId>) -> bool {
         match self {
             Self::None => false,
             Self::Some(modified) => ids.any(|id| modified.contains(&id)),
@@ -104,20 +104,20 @@ impl Invalidator {
 
     /// RemovalList, read under the index's read guard. Nothing is added while that is held, and what is taken out
     /// meanwhile was purged: the list stays good for every lookup under the guard.
-    pub(super) fn removals(&self) -> Removals {
+    pub(super) fn removals(&self) -> RemovalSnapshot {
         if self.pending.load(Ordering::Acquire) == 0 || !self.rules.removal_list {
-            return Removals::None;
+            return RemovalSnapshot::None;
         }
         let removals = self.removals.lock();
         match removals.len() {
-            0 => Removals::None,
-            n if n > REMOVALS_COMPARED_MAX || removals.contains(&DirectoryId::SUPER_ROOT) => Removals::All,
-            _ => Removals::Some(removals.clone()),
+            0 => RemovalSnapshot::None,
+            n if n > REMOVALS_COMPARED_MAX || removals.contains(&DirectoryId::SUPER_ROOT) => RemovalSnapshot::All,
+            _ => RemovalSnapshot::Some(removals.clone()),
         }
     }
 
     /// Puts directories into RemovalList, under the index's write guard. Is there something to purge?
-    pub(super) fn modify(&self, directories: &[DirectoryId]) -> bool {
+    pub(super) fn invalidate(&self, directories: &[DirectoryId]) -> bool {
         if directories.is_empty() {
             return false;
         }
@@ -140,18 +140,18 @@ impl Invalidator {
     /// Caches an entry by `insert`, unless it is outdated, known, or one too many.
     pub(super) fn admit(
         &self,
-        entry: Entry,
+        entry: CachedPrefix,
         timestamp: u64,
         bytes_max: usize,
-        insert: impl FnOnce(Entry),
+        insert: impl FnOnce(CachedPrefix),
     ) -> Admission {
         let mut tree = self.tree.lock();
         let is_outdated = self.timestamp() != timestamp && self.rules.timestamp;
-        if is_outdated || self.removals().touch(entry.ids()) {
+        if is_outdated || self.removals().contain_any(entry.ids()) {
             return Admission::Outdated;
         }
         if tree.prefixes.has_entry(entry.id()) {
-            return Admission::Known;
+            return Admission::Present;
         }
         let ids: Vec<_> = entry.ids().collect();
         let nodes = tree.prefixes.missing(&[DirectoryId::SUPER_ROOT]) + tree.prefixes.missing(&ids);
@@ -195,7 +195,7 @@ impl Invalidator {
         count
     }
 
-    /// Entries, and bytes of them and of PrefixTree.
+    /// PrefixTable, and bytes of them and of PrefixTree.
     pub(super) fn size(&self) -> (usize, usize) {
         let tree = self.tree.lock();
         (tree.entries, tree.bytes)

@@ -9,7 +9,7 @@
 //! Where the paper names a directory under modification by its path, this names it by its id, and an entry knows the ids
 //! on its way: ids are permanent, paths change with every ancestor's. The rest is the paper's:
 //!
-//! 1. Whoever changes the index holds its write guard, and calls [`PathCache::modify`] before giving it back, so before
+//! 1. Whoever changes the index holds its write guard, and calls [`PathCache::invalidate`] before giving it back, so before
 //!    the applied index is published (P30): the directories enter *RemovalList*.
 //! 2. A lookup holds the index's read guard from beginning to end, so nothing changes while it walks: the modification
 //!    counter is the same at its end (P25 is kept without a second try). It reads RemovalList first. An entry with
@@ -26,10 +26,11 @@
 //!
 //! [`Effects::modified`]: crate::index::Effects::modified
 
-mod entries;
-mod entry;
+mod cached_prefix;
 mod invalidator;
+mod prefix_table;
 mod prefix_tree;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -40,13 +41,13 @@ use parking_lot::RwLock;
 use tokio::sync::Notify;
 
 use crate::{
-    config::LookupSettings,
     failpoints::{self, Failpoint},
     index::{Descent, Effects, Index, LogEntry, Path, Prefix, Resolution, command::Applied},
 };
-use entries::Entries;
-use entry::{Entry, Key, Permissions};
-use invalidator::{Admission, Invalidator, Removals, Rules};
+use cached_prefix::{CachedPrefix, Key, Permissions};
+use invalidator::{Admission, Invalidator, RemovalSnapshot, Rules};
+use prefix_table::PrefixTable;
+pub use settings::{Invalidation, LookupSettings};
 
 /// A path to look up.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +63,7 @@ pub struct PathQuery<'a> {
 /// The cache of one replica.
 pub struct PathCache {
     settings: LookupSettings,
-    entries: Entries,
+    entries: PrefixTable,
     invalidator: Invalidator,
     counters: CacheCounters,
     purge_wanted: Notify,
@@ -77,9 +78,9 @@ pub struct CacheCounters {
     pub misses: AtomicU64,
     /// Lookups that passed an entry over: a directory on its way was being modified, or the caller may not search one.
     pub bypasses: AtomicU64,
-    /// Entries removed because a directory on their way was modified.
+    /// PrefixTable removed because a directory on their way was modified.
     pub purged: AtomicU64,
-    /// Entries that were not made because the cache is full.
+    /// PrefixTable that were not made because the cache is full.
     pub refused: AtomicU64,
 }
 
@@ -87,17 +88,17 @@ pub struct CacheCounters {
 pub struct Lookups<'a> {
     cache: &'a PathCache,
     index: &'a Index,
-    removals: Removals,
-    found: Found,
+    removals: RemovalSnapshot,
+    found: NewPrefixes,
     hits: u64,
     bypasses: u64,
 }
 
 /// What lookups found that may be cached, once the read guard is given back.
 #[derive(Default)]
-pub struct Found {
+pub struct NewPrefixes {
     timestamp: u64,
-    entries: Vec<Entry>,
+    entries: Vec<CachedPrefix>,
 }
 
 /// What an entry is to a lookup.
@@ -116,7 +117,7 @@ impl PathCache {
 
     fn with_rules(settings: LookupSettings, rules: Rules) -> Self {
         Self {
-            entries: Entries::new(),
+            entries: PrefixTable::new(),
             invalidator: Invalidator::new(&settings, rules),
             settings,
             counters: CacheCounters::default(),
@@ -126,13 +127,13 @@ impl PathCache {
 
     /// Begins lookups. `index` is borrowed from the read guard: nothing changes until they end.
     pub fn begin<'a>(&'a self, index: &'a Index) -> Lookups<'a> {
-        let found = Found { timestamp: self.invalidator.timestamp(), entries: Vec::new() };
+        let found = NewPrefixes { timestamp: self.invalidator.timestamp(), entries: Vec::new() };
         let removals = self.invalidator.removals();
         Lookups { cache: self, index, removals, found, hits: 0, bypasses: 0 }
     }
 
     /// Caches what lookups found, after the read guard was given back.
-    pub fn fill(&self, found: Found) {
+    pub fn fill(&self, found: NewPrefixes) {
         for entry in found.entries {
             let bytes_max = self.settings.cache_bytes_max;
             let insert = |entry| self.entries.insert(entry);
@@ -162,7 +163,7 @@ impl PathCache {
                 let mut guard = state.write();
                 let applied = index(&mut guard).apply_part(&mut entry, operations_per_part, &mut effects);
                 if self.invalidator.lists_first() {
-                    self.modify(&effects.modified);
+                    self.invalidate(&effects.modified);
                     effects.modified.clear();
                 } else {
                     modified.append(&mut effects.modified);
@@ -176,23 +177,23 @@ impl PathCache {
         };
         let published = publish(applied, effects);
         // Of a test that swaps the order; else nothing is left.
-        self.modify(&modified);
+        self.invalidate(&modified);
         published
     }
 
     /// Directories left their place or changed their permission. Called under the index's write guard, by whoever changed
     /// it. [`DirectoryId::SUPER_ROOT`] stands for all of them.
-    pub fn modify(&self, directories: &[DirectoryId]) {
+    pub fn invalidate(&self, directories: &[DirectoryId]) {
         if failpoints::is_hit(Failpoint::ForgetModified) {
             return;
         }
-        if self.settings.cache_levels > 0 && self.invalidator.modify(directories) {
+        if self.settings.cache_levels > 0 && self.invalidator.invalidate(directories) {
             self.purge_wanted.notify_one();
         }
     }
 
     /// Removes the entries whose way is modified, for ever.
-    pub async fn keep_purged(&self) {
+    pub async fn purge_forever(&self) {
         loop {
             self.purge_wanted.notified().await;
             self.purge();
@@ -255,7 +256,7 @@ impl Lookups<'_> {
     }
 
     /// Ends the lookups; the read guard may go, and then what was found into [`PathCache::fill`].
-    pub fn end(self) -> Found {
+    pub fn end(self) -> NewPrefixes {
         let counters = &self.cache.counters;
         counters.hits.fetch_add(self.hits, Ordering::Relaxed);
         counters.misses.fetch_add(self.found.entries.len() as u64, Ordering::Relaxed);
@@ -264,7 +265,7 @@ impl Lookups<'_> {
     }
 
     fn walk(&self, query: &PathQuery<'_>) -> Resolution {
-        self.index.resolve_passing(query.namespace, query.path, query.caller, |_, _| {})
+        self.index.resolve_visiting(query.namespace, query.path, query.caller, |_, _| {})
     }
 
     /// The key of a path's prefix; `None` when the path is not deep enough, or odd, or nothing is cached.
@@ -278,7 +279,7 @@ impl Lookups<'_> {
             let caller = queries[at].caller;
             // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
             let is_open = entry.permissions().all(|permission| permission.allows(caller, Access::Search));
-            if !is_open || self.removals.touch(entry.ids()) {
+            if !is_open || self.removals.contain_any(entry.ids()) {
                 return Cached::Bypass;
             }
             let prefix =
@@ -292,7 +293,7 @@ impl Lookups<'_> {
         let depth = key.prefix.components().count();
         let mut ids = Vec::with_capacity(depth + 1);
         let mut permissions = Permissions::new();
-        let resolution = self.index.resolve_passing(query.namespace, query.path, query.caller, |id, permission| {
+        let resolution = self.index.resolve_visiting(query.namespace, query.path, query.caller, |id, permission| {
             if ids.len() <= depth {
                 ids.push(id);
                 if !permissions.contains(&permission) {
@@ -300,8 +301,8 @@ impl Lookups<'_> {
                 }
             }
         });
-        if ids.len() == depth + 1 && !self.removals.touch(ids.iter().copied()) {
-            self.found.entries.push(Entry::new(&key, &ids, &permissions));
+        if ids.len() == depth + 1 && !self.removals.contain_any(ids.iter().copied()) {
+            self.found.entries.push(CachedPrefix::new(&key, &ids, &permissions));
         }
         resolution
     }

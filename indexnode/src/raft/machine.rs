@@ -182,7 +182,7 @@ impl IndexState {
         let old = {
             let mut replicated = self.replicated.write();
             replicated.is_installing = true;
-            self.cache.modify(&[DirectoryId::SUPER_ROOT]);
+            self.cache.invalidate(&[DirectoryId::SUPER_ROOT]);
             replicated.index.take()
         };
         self.positions.send_modify(|positions| positions.is_serving = false);
@@ -195,7 +195,7 @@ impl IndexState {
         let positions = {
             let mut replicated = self.replicated.write();
             replicated.index = index;
-            self.cache.modify(&[DirectoryId::SUPER_ROOT]);
+            self.cache.invalidate(&[DirectoryId::SUPER_ROOT]);
             replicated.applied = meta.last_log_id;
             replicated.membership = meta.last_membership.clone();
             replicated.is_installing = false;

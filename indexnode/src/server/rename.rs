@@ -114,7 +114,7 @@ fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
 }
 
 fn older_attempt(node: &Node, prepare: &Prepare) -> Option<u64> {
-    node.state.read().index.locks_of(&prepare.request).map(|lock| lock.attempt)
+    node.state.read().index.lock_of(&prepare.request).map(|lock| lock.attempt)
 }
 
 fn response(prepared: &PreparedRename, proof: Vec<u8>) -> PrepareRenameResponse {

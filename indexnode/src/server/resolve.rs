@@ -102,7 +102,7 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
             }
             let mut lookups = node.state.cache.begin(&state.index);
             lookups.resolve_all(queries, |mut resolution| {
-                if state.index.refuses(resolution.ns) {
+                if state.index.refuses_lookups(resolution.ns) {
                     resolution.outcome = Err(ErrorCode::NotServed);
                 }
                 push_answer(response, &row(&resolution), request.reads_rows);

@@ -64,14 +64,14 @@ impl Foreign {
 
     fn undecided(&self, node: &Node, command: &Command) -> Vec<NamespaceId> {
         let state = node.state.read();
-        if state.index.namespaces_are_all() {
+        if state.index.has_all_namespaces() {
             return Vec::new();
         }
         let mut last = None;
         let mut new = BTreeSet::new();
         for op in command.stream_operations() {
             let ns = op.namespace();
-            if last.replace(ns) != Some(ns) && state.index.standing(ns).is_none() && !self.known.contains(&ns) {
+            if last.replace(ns) != Some(ns) && state.index.namespace_state(ns).is_none() && !self.known.contains(&ns) {
                 new.insert(ns);
             }
         }
@@ -83,7 +83,7 @@ impl Foreign {
 pub async fn restrict(node: &Node, leadership: &Leadership, control: &dyn Statements) -> Result<()> {
     let is_restricted = {
         let state = node.state.read();
-        !state.index.is_built() || !state.index.namespaces_are_all()
+        !state.index.is_built() || !state.index.has_all_namespaces()
     };
     if is_restricted {
         return Ok(());

@@ -137,7 +137,7 @@ pub fn check(node: &Node, feeds: &Feeds) -> Result<(), Reason> {
     let known: BTreeSet<SourceId> = node.state.read().index.sources().map(|(id, _)| id).collect();
     // What a diverged source says weighs more than anything else. Of a transaction that is applied in part the index has some.
     for feed in &feeds.connected {
-        let begun = |known: Source| Source { applied: node.state.read().index.begun_lsn(feed.id), ..known };
+        let begun = |known: Source| Source { applied: node.state.read().index.reached_lsn(feed.id), ..known };
         feed.known.map(begun).map_or(Ok(()), |known| check_history(&known, &feed.server))?;
     }
     if feeds.ids() != known {

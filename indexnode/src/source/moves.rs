@@ -2,7 +2,7 @@
 //! that the group is to have is compared with what it has; each difference has one next step. The new group's leader also takes
 //! the move's steps in PostgreSQL.
 //!
-//! Invariants: the group counts as having all of a namespace ([`Standing::Ready`]) only when every source is applied past a
+//! Invariants: the group counts as having all of a namespace ([`NamespaceState::Ready`]) only when every source is applied past a
 //! position sampled after its copy; it prepares renames there only when it is applied past one sampled after PostgreSQL
 //! ceased to accept the other group's. What gateways go by is changed again only after the last change is known to all of
 //! them. A leader that knows less than its predecessor waits, and copies, anew.
@@ -30,7 +30,7 @@ use super::{
 use crate::{
     index::{
         SLICES,
-        command::{Command, SourceId, Standing},
+        command::{Command, NamespaceState, SourceId},
     },
     node::{Leadership, Node},
     server::wait,
@@ -102,8 +102,8 @@ impl Moves {
     async fn pass(&mut self, is_first: bool) -> Result<Left> {
         if is_first {
             // Whoever copied it is gone, and what was copied may have been lost by PostgreSQL since.
-            for (ns, _) in self.moving(Standing::Copying) {
-                self.stand(ns, Standing::Copying, Some(Standing::Leaving)).await?;
+            for (ns, _) in self.moving(NamespaceState::Copying) {
+                self.stand(ns, NamespaceState::Copying, Some(NamespaceState::Leaving)).await?;
             }
         }
         let wanted: BTreeMap<NamespaceId, Assigned> =
@@ -115,7 +115,7 @@ impl Moves {
         for ns in self.unwanted(&wanted).await? {
             tracing::info!(%ns, "a namespace leaves this group");
             let standing = self.standing(ns);
-            self.stand(ns, standing.unwrap_or(Standing::Serving), Some(Standing::Leaving)).await?;
+            self.stand(ns, standing.unwrap_or(NamespaceState::Serving), Some(NamespaceState::Leaving)).await?;
         }
         self.sweep().await?;
         self.since.retain(|(ns, phase), _| wanted.get(ns).is_some_and(|of| of.phase == Some(*phase)));
@@ -130,12 +130,12 @@ impl Moves {
         Ok(left)
     }
 
-    fn standing(&self, ns: NamespaceId) -> Option<Standing> {
-        self.node.state.read().index.standing(ns)
+    fn standing(&self, ns: NamespaceId) -> Option<NamespaceState> {
+        self.node.state.read().index.namespace_state(ns)
     }
 
-    fn moving(&self, standing: Standing) -> Vec<(NamespaceId, Standing)> {
-        let mut moving = self.node.state.read().index.moving();
+    fn moving(&self, standing: NamespaceState) -> Vec<(NamespaceId, NamespaceState)> {
+        let mut moving = self.node.state.read().index.moving_namespaces();
         moving.retain(|(_, of)| *of == standing);
         moving
     }
@@ -145,26 +145,27 @@ impl Moves {
         Ok(())
     }
 
-    async fn stand(&self, ns: NamespaceId, from: Standing, to: Option<Standing>) -> Result<()> {
-        self.propose(&Command::Stand { ns, from, to, moves: 0 }).await
+    async fn stand(&self, ns: NamespaceId, from: NamespaceState, to: Option<NamespaceState>) -> Result<()> {
+        self.propose(&Command::SetNamespaceState { ns, from, to, moves: 0 }).await
     }
 
     /// Namespaces of the group that another one has now, or that were removed while they moved. One that was served and was
     /// removed stays: the trash may hold some of it.
     async fn unwanted(&self, wanted: &BTreeMap<NamespaceId, Assigned>) -> Result<Vec<NamespaceId>> {
         let all = self.node.state.read().index.namespaces().unwrap_or_default();
-        let is_left =
-            |(ns, standing): &(NamespaceId, Standing)| *standing != Standing::Leaving && !wanted.contains_key(ns);
-        let left: Vec<(NamespaceId, Standing)> = all.into_iter().filter(is_left).collect();
+        let is_left = |(ns, standing): &(NamespaceId, NamespaceState)| {
+            *standing != NamespaceState::Leaving && !wanted.contains_key(ns)
+        };
+        let left: Vec<(NamespaceId, NamespaceState)> = all.into_iter().filter(is_left).collect();
         if left.is_empty() {
             return Ok(Vec::new());
         }
         let ids: Vec<NamespaceId> = left.iter().map(|(ns, _)| *ns).collect();
         let groups: HashMap<NamespaceId, u64> =
             self.control.assignments(&ids).await?.into_iter().map(|of| (of.ns, of.group)).collect();
-        let is_unwanted = |(ns, standing): &(NamespaceId, Standing)| match groups.get(ns) {
+        let is_unwanted = |(ns, standing): &(NamespaceId, NamespaceState)| match groups.get(ns) {
             Some(group) => *group != self.node.group,
-            None => *standing != Standing::Serving,
+            None => *standing != NamespaceState::Serving,
         };
         Ok(left.into_iter().filter(is_unwanted).map(|(ns, _)| ns).collect())
     }
@@ -172,11 +173,11 @@ impl Moves {
     /// The next step of a namespace that is here. Is there another one to come?
     async fn advance(&mut self, of: &Assigned) -> Result<bool> {
         let ns = of.ns;
-        if of.is_served && self.standing(ns) == Some(Standing::Ready) {
+        if of.is_served && self.standing(ns) == Some(NamespaceState::Ready) {
             // `catch_up` has seen to it: no rename that the other group prepared is missing here.
             tracing::info!(%ns, "this group serves a namespace from now on");
-            let (from, to) = (Standing::Ready, Some(Standing::Serving));
-            self.propose(&Command::Stand { ns, from, to, moves: of.moves }).await?;
+            let (from, to) = (NamespaceState::Ready, Some(NamespaceState::Serving));
+            self.propose(&Command::SetNamespaceState { ns, from, to, moves: of.moves }).await?;
         }
         let phase = match (of.phase, of.is_served) {
             (Some(phase @ (MovePhase::Copy | MovePhase::Both)), false) | (Some(phase @ MovePhase::Switched), true) => {
@@ -185,7 +186,7 @@ impl Moves {
             // It stays, or goes elsewhere; whoever gets it does the rest.
             _ => return Ok(false),
         };
-        if !self.standing(ns).is_some_and(Standing::answers) {
+        if !self.standing(ns).is_some_and(NamespaceState::answers) {
             return Ok(true);
         }
         let since = *self.since.entry((ns, phase)).or_insert_with(Instant::now);
@@ -243,7 +244,7 @@ impl Moves {
         let (directories, ()) = tokio::try_join!(directories, self.propose_chunks(ns, queue))?;
         // Past everything that the copy may show: the standbys have it, and it was not removed before.
         self.catch_up().await?;
-        self.stand(ns, Standing::Copying, Some(Standing::Ready)).await?;
+        self.stand(ns, NamespaceState::Copying, Some(NamespaceState::Ready)).await?;
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::info!(%ns, directories, elapsed_ms, "a namespace was copied into this group");
         Ok(())
@@ -258,7 +259,8 @@ impl Moves {
 
     /// Forgets the directories of namespaces that leave, and then the namespaces.
     async fn sweep(&self) -> Result<()> {
-        let mut leaving: BTreeSet<NamespaceId> = self.moving(Standing::Leaving).into_iter().map(|(ns, _)| ns).collect();
+        let mut leaving: BTreeSet<NamespaceId> =
+            self.moving(NamespaceState::Leaving).into_iter().map(|(ns, _)| ns).collect();
         while !leaving.is_empty() {
             let found = self.directories_of(&leaving).await?;
             for (ns, ids) in &found {
@@ -271,7 +273,7 @@ impl Moves {
                 self.catch_up().await?;
             }
             for ns in leaving.iter().filter(|ns| !found.contains_key(ns)) {
-                self.stand(*ns, Standing::Leaving, None).await?;
+                self.stand(*ns, NamespaceState::Leaving, None).await?;
                 tracing::info!(%ns, "a namespace has left this group");
             }
             leaving.retain(|ns| found.contains_key(ns));
@@ -286,10 +288,10 @@ impl Moves {
         for slice in 0..SLICES {
             let state = self.node.state.read();
             for id in state.index.slice(slice) {
-                let top = NamespaceId(state.index.top_of(id).0);
+                let top = NamespaceId(state.index.topmost_ancestor(id).0);
                 if leaving.contains(&top) {
                     found.entry(top).or_default().push(id);
-                } else if state.index.standing(top).is_none() {
+                } else if state.index.namespace_state(top).is_none() {
                     hanging.push(id);
                 }
             }

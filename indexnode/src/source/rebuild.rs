@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     failpoints::{self, Failpoint},
-    index::command::{Applied, Command, SourceStart, Standing},
+    index::command::{Applied, Command, NamespaceState, SourceStart},
     node::{Leadership, Node},
 };
 
@@ -98,7 +98,7 @@ pub async fn rebuild(
         sleep_until(end).await;
     }
     // All of it is there; one that moves here, or has moved away, is served elsewhere.
-    let standing = |is_served| if is_served { Standing::Serving } else { Standing::Ready };
+    let standing = |is_served| if is_served { NamespaceState::Serving } else { NamespaceState::Ready };
     let namespaces = namespaces.into_iter().map(|of| (of.ns, standing(of.is_served), of.moves)).collect();
     node.propose_as(leadership, &Command::RebuildNamespaces { namespaces }).await?;
     node.propose_as(leadership, &Command::RebuildEnd { sources }).await?;

@@ -257,7 +257,7 @@ async fn watch_group(
 /// Lets the index forget directories that were removed long ago: what another source knew of them then has been flushed
 /// there, and is forgotten once it is applied (P1).
 async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceId, Session)]) -> Result<()> {
-    if !node.state.read().index.wants_horizon() {
+    if !node.state.read().index.needs_horizon() {
         return Ok(());
     }
     let after = node.state.positions().borrow().applied_end.saturating_sub(1);

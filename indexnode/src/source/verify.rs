@@ -16,7 +16,7 @@ use super::{continuity::Reason, upstream::Session};
 use crate::{
     index::{
         Entry, SLICES,
-        command::{SourceId, Standing},
+        command::{NamespaceState, SourceId},
     },
     node::Node,
     server::wait,
@@ -88,7 +88,7 @@ impl Verifier {
         let rows = self.control.directories_after(cursor.after, SLICE_DIRECTORIES).await?;
         cursor.after = rows.last().map(|(id, _)| *id).unwrap_or_default();
         let state = self.node.state.read();
-        let is_ours = |ns| state.index.standing(ns).is_some_and(Standing::answers);
+        let is_ours = |ns| state.index.namespace_state(ns).is_some_and(NamespaceState::answers);
         let mut ids: Vec<DirectoryId> = rows.into_iter().filter(|(_, ns)| is_ours(*ns)).map(|(id, _)| id).collect();
         let from = ids.len();
         let first = cursor.slice;
@@ -118,7 +118,7 @@ impl Verifier {
         }
         self.catch_up().await?;
         let now = self.entries(ids);
-        let standing = |ns: NamespaceId| self.node.state.read().index.standing(ns);
+        let standing = |ns: NamespaceId| self.node.state.read().index.namespace_state(ns);
         let differs = |id: &&DirectoryId| match (rows.get(id), before.get(id), now.get(id)) {
             // On its way in or out: not all of it is here.
             (Some((_, ns)), ..) if standing(*ns).is_some_and(|standing| !standing.answers()) => false,

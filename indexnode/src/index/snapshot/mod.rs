@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Index,
-    command::{Source, SourceId, Standing},
+    command::{NamespaceState, Source, SourceId},
     locks::Lock,
-    removed::{Horizon, Removal},
+    removals::{Horizon, Removal},
 };
 
 pub use write::{Part, SnapshotWriter};
@@ -62,12 +62,12 @@ enum Item<'a> {
     Namespaces,
     Namespace {
         ns: NamespaceId,
-        standing: Standing,
+        state: NamespaceState,
         moves: u32,
         copied: Vec<(SourceId, Lsn)>,
     },
     /// A part is applied of a transaction that is larger than an entry. Stands in a snapshot at such a moment only.
-    Begun {
+    Partial {
         id: SourceId,
         commit_lsn: Lsn,
     },
@@ -83,6 +83,6 @@ struct Entry<'a> {
     is_displaced: bool,
 }
 
-fn bad(why: &str) -> Error {
+fn invalid(why: &str) -> Error {
     Error::new(ErrorKind::InvalidData, format!("index snapshot: {why}"))
 }

@@ -4,12 +4,12 @@ use std::io::{BufRead, Read, Result};
 
 use mantle_types::{DirectoryId, Lsn, limits::NAME_BYTES_MAX};
 
-use super::{Entry, FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, bad};
+use super::{Entry, FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, invalid};
 use crate::index::{
-    command::{SourceId, Standing},
+    command::{NamespaceState, SourceId},
     namespaces::Namespaces,
+    record::Record,
     seed::{Seed, fresh_seed},
-    table::Record,
     tree::Tree,
 };
 
@@ -28,10 +28,10 @@ impl Index {
         }
         let (mut rest, mut is_ended) = (&frame[..], false);
         while !rest.is_empty() {
-            let (item, after) = postcard::take_from_bytes(rest).map_err(|_| bad("an item is malformed"))?;
+            let (item, after) = postcard::take_from_bytes(rest).map_err(|_| invalid("an item is malformed"))?;
             (rest, is_ended) = (after, matches!(item, Item::End { .. }));
         }
-        if is_ended { Ok(()) } else { Err(bad("its end is missing")) }
+        if is_ended { Ok(()) } else { Err(invalid("its end is missing")) }
     }
 
     /// Reads one, with a given seed.
@@ -43,7 +43,7 @@ impl Index {
             read_frame(input, &mut frame)?;
             let mut rest = &frame[..];
             while !rest.is_empty() {
-                let (item, after) = postcard::take_from_bytes(rest).map_err(|_| bad("an item is malformed"))?;
+                let (item, after) = postcard::take_from_bytes(rest).map_err(|_| invalid("an item is malformed"))?;
                 reader.take(item)?;
                 rest = after;
             }
@@ -56,7 +56,7 @@ fn read_magic(input: &mut impl Read) -> Result<()> {
     let mut magic = [0; MAGIC.len()];
     input.read_exact(&mut magic)?;
     if magic != MAGIC && magic != MAGIC_OLD {
-        return Err(bad("not one, or of another format version"));
+        return Err(invalid("not one, or of another format version"));
     }
     Ok(())
 }
@@ -66,13 +66,13 @@ fn read_frame(input: &mut impl Read, frame: &mut Vec<u8>) -> Result<()> {
     input.read_exact(&mut word)?;
     let length = u32::from_le_bytes(word) as usize;
     if length == 0 || length > FRAME_BYTES_MAX {
-        return Err(bad("a frame's length is out of range"));
+        return Err(invalid("a frame's length is out of range"));
     }
     input.read_exact(&mut word)?;
     frame.resize(length, 0);
     input.read_exact(frame)?;
     if crc32fast::hash(frame) != u32::from_le_bytes(word) {
-        return Err(bad("a frame's checksum is wrong"));
+        return Err(invalid("a frame's checksum is wrong"));
     }
     Ok(())
 }
@@ -103,7 +103,7 @@ impl SnapshotReader {
             }
             (State::Locks, Item::Lock(lock)) => {
                 if !self.index.locks.insert(lock) {
-                    return Err(bad("two locks collide"));
+                    return Err(invalid("two locks collide"));
                 }
             }
             (State::Locks, Item::Serving) => {
@@ -126,14 +126,14 @@ impl SnapshotReader {
     fn check(&self, directories: u64) -> Result<()> {
         let index = &self.index;
         if directories != self.directories {
-            return Err(bad("directories are missing"));
+            return Err(invalid("directories are missing"));
         }
         if index.rebuild.is_some() && index.locks.iter().next().is_some() {
-            return Err(bad("locks are held during a rebuild"));
+            return Err(invalid("locks are held during a rebuild"));
         }
         let is_behind = |(id, lsn): (&SourceId, &Lsn)| index.source(*id).is_some_and(|source| source.applied < *lsn);
         if !index.catch_up.iter().all(is_behind) {
-            return Err(bad("there is nothing that could catch up"));
+            return Err(invalid("there is nothing that could catch up"));
         }
         Ok(())
     }
@@ -144,35 +144,35 @@ impl SnapshotReader {
             State::Rebuild => self.index.rebuild.as_mut(),
             _ => None,
         };
-        let tree = tree.ok_or_else(|| bad("an item stands where it may not"))?;
+        let tree = tree.ok_or_else(|| invalid("an item stands where it may not"))?;
         match item {
             Item::Namespaces => tree.namespaces = Some(Namespaces::default()),
-            Item::Namespace { ns, standing, moves, copied } if copied.len() <= SOURCES_MAX => {
-                let of = tree.namespaces.as_mut().ok_or_else(|| bad("a namespace stands where it may not"))?;
-                match standing {
-                    Standing::Serving => of.serve(ns, moves),
-                    standing => of.set(ns, Some(standing), copied),
+            Item::Namespace { ns, state, moves, copied } if copied.len() <= SOURCES_MAX => {
+                let of = tree.namespaces.as_mut().ok_or_else(|| invalid("a namespace stands where it may not"))?;
+                match state {
+                    NamespaceState::Serving => of.serve(ns, moves),
+                    state => of.set(ns, Some(state), copied),
                 }
             }
             Item::Source { id, source } => {
                 tree.sources.insert(id, source);
             }
-            Item::Begun { id, commit_lsn }
+            Item::Partial { id, commit_lsn }
                 if tree.sources.get(&id).is_some_and(|source| source.applied < commit_lsn) =>
             {
-                tree.begun.insert(id, commit_lsn);
+                tree.partial.insert(id, commit_lsn);
             }
             Item::Removal { id, removal } if tree.table.get(id).is_none() => {
-                tree.removed.removals.insert(id, removal);
+                tree.removals.removed.insert(id, removal);
             }
             Item::Horizon(horizon) if horizon.positions.len() <= SOURCES_MAX => {
-                tree.removed.horizons.push_back(horizon)
+                tree.removals.horizons.push_back(horizon)
             }
             Item::Directory(entry) => {
                 self.directories += 1;
                 restore(tree, &entry)?;
             }
-            _ => return Err(bad("an item stands where it may not")),
+            _ => return Err(invalid("an item stands where it may not")),
         }
         Ok(())
     }
@@ -181,10 +181,10 @@ impl SnapshotReader {
 fn restore(tree: &mut Tree, e: &Entry<'_>) -> Result<()> {
     let record = Record { pid: e.pid, name: e.name, id: e.id, version: e.version, permission: e.permission };
     if e.id == DirectoryId::SUPER_ROOT || e.name.len() > NAME_BYTES_MAX || tree.known_version(e.id).is_some() {
-        return Err(bad("a directory's id or name is out of range, or stands twice"));
+        return Err(invalid("a directory's id or name is out of range, or stands twice"));
     }
     if tree.table.lookup(e.pid, e.name).is_some() != e.is_displaced {
-        return Err(bad("a place has no occupant, or two"));
+        return Err(invalid("a place has no occupant, or two"));
     }
     if e.is_displaced {
         tree.table.put_displaced(&record)

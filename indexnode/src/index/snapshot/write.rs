@@ -9,9 +9,9 @@ use std::{
 
 use super::{Entry, FRAME_BYTES, Index, Item, MAGIC};
 use crate::index::{
-    before::{Image, Reading},
-    shards::SHARDS,
-    table::Record,
+    before_images::TableScan,
+    record::{OwnedRecord, Record},
+    sharded_table::SHARDS,
     tree::Tree,
 };
 
@@ -55,18 +55,18 @@ struct TreeWriter {
     /// Frames of everything but the directories.
     head: Vec<u8>,
     /// `None` when nothing changes meanwhile.
-    reading: Option<Arc<Reading>>,
+    scan: Option<Arc<TableScan>>,
     shard: usize,
     /// Who claims another's place: written when all the others are.
-    displaced: Vec<Image>,
+    displaced: Vec<OwnedRecord>,
 }
 
 impl Index {
     /// Begins a snapshot of the index as it is now. It may change between the parts that
     /// [`SnapshotWriter::write_part`] writes; the writer is to be dropped soon, for what changes is kept until then.
     pub fn begin_snapshot(&mut self) -> Result<SnapshotWriter> {
-        let serving = self.serving.as_mut().map(|tree| tree.table.begin_reading());
-        let rebuild = self.rebuild.as_mut().map(|tree| tree.table.begin_reading());
+        let serving = self.serving.as_mut().map(|tree| tree.table.begin_scan());
+        let rebuild = self.rebuild.as_mut().map(|tree| tree.table.begin_scan());
         SnapshotWriter::new(self, [serving, rebuild])
     }
 
@@ -79,7 +79,7 @@ impl Index {
 }
 
 impl SnapshotWriter {
-    fn new(index: &Index, [serving, rebuild]: [Option<Arc<Reading>>; 2]) -> Result<Self> {
+    fn new(index: &Index, [serving, rebuild]: [Option<Arc<TableScan>>; 2]) -> Result<Self> {
         let mut frames = Frames { closed: MAGIC.to_vec(), open: Vec::new() };
         let catch_up = index.catch_up.iter().map(|(source, lsn)| (*source, *lsn)).collect();
         frames.put(&Item::Head { epoch: index.epoch, catch_up })?;
@@ -87,9 +87,9 @@ impl SnapshotWriter {
             frames.put(&Item::Lock(lock.clone()))?;
         }
         let mut trees = VecDeque::new();
-        for (role, reading) in [(Role::Serving, serving), (Role::Rebuild, rebuild)] {
+        for (role, scan) in [(Role::Serving, serving), (Role::Rebuild, rebuild)] {
             if let Some(tree) = role.of(index) {
-                trees.push_back(TreeWriter { role, head: head(role, tree)?, reading, shard: 0, displaced: Vec::new() });
+                trees.push_back(TreeWriter { role, head: head(role, tree)?, scan, shard: 0, displaced: Vec::new() });
             }
         }
         Ok(Self { frames, trees, directories: 0 })
@@ -124,8 +124,7 @@ impl TreeWriter {
     /// How many directories were written; `None`: the tree is not there any more.
     fn write_part(&mut self, index: &Index, directories_max: usize, frames: &mut Frames) -> Result<Option<u64>> {
         let table = self.role.of(index).map(|tree| &tree.table);
-        let Some(table) = table.filter(|table| self.reading.as_ref().is_none_or(|reading| table.is_read_by(reading)))
-        else {
+        let Some(table) = table.filter(|table| self.scan.as_ref().is_none_or(|scan| table.is_scanned_by(scan))) else {
             return Ok(None);
         };
         if self.shard == 0 {
@@ -133,17 +132,17 @@ impl TreeWriter {
         }
         let mut directories = 0;
         while self.shard < SHARDS && directories < directories_max {
-            for (record, is_displaced) in table.records_of_shard(self.shard, self.reading.as_ref()) {
+            for (record, is_displaced) in table.records_of_shard(self.shard, self.scan.as_ref()) {
                 directories += 1;
                 if is_displaced {
-                    self.displaced.push(Image::new(&record, true));
+                    self.displaced.push(OwnedRecord::new(&record, true));
                 } else {
                     frames.put(&entry(&record, false))?;
                 }
             }
             self.shard += 1;
-            if let Some(reading) = &self.reading {
-                reading.set_shards_read(self.shard);
+            if let Some(scan) = &self.scan {
+                scan.set_shards_scanned(self.shard);
             }
         }
         if self.shard == SHARDS {
@@ -163,20 +162,20 @@ fn head(role: Role, tree: &Tree) -> Result<Vec<u8>> {
     })?;
     if let Some(namespaces) = &tree.namespaces {
         frames.put(&Item::Namespaces)?;
-        for (ns, standing, moves, copied) in namespaces.iter() {
-            frames.put(&Item::Namespace { ns, standing, moves, copied: copied.to_vec() })?;
+        for (ns, state, moves, copied) in namespaces.iter() {
+            frames.put(&Item::Namespace { ns, state, moves, copied: copied.to_vec() })?;
         }
     }
     for (&id, &source) in &tree.sources {
         frames.put(&Item::Source { id, source })?;
     }
-    for (&id, &commit_lsn) in &tree.begun {
-        frames.put(&Item::Begun { id, commit_lsn })?;
+    for (&id, &commit_lsn) in &tree.partial {
+        frames.put(&Item::Partial { id, commit_lsn })?;
     }
-    for (&id, &removal) in &tree.removed.removals {
+    for (&id, &removal) in &tree.removals.removed {
         frames.put(&Item::Removal { id, removal })?;
     }
-    for horizon in &tree.removed.horizons {
+    for horizon in &tree.removals.horizons {
         frames.put(&Item::Horizon(horizon.clone()))?;
     }
     frames.close();

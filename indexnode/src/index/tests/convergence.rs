@@ -192,7 +192,7 @@ fn assert_same(replica: &Replica, world: &World) {
     let expected: BTreeMap<_, _> =
         world.records.values().map(|r| ((r.pid.0, r.name.clone()), (r.id, r.version, r.permission))).collect();
     assert_eq!(rows, expected);
-    assert_eq!(tree.removed, Removed::default(), "removed versions are forgotten in the end");
+    assert_eq!(tree.removals, Removals::default(), "removed versions are forgotten in the end");
 }
 
 proptest! {

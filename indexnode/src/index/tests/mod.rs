@@ -1,11 +1,12 @@
 //! Tests of the index: protocol rules by example, and random runs against models that are too simple to be wrong.
 
-mod ahead;
 mod convergence;
+mod imports;
 mod memory;
 pub(crate) mod model;
 mod namespaces;
 mod pieces;
+mod prefetch;
 mod removals;
 mod renames;
 mod replicas;
@@ -23,7 +24,7 @@ use uuid::Uuid;
 use super::{
     Effects, Index, LockInfo, LogEntry,
     command::{Applied, Command, Source, SourceBatch, SourceId, SourceStart, StreamTransaction},
-    removed::Removed,
+    removals::Removals,
 };
 
 pub(crate) const NS: NamespaceId = NamespaceId(1);
@@ -166,8 +167,8 @@ type Row = (DirectoryId, PartitionId, String, u64, Permission, u32, bool);
 #[derive(Debug, PartialEq)]
 struct TreeState {
     sources: BTreeMap<SourceId, Source>,
-    begun: BTreeMap<SourceId, Lsn>,
-    removed: Removed,
+    partial: BTreeMap<SourceId, Lsn>,
+    removals: Removals,
     rows: Vec<Row>,
     absent: BTreeMap<DirectoryId, u32>,
 }
@@ -176,15 +177,15 @@ impl State {
     pub fn of(index: &Index) -> Self {
         let trees = index.serving.iter().chain(&index.rebuild).map(|tree| {
             let children = |id| tree.table.get(id).map_or(0, |directory| directory.children);
-            let row = |(r, displaced): (super::table::Record<'_>, bool)| {
+            let row = |(r, displaced): (super::record::Record<'_>, bool)| {
                 (r.id, r.pid, r.name.to_owned(), r.version, r.permission, children(r.id), displaced)
             };
             let mut rows: Vec<Row> = tree.table.records().map(row).collect();
             rows.sort();
             TreeState {
                 sources: tree.sources.clone(),
-                begun: tree.begun.clone(),
-                removed: tree.removed.clone(),
+                partial: tree.partial.clone(),
+                removals: tree.removals.clone(),
                 rows,
                 absent: tree.table.absent_children(),
             }

@@ -3,7 +3,7 @@
 use mantle_types::{ErrorCode, PartitionId};
 
 use super::*;
-use crate::index::command::{Prepare, Standing};
+use crate::index::command::{NamespaceState, Prepare};
 
 const OTHER: NamespaceId = NamespaceId(500);
 const SECOND: SourceId = SourceId(1);
@@ -25,7 +25,7 @@ impl Group {
         let mut group = Self { index: Index::new(), log_index: 0, finished: Vec::new() };
         group.apply(Command::RebuildBegin { epoch: Epoch(1), is_diverged: false });
         group.apply(Command::RebuildChunk { records: vec![of(NS, 0, "own", NS.0, 1)] });
-        group.apply(Command::RebuildNamespaces { namespaces: vec![(NS, Standing::Serving, 0)] });
+        group.apply(Command::RebuildNamespaces { namespaces: vec![(NS, NamespaceState::Serving, 0)] });
         let sources = sources.iter().map(|source| start(*source, Lsn(10))).collect();
         group.apply(Command::RebuildEnd { sources });
         group
@@ -50,8 +50,8 @@ impl Group {
         self.index.entry(DirectoryId(id)).is_some()
     }
 
-    fn stand(&mut self, from: Standing, to: Option<Standing>) {
-        self.apply(Command::Stand { ns: OTHER, from, to, moves: 3 });
+    fn stand(&mut self, from: NamespaceState, to: Option<NamespaceState>) {
+        self.apply(Command::SetNamespaceState { ns: OTHER, from, to, moves: 3 });
     }
 
     /// The same, from a snapshot: what follows must not depend on where it came from.
@@ -104,12 +104,12 @@ fn a_group_of_an_older_version_has_all_until_it_is_told() {
     group.apply(Command::RebuildBegin { epoch: Epoch(1), is_diverged: false });
     group.apply(Command::RebuildEnd { sources: vec![start(SOURCE, Lsn(10))] });
     group.stream(SOURCE, 20, vec![put(of(OTHER, 0, "other", OTHER.0, 1))]);
-    assert!(group.has(OTHER.0) && group.index.namespaces_are_all());
+    assert!(group.has(OTHER.0) && group.index.has_all_namespaces());
     group.apply(Command::Restrict { namespaces: vec![NS] });
     group = group.restarted();
     group.stream(SOURCE, 21, vec![put(of(OTHER, OTHER.0, "b", 501, 1)), put(of(NS, NS.0, "a", 20, 1))]);
     assert!(group.has(20) && !group.has(501));
-    assert_eq!(group.index.namespaces(), Some(vec![(NS, Standing::Serving)]));
+    assert_eq!(group.index.namespaces(), Some(vec![(NS, NamespaceState::Serving)]));
 }
 
 #[test]
@@ -118,19 +118,19 @@ fn lookups_and_prepares_are_refused_until_all_is_there() {
     group.apply(Command::Track { ns: OTHER, copied: vec![(SOURCE, Lsn(15))] });
     let records = vec![of(OTHER, 0, "other", OTHER.0, 1), of(OTHER, OTHER.0, "a", 501, 1)];
     group.apply(Command::CopyChunk { ns: OTHER, records });
-    assert!(group.index.refuses(OTHER) && !group.index.refuses(NS));
+    assert!(group.index.refuses_lookups(OTHER) && !group.index.refuses_lookups(NS));
     assert_eq!(refusal(group.apply(prepare("other"))), Some(ErrorCode::NotServed));
-    group.stand(Standing::Copying, Some(Standing::Ready));
-    assert!(!group.index.refuses(OTHER));
+    group.stand(NamespaceState::Copying, Some(NamespaceState::Ready));
+    assert!(!group.index.refuses_lookups(OTHER));
     assert_eq!(refusal(group.apply(prepare("other"))), Some(ErrorCode::NotServed), "the other group prepares");
-    group.stand(Standing::Copying, Some(Standing::Leaving));
-    assert_eq!(group.index.standing(OTHER), Some(Standing::Ready), "it was not what the proposer thought");
-    group.stand(Standing::Ready, Some(Standing::Serving));
+    group.stand(NamespaceState::Copying, Some(NamespaceState::Leaving));
+    assert_eq!(group.index.namespace_state(OTHER), Some(NamespaceState::Ready), "it was not what the proposer thought");
+    group.stand(NamespaceState::Ready, Some(NamespaceState::Serving));
     group = group.restarted();
     // The log of the group that prepared before may have been longer.
     let Applied::Prepared(Ok(prepared)) = group.apply(prepare("other")) else { panic!("it is served") };
     assert_eq!(prepared.attempt, 3 << 40 | group.log_index);
-    let lock = group.index.locks_of(&RequestKey { ns: OTHER, ..key(77) }).unwrap();
+    let lock = group.index.lock_of(&RequestKey { ns: OTHER, ..key(77) }).unwrap();
     assert_eq!(lock.attempt, prepared.attempt);
 }
 
@@ -147,9 +147,9 @@ fn what_was_removed_during_a_copy_stays_removed() {
         vec![of(OTHER, OTHER.0, "a", 501, 2), of(OTHER, OTHER.0, "new", 502, 1), of(OTHER, 0, "o", OTHER.0, 1)];
     group.apply(Command::CopyChunk { ns: OTHER, records });
     assert!(!group.has(501) && !group.has(502) && group.has(OTHER.0));
-    group.stand(Standing::Copying, Some(Standing::Ready));
+    group.stand(NamespaceState::Copying, Some(NamespaceState::Ready));
     group.stream(SOURCE, 22, Vec::new());
-    assert!(group.index.serving.as_ref().unwrap().removed.removals.is_empty(), "nobody can contradict them any more");
+    assert!(group.index.serving.as_ref().unwrap().removals.removed.is_empty(), "nobody can contradict them any more");
 }
 
 /// Version 2 of a directory comes late from one source; its removal, version 3, came from the other before the group had
@@ -177,8 +177,8 @@ fn a_namespace_that_leaves_takes_nothing_in_and_goes_in_parts() {
     group.stream(SOURCE, 20, root.into_iter().chain(ops).collect());
     group.apply(Command::Forget { ns: OTHER, ids: vec![DirectoryId(501)] });
     assert!(group.has(501), "it does not leave yet");
-    group.stand(Standing::Serving, Some(Standing::Leaving));
-    assert!(group.index.refuses(OTHER));
+    group.stand(NamespaceState::Serving, Some(NamespaceState::Leaving));
+    assert!(group.index.refuses_lookups(OTHER));
     // Nothing new; what is here still moves and goes.
     group.stream(
         SOURCE,
@@ -191,7 +191,7 @@ fn a_namespace_that_leaves_takes_nothing_in_and_goes_in_parts() {
     );
     assert!(!group.has(600) && !group.has(510));
     assert_eq!(group.index.entry(DirectoryId(501)).unwrap().pid, PartitionId(502));
-    assert_eq!(group.index.top_of(DirectoryId(501)), DirectoryId(OTHER.0));
+    assert_eq!(group.index.topmost_ancestor(DirectoryId(501)), DirectoryId(OTHER.0));
     let ids = (0..10).map(|n| DirectoryId(501 + n)).chain([DirectoryId(OTHER.0)]).collect();
     let mut entry = LogEntry::new(99, Command::Forget { ns: OTHER, ids });
     let (mut parts, mut effects) = (1, Effects::default());
@@ -201,6 +201,6 @@ fn a_namespace_that_leaves_takes_nothing_in_and_goes_in_parts() {
     assert_eq!(parts, 4);
     assert!(effects.modified.contains(&DirectoryId(OTHER.0)), "cached prefixes go with it");
     assert_eq!((group.index.directories(), group.has(20)), (2, true));
-    group.stand(Standing::Leaving, None);
-    assert_eq!((group.index.standing(OTHER), group.index.moving()), (None, vec![]));
+    group.stand(NamespaceState::Leaving, None);
+    assert_eq!((group.index.namespace_state(OTHER), group.index.moving_namespaces()), (None, vec![]));
 }

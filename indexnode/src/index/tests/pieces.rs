@@ -84,7 +84,7 @@ fn a_transaction_cut_anywhere_and_begun_again_is_the_whole() {
             }
             assert_eq!(replica.index.applied_lsn(SOURCE), Lsn(10));
             let begun = if crash == 0 { Lsn(10) } else { LARGE };
-            assert_eq!(replica.index.begun_lsn(SOURCE), begun, "a failover that loses it would be noticed");
+            assert_eq!(replica.index.reached_lsn(SOURCE), begun, "a failover that loses it would be noticed");
             replica.restart();
             // Who leads next may have the transaction before it to say again.
             replica.apply(batch(SOURCE, vec![], Lsn(11)));
@@ -127,7 +127,7 @@ fn pieces_of_what_is_applied_are_dropped() {
     let piece =
         |commit_lsn, ops| Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn: Lsn(commit_lsn), ops });
     replica.apply(piece(30, vec![put(record(1, "b", 2, 4))]));
-    assert_eq!((replica.id_of("a"), replica.index.begun_lsn(SOURCE)), (Some(2), Lsn(30)));
+    assert_eq!((replica.id_of("a"), replica.index.reached_lsn(SOURCE)), (Some(2), Lsn(30)));
     replica.apply(Command::StreamPiece(StreamPiece {
         source: SourceId(9),
         commit_lsn: Lsn(40),
@@ -135,8 +135,8 @@ fn pieces_of_what_is_applied_are_dropped() {
     }));
     assert_eq!(replica.id_of("a"), Some(2), "a source that does not feed it");
     replica.apply(piece(40, vec![put(record(1, "b", 2, 4))]));
-    assert_eq!((replica.id_of("b"), replica.index.begun_lsn(SOURCE)), (Some(2), Lsn(40)));
+    assert_eq!((replica.id_of("b"), replica.index.reached_lsn(SOURCE)), (Some(2), Lsn(40)));
     // Its end may be all of it again, and bring nothing new.
     replica.stream(40, vec![put(record(1, "b", 2, 4))]);
-    assert_eq!((replica.index.applied_lsn(SOURCE), replica.index.begun_lsn(SOURCE)), (Lsn(40), Lsn(40)));
+    assert_eq!((replica.index.applied_lsn(SOURCE), replica.index.reached_lsn(SOURCE)), (Lsn(40), Lsn(40)));
 }

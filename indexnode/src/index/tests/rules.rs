@@ -79,7 +79,7 @@ fn a_message_unlocks_even_when_its_version_loses() {
     let mut replica = small_tree();
     let prepared = try_prepare(&mut replica, prepare(1, "a/b", "d/b")).unwrap();
     assert_eq!((prepared.source_id.0, prepared.destination_pid.0, prepared.victim), (11, 20, None));
-    assert_eq!(replica.index.locks_of(&key(1)).unwrap().attempt, prepared.attempt);
+    assert_eq!(replica.index.lock_of(&key(1)).unwrap().attempt, prepared.attempt);
     replica.stream(20, vec![put(record(20, "b", 11, 3))]);
     assert_eq!(replica.index.locks().len(), 1, "another request's change does not unlock");
     replica.stream(30, vec![caused(put(record(20, "b", 11, 2)), key(1), prepared.attempt)]);
@@ -167,7 +167,7 @@ fn a_late_message_does_not_resurrect_a_removed_directory() {
     assert!(replica.index.serving.as_ref().unwrap().table.get(DirectoryId(30)).is_none());
     replica.apply(batch(other, vec![], Lsn(51)));
     let serving = replica.index.serving.as_ref().unwrap();
-    assert_eq!(serving.removed, Removed::default(), "both sources are past the horizon");
+    assert_eq!(serving.removals, Removals::default(), "both sources are past the horizon");
 }
 
 #[test]

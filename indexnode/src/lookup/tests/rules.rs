@@ -4,13 +4,12 @@ use mantle_types::{Caller, DirectoryId, ErrorCode, Permission, message::Director
 
 use super::world::{EVERYTHING, settings};
 use crate::{
-    config::{Invalidation, LookupSettings},
     index::{
         Path, Resolution,
         command::{Command, Prepare},
         tests::{Replica, SOURCE, key, put, record, remove, root, start},
     },
-    lookup::{PathCache, PathQuery},
+    lookup::{Invalidation, LookupSettings, PathCache, PathQuery},
 };
 
 /// `/a/b/c/d` below namespace `ns`: ids 2 to 5.
@@ -38,12 +37,12 @@ fn hits(cache: &PathCache) -> u64 {
 
 fn change(replica: &mut Replica, cache: &PathCache, command: Command) {
     replica.apply(command);
-    cache.modify(&replica.effects.modified);
+    cache.invalidate(&replica.effects.modified);
 }
 
 fn stream(replica: &mut Replica, cache: &PathCache, lsn: u64, record: DirectoryRecord) {
     replica.stream(lsn, vec![put(record)]);
-    cache.modify(&replica.effects.modified);
+    cache.invalidate(&replica.effects.modified);
 }
 
 #[test]
@@ -141,7 +140,7 @@ fn a_rename_a_chmod_and_a_removal_take_the_subtree_out() {
             }
             assert_eq!(cache.size().0, 3);
             make(&mut replica);
-            cache.modify(&replica.effects.modified);
+            cache.invalidate(&replica.effects.modified);
             // Passed over, and not filled again, until it is purged.
             look_up(&replica, &cache, "a/b/c/d", &root());
             assert_eq!((hits(&cache), cache.size().0), (0, 3), "{name}");
@@ -158,7 +157,7 @@ fn what_no_entry_passes_is_not_listed() {
     look_up(&replica, &cache, "a/b", &root());
     let before = cache.size();
     replica.stream(11, vec![remove(record(4, "d", 5, 2))]);
-    cache.modify(&replica.effects.modified);
+    cache.invalidate(&replica.effects.modified);
     look_up(&replica, &cache, "a/b", &root());
     assert_eq!((hits(&cache), cache.size()), (1, before), "no entry passes `d`");
 }
@@ -178,7 +177,7 @@ fn a_full_cache_takes_no_more_and_a_purge_makes_room() {
     let (entries, bytes) = cache.size();
     assert!((5..50).contains(&entries) && bytes <= limit, "{entries} entries, {bytes} bytes");
     assert_eq!(cache.counters().refused.load(std::sync::atomic::Ordering::Relaxed), 50 - entries as u64);
-    cache.modify(&[EVERYTHING]);
+    cache.invalidate(&[EVERYTHING]);
     cache.purge();
     assert_eq!(cache.size(), (0, 0));
     fill(&cache, &replica);

@@ -45,7 +45,7 @@ fn index() -> Index {
     index
 }
 
-/// Entries without a pause: every directory gets its next version, over and over.
+/// PrefixTable without a pause: every directory gets its next version, over and over.
 fn write(index: &RwLock<Index>, cache: &PathCache, is_over: &AtomicBool) -> u64 {
     let mut applied = 0;
     while !is_over.load(Ordering::Relaxed) {

@@ -15,13 +15,12 @@ use parking_lot::{Mutex, RwLock};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::{
-    config::LookupSettings,
     index::{
         Effects, Index, LogEntry, Path, Resolution,
         command::{Command, Prepare, StreamTransaction},
         tests::{NS, SOURCE, batch, caused, key, model::Model, put, record, remove, start},
     },
-    lookup::{Found, PathCache, PathQuery, invalidator::Rules},
+    lookup::{LookupSettings, NewPrefixes, PathCache, PathQuery, invalidator::Rules},
 };
 
 /// Names of directories: few, so that what leaves a place is followed by another.
@@ -72,7 +71,7 @@ pub struct Writer {
 
 /// A lookup that has an answer, and may have found something to cache.
 pub struct Answered {
-    pub found: Found,
+    pub found: NewPrefixes,
     pub outcome: Result<(), Box<Wrong>>,
 }
 
@@ -110,7 +109,7 @@ impl World {
 
     /// An empty cache takes no bytes: what was counted came and went in step.
     pub fn check_size(&self) {
-        self.cache.modify(&[EVERYTHING]);
+        self.cache.invalidate(&[EVERYTHING]);
         self.cache.purge();
         assert_eq!(self.cache.size(), (0, 0));
     }

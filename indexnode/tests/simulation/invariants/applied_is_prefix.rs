@@ -59,7 +59,7 @@ impl AppliedIsPrefix {
         if let Some(source) = sample.source {
             let timeline = source.lineage.timeline;
             let applied = postgres.timelines.committed_through(timeline, source.applied);
-            let begun = postgres.timelines.committed_through(timeline, sample.begun);
+            let begun = postgres.timelines.committed_through(timeline, sample.reached);
             let tree = |operations| postgres.timelines.tree_after(timeline, operations);
             operations = (applied..=begun).find(|operations| is_same(tree(*operations), &sample.records));
             if operations.is_none() {

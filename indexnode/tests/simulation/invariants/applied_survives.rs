@@ -9,13 +9,13 @@ use crate::postgres::Postgres;
 pub fn check(sample: &Sample, postgres: &Postgres) -> Checked {
     let Some(source) = sample.source.filter(|_| postgres.standby.is_required) else { return Ok(()) };
     let timeline = source.lineage.timeline;
-    let applied = postgres.timelines.committed_through(timeline, sample.begun);
+    let applied = postgres.timelines.committed_through(timeline, sample.reached);
     let survives = postgres.visible_on(timeline);
     if applied > survives {
         let lost = &postgres.timelines.of(timeline)[survives];
         return Err(format!(
             "host {} (entry {}) has applied {} of timeline {timeline}; the standby does not have what committed at {}",
-            sample.host, sample.applied, sample.begun, lost.commit_lsn
+            sample.host, sample.applied, sample.reached, lost.commit_lsn
         ));
     }
     Ok(())

@@ -34,7 +34,7 @@ pub struct Sample {
     /// PostgreSQL, as far as it is applied; nothing without a copy of its directories.
     pub source: Option<Source>,
     /// Nothing of what committed above is applied, not even in part.
-    pub begun: Lsn,
+    pub reached: Lsn,
     /// The directories, without their namespace.
     pub records: Vec<DirectoryRecord>,
     /// Hash over them.
@@ -59,8 +59,8 @@ impl Sample {
             applied: state.applied()?,
             epoch: index.epoch(),
             source: index.source(SOURCE),
-            begun: index.begun_lsn(SOURCE),
-            records: index.listed(),
+            reached: index.reached_lsn(SOURCE),
+            records: index.visible_records(),
             digest: index.digest(),
             locks: index.locks(),
         })

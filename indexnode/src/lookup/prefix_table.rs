@@ -11,7 +11,7 @@ use mantle_types::{
 };
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::entry::{Entry, Key};
+use super::cached_prefix::{CachedPrefix, Key};
 use crate::{
     index::{Path, Seed, fresh_seed},
     prefetch::prefetch,
@@ -25,20 +25,20 @@ fn shard_of(hash: u64) -> usize {
 }
 
 /// Shards that are locked for reading.
-struct Locked<'a>([Option<RwLockReadGuard<'a, HashTable<Entry>>>; SHARDS]);
+struct ShardGuards<'a>([Option<RwLockReadGuard<'a, HashTable<CachedPrefix>>>; SHARDS]);
 
-impl Locked<'_> {
-    fn of(&self, hash: u64) -> &HashTable<Entry> {
+impl ShardGuards<'_> {
+    fn of(&self, hash: u64) -> &HashTable<CachedPrefix> {
         self.0[shard_of(hash)].as_ref().expect("the shards of all keys are locked")
     }
 }
 
-pub(super) struct Entries {
+pub(super) struct PrefixTable {
     seed: Seed,
-    shards: Box<[RwLock<HashTable<Entry>>]>,
+    shards: Box<[RwLock<HashTable<CachedPrefix>>]>,
 }
 
-impl Entries {
+impl PrefixTable {
     pub(super) fn new() -> Self {
         Self { seed: fresh_seed(), shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
@@ -55,23 +55,24 @@ impl Entries {
     pub(super) fn find_all<'k, T>(
         &self,
         keys: &[Option<Key<'k>>],
-        mut read: impl FnMut(usize, &Key<'k>, &Entry) -> T,
+        mut read: impl FnMut(usize, &Key<'k>, &CachedPrefix) -> T,
     ) -> Vec<Option<T>> {
         let shards = self.lock(keys.iter().flatten());
         // The first entry with the same tag: nearly always the one.
-        let guess = |key: &Option<Key<'_>>| key.as_ref().and_then(|key| shards.of(key.hash).find(key.hash, |_| true));
-        let guesses: Vec<Option<&Entry>> = keys.iter().map(guess).collect();
-        guesses.iter().flatten().for_each(|entry| prefetch(*entry));
-        for (guess, key) in guesses.iter().zip(keys) {
-            if let (Some(entry), Some(key)) = (guess, key) {
+        let candidate =
+            |key: &Option<Key<'_>>| key.as_ref().and_then(|key| shards.of(key.hash).find(key.hash, |_| true));
+        let candidates: Vec<Option<&CachedPrefix>> = keys.iter().map(candidate).collect();
+        candidates.iter().flatten().for_each(|entry| prefetch(*entry));
+        for (candidate, key) in candidates.iter().zip(keys) {
+            if let (Some(entry), Some(key)) = (candidate, key) {
                 entry.prefetch(key);
             }
         }
         let mut found = Vec::with_capacity(keys.len());
-        for (at, (key, guess)) in keys.iter().zip(guesses).enumerate() {
+        for (at, (key, candidate)) in keys.iter().zip(candidates).enumerate() {
             found.push(key.as_ref().and_then(|key| {
-                let guessed = guess.filter(|entry| entry.is_of(key));
-                let entry = guessed.or_else(|| shards.of(key.hash).find(key.hash, |entry| entry.is_of(key)))?;
+                let matching = candidate.filter(|entry| entry.has_key(key));
+                let entry = matching.or_else(|| shards.of(key.hash).find(key.hash, |entry| entry.has_key(key)))?;
                 Some(read(at, key, entry))
             }));
         }
@@ -80,28 +81,28 @@ impl Entries {
 
     /// Locks the shards of keys, to be read. In the order of the shards: who waits for one holds lower ones only, and who
     /// writes holds one, so that nobody waits in a circle.
-    fn lock<'k>(&self, keys: impl Iterator<Item = &'k Key<'k>>) -> Locked<'_> {
+    fn lock<'k>(&self, keys: impl Iterator<Item = &'k Key<'k>>) -> ShardGuards<'_> {
         let mut wanted = [false; SHARDS];
         keys.for_each(|key| wanted[shard_of(key.hash)] = true);
-        let mut locked = Locked([const { None }; SHARDS]);
+        let mut locked = ShardGuards([const { None }; SHARDS]);
         for (at, shard) in self.shards.iter().enumerate().filter(|(at, _)| wanted[*at]) {
             locked.0[at] = Some(shard.read());
         }
         locked
     }
 
-    fn shard(&self, hash: u64) -> &RwLock<HashTable<Entry>> {
+    fn shard(&self, hash: u64) -> &RwLock<HashTable<CachedPrefix>> {
         &self.shards[shard_of(hash)]
     }
 
     /// Adds an entry in place of the one of its key.
-    pub(super) fn insert(&self, entry: Entry) {
+    pub(super) fn insert(&self, entry: CachedPrefix) {
         let hash = entry.hash();
         let mut shard = self.shard(hash).write();
-        match shard.find_mut(hash, |other| other.is_as(&entry)) {
+        match shard.find_mut(hash, |other| other.has_same_key(&entry)) {
             Some(other) => *other = entry,
             None => {
-                shard.insert_unique(hash, entry, Entry::hash);
+                shard.insert_unique(hash, entry, CachedPrefix::hash);
             }
         }
     }

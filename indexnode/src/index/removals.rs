@@ -30,20 +30,20 @@ pub(super) struct Horizon {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Removed {
-    pub removals: BTreeMap<DirectoryId, Removal>,
+pub(super) struct Removals {
+    pub removed: BTreeMap<DirectoryId, Removal>,
     pub horizons: VecDeque<Horizon>,
 }
 
-impl Removed {
+impl Removals {
     pub(super) fn version(&self, id: DirectoryId) -> Option<u64> {
-        self.removals.get(&id).map(|removal| removal.version)
+        self.removed.get(&id).map(|removal| removal.version)
     }
 
     /// Drops what no source can contradict any more.
     pub(super) fn forget(&mut self, sources: &BTreeMap<SourceId, Source>) {
         if sources.len() <= 1 {
-            self.removals.clear();
+            self.removed.clear();
             self.horizons.clear();
             return;
         }
@@ -52,7 +52,7 @@ impl Removed {
             after = self.horizons.pop_front().map(|horizon| horizon.after).max(after);
         }
         if let Some(after) = after {
-            self.removals.retain(|_, removal| removal.log_index > after);
+            self.removed.retain(|_, removal| removal.log_index > after);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::prefetch::prefetch;
 
 /// The keys of the addresses in a hash table, which keeps none of them itself.
-pub(super) trait Keys {
+pub(super) trait KeyHasher {
     /// Begins to load what the hash is computed of.
     fn prefetch(&self, at: Address);
     /// Hash of the key.
@@ -30,12 +30,12 @@ pub(super) fn id_hash(id_seed: u64, id: DirectoryId) -> u64 {
 }
 
 /// Directories by their place.
-pub(super) struct ByPlace<'a> {
+pub(super) struct PlaceHasher<'a> {
     pub arena: &'a Arena,
     pub seed: &'a Seed,
 }
 
-impl Keys for ByPlace<'_> {
+impl KeyHasher for PlaceHasher<'_> {
     fn prefetch(&self, at: Address) {
         Cell(self.arena.bytes(at)).prefetch();
     }
@@ -47,12 +47,12 @@ impl Keys for ByPlace<'_> {
 }
 
 /// Directories by their id.
-pub(super) struct ById<'a> {
+pub(super) struct IdHasher<'a> {
     pub arena: &'a Arena,
     pub seed: u64,
 }
 
-impl Keys for ById<'_> {
+impl KeyHasher for IdHasher<'_> {
     fn prefetch(&self, at: Address) {
         prefetch(&self.arena.bytes(at)[0]);
     }

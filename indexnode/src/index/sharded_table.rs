@@ -3,14 +3,14 @@
 //! Each shard grows by itself, so the longest stall of an insertion is the rehash of one shard (1/1024 of the table),
 //! and growing never holds two copies of the whole. Measured at a million directories (`memory` in the tests): 25 µs for a
 //! shard, whose keys are loaded ahead (0.2 ms when each was waited for in turn); all at once it would be a thousand times as
-//! long. Hashes are computed by the caller, who is asked for equality and, when a shard is resized, for hashes ([`Keys`]).
+//! long. Hashes are computed by the caller, who is asked for equality and, when a shard is resized, for hashes ([`KeyHasher`]).
 
-use super::{arena::Address, keys::Keys, lines::Lines};
+use super::{arena::Address, bucket_table::BucketTable, hashing::KeyHasher};
 
 pub(super) const SHARDS: usize = 1024;
 
-pub(super) struct Shards {
-    shards: Box<[Lines]>,
+pub(super) struct ShardedTable {
+    shards: Box<[BucketTable]>,
     len: usize,
 }
 
@@ -19,9 +19,9 @@ pub(super) fn shard_of(hash: u64) -> usize {
     (hash >> 44) as usize % SHARDS
 }
 
-impl Shards {
+impl ShardedTable {
     pub(super) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Lines::default()).collect(), len: 0 }
+        Self { shards: (0..SHARDS).map(|_| BucketTable::default()).collect(), len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -43,8 +43,8 @@ impl Shards {
     }
 
     /// Adds an address whose key is not in the table yet.
-    pub(super) fn insert(&mut self, hash: u64, at: Address, keys: &impl Keys) {
-        self.shards[shard_of(hash)].insert(hash, at, keys);
+    pub(super) fn insert(&mut self, hash: u64, at: Address, hasher: &impl KeyHasher) {
+        self.shards[shard_of(hash)].insert(hash, at, hasher);
         self.len += 1;
     }
 
@@ -53,16 +53,16 @@ impl Shards {
         self.shards[shard_of(hash)].replace(hash, old, new);
     }
 
-    pub(super) fn remove(&mut self, hash: u64, at: Address, keys: &impl Keys) {
-        self.shards[shard_of(hash)].remove(hash, at, keys);
+    pub(super) fn remove(&mut self, hash: u64, at: Address, hasher: &impl KeyHasher) {
+        self.shards[shard_of(hash)].remove(hash, at, hasher);
         self.len -= 1;
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Address> {
-        self.shards.iter().flat_map(Lines::iter)
+        self.shards.iter().flat_map(BucketTable::iter)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.shards) + self.shards.iter().map(Lines::heap_bytes).sum::<usize>()
+        size_of_val(&*self.shards) + self.shards.iter().map(BucketTable::heap_bytes).sum::<usize>()
     }
 }

@@ -43,7 +43,7 @@ impl Key<'_> {
 
 /// Where a prefix leads.
 #[derive(Debug)]
-pub(super) struct Entry(Box<[u8]>);
+pub(super) struct CachedPrefix(Box<[u8]>);
 
 #[derive(FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -74,7 +74,7 @@ struct Parts<'a> {
     ids: &'a [U64],
 }
 
-impl Entry {
+impl CachedPrefix {
     /// `ids`: the directories on the way, the namespace's root first, the prefix's own last; one more than components.
     pub(super) fn new(key: &Key<'_>, ids: &[DirectoryId], permissions: &[Permission]) -> Self {
         let short = |length: usize| U16::new(u16::try_from(length).expect("checked where the limits are"));
@@ -140,7 +140,7 @@ impl Entry {
     }
 
     /// Two keys are the same by their lengths and bytes: no name, however odd, makes two paths one.
-    pub(super) fn is_of(&self, key: &Key<'_>) -> bool {
+    pub(super) fn has_key(&self, key: &Key<'_>) -> bool {
         let Parts { head, key: own, .. } = self.parts();
         head.hash.get() == key.hash
             && usize::from(head.namespace_bytes.get()) == key.namespace.len()
@@ -150,7 +150,7 @@ impl Entry {
     }
 
     /// Has it the key of the other?
-    pub(super) fn is_as(&self, other: &Self) -> bool {
+    pub(super) fn has_same_key(&self, other: &Self) -> bool {
         let (own, other) = (self.parts(), other.parts());
         own.head.namespace_bytes == other.head.namespace_bytes && own.key == other.key
     }
@@ -181,7 +181,7 @@ mod tests {
             let ids: Vec<_> = (0..ids).map(|at| DirectoryId(u64::MAX - at)).collect();
             let permission = |at| Permission { owner: at, group: u32::MAX - at, mode: 0o700 + at as u16 };
             let permissions: Vec<_> = (0..permissions).map(permission).collect();
-            let entry = Entry::new(&key("photos", "a/ä"), &ids, &permissions);
+            let entry = CachedPrefix::new(&key("photos", "a/ä"), &ids, &permissions);
             assert_eq!((entry.hash(), entry.ns(), entry.id()), (7, NamespaceId(ids[0].0), ids[ids.len() - 1]));
             assert_eq!(entry.depth(), ids.len() - 1);
             assert!(entry.ids().eq(ids) && entry.permissions().eq(permissions));
@@ -191,13 +191,17 @@ mod tests {
 
     #[test]
     fn it_is_of_its_key_and_no_other() {
-        let made = |of: &Key<'_>| Entry::new(of, &[DirectoryId(1), DirectoryId(2)], &[]);
+        let made = |of: &Key<'_>| CachedPrefix::new(of, &[DirectoryId(1), DirectoryId(2)], &[]);
         let entry = made(&key("ab", "cd/e"));
-        assert!(entry.is_of(&key("ab", "cd/e")) && entry.is_as(&made(&key("ab", "cd/e"))));
+        assert!(entry.has_key(&key("ab", "cd/e")) && entry.has_same_key(&made(&key("ab", "cd/e"))));
         // The same bytes, cut elsewhere; others of the same length; a longer one.
         for other in [key("abc", "d/e"), key("ab", "cd/f"), key("aa", "cd/e"), key("ab", "cd/ee"), key("ab", "d/e")] {
-            assert!(!entry.is_of(&other) && !entry.is_as(&made(&other)), "{:?}", (other.namespace, other.prefix));
+            assert!(
+                !entry.has_key(&other) && !entry.has_same_key(&made(&other)),
+                "{:?}",
+                (other.namespace, other.prefix)
+            );
         }
-        assert!(!entry.is_of(&Key { hash: 8, ..key("ab", "cd/e") }));
+        assert!(!entry.has_key(&Key { hash: 8, ..key("ab", "cd/e") }));
     }
 }
