@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use mantle_types::{Caller, NamespaceId, Permission, RequestKey, request::derive_request_id};
+use mantle_types::{Caller, NamespaceId, Permission, request::derive_request_id};
 use uuid::Uuid;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     data::DataStore,
     ids::Ids,
     index::Index,
-    store::{Signed, Store},
+    store::{RequestClaim, Store},
 };
 
 /// Mode of a new directory.
@@ -60,19 +60,14 @@ pub struct Call {
 }
 
 impl Call {
-    /// The call's signature on a mutation in a namespace.
-    pub fn signed(&self, ns: i64, hash: i64) -> Signed {
-        Signed { principal: self.caller.uid, ns, request: self.request, hash }
+    /// The claim of a mutation in a namespace.
+    pub fn claim(&self, ns: NamespaceId, hash: i64) -> RequestClaim {
+        RequestClaim { principal: self.caller.uid, ns, request: self.request, hash }
     }
 
-    /// The key under which the index knows a mutation.
-    pub fn key(&self, signed: &Signed) -> RequestKey {
-        RequestKey { principal: signed.principal, ns: NamespaceId::from(signed.ns), id: signed.request }
-    }
-
-    /// The signature of one step of a request that takes several.
-    pub fn step(&self, ns: i64, step: &str, hash: i64) -> Signed {
-        Signed { request: derive_request_id(self.request, step), ..self.signed(ns, hash) }
+    /// The claim of one step of a request that takes several.
+    pub fn step(&self, ns: NamespaceId, step: &str, hash: i64) -> RequestClaim {
+        RequestClaim { request: derive_request_id(self.request, step), ..self.claim(ns, hash) }
     }
 
     /// What a new entry of this caller is born with.

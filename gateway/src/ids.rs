@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mantle_types::Result;
+use mantle_types::{EntryId, Result};
 use parking_lot::Mutex;
 
 use crate::store::Store;
@@ -30,13 +30,13 @@ struct Blocks {
 
 enum Taken {
     Id { id: i64, fetch: bool },
-    Dry,
+    Exhausted,
 }
 
 impl Blocks {
     fn take(&mut self, block: u32) -> Taken {
         if self.next == self.end {
-            let Some((first, last)) = self.spare.take() else { return Taken::Dry };
+            let Some((first, last)) = self.spare.take() else { return Taken::Exhausted };
             (self.next, self.end, self.wanted) = (first, last + 1, false);
         }
         let id = self.next;
@@ -54,11 +54,11 @@ impl Ids {
     }
 
     /// A new id.
-    pub async fn next(self: &Arc<Self>) -> Result<i64> {
+    pub async fn next(self: &Arc<Self>) -> Result<EntryId> {
         loop {
             let taken = self.blocks.lock().take(self.block);
             match taken {
-                Taken::Id { id, fetch: false } => return Ok(id),
+                Taken::Id { id, fetch: false } => return Ok(id.into()),
                 Taken::Id { id, fetch: true } => {
                     let ids = self.clone();
                     tokio::spawn(async move {
@@ -67,9 +67,9 @@ impl Ids {
                             ids.blocks.lock().wanted = false;
                         }
                     });
-                    return Ok(id);
+                    return Ok(id.into());
                 }
-                Taken::Dry => self.fetch().await?,
+                Taken::Exhausted => self.fetch().await?,
             }
         }
     }

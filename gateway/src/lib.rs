@@ -9,7 +9,7 @@ mod auth;
 /// The configuration file.
 pub mod config;
 mod data;
-mod departure;
+mod disconnect;
 mod hash;
 mod http;
 mod ids;

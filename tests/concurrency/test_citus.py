@@ -383,7 +383,7 @@ def test_a_gateway_asks_the_node_that_has_the_directory(citus_cluster):
 
 @pytest.mark.timeout(600)
 def test_a_gateways_lookups_wait_for_halves_that_are_prepared(citus_cluster):
-    """Of a rename between nodes: never at no place, nor at both (gateway/src/store/nodes/tests/halves.rs)."""
+    """Of a rename between nodes: never at no place, nor at both (gateway/src/store/nodes/tests/prepared_parts.rs)."""
     with distributed_target(citus_cluster, "mantle_halves") as target:
         run_rust_test(citus_cluster, target, "citus_lookups_wait_for_halves_that_are_prepared")
 

@@ -2,7 +2,6 @@
 //! are removed only after the metadata no longer does. A locator is made anew, and used once, so bytes are never overwritten.
 
 mod digest;
-pub mod sweep;
 
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -160,8 +159,8 @@ impl DataStore {
         }
     }
 
-    /// All bytes, in no order.
-    fn all(&self) -> BoxStream<'static, Result<ObjectMeta>> {
+    /// All stored bytes, in no order.
+    pub fn all(&self) -> BoxStream<'static, Result<ObjectMeta>> {
         self.store.list(Some(&OBJECTS.into())).map_err(|cause| failed(&cause)).boxed()
     }
 }

@@ -4,12 +4,12 @@
 mod percent;
 mod probes;
 mod problem;
+mod request_context;
 mod rest;
 mod s3;
 mod status;
 #[cfg(test)]
 mod tests;
-mod tracked;
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +26,8 @@ use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use self::{problem::Failure, tracked::Tracked};
-use crate::{app::Gateway, auth::Credentials, config::Config, data::sweep};
+use self::{problem::Failure, request_context::RequestContext};
+use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep};
 
 /// Carries the request id in S3's answers.
 const AMZ_REQUEST_ID: &str = "x-amz-request-id";
@@ -64,7 +64,7 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
         }),
         tokio::spawn({
             let store = gateway.store.clone();
-            async move { store.watch_for_forgers().await }
+            async move { store.watch_emit_grants().await }
         }),
         tokio::spawn(sweep::run(gateway)),
     ];
@@ -99,7 +99,7 @@ fn fronts(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>)
 }
 
 async fn dispatch(State(fronts): State<Fronts>, request: Request) -> Response<Body> {
-    let tracked = Tracked::begin(request.headers());
+    let tracked = RequestContext::begin(request.headers());
     let span = match request.uri().path() {
         path if PROBES.contains(&path) => Span::none(),
         _ => tracked.span(request.method().as_str(), request.headers()),
@@ -107,7 +107,7 @@ async fn dispatch(State(fronts): State<Fronts>, request: Request) -> Response<Bo
     answer(fronts, tracked, request).instrument(span).await
 }
 
-async fn answer(fronts: Fronts, tracked: Tracked, mut request: Request) -> Response<Body> {
+async fn answer(fronts: Fronts, tracked: RequestContext, mut request: Request) -> Response<Body> {
     request.extensions_mut().insert(tracked.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_native = path == "/v1" || path.starts_with("/v1/");
@@ -128,7 +128,7 @@ async fn answer(fronts: Fronts, tracked: Tracked, mut request: Request) -> Respo
     response
 }
 
-async fn probe(fronts: &Fronts, tracked: &Tracked, method: &Method, path: &str) -> Response<Body> {
+async fn probe(fronts: &Fronts, tracked: &RequestContext, method: &Method, path: &str) -> Response<Body> {
     tracked.set_verb("probe");
     let answer: Result<Response<Body>> = match path {
         _ if *method != Method::GET && *method != Method::HEAD => Err(ErrorCode::NotImplemented.into()),

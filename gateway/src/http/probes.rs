@@ -38,7 +38,7 @@ pub fn live() -> Response<Body> {
 /// The database answers, nobody may forge its change stream, and a replica of the index answers.
 pub async fn ready(gateway: &Gateway) -> Result<Response<Body>> {
     let (database, forgers, index) =
-        futures::join!(gateway.store.ping(), gateway.store.forgers(), gateway.index.is_ready());
+        futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
     database?;
     let forgers = forgers?;
     if !forgers.is_empty() {

@@ -4,7 +4,7 @@
 //! abandoned group cannot answer. The lease is renewed in the background every second, off the path of requests, and is long:
 //! lookups go on while PostgreSQL fails over.
 
-mod assigned;
+mod assignment;
 mod group;
 
 use std::{
@@ -17,21 +17,21 @@ use futures::future::{join_all, try_join_all};
 use mantle_index_client::{IndexClient, Query};
 pub use mantle_index_client::{PreparedRename, RenameRequest, Resolution};
 use mantle_telemetry::step;
-use mantle_types::{Error, ErrorCode, Lsn, RequestKey, Result};
+use mantle_types::{Error, ErrorCode, GroupId, Lsn, RequestKey, Result};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-pub use self::assigned::Assigned;
-use self::{assigned::Assignments, group::Group};
+pub use self::assignment::AssignedGroup;
+use self::{assignment::AssignmentCache, group::Group};
 use crate::{
     config::Config,
-    store::{Moment, Store, Written, pause},
+    store::{ResolutionStart, Store, Written, pause},
 };
 
 /// How often a lookup is asked again after the terms were read anew. A second or so in all: the index may have to hear of a
 /// promotion first.
-const TERMS_RETRIES_MAX: u32 = 8;
+const CONTEXT_RETRIES_MAX: u32 = 8;
 
 /// How often terms are read anew; several times within the shortest lease.
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -41,8 +41,8 @@ pub struct Index {
     client: IndexClient,
     store: Arc<Store>,
     await_timeout: Duration,
-    groups: Mutex<HashMap<u32, Arc<Group>>>,
-    assignments: Assignments,
+    groups: Mutex<HashMap<GroupId, Arc<Group>>>,
+    assignments: AssignmentCache,
 }
 
 impl Index {
@@ -53,12 +53,12 @@ impl Index {
             store,
             await_timeout: Duration::from_millis(config.limits.await_timeout_ms),
             groups: Mutex::default(),
-            assignments: Assignments::default(),
+            assignments: AssignmentCache::default(),
         })
     }
 
-    fn group(&self, number: u32) -> Arc<Group> {
-        let new = || Arc::new(Group::new(number, self.client.of_group(number), self.store.clone()));
+    fn group(&self, number: GroupId) -> Arc<Group> {
+        let new = || Arc::new(Group::new(number, self.client.of_group(number.as_i64() as u32), self.store.clone()));
         self.groups.lock().entry(number).or_insert_with(new).clone()
     }
 
@@ -79,8 +79,8 @@ impl Index {
     }
 
     /// Now, for what is about to be resolved in a namespace.
-    pub async fn moment(&self, namespace: &str) -> Result<Moment> {
-        Ok(self.assigned(namespace).await?.moment())
+    pub async fn resolution_start(&self, namespace: &str) -> Result<ResolutionStart> {
+        Ok(self.assigned(namespace).await?.resolution_start())
     }
 
     /// Reads the terms anew: something was refused under those that are known. Perhaps because its shard has moved.
@@ -90,11 +90,11 @@ impl Index {
     }
 
     /// Resolves paths of directories of one namespace, one RPC for all, on any replica of its group.
-    pub async fn resolve(&self, namespace: &str, queries: Vec<Query>) -> Result<(Moment, Vec<Resolution>)> {
-        for attempt in 0..TERMS_RETRIES_MAX {
+    pub async fn resolve(&self, namespace: &str, queries: Vec<Query>) -> Result<(ResolutionStart, Vec<Resolution>)> {
+        for attempt in 0..CONTEXT_RETRIES_MAX {
             let assigned = self.assigned(namespace).await?;
-            let moment = assigned.moment();
-            let answer = timed("resolve", assigned.group.client.resolve(moment.basis().clone(), queries.clone())).await;
+            let start = assigned.resolution_start();
+            let answer = timed("resolve", assigned.group.client.resolve(start.basis().clone(), queries.clone())).await;
             match answer {
                 Err(e) if e.code() == ErrorCode::StaleEpoch => {
                     if attempt > 0 {
@@ -107,7 +107,7 @@ impl Index {
                     pause(attempt).await;
                     self.refresh_all().await?;
                 }
-                answer => return answer.map(|found| (moment, found)),
+                answer => return answer.map(|found| (start, found)),
             }
         }
         Err(Error::new(ErrorCode::IndexUnavailable, "the namespace's index group is being rebuilt"))
@@ -127,7 +127,7 @@ impl Index {
 
     /// Gives a lock back whose rename is known not to have committed. If that fails, the leader's timer does it.
     pub async fn release_rename(&self, request: RequestKey, prepared: &PreparedRename) {
-        let (attempt, client) = (prepared.attempt, self.group(prepared.group).client.clone());
+        let (attempt, client) = (prepared.attempt, self.group(group_of(prepared)).client.clone());
         if let Err(error) = timed("release_rename", client.release_rename(request, attempt)).await {
             tracing::debug!(%error, attempt, "the lock is left to the leader");
         }
@@ -135,12 +135,12 @@ impl Index {
 
     /// Begins to wait for a change before it is committed, so that the index's answer is on its way while PostgreSQL
     /// still works. Dropped unfinished (the change was refused), it is taken back.
-    pub fn await_soon(self: &Arc<Self>, namespace: &str, request: RequestKey) -> Awaited {
+    pub fn begin_await(self: &Arc<Self>, namespace: &str, request: RequestKey) -> PendingAcknowledgement {
         let (index, namespace) = (self.clone(), namespace.to_owned());
         let (waiting, of) = (index.clone(), namespace.clone());
         let answer = async move { waiting.await_request(&of, request, waiting.await_timeout).await };
         let answer = tokio::spawn(answer.in_current_span());
-        Awaited { index, namespace, request, answer: AbortOnDropHandle::new(answer) }
+        PendingAcknowledgement { index, namespace, request, answer: AbortOnDropHandle::new(answer) }
     }
 
     /// Waits until a committed change is served by every replica.
@@ -157,13 +157,13 @@ impl Index {
 
     async fn await_request(&self, namespace: &str, request: RequestKey, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
-        timed("await_request", self.in_all_groups(namespace, What::Request { request, deadline })).await
+        timed("await_request", self.in_all_groups(namespace, AwaitTarget::Request { request, deadline })).await
     }
 
     /// Waits for all that is committed by now: the message of a change that was made earlier may never come again.
     async fn await_flushed(&self, namespace: &str, limit: Duration) -> Result<()> {
         let positions = self.store.flushed().await?;
-        self.in_all_groups(namespace, What::Positions { positions, limit }).await
+        self.in_all_groups(namespace, AwaitTarget::Positions { positions, limit }).await
     }
 
     /// Waits until the index has all that is committed by now, for a change that has not been made yet.
@@ -179,8 +179,8 @@ impl Index {
 
     /// Waits in every group that has to have a change. Which those are is asked again at the end: they may have become more
     /// meanwhile, and then lookups may go to one that does not have it yet.
-    async fn in_all_groups(&self, namespace: &str, what: What) -> Result<()> {
-        let mut waited: Vec<u32> = Vec::new();
+    async fn in_all_groups(&self, namespace: &str, what: AwaitTarget) -> Result<()> {
+        let mut waited: Vec<GroupId> = Vec::new();
         loop {
             let assigned = match self.assigned(namespace).await {
                 // It has been removed since: there is nothing to be seen.
@@ -199,14 +199,14 @@ impl Index {
     }
 
     /// Waits for the removal of a namespace, whose assignment is that of before.
-    pub async fn await_removal(&self, assigned: &Assigned, request: RequestKey) -> Result<()> {
+    pub async fn await_removal(&self, assigned: &AssignedGroup, request: RequestKey) -> Result<()> {
         let waits = assigned.acknowledging.iter().map(|group| group.client.await_request(request, self.await_timeout));
         late(timed("await_request", try_join_all(waits)).await.map(drop))
     }
 
     /// The same, of one that was answered before: nobody knows the assignment any more.
     pub async fn await_old_removal(&self) -> Result<()> {
-        let what = What::Positions { positions: self.store.flushed().await?, limit: self.await_timeout };
+        let what = AwaitTarget::Positions { positions: self.store.flushed().await?, limit: self.await_timeout };
         let groups: Vec<_> = self.store.hosted_groups().await?.into_iter().map(|number| self.group(number)).collect();
         late(timed("await_flushed", try_join_all(groups.iter().map(|group| what.wait(group)))).await.map(drop))
     }
@@ -217,15 +217,15 @@ impl Index {
     }
 }
 
-/// What is waited for.
-enum What {
+/// AwaitTarget is waited for.
+enum AwaitTarget {
     /// A request's change.
     Request { request: RequestKey, deadline: Instant },
     /// Everything below these positions.
     Positions { positions: Vec<(u32, Lsn)>, limit: Duration },
 }
 
-impl What {
+impl AwaitTarget {
     async fn wait(&self, group: &Group) -> Result<()> {
         match self {
             Self::Request { request, deadline } => {
@@ -238,6 +238,11 @@ impl What {
             }
         }
     }
+}
+
+/// The group that prepared a rename.
+pub fn group_of(prepared: &PreparedRename) -> GroupId {
+    i64::from(prepared.group).into()
 }
 
 fn is<T>(result: &Result<T>, code: ErrorCode) -> bool {
@@ -253,16 +258,16 @@ fn late(answer: Result<()>) -> Result<()> {
 }
 
 /// A wait that has begun.
-pub struct Awaited {
+pub struct PendingAcknowledgement {
     index: Arc<Index>,
     namespace: String,
     request: RequestKey,
     answer: AbortOnDropHandle<Result<()>>,
 }
 
-impl Awaited {
+impl PendingAcknowledgement {
     /// Waits until the change, which is committed now, is served by every replica.
-    pub async fn written(self, written: &Written) -> Result<()> {
+    pub async fn acknowledge(self, written: &Written) -> Result<()> {
         let committed = Instant::now();
         if !written.replayed && matches!(self.answer.await, Ok(Ok(()))) {
             return Ok(());

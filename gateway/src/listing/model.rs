@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::executor::block_on;
-use mantle_types::{Permission, Result};
+use mantle_types::{EntryId, Permission, Result};
 use proptest::prelude::*;
 
 use super::{After, Item, Page, Query, Run, Source, list, roll_up};
@@ -22,7 +22,7 @@ impl Tree {
 fn entry(name: &str) -> Entry {
     Entry {
         name: name.to_owned(),
-        id: 0,
+        id: EntryId(0),
         permission: Permission { owner: 0, group: 0, mode: 0 },
         version: 0,
         explicit: name.ends_with('/'),

@@ -2,14 +2,21 @@
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
-use super::{RESTARTS_MAX, locate::Purpose};
+use super::{locate::Purpose, restarts::Restarts};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::pause,
+    store::Written,
 };
 
 impl Gateway {
+    /// Deletes the bytes that a change left without a row. Not for a replayed answer: the row may name them again.
+    pub(super) async fn delete_replaced(&self, written: &Written) {
+        if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
+            self.data.delete(old).await;
+        }
+    }
+
     /// Removes an object.
     pub async fn delete_object(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let path = Path::parse(key)?;
@@ -20,20 +27,17 @@ impl Gateway {
         if self.replayed(call, namespace, hash).await?.is_some() {
             return Ok(());
         }
-        for restart in 0..RESTARTS_MAX {
+        let mut restarts = Restarts::default();
+        loop {
             let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
             parent.check_change(&call.caller)?;
-            match self.store.delete_object(call.signed(parent.ns, hash), parent.place(), name).await {
+            match self.store.delete_object(call.claim(parent.ns, hash), parent.leased_partition(), name).await {
                 Ok(written) => {
-                    if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
-                        self.data.delete(old).await;
-                    }
+                    self.delete_replaced(&written).await;
                     return Ok(());
                 }
-                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
-                Err(e) => return Err(e),
+                Err(e) => restarts.after(self, e).await?,
             }
         }
-        Err(ErrorCode::DirectoryRemoved.into())
     }
 }

@@ -5,7 +5,7 @@ use futures::stream::BoxStream;
 use mantle_types::{Error, ErrorCode, Result, permission::Access};
 
 use super::{
-    RESTARTS_MAX,
+    restarts::RESTARTS_MAX,
     stat::{Found, Naming},
 };
 use crate::{

@@ -6,20 +6,22 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use mantle_index_client::{Query, Resolution};
-use mantle_types::{Caller, Error, ErrorCode, Lease, Permission, Result, permission::Access};
+use mantle_types::{
+    Caller, DirectoryId, Error, ErrorCode, Lease, NamespaceId, PartitionId, Permission, Result, permission::Access,
+};
 
 use crate::{
     app::Gateway,
-    store::{Leased, Moment},
+    store::{LeasedPartition, ResolutionStart},
 };
 
 /// A directory, by its permanent id.
 #[derive(Clone, Copy, Debug)]
 pub struct Located {
     /// The namespace.
-    pub ns: i64,
+    pub ns: NamespaceId,
     /// The directory.
-    pub id: i64,
+    pub id: DirectoryId,
     /// Its permission.
     pub permission: Permission,
     /// How long this may be relied on in changes.
@@ -28,13 +30,13 @@ pub struct Located {
 
 impl Located {
     /// The partition that holds its entries; directories are not split yet.
-    pub fn pid(&self) -> i64 {
-        self.id
+    pub fn pid(&self) -> PartitionId {
+        self.id.sole_partition()
     }
 
     /// The same, for changes.
-    pub fn place(&self) -> Leased {
-        Leased { pid: self.pid(), lease: self.lease }
+    pub fn leased_partition(&self) -> LeasedPartition {
+        LeasedPartition { pid: self.pid(), lease: self.lease }
     }
 
     /// May the caller do this to the directory?
@@ -105,16 +107,16 @@ impl Gateway {
     ) -> Result<Vec<Result<Reached>>> {
         let (name, asker): (Arc<str>, _) = (namespace.into(), Arc::new(caller.clone()));
         let query = |path: &&[&str]| Query::new(name.clone(), path.iter().copied(), asker.clone());
-        let (moment, answers) = match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
-            Ok((moment, answers)) => (moment, answers.into_iter().map(Some).collect()),
+        let (start, answers) = match self.index.resolve(namespace, paths.iter().map(query).collect()).await {
+            Ok((start, answers)) => (start, answers.into_iter().map(Some).collect()),
             Err(e) if is_without_index(&e) && purpose == Purpose::Lookup => {
-                (self.index.moment(namespace).await?, vec![None; paths.len()])
+                (self.index.resolution_start(namespace).await?, vec![None; paths.len()])
             }
             Err(e) => return Err(e),
         };
         let reached = paths.iter().zip(answers).map(async |(path, answer)| match answer {
             Some(resolution) if !resolution.crossed_lock && is_final(&resolution) => {
-                self.found_in_index(&moment, resolution)
+                self.found_in_index(&start, resolution)
             }
             Some(resolution) => self.search_database(caller, namespace, path, resolution.crossed_lock).await,
             // Nobody says which directories are being renamed.
@@ -132,7 +134,7 @@ impl Gateway {
         unsure: bool,
     ) -> Result<Reached> {
         metrics::counter!("mantle_gateway_lookups_in_database_total").increment(1);
-        let moment = self.index.moment(namespace).await?;
+        let start = self.index.resolution_start(namespace).await?;
         let Some(found) = self.store.resolve_path(namespace, components, unsure).await? else {
             return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`")));
         };
@@ -145,21 +147,27 @@ impl Gateway {
             tracing::error!(namespace, "resolve_path answered no permissions");
             return Err(ErrorCode::Internal.into());
         };
-        let located = self.located(&moment, found.ns, found.id, permission);
+        let located = self.located(&start, found.ns, found.id, permission);
         Ok(match found.depth == components.len() {
             true => Reached::All(located),
             false => Reached::Part { deepest: located, depth: found.depth, is_object: found.is_object },
         })
     }
 
-    fn found_in_index(&self, moment: &Moment, found: Resolution) -> Result<Reached> {
+    fn found_in_index(&self, start: &ResolutionStart, found: Resolution) -> Result<Reached> {
         found.outcome?;
-        Ok(Reached::All(self.located(moment, found.ns.as_i64(), found.id.as_i64(), found.permission)))
+        Ok(Reached::All(self.located(start, found.ns, found.id, found.permission)))
     }
 
     /// A directory that was resolved at a moment.
-    pub fn located(&self, moment: &Moment, ns: i64, id: i64, permission: Permission) -> Located {
-        Located { ns, id, permission, lease: self.store.leased(moment, id).lease }
+    pub fn located(
+        &self,
+        start: &ResolutionStart,
+        ns: NamespaceId,
+        id: DirectoryId,
+        permission: Permission,
+    ) -> Located {
+        Located { ns, id, permission, lease: self.store.lease(start, id.sole_partition()).lease }
     }
 
     /// Is this the refusal of something resolved too long ago, or under other terms, so that resolving it again may help?

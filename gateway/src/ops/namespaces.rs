@@ -1,6 +1,6 @@
 //! Namespaces (buckets): create, remove, list.
 
-use mantle_types::{Error, ErrorCode, Result, name::check_namespace_name, permission::Access};
+use mantle_types::{Error, ErrorCode, GroupId, NamespaceId, Result, name::check_namespace_name, permission::Access};
 
 use super::locate::Purpose;
 use crate::{
@@ -16,14 +16,14 @@ pub const RESERVED: [&str; 3] = ["livez", "readyz", "metrics"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// It is new.
-    Created(i64),
+    Created(NamespaceId),
     /// The caller had it already.
-    Existing(i64),
+    Existing(NamespaceId),
 }
 
 impl Gateway {
     /// Creates a namespace, in an index group if one is named; the caller's own may exist already.
-    pub async fn create_namespace(&self, call: &Call, name: &str, group: Option<u32>) -> Result<Creation> {
+    pub async fn create_namespace(&self, call: &Call, name: &str, group: Option<GroupId>) -> Result<Creation> {
         check_namespace_name(name)?;
         if RESERVED.contains(&name) {
             return Err(Error::new(
@@ -32,24 +32,25 @@ impl Gateway {
             ));
         }
         let hash = RequestHash::new("create_namespace", name, "");
-        let hash = if let Some(group) = group { hash.part(group.to_le_bytes()) } else { hash };
-        let signed = call.signed(0, hash.finish());
+        let hash = if let Some(group) = group { hash.part((group.as_i64() as u32).to_le_bytes()) } else { hash };
+        let claim = call.claim(NamespaceId(0), hash.finish());
         if call.client_key
-            && let Some(written) = self.store.replay_namespace(signed).await?
+            && let Some(written) = self.store.replay_namespace(claim).await?
         {
-            self.index.await_written(name, call.key(&signed), &written).await?;
-            return Ok(Creation::Created(written.id));
+            self.index.await_written(name, claim.key(), &written).await?;
+            return Ok(Creation::Created(NamespaceId(written.id.0)));
         }
         let permission = call.permission(DIRECTORY_MODE);
-        let (code, written) =
-            self.with_new_id(|id| self.store.create_namespace(signed, name, id, permission, group)).await?;
+        let (code, written) = self
+            .with_new_id(|id| self.store.create_namespace(claim, name, NamespaceId(id.0), permission, group))
+            .await?;
         match code {
             None => {
-                self.index.await_written(name, call.key(&signed), &written).await?;
-                Ok(Creation::Created(written.id))
+                self.index.await_written(name, claim.key(), &written).await?;
+                Ok(Creation::Created(NamespaceId(written.id.0)))
             }
             Some(ErrorCode::NamespaceExists) if written.owner == Some(call.caller.uid) => {
-                Ok(Creation::Existing(written.id))
+                Ok(Creation::Existing(NamespaceId(written.id.0)))
             }
             Some(code) => Err(code.into()),
         }
@@ -58,8 +59,8 @@ impl Gateway {
     /// Removes an empty namespace of the caller.
     pub async fn delete_namespace(&self, call: &Call, name: &str) -> Result<()> {
         check_namespace_name(name)?;
-        let signed = call.signed(0, RequestHash::new("delete_namespace", name, "").finish());
-        if call.client_key && self.store.replay_namespace(signed).await?.is_some() {
+        let claim = call.claim(NamespaceId(0), RequestHash::new("delete_namespace", name, "").finish());
+        if call.client_key && self.store.replay_namespace(claim).await?.is_some() {
             return self.index.await_old_removal().await;
         }
         let found = self.store.namespace(name).await?;
@@ -70,10 +71,10 @@ impl Gateway {
             return Err(Error::new(ErrorCode::AccessDenied, "only its owner may remove a namespace"));
         }
         let assigned = self.index.assigned(name).await?;
-        let written = self.store.delete_namespace(signed, name).await?;
+        let written = self.store.delete_namespace(claim, name).await?;
         match written.replayed {
             true => self.index.await_old_removal().await,
-            false => self.index.await_removal(&assigned, call.key(&signed)).await,
+            false => self.index.await_removal(&assigned, claim.key()).await,
         }
     }
 

@@ -3,16 +3,17 @@
 //! with its last entry. So a recorded level may be gone when the request is retried; then the chain starts again under
 //! other derived ids.
 
-use mantle_types::{Error, ErrorCode, Permission, RequestKey, Result, permission::Access};
+use mantle_types::{EntryId, Error, ErrorCode, RequestKey, Result, permission::Access};
 
 use super::{
-    RESTARTS_MAX, directory_name,
+    directory_name,
     locate::{Located, Purpose, Reached},
+    restarts::Restarts,
 };
 use crate::{
     app::{Call, DIRECTORY_MODE, Gateway},
     hash::RequestHash,
-    store::{NewDirectory, Written, pause},
+    store::{NewDirectory, Written},
 };
 
 /// A parent, and the change whose appearance in the index it takes before anything below it is acknowledged.
@@ -30,7 +31,7 @@ enum Level {
 }
 
 impl Gateway {
-    /// The directory at a path, made where missing. `reached` is how far an earlier lookup came.
+    /// The directory at a path, made where it is missing. `reached` is the result of an earlier lookup.
     pub async fn make_parents(
         &self,
         call: &Call,
@@ -38,36 +39,32 @@ impl Gateway {
         components: &[&str],
         reached: Option<Reached>,
     ) -> Result<Parent> {
-        // What is missing is looked up again, for a change: without an index there is no point in beginning.
+        // A missing path is looked up again, as a change: without an index the change cannot be acknowledged.
         let mut reached = reached.filter(|reached| matches!(reached, Reached::All(_)));
-        for restart in 0..RESTARTS_MAX {
-            let so_far = match reached.take() {
+        let mut restarts = Restarts::default();
+        'restart: loop {
+            let reached = match reached.take() {
                 Some(reached) => reached,
                 None => self.search(&call.caller, namespace, components, Purpose::DirectoryChange).await?,
             };
-            let (mut directory, depth) = match so_far {
+            let (directory, depth) = match reached {
                 Reached::All(directory) => return Ok(Parent { directory, made: None }),
                 Reached::Part { deepest, depth, .. } => (deepest, depth),
             };
-            let mut made = None;
-            let mut complete = true;
+            let mut parent = Parent { directory, made: None };
             for level in depth..components.len() {
-                directory.check_change(&call.caller)?;
-                match self.make_level(call, namespace, &components[..=level], directory, restart).await? {
-                    Level::Made(new, key, written) => (directory, made) = (new, Some((key, written))),
-                    Level::Existing(existing) => directory = existing,
+                parent.directory.check_change(&call.caller)?;
+                match self.make_level(call, namespace, &components[..=level], parent.directory, restarts.0).await? {
+                    Level::Made(directory, key, written) => parent = Parent { directory, made: Some((key, written)) },
+                    Level::Existing(directory) => parent.directory = directory,
                     Level::ParentOutdated => {
-                        complete = false;
-                        break;
+                        restarts.again().await?;
+                        continue 'restart;
                     }
                 }
             }
-            if complete {
-                return Ok(Parent { directory, made });
-            }
-            pause(restart).await;
+            return Ok(parent);
         }
-        Err(ErrorCode::DirectoryRemoved.into())
     }
 
     async fn make_level(
@@ -80,26 +77,20 @@ impl Gateway {
     ) -> Result<Level> {
         let key = components.join("/");
         let hash = RequestHash::new("mkdir_parent", namespace, &key).finish();
-        let signed = call.step(parent.ns, &format!("mkdir_parent {restart} {key}"), hash);
+        let claim = call.step(parent.ns, &format!("mkdir_parent {restart} {key}"), hash);
         let name = directory_name(components.last().copied().unwrap_or_default());
         let permission = call.permission(DIRECTORY_MODE);
-        let moment = self.index.moment(namespace).await?;
+        let start = self.index.resolution_start(namespace).await?;
         let (code, written) = self
             .with_new_id(|id| {
-                let new = NewDirectory {
-                    place: parent.place(),
-                    name: &name,
-                    id,
-                    permission,
-                    explicit: false,
-                    user_metadata: None,
-                };
-                self.store.mkdir(signed, new)
+                let (name, id) = (name.clone(), id.as_directory());
+                let new = NewDirectory { name, id, permission, explicit: false, user_metadata: None };
+                self.store.mkdir(claim, parent.leased_partition(), new)
             })
             .await?;
-        let located = |id: i64, permission: Permission| self.located(&moment, parent.ns, id, permission);
+        let located = |id: EntryId, permission| self.located(&start, parent.ns, id.as_directory(), permission);
         match code {
-            None => Ok(Level::Made(located(written.id, permission), call.key(&signed), written)),
+            None => Ok(Level::Made(located(written.id, permission), claim.key(), written)),
             Some(ErrorCode::AlreadyExists) => {
                 let found = self.store.stat(parent.ns, &[(parent.pid(), &name)]).await?;
                 match found.into_iter().flatten().next() {
@@ -115,41 +106,5 @@ impl Gateway {
             Some(code) if self.is_outdated(code).await => Ok(Level::ParentOutdated),
             Some(code) => Err(code.into()),
         }
-    }
-
-    /// Runs a creation with a new id; once more with one of a new block if PostgreSQL does not know the id's block.
-    pub(super) async fn with_new_id<T: Refusal, F, Fut>(&self, create: F) -> Result<T>
-    where
-        F: Fn(i64) -> Fut,
-        Fut: Future<Output = Result<T>>,
-    {
-        let answer = create(self.ids.next().await?).await;
-        let refused = match &answer {
-            Ok(answer) => answer.code() == Some(ErrorCode::InvalidId),
-            Err(error) => error.code() == ErrorCode::InvalidId,
-        };
-        if !refused {
-            return answer;
-        }
-        self.ids.discard();
-        create(self.ids.next().await?).await
-    }
-}
-
-/// An answer that may hold a refusal.
-pub(super) trait Refusal {
-    /// The refusal.
-    fn code(&self) -> Option<ErrorCode>;
-}
-
-impl Refusal for (Option<ErrorCode>, Written) {
-    fn code(&self) -> Option<ErrorCode> {
-        self.0
-    }
-}
-
-impl Refusal for Written {
-    fn code(&self) -> Option<ErrorCode> {
-        None
     }
 }

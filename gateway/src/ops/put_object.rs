@@ -7,14 +7,14 @@ use mantle_types::{Error, ErrorCode, Result, name::Path};
 use serde_json::Value;
 
 use super::{
-    RESTARTS_MAX,
     locate::{Purpose, Reached},
+    restarts::Restarts,
 };
 use crate::{
     app::{Call, Gateway, OBJECT_MODE},
     data::{Expected, Stored, UploadError},
     hash::RequestHash,
-    store::{NewObject, pause},
+    store::{NewObject, Precondition},
 };
 
 /// What the metadata will say, apart from the bytes.
@@ -24,8 +24,7 @@ pub struct PutObject {
     pub content_type: Option<String>,
     /// User metadata.
     pub user_metadata: Option<Value>,
-    /// `*absent`, `*present` or an etag.
-    pub condition: Option<String>,
+    pub precondition: Precondition,
 }
 
 /// Bytes received, and where the key led before.
@@ -114,7 +113,7 @@ impl Gateway {
         let hash = RequestHash::new("put_object", namespace, key)
             .optional(put.content_type.as_deref())
             .optional(put.user_metadata.as_ref().map(Value::to_string))
-            .optional(put.condition.as_deref())
+            .optional(put.precondition.as_sql())
             .part(stored.size.to_le_bytes())
             .part(&stored.checksums.md5)
             .finish();
@@ -123,44 +122,39 @@ impl Gateway {
             self.data.delete(&stored.locator).await;
             return Ok(());
         }
-        for restart in 0..RESTARTS_MAX {
+        let mut restarts = Restarts::default();
+        loop {
             let parent = self.make_parents(call, namespace, parents, reached.take()).await?;
             parent.directory.check_change(&call.caller)?;
-            let signed = call.signed(parent.directory.ns, hash);
+            let claim = call.claim(parent.directory.ns, hash);
             let answer = self
                 .with_new_id(|id| {
                     let new = NewObject {
-                        place: parent.directory.place(),
-                        name,
+                        name: name.to_owned(),
                         id,
                         permission: call.permission(OBJECT_MODE),
                         size: stored.size,
-                        etag: &stored.checksums.md5,
-                        content_type: put.content_type.as_deref(),
+                        etag: stored.checksums.md5.clone(),
+                        content_type: put.content_type.clone(),
                         user_metadata: put.user_metadata.clone(),
-                        locator: &stored.locator,
-                        condition: put.condition.as_deref(),
+                        locator: stored.locator.clone(),
+                        precondition: put.precondition.clone(),
                     };
-                    let store = self.store.clone();
-                    async move { store.put_object(signed, &new).await }
+                    self.store.put_object(claim, parent.directory.leased_partition(), new)
                 })
                 .await;
             match answer {
                 Ok(written) => {
                     // A replayed answer may be this very attempt's (its connection broke), or an earlier one's: then the
                     // sweeper finds these bytes.
-                    if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
-                        self.data.delete(old).await;
-                    }
+                    self.delete_replaced(&written).await;
                     return match &parent.made {
                         Some((key, made)) => self.index.await_written(namespace, *key, made).await,
                         None => Ok(()),
                     };
                 }
-                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
-                Err(e) => return Err(e),
+                Err(e) => restarts.after(self, e).await?,
             }
         }
-        Err(ErrorCode::DirectoryRemoved.into())
     }
 }

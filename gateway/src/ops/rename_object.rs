@@ -1,14 +1,14 @@
 //! Object rename: one RPC for both parents, one SQL call. The index knows no objects, so there is nothing to wait for.
 
-use mantle_types::{Error, ErrorCode, Result, name::Path};
+use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 
 use super::{
-    RESTARTS_MAX,
     locate::{Purpose, whole},
+    restarts::Restarts,
 };
 use crate::{
     app::{Call, Gateway},
-    store::{RenameObject, pause},
+    store::RenameObject,
 };
 
 impl Gateway {
@@ -20,12 +20,13 @@ impl Gateway {
         destination: &Path<'_>,
         overwrite: bool,
         hash: i64,
-    ) -> Result<i64> {
+    ) -> Result<EntryId> {
         let (Some((source_name, from)), Some((destination_name, to))) = (source.split_last(), destination.split_last())
         else {
             return Err(ErrorCode::InvalidArgument.into());
         };
-        for restart in 0..RESTARTS_MAX {
+        let mut restarts = Restarts::default();
+        loop {
             let mut found = self.search_many(&call.caller, namespace, &[from, to], Purpose::Lookup).await?.into_iter();
             let (Some(source_parent), Some(destination_parent)) = (found.next(), found.next()) else {
                 return Err(ErrorCode::Internal.into());
@@ -37,25 +38,21 @@ impl Gateway {
             let rename = RenameObject {
                 source_pid: source_parent.pid(),
                 source_name,
-                destination: destination_parent.place(),
+                destination: destination_parent.leased_partition(),
                 destination_name,
                 overwrite,
             };
-            match self.store.rename_object(call.signed(source_parent.ns, hash), rename).await {
+            match self.store.rename_object(call.claim(source_parent.ns, hash), rename).await {
                 Ok(written) => {
-                    if let Some(old) = written.old_locator.as_deref().filter(|_| !written.replayed) {
-                        self.data.delete(old).await;
-                    }
+                    self.delete_replaced(&written).await;
                     return Ok(written.id);
                 }
-                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
                 Err(e) if e.code() == ErrorCode::NotFound => {
                     let key = source.components().join("/");
                     return Err(Error::new(ErrorCode::NotFound, format!("there is no object `{key}`")));
                 }
-                Err(e) => return Err(e),
+                Err(e) => restarts.after(self, e).await?,
             }
         }
-        Err(ErrorCode::DirectoryRemoved.into())
     }
 }

@@ -3,14 +3,15 @@
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
 use super::{
-    RESTARTS_MAX, directory_name,
+    directory_name,
     locate::{Purpose, whole},
+    restarts::Restarts,
     stat::Naming,
 };
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::{SetAttributes, pause},
+    store::SetAttributes,
 };
 
 impl Gateway {
@@ -24,7 +25,8 @@ impl Gateway {
         if self.replayed(call, namespace, hash).await?.is_some() {
             return Ok(());
         }
-        for restart in 0..RESTARTS_MAX {
+        let mut restarts = Restarts::default();
+        loop {
             let paths = [parents, path.components()];
             let found = self.search_many(&call.caller, namespace, &paths, Purpose::DirectoryChange).await?;
             let mut found = found.into_iter();
@@ -34,16 +36,14 @@ impl Gateway {
             let parent = whole(parent?, parents, true)?;
             parent.check_change(&call.caller)?;
             let directory = whole(directory?, path.components(), false)?;
-            let signed = call.signed(parent.ns, hash);
-            let awaited = self.index.await_soon(namespace, call.key(&signed));
-            match self.store.rmdir(signed, parent.place(), &directory_name(name), directory.id).await {
-                Ok(written) => return awaited.written(&written).await,
+            let claim = call.claim(parent.ns, hash);
+            let awaited = self.index.begin_await(namespace, claim.key());
+            match self.store.rmdir(claim, parent.leased_partition(), directory_name(name), directory.id).await {
+                Ok(written) => return awaited.acknowledge(&written).await,
                 // Another directory has taken its place since the lookup, for example.
-                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
-                Err(e) => return Err(e),
+                Err(e) => restarts.after(self, e).await?,
             }
         }
-        Err(ErrorCode::DirectoryRemoved.into())
     }
 
     /// Deletes the key `dir/`: the directory when it is empty, else its being explicit, so that it is no key any more and
@@ -58,21 +58,21 @@ impl Gateway {
     /// The caller may remove the directory: rmdir has checked that.
     async fn make_implicit(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let hash = RequestHash::new("make_implicit", namespace, key).finish();
-        for restart in 0..RESTARTS_MAX {
+        let mut restarts = Restarts::default();
+        loop {
             let found = self.stat(call, namespace, key, Naming::Exact).await?;
             if !found.entry.explicit {
                 return Ok(());
             }
-            let signed = call.step(found.ns, "make_implicit", hash);
-            let set = SetAttributes { explicit: Some(false), ..SetAttributes::none(found.place, &found.entry) };
-            let awaited = self.index.await_soon(namespace, call.key(&signed));
-            match self.store.set_attributes(signed, set).await {
-                Ok(written) => return awaited.written(&written).await,
+            let claim = call.step(found.ns, "make_implicit", hash);
+            let set = SetAttributes { explicit: Some(false), ..SetAttributes::of(&found.entry) };
+            let awaited = self.index.begin_await(namespace, claim.key());
+            match self.store.set_attributes(claim, found.partition, set).await {
+                Ok(written) => return awaited.acknowledge(&written).await,
                 // Renamed, or removed, since the lookup.
-                Err(e) if e.code() == ErrorCode::NotFound || self.is_outdated(e.code()).await => pause(restart).await,
-                Err(e) => return Err(e),
+                Err(e) if e.code() == ErrorCode::NotFound => restarts.again().await?,
+                Err(e) => restarts.after(self, e).await?,
             }
         }
-        Err(ErrorCode::DirectoryRemoved.into())
     }
 }

@@ -1,14 +1,14 @@
 //! set_attributes: owner, group, mode and user metadata of a directory or an object. As in POSIX, the owner may change the
 //! mode, give the entry to a group of its own and replace the metadata; only uid 0 may change the owner.
 
-use mantle_types::{Caller, Error, ErrorCode, Result};
+use mantle_types::{Caller, EntryId, Error, ErrorCode, Result};
 use serde_json::Value;
 
-use super::{RESTARTS_MAX, stat::Naming};
+use super::{restarts::Restarts, stat::Naming};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::{Entry, SetAttributes, pause},
+    store::{Entry, SetAttributes},
 };
 
 /// New values; `None` leaves one as it is.
@@ -43,7 +43,7 @@ fn check(caller: &Caller, entry: &Entry, new: &Attributes) -> Result<()> {
 
 impl Gateway {
     /// Changes attributes; answers the entry's id.
-    pub async fn set_attributes(&self, call: &Call, namespace: &str, key: &str, new: &Attributes) -> Result<i64> {
+    pub async fn set_attributes(&self, call: &Call, namespace: &str, key: &str, new: &Attributes) -> Result<EntryId> {
         let number = |value: Option<u32>| value.map(|v| v.to_le_bytes());
         let hash = RequestHash::new("set_attributes", namespace, key)
             .optional(number(new.owner))
@@ -54,28 +54,27 @@ impl Gateway {
         if let Some(id) = self.replayed(call, namespace, hash).await? {
             return Ok(id);
         }
-        for restart in 0..RESTARTS_MAX {
+        let mut restarts = Restarts::default();
+        loop {
             let found = self.stat(call, namespace, key, Naming::Either).await?;
             check(&call.caller, &found.entry, new)?;
-            let signed = call.signed(found.ns, hash);
+            let claim = call.claim(found.ns, hash);
             let set = SetAttributes {
                 owner: new.owner,
                 group: new.group,
                 mode: new.mode,
                 user_metadata: new.user_metadata.clone(),
-                ..SetAttributes::none(found.place, &found.entry)
+                ..SetAttributes::of(&found.entry)
             };
-            match self.store.set_attributes(signed, set).await {
+            match self.store.set_attributes(claim, found.partition, set).await {
                 Ok(written) => {
                     if found.entry.is_directory() {
-                        self.index.await_written(namespace, call.key(&signed), &written).await?;
+                        self.index.await_written(namespace, claim.key(), &written).await?;
                     }
                     return Ok(written.id);
                 }
-                Err(e) if self.is_outdated(e.code()).await => pause(restart).await,
-                Err(e) => return Err(e),
+                Err(e) => restarts.after(self, e).await?,
             }
         }
-        Err(ErrorCode::DirectoryRemoved.into())
     }
 }

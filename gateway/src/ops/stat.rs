@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use mantle_types::{Error, ErrorCode, Result, name::Path, permission::Access};
+use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, PartitionId, Result, name::Path, permission::Access};
 
 use super::{
     directory_name,
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::{
     app::{Call, Gateway},
-    store::{Entry, Leased},
+    store::{Entry, LeasedPartition},
 };
 
 /// An entry and where it is.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The namespace.
-    pub ns: i64,
+    pub ns: NamespaceId,
     /// The partition that holds it.
-    pub place: Leased,
+    pub partition: LeasedPartition,
     /// The entry.
     pub entry: Entry,
 }
@@ -50,22 +50,26 @@ impl Gateway {
     /// The entry at a key.
     pub async fn stat(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Found> {
         let path = Path::parse(key)?;
-        let (ns, place, names) = match names_at(&path, naming) {
+        let (ns, partition, names) = match names_at(&path, naming) {
             Some((parents, names)) => {
                 let parent = self.locate_parent(&call.caller, namespace, &parents, Purpose::Lookup).await?;
                 parent.check(&call.caller, Access::Search)?;
-                (parent.ns, parent.place(), names)
+                (parent.ns, parent.leased_partition(), names)
             }
             None => {
-                let moment = self.index.moment(namespace).await?;
+                let start = self.index.resolution_start(namespace).await?;
                 let root = self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?;
-                (root.ns, self.store.leased(&moment, 0), vec![directory_name(namespace)])
+                (
+                    root.ns,
+                    self.store.lease(&start, DirectoryId::SUPER_ROOT.sole_partition()),
+                    vec![directory_name(namespace)],
+                )
             }
         };
-        let places: Vec<(i64, &str)> = names.iter().map(|name| (place.pid, name.as_str())).collect();
+        let places: Vec<_> = names.iter().map(|name| (partition.pid, name.as_str())).collect();
         let found = self.store.stat(ns, &places).await?.into_iter().flatten().next();
         let entry = found.ok_or_else(|| not_found(key))?;
-        Ok(Found { ns, place, entry })
+        Ok(Found { ns, partition, entry })
     }
 
     /// The entries at many keys, with one RPC and one SQL call.
@@ -108,8 +112,8 @@ impl Gateway {
         wanted: Vec<Result<(usize, Vec<String>, bool)>>,
         directories: &[Result<Located>],
     ) -> Result<Vec<Result<Entry>>> {
-        let mut places: Vec<(i64, String)> = Vec::new();
-        let mut ns = 0;
+        let mut places: Vec<(PartitionId, String)> = Vec::new();
+        let mut ns = NamespaceId::default();
         let mut spans = Vec::with_capacity(wanted.len());
         for want in wanted {
             let span = want.and_then(|(number, names, is_root)| {
@@ -118,14 +122,14 @@ impl Gateway {
                     directory.check(&call.caller, Access::Search)?;
                 }
                 ns = directory.ns;
-                let pid = if is_root { 0 } else { directory.pid() };
+                let pid = if is_root { DirectoryId::SUPER_ROOT.sole_partition() } else { directory.pid() };
                 let first = places.len();
                 places.extend(names.into_iter().map(|name| (pid, name)));
                 Ok(first..places.len())
             });
             spans.push(span);
         }
-        let borrowed: Vec<(i64, &str)> = places.iter().map(|(pid, name)| (*pid, name.as_str())).collect();
+        let borrowed: Vec<(PartitionId, &str)> = places.iter().map(|(pid, name)| (*pid, name.as_str())).collect();
         let mut entries = match borrowed.is_empty() {
             true => vec![],
             false => self.store.stat(ns, &borrowed).await?,

@@ -81,13 +81,13 @@ impl<C: Calls> Job<C> {
 }
 
 /// The calls of one verb.
-pub struct Lane<C: Calls> {
+pub struct Batcher<C: Calls> {
     calls: Arc<C>,
     /// None: every call goes by itself.
     jobs: Option<mpsc::UnboundedSender<Job<C>>>,
 }
 
-impl<C: Calls> Lane<C> {
+impl<C: Calls> Batcher<C> {
     /// Starts the lane's task, which ends with the lane. Must be called within a tokio runtime.
     pub fn new(calls: C, bounds: Bounds) -> Self {
         let calls = Arc::new(calls);

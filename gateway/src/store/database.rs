@@ -21,10 +21,10 @@ use tracing::Instrument;
 
 use super::{
     fault::{self, Fault},
-    pool::{self, DoubtfulCommits},
+    pool::{self, UnconfirmedCommits},
     sql::Statement,
 };
-use crate::{config::Postgres, departure::still_wanted};
+use crate::{config::Postgres, disconnect::check_client_waits};
 
 /// How often a statement that lost against a concurrent one is tried again.
 const CONFLICT_RETRIES_MAX: u32 = 6;
@@ -40,9 +40,9 @@ pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
-    doubtful: DoubtfulCommits,
+    unconfirmed: UnconfirmedCommits,
     /// Set when a statement found no primary.
-    trouble: Arc<AtomicBool>,
+    suspect: Arc<AtomicBool>,
 }
 
 /// Waits before retry number `attempt` (from 0).
@@ -55,20 +55,20 @@ pub async fn pause(attempt: u32) {
 impl Database {
     /// Makes the pool; connects when first used.
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
-        let (pool, doubtful) = pool::build(config, application_name, wait)?;
-        Ok(Self { pool, doubtful, trouble: Arc::default() })
+        let (pool, unconfirmed) = pool::build(config, application_name, wait)?;
+        Ok(Self { pool, unconfirmed, suspect: Arc::default() })
     }
 
-    /// Tells of trouble by this flag, which several may share.
-    pub fn telling(self, trouble: &Arc<AtomicBool>) -> Self {
-        Self { trouble: trouble.clone(), ..self }
+    /// Tells of suspect by this flag, which several may share.
+    pub fn reporting_failures_to(self, suspect: &Arc<AtomicBool>) -> Self {
+        Self { suspect: suspect.clone(), ..self }
     }
 
     /// Sends a statement until it is answered, boundedly. `lost`: the same was sent before over a connection that broke.
     pub async fn query(&self, statement: &'static Statement, params: &[Param<'_>], mut lost: bool) -> Result<Vec<Row>> {
         // Not of one that was sent before: its outcome is unknown, whoever waits for it.
         if statement.mutates && !lost {
-            still_wanted()?;
+            check_client_waits()?;
         }
         for attempt in 0.. {
             let fault = match self.query_once(statement, params).await {
@@ -100,7 +100,7 @@ impl Database {
             step!("statement", otel.kind = "client", db.system.name = "postgresql", db.operation.name = statement.name);
         let answer = self.send(statement, params).instrument(span).await;
         if matches!(answer, Err(Fault::Lost(_) | Fault::Unavailable(_))) {
-            self.trouble.store(true, Ordering::Release);
+            self.suspect.store(true, Ordering::Release);
         }
         answer
     }
@@ -110,12 +110,12 @@ impl Database {
             PoolError::Backend(cause) => Fault::Unavailable(fault::told(&cause)),
             other => Fault::Unavailable(other.to_string()),
         })?;
-        let doubtful = self.doubtful.count();
+        let unconfirmed = self.unconfirmed.count();
         let started = Instant::now();
         let answer = client.query_typed(statement.text, params).await;
         metrics::histogram!("mantle_gateway_sql_seconds", "statement" => statement.name).record(started.elapsed());
         let rows = answer.map_err(Fault::of)?;
-        if statement.mutates && self.doubtful.count() != doubtful {
+        if statement.mutates && self.unconfirmed.count() != unconfirmed {
             return Err(Fault::Mantle(ErrorCode::UnknownOutcome));
         }
         Ok(rows)

@@ -1,65 +1,69 @@
 //! Mutations of directories, and of the attributes of any entry.
 
-use mantle_types::{ErrorCode, Permission, Result};
+use mantle_types::{DirectoryId, EntryId, Epoch, GroupId, PartitionId, Permission, Result};
 use serde_json::Value;
-use tokio_postgres::{Row, types::Type};
+use tokio_postgres::types::Type;
 
 use super::{
-    Signed, Store,
+    RequestClaim, Store,
     mutation::{Column, Mutation, column},
-    rows::{Entry, Written},
+    resolution::LeasedPartition,
+    rows::{Coded, Entry, Written},
     sql::{self, Statement},
-    terms::Leased,
 };
 
-/// A directory to be made.
-pub struct NewDirectory<'a> {
-    /// The parent's partition.
-    pub place: Leased,
+/// A directory to make.
+#[derive(Clone)]
+pub struct NewDirectory {
     /// Name with its trailing slash.
-    pub name: &'a str,
-    /// New id.
-    pub id: i64,
+    pub name: String,
+    /// A new id.
+    pub id: DirectoryId,
     /// Owner, group, mode.
     pub permission: Permission,
-    /// Made explicitly (stays when empty)?
+    /// An explicit directory stays when it is empty.
     pub explicit: bool,
     /// User metadata.
     pub user_metadata: Option<Value>,
 }
 
-/// A directory to be moved, as the index's leader has locked it.
+/// A directory to move. The index's leader has locked it for this request.
 pub struct RenameDirectory<'a> {
-    /// Partition it is in.
-    pub source: Leased,
-    /// Its name with the trailing slash.
+    /// Partition of the source's parent.
+    pub source: LeasedPartition,
+    /// Name with its trailing slash.
     pub source_name: &'a str,
-    /// Its id.
-    pub source_id: i64,
-    /// Partition it goes to.
-    pub destination_pid: i64,
-    /// Its new name with the trailing slash.
+    /// The directory that was locked.
+    pub source_id: DirectoryId,
+    /// Partition of the destination's parent.
+    pub destination_pid: PartitionId,
+    /// New name with its trailing slash.
     pub destination_name: &'a str,
-    /// The empty directory to be replaced; 0 for none.
-    pub victim_id: i64,
+    /// The empty directory that the rename replaces.
+    pub victim: Option<DirectoryId>,
+    /// The prepare that locked the directory.
+    pub prepare: Prepare<'a>,
+}
+
+/// Names a prepare of the index, so that PostgreSQL can check it.
+#[derive(Clone, Copy)]
+pub struct Prepare<'a> {
     /// The index group.
-    pub group: u32,
-    /// The epoch of the prepare.
-    pub epoch: u64,
-    /// The attempt.
+    pub group: GroupId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The attempt: log index of the prepare (P20).
     pub attempt: u64,
-    /// That the index has prepared this.
+    /// The leader's signature over what it prepared.
     pub proof: Option<&'a [u8]>,
 }
 
 /// New attributes of an entry; `None` leaves one as it is.
-pub struct SetAttributes<'a> {
-    /// Partition.
-    pub place: Leased,
-    /// Name, a directory's with its trailing slash.
-    pub name: &'a str,
-    /// Id.
-    pub id: i64,
+pub struct SetAttributes {
+    /// Name; a directory's has its trailing slash.
+    pub name: String,
+    /// The entry that was looked up.
+    pub id: EntryId,
     /// Owner.
     pub owner: Option<u32>,
     /// Group.
@@ -68,56 +72,27 @@ pub struct SetAttributes<'a> {
     pub mode: Option<u16>,
     /// User metadata, replaced as a whole.
     pub user_metadata: Option<Value>,
-    /// Does the directory stay when empty?
+    /// An explicit directory stays when it is empty.
     pub explicit: Option<bool>,
 }
 
-impl<'a> SetAttributes<'a> {
-    /// An entry, and nothing new.
-    pub fn none(place: Leased, entry: &'a Entry) -> Self {
-        Self {
-            place,
-            name: &entry.name,
-            id: entry.id,
-            owner: None,
-            group: None,
-            mode: None,
-            user_metadata: None,
-            explicit: None,
-        }
+impl SetAttributes {
+    /// Changes nothing of an entry yet.
+    pub fn of(entry: &Entry) -> Self {
+        let (name, id) = (entry.name.clone(), entry.id);
+        Self { name, id, owner: None, group: None, mode: None, user_metadata: None, explicit: None }
     }
 }
 
-/// One mkdir of a batch.
-pub struct Mkdir {
-    signed: Signed,
-    place: Leased,
-    name: String,
-    id: i64,
-    permission: Permission,
-    explicit: bool,
-    user_metadata: Option<Value>,
-}
-
-impl Mutation for Mkdir {
-    type Answer = (Option<ErrorCode>, Written);
+impl Mutation for NewDirectory {
     const STATEMENT: &'static Statement = &sql::MKDIR;
     /// The parent's, the name's.
     const LATCHES_MAX: usize = 2;
 
-    fn signed(&self) -> &Signed {
-        &self.signed
-    }
-
-    fn leased(&self) -> &Leased {
-        &self.place
-    }
-
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::INT8_ARRAY, |new| new.place.pid),
             column(batch, Type::TEXT_ARRAY, |new| new.name.as_str()),
-            column(batch, Type::INT8_ARRAY, |new| new.id),
+            column(batch, Type::INT8_ARRAY, |new| new.id.as_i64()),
             column(batch, Type::INT4_ARRAY, |new| new.permission.owner as i32),
             column(batch, Type::INT4_ARRAY, |new| new.permission.group as i32),
             column(batch, Type::INT4_ARRAY, |new| i32::from(new.permission.mode)),
@@ -125,123 +100,86 @@ impl Mutation for Mkdir {
             column(batch, Type::JSONB_ARRAY, |new| new.user_metadata.as_ref()),
         ]
     }
-
-    fn answer(row: &Row) -> Result<Self::Answer> {
-        Written::read(row)
-    }
 }
 
-/// One rmdir of a batch.
+/// A directory to remove.
 pub struct Rmdir {
-    signed: Signed,
-    place: Leased,
     name: String,
-    id: i64,
+    id: DirectoryId,
 }
 
 impl Mutation for Rmdir {
-    type Answer = Written;
     const STATEMENT: &'static Statement = &sql::RMDIR;
     /// The parent's, the directory's own, the name's.
     const LATCHES_MAX: usize = 3;
 
-    fn signed(&self) -> &Signed {
-        &self.signed
-    }
-
-    fn leased(&self) -> &Leased {
-        &self.place
-    }
-
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::INT8_ARRAY, |old| old.place.pid),
             column(batch, Type::TEXT_ARRAY, |old| old.name.as_str()),
-            column(batch, Type::INT8_ARRAY, |old| old.id),
+            column(batch, Type::INT8_ARRAY, |old| old.id.as_i64()),
         ]
     }
-
-    fn answer(row: &Row) -> Result<Written> {
-        Written::expect(row)
-    }
 }
 
-/// One change of attributes of a batch.
-pub struct SetAttributesOf {
-    signed: Signed,
-    name: String,
-    set: SetAttributes<'static>,
-}
-
-impl Mutation for SetAttributesOf {
-    type Answer = Written;
+impl Mutation for SetAttributes {
     const STATEMENT: &'static Statement = &sql::SET_ATTRIBUTES;
     /// The partition's, the name's.
     const LATCHES_MAX: usize = 2;
 
-    fn signed(&self) -> &Signed {
-        &self.signed
-    }
-
-    fn leased(&self) -> &Leased {
-        &self.set.place
-    }
-
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::INT8_ARRAY, |of| of.set.place.pid),
-            column(batch, Type::TEXT_ARRAY, |of| of.name.as_str()),
-            column(batch, Type::INT8_ARRAY, |of| of.set.id),
-            column(batch, Type::INT4_ARRAY, |of| of.set.owner.map(|owner| owner as i32)),
-            column(batch, Type::INT4_ARRAY, |of| of.set.group.map(|group| group as i32)),
-            column(batch, Type::INT4_ARRAY, |of| of.set.mode.map(i32::from)),
-            column(batch, Type::JSONB_ARRAY, |of| of.set.user_metadata.as_ref()),
-            column(batch, Type::BOOL_ARRAY, |of| of.set.explicit),
+            column(batch, Type::TEXT_ARRAY, |set| set.name.as_str()),
+            column(batch, Type::INT8_ARRAY, |set| set.id.as_i64()),
+            column(batch, Type::INT4_ARRAY, |set| set.owner.map(|owner| owner as i32)),
+            column(batch, Type::INT4_ARRAY, |set| set.group.map(|group| group as i32)),
+            column(batch, Type::INT4_ARRAY, |set| set.mode.map(i32::from)),
+            column(batch, Type::JSONB_ARRAY, |set| set.user_metadata.as_ref()),
+            column(batch, Type::BOOL_ARRAY, |set| set.explicit),
         ]
-    }
-
-    fn answer(row: &Row) -> Result<Written> {
-        Written::expect(row)
     }
 }
 
 impl Store {
     /// Makes a directory. With `already_exists` the answer has the existing one's id.
-    pub async fn mkdir(&self, signed: Signed, new: NewDirectory<'_>) -> Result<(Option<ErrorCode>, Written)> {
-        let NewDirectory { place, name, id, permission, explicit, user_metadata } = new;
-        let name = name.to_owned();
-        self.mkdir.submit(Mkdir { signed, place, name, id, permission, explicit, user_metadata }).await
+    pub async fn mkdir(&self, claim: RequestClaim, parent: LeasedPartition, new: NewDirectory) -> Result<Coded> {
+        self.mkdir.submit(claim, parent, new).await
     }
 
     /// Removes an empty directory.
-    pub async fn rmdir(&self, signed: Signed, place: Leased, name: &str, id: i64) -> Result<Written> {
-        self.rmdir.submit(Rmdir { signed, place, name: name.to_owned(), id }).await
+    pub async fn rmdir(
+        &self,
+        claim: RequestClaim,
+        parent: LeasedPartition,
+        name: String,
+        id: DirectoryId,
+    ) -> Result<Written> {
+        self.rmdir.run(claim, parent, Rmdir { name, id }).await
     }
 
     /// Moves a directory that the index's leader has locked for this request.
-    pub async fn rename_directory(&self, signed: Signed, rename: RenameDirectory<'_>) -> Result<Written> {
-        let (principal, group) = (signed.principal as i32, rename.group as i32);
-        let (epoch, attempt) = (rename.epoch as i64, rename.attempt as i64);
+    pub async fn rename_directory(&self, claim: RequestClaim, rename: RenameDirectory<'_>) -> Result<Written> {
+        let RenameDirectory { source, prepare, .. } = rename;
         let row = self
             .query_one_at(
-                rename.source.pid,
+                source.pid,
                 &sql::RENAME_DIRECTORY,
                 &[
-                    (&principal, Type::INT4),
-                    (&signed.ns, Type::INT8),
-                    (&rename.source.pid, Type::INT8),
+                    (&(claim.principal as i32), Type::INT4),
+                    (&claim.ns.as_i64(), Type::INT8),
+                    (&source.pid.as_i64(), Type::INT8),
                     (&rename.source_name, Type::TEXT),
-                    (&rename.source_id, Type::INT8),
-                    (&rename.destination_pid, Type::INT8),
+                    (&rename.source_id.as_i64(), Type::INT8),
+                    (&rename.destination_pid.as_i64(), Type::INT8),
                     (&rename.destination_name, Type::TEXT),
-                    (&rename.victim_id, Type::INT8),
-                    (&group, Type::INT4),
-                    (&epoch, Type::INT8),
-                    (&attempt, Type::INT8),
-                    (&signed.request, Type::UUID),
-                    (&signed.hash, Type::INT8),
-                    (&rename.source.lease.to_string(), Type::TEXT),
-                    (&rename.proof, Type::BYTEA),
+                    // 0: no victim.
+                    (&rename.victim.unwrap_or_default().as_i64(), Type::INT8),
+                    (&(prepare.group.as_i64() as i32), Type::INT4),
+                    (&prepare.epoch.as_i64(), Type::INT8),
+                    (&(prepare.attempt as i64), Type::INT8),
+                    (&claim.request, Type::UUID),
+                    (&claim.hash, Type::INT8),
+                    (&source.lease.to_string(), Type::TEXT),
+                    (&prepare.proof, Type::BYTEA),
                 ],
             )
             .await?;
@@ -249,8 +187,12 @@ impl Store {
     }
 
     /// Changes attributes of a directory or an object.
-    pub async fn set_attributes(&self, signed: Signed, set: SetAttributes<'_>) -> Result<Written> {
-        let name = set.name.to_owned();
-        self.set_attributes.submit(SetAttributesOf { signed, name, set: SetAttributes { name: "", ..set } }).await
+    pub async fn set_attributes(
+        &self,
+        claim: RequestClaim,
+        parent: LeasedPartition,
+        set: SetAttributes,
+    ) -> Result<Written> {
+        self.set_attributes.run(claim, parent, set).await
     }
 }

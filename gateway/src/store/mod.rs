@@ -3,10 +3,11 @@
 //! a failure (P18). Calls of one verb that arrive while others are in flight go together (`batch.rs`).
 
 mod batch;
+mod coalesced_reads;
 mod database;
 mod directories;
+mod emit_grants;
 mod fault;
-mod forgers;
 mod mutation;
 mod namespaces;
 mod nodes;
@@ -14,39 +15,41 @@ mod objects;
 mod operations;
 mod paths;
 mod pool;
-mod questions;
+mod precondition;
+mod prepared;
 mod reads;
+mod resolution;
 mod rows;
 mod shards;
 mod sql;
-mod terms;
 
 use std::{sync::Arc, time::Duration};
 
-use mantle_types::{ErrorCode, Result};
+use mantle_types::{ErrorCode, NamespaceId, PartitionId, RequestKey, Result};
 use tokio_postgres::{Row, types::Type};
 
 pub use self::{
     batch::BATCH_ELEMENTS,
     database::pause,
-    directories::{NewDirectory, RenameDirectory, SetAttributes},
+    directories::{NewDirectory, Prepare, RenameDirectory, SetAttributes},
     namespaces::{Assignment, Namespace},
     objects::{NewObject, RenameObject},
     operations::{Operation, RemoveTree},
+    precondition::Precondition,
     reads::SubtreeTotals,
-    rows::{Entry, Written},
-    terms::{Leased, Moment, Terms},
+    resolution::{LeasedPartition, ResolutionContext, ResolutionStart},
+    rows::{Coded, Entry, Written},
 };
 use self::{
+    coalesced_reads::CoalescedReads,
     database::Param,
-    directories::{Mkdir, Rmdir, SetAttributesOf},
-    forgers::Forgers,
-    mutation::{MOVES_FOLLOWED_MAX, Mutations, mutations},
-    namespaces::Assignments,
+    directories::Rmdir,
+    emit_grants::EmitGrants,
+    mutation::{MOVES_FOLLOWED_MAX, Mutations},
+    namespaces::ReadAssignments,
     nodes::Nodes,
-    objects::{DeleteObject, PutObject},
+    objects::DeleteObject,
     paths::{Paths, bounds},
-    questions::Questions,
     sql::Statement,
 };
 use crate::config::Postgres;
@@ -56,28 +59,35 @@ const ASSIGNMENTS_IN_FLIGHT_MAX: usize = 1;
 
 /// Who changes something, under which request id, with the hash of what was asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Signed {
+pub struct RequestClaim {
     /// The caller's uid.
     pub principal: u32,
-    /// The namespace's id; 0 for the creation and removal of namespaces.
-    pub ns: i64,
+    /// The namespace; 0 for the creation and removal of namespaces.
+    pub ns: NamespaceId,
     /// The request id.
     pub request: uuid::Uuid,
     /// See [`crate::hash::RequestHash`].
     pub hash: i64,
 }
 
+impl RequestClaim {
+    /// The key under which the index knows the request.
+    pub fn key(&self) -> RequestKey {
+        RequestKey { principal: self.principal, ns: self.ns, id: self.request }
+    }
+}
+
 /// Handle on the database.
 pub struct Store {
     nodes: Arc<Nodes>,
-    mkdir: Mutations<Mkdir>,
+    mkdir: Mutations<NewDirectory>,
     rmdir: Mutations<Rmdir>,
-    put_object: Mutations<PutObject>,
+    put_object: Mutations<NewObject>,
     delete_object: Mutations<DeleteObject>,
-    set_attributes: Mutations<SetAttributesOf>,
+    set_attributes: Mutations<SetAttributes>,
     paths: Paths,
-    assignments: Questions<Assignments>,
-    forgers: Forgers,
+    assignments: CoalescedReads<ReadAssignments>,
+    emit_grants: EmitGrants,
 }
 
 impl Store {
@@ -85,14 +95,14 @@ impl Store {
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
         let nodes = Arc::new(Nodes::new(config, application_name, wait)?);
         Ok(Self {
-            mkdir: mutations(&nodes, config),
-            rmdir: mutations(&nodes, config),
-            put_object: mutations(&nodes, config),
-            delete_object: mutations(&nodes, config),
-            set_attributes: mutations(&nodes, config),
+            mkdir: Mutations::new(&nodes, config),
+            rmdir: Mutations::new(&nodes, config),
+            put_object: Mutations::new(&nodes, config),
+            delete_object: Mutations::new(&nodes, config),
+            set_attributes: Mutations::new(&nodes, config),
             paths: Paths::new(&nodes, config.pool_size),
-            assignments: Questions::new(Assignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),
-            forgers: Forgers::default(),
+            assignments: CoalescedReads::new(ReadAssignments(nodes.clone()), bounds(ASSIGNMENTS_IN_FLIGHT_MAX)),
+            emit_grants: EmitGrants::default(),
             nodes,
         })
     }
@@ -107,7 +117,12 @@ impl Store {
     }
 
     /// On the node that has a partition.
-    async fn query_at(&self, pid: i64, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>> {
+    async fn query_at(
+        &self,
+        pid: PartitionId,
+        statement: &'static Statement,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>> {
         let mut moves = 0;
         loop {
             let node = self.nodes.of(pid).await?;
@@ -127,7 +142,7 @@ impl Store {
         one(statement, self.query(statement, params).await?)
     }
 
-    async fn query_one_at(&self, pid: i64, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
+    async fn query_one_at(&self, pid: PartitionId, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
         one(statement, self.query_at(pid, statement, params).await?)
     }
 

@@ -1,4 +1,4 @@
-//! A verb of which calls go together: the SQL functions take one array a parameter and answer one row an element, in any
+//! One verb's mutations, batched per node. The SQL functions take one array per parameter. They answer one row per element, in any
 //! order, numbered from 1 in `ord`.
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
@@ -12,45 +12,40 @@ use tokio_postgres::{
 use uuid::Uuid;
 
 use super::{
-    Signed,
-    batch::{Bounds, Calls, Failure, Lane},
+    RequestClaim,
+    batch::{Batcher, Bounds, Calls, Failure},
     database::{Database, Param, count_retries, pause},
     fault::Fault,
     nodes::{Node, Nodes},
-    rows,
+    resolution::LeasedPartition,
+    rows::{self, Coded, Written},
     shards::Address,
     sql::Statement,
-    terms::Leased,
 };
-use crate::{config::Postgres, departure::still_wanted};
+use crate::{config::Postgres, disconnect::check_client_waits};
 
 /// An array parameter.
 pub type Column<'a> = (Box<dyn ToSql + Sync + Send + 'a>, Type);
 
-/// One call of a verb, with all that it needs, since it travels to the lane's task.
+/// What a verb changes in a partition.
 pub trait Mutation: Send + Sync + Sized + 'static {
-    /// What the caller is answered.
-    type Answer: Send + 'static;
-    /// The statement. Its first two parameters are principals and namespaces, its last three request ids, hashes
-    /// and leases.
+    /// The first three parameters are principals, namespaces and partitions; the last three are request ids, hashes and leases.
     const STATEMENT: &'static Statement;
     /// Most latches that one element adds to its batch.
     const LATCHES_MAX: usize;
 
-    /// Who, where, and under which request id.
-    fn signed(&self) -> &Signed;
-
-    /// The partition that it changes: its node carries it out.
-    fn leased(&self) -> &Leased;
-
     /// The parameters in between.
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>>;
-
-    /// Reads an element's row; a code may be an error.
-    fn answer(row: &Row) -> Result<Self::Answer>;
 }
 
-/// One array: a value of each element.
+/// One mutation of a batch. Owned, because it travels to the batcher's task.
+pub struct Element<M> {
+    claim: RequestClaim,
+    partition: LeasedPartition,
+    change: M,
+}
+
+/// One array, with a value of each element.
 pub fn column<'a, M, T>(batch: &[&'a M], array: Type, value: impl Fn(&'a M) -> T) -> Column<'a>
 where
     T: ToSql + Sync + Send + 'a,
@@ -58,49 +53,54 @@ where
     (Box::new(batch.iter().map(|element| value(element)).collect::<Vec<T>>()), array)
 }
 
-/// How often a call follows its shard.
+/// How often a call follows its shard to another node.
 pub const MOVES_FOLLOWED_MAX: u32 = 5;
 
-/// A verb's lanes: one for each node, since a batch is one transaction on one node.
+/// A verb's batchers. Each node has its own, because a batch is one transaction on one node.
 pub struct Mutations<M: Mutation> {
     nodes: Arc<Nodes>,
     bounds: Bounds,
-    lanes: Mutex<HashMap<Address, Arc<Lane<MutationCalls<M>>>>>,
-}
-
-/// Makes a verb's lanes; their batches are never refused for their latches.
-pub fn mutations<M: Mutation>(nodes: &Arc<Nodes>, config: &Postgres) -> Mutations<M> {
-    let bounds = Bounds {
-        batches_in_flight_max: config.batches_in_flight_max,
-        elements_max: config.batch_elements_max.min(BATCH_LATCHES_MAX / M::LATCHES_MAX),
-    };
-    Mutations { nodes: nodes.clone(), bounds, lanes: Mutex::new(HashMap::new()) }
+    batchers: Mutex<HashMap<Address, Arc<Batcher<MutationCalls<M>>>>>,
 }
 
 impl<M: Mutation> Mutations<M> {
-    /// The answer to one element.
-    pub async fn submit(&self, element: M) -> Result<M::Answer> {
-        let element = Arc::new(element);
+    /// Bounds the batches so that PostgreSQL never refuses one for its latches.
+    pub fn new(nodes: &Arc<Nodes>, config: &Postgres) -> Self {
+        let bounds = Bounds {
+            batches_in_flight_max: config.batches_in_flight_max,
+            elements_max: config.batch_elements_max.min(BATCH_LATCHES_MAX / M::LATCHES_MAX),
+        };
+        Self { nodes: nodes.clone(), bounds, batchers: Mutex::new(HashMap::new()) }
+    }
+
+    /// The answer to one element, with its error code if it was refused.
+    pub async fn submit(&self, claim: RequestClaim, partition: LeasedPartition, change: M) -> Result<Coded> {
+        let element = Arc::new(Element { claim, partition, change });
         for attempt in 0..MOVES_FOLLOWED_MAX {
-            still_wanted()?;
-            let node = self.nodes.of(element.leased().pid).await?;
-            match self.lane(&node).submit(element.clone()).await {
-                // Rolled back: its shard has moved.
-                Err(error) if error.code() == ErrorCode::WrongNode => {
-                    count_retries(M::STATEMENT, 1);
-                    self.nodes.refresh().await?;
-                    pause(attempt).await;
-                }
-                answer => return answer,
+            check_client_waits()?;
+            let node = self.nodes.of(partition.pid).await?;
+            let answer = self.batcher(&node).submit(element.clone()).await;
+            let code = answer.as_ref().map_or_else(|error| Some(error.code()), |(code, _)| *code);
+            if code != Some(ErrorCode::WrongNode) {
+                return answer;
             }
+            // Rolled back: the shard has moved.
+            count_retries(M::STATEMENT, 1);
+            self.nodes.refresh().await?;
+            pause(attempt).await;
         }
         Err(ErrorCode::WrongNode.into())
     }
 
-    fn lane(&self, node: &Node) -> Arc<Lane<MutationCalls<M>>> {
-        let mut lanes = self.lanes.lock();
+    /// As [`Self::submit`]; a refusal is an error.
+    pub async fn run(&self, claim: RequestClaim, partition: LeasedPartition, change: M) -> Result<Written> {
+        rows::accepted(self.submit(claim, partition, change).await?)
+    }
+
+    fn batcher(&self, node: &Node) -> Arc<Batcher<MutationCalls<M>>> {
+        let mut batchers = self.batchers.lock();
         let calls = || MutationCalls { database: node.database.clone(), verb: PhantomData };
-        lanes.entry(node.address.clone()).or_insert_with(|| Arc::new(Lane::new(calls(), self.bounds))).clone()
+        batchers.entry(node.address.clone()).or_insert_with(|| Arc::new(Batcher::new(calls(), self.bounds))).clone()
     }
 }
 
@@ -111,39 +111,40 @@ pub struct MutationCalls<M> {
 }
 
 impl<M: Mutation> Calls for MutationCalls<M> {
-    /// Shared with who follows it to another node.
-    type Element = Arc<M>;
-    type Answer = M::Answer;
+    /// Shared, because a call may follow its shard to another node.
+    type Element = Arc<Element<M>>;
+    type Answer = Coded;
     const NAME: &'static str = M::STATEMENT.name;
 
-    fn request(element: &Arc<M>) -> Uuid {
-        element.signed().request
+    fn request(element: &Arc<Element<M>>) -> Uuid {
+        element.claim.request
     }
 
-    async fn together(&self, elements: &[&Arc<M>]) -> Result<Vec<Result<M::Answer>>, Failure> {
-        let columns = all_columns(&elements.iter().map(|element| &***element).collect::<Vec<&M>>());
+    async fn together(&self, elements: &[&Arc<Element<M>>]) -> Result<Vec<Result<Coded>>, Failure> {
+        let columns = all_columns(&elements.iter().map(|element| &***element).collect::<Vec<_>>());
         match self.database.query_once(M::STATEMENT, &params(&columns)).await {
             Ok(rows) => Ok(answers::<M>(&rows, elements.len())),
             Err(fault) => Err(failure(fault, M::STATEMENT, elements.len())),
         }
     }
 
-    async fn alone(&self, element: &Arc<M>, lost: bool) -> Result<M::Answer> {
+    async fn alone(&self, element: &Arc<Element<M>>, lost: bool) -> Result<Coded> {
         let columns = all_columns(&[&**element]);
         let rows = self.database.query(M::STATEMENT, &params(&columns), lost).await?;
         answers::<M>(&rows, 1).pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
     }
 }
 
-fn all_columns<'a, M: Mutation>(batch: &[&'a M]) -> Vec<Column<'a>> {
+fn all_columns<'a, M: Mutation>(batch: &[&'a Element<M>]) -> Vec<Column<'a>> {
     let mut columns = vec![
-        column(batch, Type::INT4_ARRAY, |element| element.signed().principal as i32),
-        column(batch, Type::INT8_ARRAY, |element| element.signed().ns),
+        column(batch, Type::INT4_ARRAY, |element| element.claim.principal as i32),
+        column(batch, Type::INT8_ARRAY, |element| element.claim.ns.as_i64()),
+        column(batch, Type::INT8_ARRAY, |element| element.partition.pid.as_i64()),
     ];
-    columns.extend(M::columns(batch));
-    columns.push(column(batch, Type::UUID_ARRAY, |element| element.signed().request));
-    columns.push(column(batch, Type::INT8_ARRAY, |element| element.signed().hash));
-    columns.push(column(batch, Type::TEXT_ARRAY, |element| element.leased().lease.to_string()));
+    columns.extend(M::columns(&batch.iter().map(|element| &element.change).collect::<Vec<_>>()));
+    columns.push(column(batch, Type::UUID_ARRAY, |element| element.claim.request));
+    columns.push(column(batch, Type::INT8_ARRAY, |element| element.claim.hash));
+    columns.push(column(batch, Type::TEXT_ARRAY, |element| element.partition.lease.to_string()));
     columns
 }
 
@@ -154,11 +155,11 @@ fn params<'a>(columns: &'a [Column<'_>]) -> Vec<Param<'a>> {
 /// What a fault of a whole batch means for its elements.
 fn failure(fault: Fault, statement: &'static Statement, elements: usize) -> Failure {
     match fault {
-        // The doubt is about the commit that all share: sent again, each would be told that it was carried out.
+        // The commit that all elements share is in doubt. Sent again, each would be answered as carried out.
         Fault::Mantle(ErrorCode::UnknownOutcome) | Fault::Unavailable(_) => {
             Failure::ForAll(fault.into_error(statement.name, statement.mutates))
         }
-        // Rolled back, or answered once under its request id; and what one bad element does to the call is its own.
+        // Rolled back, or answered once under its request id. One bad element must fail no other.
         fault => {
             tracing::debug!(statement = statement.name, elements, ?fault, "a batch failed; its elements go singly");
             count_retries(statement, elements);
@@ -168,8 +169,8 @@ fn failure(fault: Fault, statement: &'static Statement, elements: usize) -> Fail
 }
 
 /// The answers in the elements' order.
-fn answers<M: Mutation>(rows: &[Row], count: usize) -> Vec<Result<M::Answer>> {
-    let numbered = rows.iter().map(|row| (rows::get::<i32>(row, "ord").unwrap_or_default(), M::answer(row)));
+fn answers<M: Mutation>(rows: &[Row], count: usize) -> Vec<Result<Coded>> {
+    let numbered = rows.iter().map(|row| (rows::get::<i32>(row, "ord").unwrap_or_default(), Written::read(row)));
     let missing = || {
         tracing::error!(statement = M::STATEMENT.name, rows = rows.len(), count, "an element has no row");
         Err(ErrorCode::Internal.into())
@@ -193,8 +194,8 @@ fn in_order<T>(numbered: impl Iterator<Item = (i32, T)>, count: usize) -> Vec<Op
 mod tests {
     use super::{
         super::{
-            directories::{Mkdir, Rmdir, SetAttributesOf},
-            objects::{DeleteObject, PutObject},
+            directories::{NewDirectory, Rmdir, SetAttributes},
+            objects::{DeleteObject, NewObject},
         },
         *,
     };
@@ -209,10 +210,10 @@ mod tests {
 
     #[test]
     fn statements_take_what_they_are_given() {
-        check::<Mkdir>();
+        check::<NewDirectory>();
         check::<Rmdir>();
-        check::<SetAttributesOf>();
-        check::<PutObject>();
+        check::<SetAttributes>();
+        check::<NewObject>();
         check::<DeleteObject>();
     }
 
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn only_a_doubtful_commit_and_an_absent_database_fail_all() {
-        let of = |fault| failure(fault, Mkdir::STATEMENT, 2);
+        let of = |fault| failure(fault, NewDirectory::STATEMENT, 2);
         assert_eq!(of(Fault::Mantle(ErrorCode::BatchTooLarge)), Failure::Singly { lost: false });
         assert_eq!(of(Fault::Mantle(ErrorCode::WrongIsolation)), Failure::Singly { lost: false });
         assert_eq!(of(Fault::Mantle(ErrorCode::UnknownOutcome)), Failure::ForAll(ErrorCode::UnknownOutcome.into()));

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use mantle_types::{ErrorCode, Permission, Result};
+use mantle_types::{GroupId, NamespaceId, Permission, Result};
 use tokio_postgres::{Row, types::Type};
 
 use super::{
-    Signed, Store,
+    RequestClaim, Store,
+    coalesced_reads::BatchRead,
     nodes::Nodes,
-    questions::Asks,
-    rows::{self, Written},
+    rows::{self, Coded, Written},
     sql,
 };
 
@@ -18,7 +18,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub struct Namespace {
     /// Id, also of its root directory.
-    pub ns: i64,
+    pub ns: NamespaceId,
     /// Name.
     pub name: String,
     /// Owner.
@@ -31,9 +31,9 @@ pub struct Namespace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// The group.
-    pub group: u32,
+    pub group: GroupId,
     /// Another one that has to have a change before it is acknowledged.
-    pub also: Option<u32>,
+    pub also: Option<GroupId>,
     /// How often assignments of the group had been changed when this was read.
     pub changes: i64,
 }
@@ -41,7 +41,7 @@ pub struct Assignment {
 impl Namespace {
     fn read(row: &Row) -> Result<Self> {
         Ok(Self {
-            ns: rows::get(row, "ns")?,
+            ns: rows::get::<i64>(row, "ns")?.into(),
             name: rows::get(row, "name")?,
             owner: rows::get::<i32>(row, "owner")? as u32,
             created: rows::get(row, "created")?,
@@ -49,20 +49,19 @@ impl Namespace {
     }
 }
 
-/// Asks for the assignments of namespaces by their names. There may be a storm of names that are none (P28).
-pub struct Assignments(pub Arc<Nodes>);
+/// BatchRead for the assignments of namespaces by their names. There may be a storm of names that are none (P28).
+pub struct ReadAssignments(pub Arc<Nodes>);
 
-impl Asks for Assignments {
-    type Question = String;
+impl BatchRead for ReadAssignments {
+    type Key = String;
     type Answer = Option<Assignment>;
     const NAME: &'static str = sql::ASSIGNMENTS.name;
 
-    async fn ask(&self, names: &[String]) -> Result<Vec<Result<Option<Assignment>>>> {
+    async fn read(&self, names: &[String]) -> Result<Vec<Result<Option<Assignment>>>> {
         let rows = self.0.main().query(&sql::ASSIGNMENTS, &[(&names, Type::TEXT_ARRAY)], false).await?;
         let read = |row: &Row| {
-            let Some(group) = rows::get_opt::<i32>(row, "index_group")? else { return Ok(None) };
-            let also = rows::get_opt::<i32>(row, "also")?.map(|also| also as u32);
-            Ok(Some(Assignment { group: group as u32, also, changes: rows::get(row, "changes")? }))
+            let Some(group) = group_of(row, "index_group")? else { return Ok(None) };
+            Ok(Some(Assignment { group, also: group_of(row, "also")?, changes: rows::get(row, "changes")? }))
         };
         Ok(rows.iter().map(read).collect())
     }
@@ -89,38 +88,38 @@ impl Store {
 
     /// The group of a namespace, if there is such a namespace.
     pub async fn assignment(&self, name: &str) -> Result<Option<Assignment>> {
-        self.assignments.ask(name.to_owned()).await
+        self.assignments.read(name.to_owned()).await
     }
 
     /// The groups that have, or had, replicas.
-    pub async fn hosted_groups(&self) -> Result<Vec<u32>> {
+    pub async fn hosted_groups(&self) -> Result<Vec<GroupId>> {
         let rows = self.query(&sql::HOSTED_GROUPS, &[]).await?;
-        rows.iter().map(|row| Ok(rows::get::<i32>(row, "index_group")? as u32)).collect()
+        rows.iter().filter_map(|row| group_of(row, "index_group").transpose()).collect()
     }
 
     /// Creates a namespace, in a group or PostgreSQL's default. With `namespace_exists` the answer names the existing one and its owner.
     pub async fn create_namespace(
         &self,
-        signed: Signed,
+        claim: RequestClaim,
         name: &str,
-        id: i64,
+        id: NamespaceId,
         permission: Permission,
-        index_group: Option<u32>,
-    ) -> Result<(Option<ErrorCode>, Written)> {
-        let (principal, owner, group) = (signed.principal as i32, permission.owner as i32, permission.group as i32);
-        let (mode, index_group) = (i32::from(permission.mode), index_group.map(|group| group as i32));
+        index_group: Option<GroupId>,
+    ) -> Result<Coded> {
+        let (principal, owner, group) = (claim.principal as i32, permission.owner as i32, permission.group as i32);
+        let (mode, index_group) = (i32::from(permission.mode), index_group.map(|group| group.as_i64() as i32));
         let row = self
             .query_one(
                 &sql::CREATE_NAMESPACE,
                 &[
                     (&principal, Type::INT4),
                     (&name, Type::TEXT),
-                    (&id, Type::INT8),
+                    (&id.as_i64(), Type::INT8),
                     (&owner, Type::INT4),
                     (&group, Type::INT4),
                     (&mode, Type::INT4),
-                    (&signed.request, Type::UUID),
-                    (&signed.hash, Type::INT8),
+                    (&claim.request, Type::UUID),
+                    (&claim.hash, Type::INT8),
                     (&index_group, Type::INT4),
                 ],
             )
@@ -129,16 +128,16 @@ impl Store {
     }
 
     /// Removes an empty namespace.
-    pub async fn delete_namespace(&self, signed: Signed, name: &str) -> Result<Written> {
-        let principal = signed.principal as i32;
+    pub async fn delete_namespace(&self, claim: RequestClaim, name: &str) -> Result<Written> {
+        let principal = claim.principal as i32;
         let row = self
             .query_one(
                 &sql::DELETE_NAMESPACE,
                 &[
                     (&principal, Type::INT4),
                     (&name, Type::TEXT),
-                    (&signed.request, Type::UUID),
-                    (&signed.hash, Type::INT8),
+                    (&claim.request, Type::UUID),
+                    (&claim.hash, Type::INT8),
                 ],
             )
             .await?;
@@ -146,16 +145,16 @@ impl Store {
     }
 
     /// The recorded answer of a client's request in a namespace, and the namespace's id; `None` when there is none.
-    pub async fn replay(&self, signed: Signed, namespace: &str) -> Result<Option<(i64, Written)>> {
-        let principal = signed.principal as i32;
+    pub async fn replay(&self, claim: RequestClaim, namespace: &str) -> Result<Option<(NamespaceId, Written)>> {
+        let principal = claim.principal as i32;
         let rows = self
             .query(
                 &sql::REPLAY,
                 &[
                     (&principal, Type::INT4),
                     (&namespace, Type::TEXT),
-                    (&signed.request, Type::UUID),
-                    (&signed.hash, Type::INT8),
+                    (&claim.request, Type::UUID),
+                    (&claim.hash, Type::INT8),
                 ],
             )
             .await?;
@@ -163,19 +162,23 @@ impl Store {
     }
 
     /// The recorded answer of a request that created or removed a namespace.
-    pub async fn replay_namespace(&self, signed: Signed) -> Result<Option<Written>> {
-        let principal = signed.principal as i32;
+    pub async fn replay_namespace(&self, claim: RequestClaim) -> Result<Option<Written>> {
+        let principal = claim.principal as i32;
         let rows = self
             .query(
                 &sql::REPLAY_NAMESPACE,
-                &[(&principal, Type::INT4), (&signed.request, Type::UUID), (&signed.hash, Type::INT8)],
+                &[(&principal, Type::INT4), (&claim.request, Type::UUID), (&claim.hash, Type::INT8)],
             )
             .await?;
         Ok(recorded(rows.first())?.map(|(_, written)| written))
     }
 }
 
-fn recorded(row: Option<&Row>) -> Result<Option<(i64, Written)>> {
+fn group_of(row: &Row, column: &str) -> Result<Option<GroupId>> {
+    Ok(rows::get_opt::<i32>(row, column)?.map(|group| i64::from(group).into()))
+}
+
+fn recorded(row: Option<&Row>) -> Result<Option<(NamespaceId, Written)>> {
     let Some(row) = row else { return Ok(None) };
     if let Some(code) = rows::code(row)? {
         return Err(code.into());
@@ -184,5 +187,5 @@ fn recorded(row: Option<&Row>) -> Result<Option<(i64, Written)>> {
         return Ok(None);
     }
     let (_, written) = Written::read(row)?;
-    Ok(Some((rows::get(row, "ns")?, Written { replayed: true, ..written })))
+    Ok(Some((rows::get::<i64>(row, "ns")?.into(), Written { replayed: true, ..written })))
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mantle_types::{ErrorCode, Result};
+use mantle_types::{ErrorCode, PartitionId, Result};
 use parking_lot::{Mutex, RwLock};
 
 use super::{
@@ -25,7 +25,7 @@ use crate::config::Postgres;
 
 /// How old a map may grow. A shard that moved is asked for at its old node until then.
 const MAP_AGE_MAX: Duration = Duration::from_secs(10);
-/// How old it must be to be read again because a node is in trouble: its standby may have taken over.
+/// How old it must be to be read again because a node is in suspect: its standby may have taken over.
 const MAP_AGE_MIN: Duration = Duration::from_millis(500);
 
 /// A node, and the way to it.
@@ -53,7 +53,7 @@ pub struct Nodes {
     reading: tokio::sync::Mutex<()>,
     others: Mutex<HashMap<Address, Node>>,
     /// A node that has directories did not answer as a primary since the map was read.
-    trouble: Arc<AtomicBool>,
+    suspect: Arc<AtomicBool>,
 }
 
 impl Nodes {
@@ -68,7 +68,7 @@ impl Nodes {
             known: RwLock::new(None),
             reading: tokio::sync::Mutex::new(()),
             others: Mutex::new(HashMap::new()),
-            trouble: Arc::default(),
+            suspect: Arc::default(),
         })
     }
 
@@ -90,18 +90,18 @@ impl Nodes {
     }
 
     /// Of where a partition is, as far as is known.
-    pub fn at_address_of<T>(&self, pid: i64, read: impl FnOnce(&Address) -> T) -> T {
+    pub fn at_address_of<T>(&self, pid: PartitionId, read: impl FnOnce(&Address) -> T) -> T {
         let known = self.known.read();
         read(known.as_ref().and_then(|known| known.shards.node_of(pid)).unwrap_or(&self.main.address))
     }
 
     /// Are two partitions on different nodes, as far as is known?
-    pub fn are_apart(&self, one: i64, other: i64) -> bool {
+    pub fn are_apart(&self, one: PartitionId, other: PartitionId) -> bool {
         self.at_address_of(one, Address::clone) != self.at_address_of(other, Address::clone)
     }
 
     /// The node that has a partition.
-    pub async fn of(&self, pid: i64) -> Result<Node> {
+    pub async fn of(&self, pid: PartitionId) -> Result<Node> {
         match self.current().await?.shards.node_of(pid) {
             None => Ok(self.main.clone()),
             Some(address) => self.node(address),
@@ -111,7 +111,7 @@ impl Nodes {
     /// The map, read anew when it is old.
     async fn current(&self) -> Result<Arc<Known>> {
         let known = self.known.read().clone();
-        let age_max = if self.trouble.load(Ordering::Acquire) { MAP_AGE_MIN } else { MAP_AGE_MAX };
+        let age_max = if self.suspect.load(Ordering::Acquire) { MAP_AGE_MIN } else { MAP_AGE_MAX };
         match known {
             Some(known) if known.read.elapsed() < age_max => Ok(known),
             // Somebody reads already: what is known will do.
@@ -122,9 +122,9 @@ impl Nodes {
         }
     }
 
-    /// A node is in trouble: the map may have news.
-    pub fn doubt(&self) {
-        self.trouble.store(true, Ordering::Release);
+    /// A node is in suspect: the map may have news.
+    pub fn suspect(&self) {
+        self.suspect.store(true, Ordering::Release);
     }
 
     /// Reads the map anew: it has been found out of date.
@@ -143,7 +143,7 @@ impl Nodes {
             return Ok(now);
         }
         // Trouble from here on may be news.
-        self.trouble.store(false, Ordering::Release);
+        self.suspect.store(false, Ordering::Release);
         let rows = match self.main().query(&sql::SHARD_MAP, &[], false).await {
             // An extension of an earlier version: one node.
             Err(error) if error.code() == ErrorCode::NotImplemented => Vec::new(),
@@ -172,7 +172,7 @@ impl Nodes {
             tracing::error!(host = address.host, port = address.port, %cause, "no pool for a node");
             ErrorCode::Internal
         })?;
-        let database = database.telling(&self.trouble);
+        let database = database.reporting_failures_to(&self.suspect);
         let node = Node { address: address.clone(), database };
         others.insert(address.clone(), node.clone());
         Ok(node)

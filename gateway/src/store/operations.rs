@@ -1,48 +1,43 @@
-//! Removal of a directory with all that is below it, and the background operation that this begins.
+//! Removal of a directory with everything below it, and the background operation that it begins.
 
 use chrono::{DateTime, Utc};
-use mantle_types::Result;
+use mantle_types::{DirectoryId, Result};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::{
-    Signed, Store,
+    RequestClaim, Store,
+    directories::Prepare,
+    resolution::LeasedPartition,
     rows::{self, Written},
     sql,
-    terms::Leased,
 };
 
-/// A directory to be removed with all that is below it, as the index's leader has locked it.
+/// A directory to remove with everything below it. The index's leader has locked it for this request.
 pub struct RemoveTree<'a> {
-    /// Partition it is in.
-    pub source: Leased,
-    /// Its name with the trailing slash.
+    /// Partition of its parent.
+    pub source: LeasedPartition,
+    /// Name with the trailing slash.
     pub source_name: &'a str,
-    /// Its id.
-    pub source_id: i64,
-    /// The index group.
-    pub group: u32,
-    /// The epoch of the prepare.
-    pub epoch: u64,
-    /// The attempt.
-    pub attempt: u64,
-    /// That the index has prepared this.
-    pub proof: Option<&'a [u8]>,
-    /// The id of the operation that is to empty it.
+    /// The directory that was locked.
+    pub source_id: DirectoryId,
+    /// The prepare that locked the directory.
+    pub prepare: Prepare<'a>,
+    /// The operation that will empty it.
     pub operation: Uuid,
 }
 
 /// A background operation.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Id.
+    /// Unique.
     pub id: Uuid,
-    /// What it does.
+    /// The verb that began it.
     pub kind: String,
     /// `running` or `done`.
     pub state: String,
     /// The directory that was removed.
-    pub directory_id: i64,
+    pub directory_id: DirectoryId,
     /// Objects removed so far.
     pub objects: i64,
     /// Directories removed so far.
@@ -57,27 +52,26 @@ pub struct Operation {
 
 impl Store {
     /// Moves a directory that the index's leader has locked for this request into the trash.
-    pub async fn remove_tree(&self, signed: Signed, remove: RemoveTree<'_>) -> Result<Written> {
-        let (principal, group) = (signed.principal as i32, remove.group as i32);
-        let (epoch, attempt) = (remove.epoch as i64, remove.attempt as i64);
+    pub async fn remove_tree(&self, claim: RequestClaim, remove: RemoveTree<'_>) -> Result<Written> {
+        let RemoveTree { source, prepare, .. } = remove;
         let row = self
             .query_one_at(
-                remove.source.pid,
+                source.pid,
                 &sql::REMOVE_TREE,
                 &[
-                    (&principal, Type::INT4),
-                    (&signed.ns, Type::INT8),
-                    (&remove.source.pid, Type::INT8),
+                    (&(claim.principal as i32), Type::INT4),
+                    (&claim.ns.as_i64(), Type::INT8),
+                    (&source.pid.as_i64(), Type::INT8),
                     (&remove.source_name, Type::TEXT),
-                    (&remove.source_id, Type::INT8),
-                    (&group, Type::INT4),
-                    (&epoch, Type::INT8),
-                    (&attempt, Type::INT8),
-                    (&signed.request, Type::UUID),
-                    (&signed.hash, Type::INT8),
+                    (&remove.source_id.as_i64(), Type::INT8),
+                    (&(prepare.group.as_i64() as i32), Type::INT4),
+                    (&prepare.epoch.as_i64(), Type::INT8),
+                    (&(prepare.attempt as i64), Type::INT8),
+                    (&claim.request, Type::UUID),
+                    (&claim.hash, Type::INT8),
                     (&remove.operation, Type::UUID),
-                    (&remove.source.lease.to_string(), Type::TEXT),
-                    (&remove.proof, Type::BYTEA),
+                    (&source.lease.to_string(), Type::TEXT),
+                    (&prepare.proof, Type::BYTEA),
                 ],
             )
             .await?;
@@ -93,7 +87,7 @@ impl Store {
                 id: rows::get(row, "id")?,
                 kind: rows::get(row, "kind")?,
                 state: rows::get(row, "state")?,
-                directory_id: rows::get(row, "directory_id")?,
+                directory_id: rows::get::<i64>(row, "directory_id")?.into(),
                 objects: rows::get(row, "objects")?,
                 directories: rows::get(row, "directories")?,
                 bytes: rows::get(row, "bytes")?,

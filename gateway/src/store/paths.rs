@@ -3,17 +3,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use mantle_types::{Error, ErrorCode, Permission, Result};
+use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, Permission, Result};
 use tokio_postgres::{Row, types::Type};
 
 use super::{
     Store,
+    coalesced_reads::{BatchRead, Bounds, CoalescedReads},
     database::{Param, count_retries, pause},
     fault::Fault,
     nodes::Nodes,
-    questions::{Asks, Bounds, Questions},
+    prepared::wait_for_prepared,
     rows, sql,
-    terms::settle,
 };
 
 /// Most statements in flight that resolve paths the index does not know, and paths that a rename may be changing. Of a smaller
@@ -35,11 +35,11 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathInDatabase {
     /// The namespace.
-    pub ns: i64,
+    pub ns: NamespaceId,
     /// How many components exist.
     pub depth: usize,
     /// The deepest directory.
-    pub id: i64,
+    pub id: DirectoryId,
     /// Its parent and its record version: what else two walks have to agree about.
     seen: (i64, i64),
     /// Permissions of every directory on the way, root first, the deepest last.
@@ -53,32 +53,32 @@ type Found = Option<PathInDatabase>;
 
 /// A path of directories in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct PathKey {
     namespace: String,
     /// Components with `/` between two; empty for the root.
     path: String,
 }
 
-/// Asks PostgreSQL once: on a node of its own that is one snapshot.
+/// BatchRead PostgreSQL once: on a node of its own that is one snapshot.
 pub struct Resolve(Arc<Nodes>);
 
-impl Asks for Resolve {
-    type Question = Question;
+impl BatchRead for Resolve {
+    type Key = PathKey;
     type Answer = Found;
     const NAME: &'static str = sql::RESOLVE_PATHS.name;
 
-    async fn ask(&self, questions: &[Question]) -> Result<Vec<Result<Found>>> {
-        if let [question] = questions {
-            return Ok(vec![resolve_alone(&self.0, question).await]);
+    async fn read(&self, keys: &[PathKey]) -> Result<Vec<Result<Found>>> {
+        if let [key] = keys {
+            return Ok(vec![resolve_alone(&self.0, key).await]);
         }
         let mut attempt = 0;
         let fault = loop {
-            match resolve_once(&self.0, questions).await {
+            match resolve_once(&self.0, keys).await {
                 Ok(found) => return Ok(found.into_iter().map(Ok).collect()),
                 Err(Fault::Conflict(_) | Fault::Lost(_)) if attempt < RETRIES_MAX => {}
                 Err(fault) => break fault,
             }
-            count_retries(&sql::RESOLVE_PATHS, questions.len());
+            count_retries(&sql::RESOLVE_PATHS, keys.len());
             pause(attempt).await;
             attempt += 1;
         };
@@ -86,9 +86,9 @@ impl Asks for Resolve {
             return Err(told(fault));
         }
         // One of them may be the cause, such as a path that is renamed all the time: no other suffers for it.
-        let mut answers = Vec::with_capacity(questions.len());
-        for question in questions {
-            let found = resolve_once(&self.0, std::slice::from_ref(question)).await;
+        let mut answers = Vec::with_capacity(keys.len());
+        for key in keys {
+            let found = resolve_once(&self.0, std::slice::from_ref(key)).await;
             answers.push(found.map_err(told).and_then(only));
         }
         Ok(answers)
@@ -103,8 +103,8 @@ fn only(mut found: Vec<Found>) -> Result<Found> {
     found.pop().ok_or_else(|| ErrorCode::Internal.into())
 }
 
-fn columns(questions: &[Question]) -> (Vec<&str>, Vec<&str>) {
-    questions.iter().map(|question| (question.namespace.as_str(), question.path.as_str())).unzip()
+fn columns(keys: &[PathKey]) -> (Vec<&str>, Vec<&str>) {
+    keys.iter().map(|key| (key.namespace.as_str(), key.path.as_str())).unzip()
 }
 
 fn params<'a>((namespaces, paths): &'a (Vec<&str>, Vec<&str>)) -> [Param<'a>; 2] {
@@ -112,14 +112,14 @@ fn params<'a>((namespaces, paths): &'a (Vec<&str>, Vec<&str>)) -> [Param<'a>; 2]
 }
 
 /// With the retries that every read has.
-async fn resolve_alone(nodes: &Nodes, question: &Question) -> Result<Found> {
-    let columns = columns(std::slice::from_ref(question));
+async fn resolve_alone(nodes: &Nodes, key: &PathKey) -> Result<Found> {
+    let columns = columns(std::slice::from_ref(key));
     let rows = nodes.main().query(&sql::RESOLVE_PATHS, &params(&columns), false).await?;
     only(rows.iter().map(read).collect::<Result<_>>()?)
 }
 
-async fn resolve_once(nodes: &Nodes, questions: &[Question]) -> Result<Vec<Found>, Fault> {
-    let rows = nodes.main().query_once(&sql::RESOLVE_PATHS, &params(&columns(questions))).await?;
+async fn resolve_once(nodes: &Nodes, keys: &[PathKey]) -> Result<Vec<Found>, Fault> {
+    let rows = nodes.main().query_once(&sql::RESOLVE_PATHS, &params(&columns(keys))).await?;
     rows.iter().map(read).collect::<Result<_>>().map_err(|error| Fault::Mantle(error.code()))
 }
 
@@ -134,38 +134,38 @@ fn read(row: &Row) -> Result<Found> {
         mode: *mode as u16,
     };
     Ok(Some(PathInDatabase {
-        ns,
+        ns: ns.into(),
         depth: rows::get::<i32>(row, "depth")? as usize,
-        id: rows::get(row, "id")?,
+        id: rows::get::<i64>(row, "id")?.into(),
         seen: (rows::get(row, "parent_id")?, rows::get(row, "version")?),
         chain: owners.iter().zip(&groups).zip(&modes).map(permission).collect(),
         is_object: rows::get(row, "is_object")?,
     }))
 }
 
-/// Asks a Citus cluster what a rename may be changing. Of a rename on two nodes one half may have committed and the other only
+/// BatchRead a Citus cluster what a rename may be changing. Of a rename on two nodes one half may have committed and the other only
 /// be prepared, for long if its node failed in between: two walks agree then that the directory is at neither place, or at
 /// both. So there are two walks, and between them no half is left that was prepared: what is the same in both was so at a
 /// moment when each change was done or not begun (P26).
 pub struct ResolveSettled(Arc<Nodes>);
 
-impl Asks for ResolveSettled {
-    type Question = Question;
+impl BatchRead for ResolveSettled {
+    type Key = PathKey;
     type Answer = Found;
     const NAME: &'static str = "resolve_paths_settled";
 
-    async fn ask(&self, questions: &[Question]) -> Result<Vec<Result<Found>>> {
+    async fn read(&self, keys: &[PathKey]) -> Result<Vec<Result<Found>>> {
         let resolve = Resolve(self.0.clone());
-        let mut before = resolve.ask(questions).await?;
-        let mut agreed: Vec<Option<Result<Found>>> = vec![None; questions.len()];
+        let mut before = resolve.read(keys).await?;
+        let mut agreed: Vec<Option<Result<Found>>> = vec![None; keys.len()];
         for _ in 0..ROUNDS_MAX {
-            settle(&self.0).await.map_err(|error| match error.code() {
+            wait_for_prepared(&self.0).await.map_err(|error| match error.code() {
                 ErrorCode::AwaitTimeout => {
                     Error::new(ErrorCode::Locked, "a rename on the path has not come to its end")
                 }
                 _ => error,
             })?;
-            let after = resolve.ask(questions).await?;
+            let after = resolve.read(keys).await?;
             for ((agreed, before), after) in agreed.iter_mut().zip(before).zip(&after) {
                 if agreed.is_none() && before == *after {
                     *agreed = Some(before);
@@ -193,16 +193,16 @@ pub fn bounds(in_flight_max: usize) -> Bounds {
 /// What is asked of PostgreSQL about paths.
 pub struct Paths {
     nodes: Arc<Nodes>,
-    misses: Questions<Resolve>,
-    unsure: Questions<ResolveSettled>,
+    misses: CoalescedReads<Resolve>,
+    unsure: CoalescedReads<ResolveSettled>,
 }
 
 impl Paths {
     /// Must be called within a tokio runtime.
     pub fn new(nodes: &Arc<Nodes>, pool_size: usize) -> Self {
         Self {
-            misses: Questions::new(Resolve(nodes.clone()), bounds(IN_FLIGHT_MAX.min(pool_size / 2))),
-            unsure: Questions::new(ResolveSettled(nodes.clone()), bounds(UNSURE_IN_FLIGHT_MAX.min(pool_size / 4))),
+            misses: CoalescedReads::new(Resolve(nodes.clone()), bounds(IN_FLIGHT_MAX.min(pool_size / 2))),
+            unsure: CoalescedReads::new(ResolveSettled(nodes.clone()), bounds(UNSURE_IN_FLIGHT_MAX.min(pool_size / 4))),
             nodes: nodes.clone(),
         }
     }
@@ -217,10 +217,10 @@ impl Store {
         components: &[&str],
         unsure: bool,
     ) -> Result<Option<PathInDatabase>> {
-        let question = Question { namespace: namespace.to_owned(), path: components.join("/") };
+        let key = PathKey { namespace: namespace.to_owned(), path: components.join("/") };
         match unsure && !self.paths.nodes.others().await?.is_empty() {
-            true => self.paths.unsure.ask(question).await,
-            false => self.paths.misses.ask(question).await,
+            true => self.paths.unsure.read(key).await,
+            false => self.paths.misses.read(key).await,
         }
     }
 }

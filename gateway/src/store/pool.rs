@@ -26,9 +26,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Counts commits whose wait for a standby was cancelled, over all connections.
 #[derive(Clone, Default)]
-pub struct DoubtfulCommits(Arc<AtomicU64>);
+pub struct UnconfirmedCommits(Arc<AtomicU64>);
 
-impl DoubtfulCommits {
+impl UnconfirmedCommits {
     /// How many there were so far.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -36,7 +36,7 @@ impl DoubtfulCommits {
 }
 
 struct WatchedConnect {
-    doubtful: DoubtfulCommits,
+    unconfirmed: UnconfirmedCommits,
 }
 
 impl Connect for WatchedConnect {
@@ -44,7 +44,7 @@ impl Connect for WatchedConnect {
         &self,
         config: &Config,
     ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>> {
-        let (config, doubtful) = (config.clone(), self.doubtful.clone());
+        let (config, unconfirmed) = (config.clone(), self.unconfirmed.clone());
         Box::pin(async move {
             let (client, mut connection) = config.connect(NoTls).await?;
             let task = tokio::spawn(async move {
@@ -52,7 +52,7 @@ impl Connect for WatchedConnect {
                 while let Some(message) = messages.next().await {
                     match message {
                         Ok(AsyncMessage::Notice(notice)) if *notice.code() == SqlState::WARNING => {
-                            doubtful.0.fetch_add(1, Ordering::AcqRel);
+                            unconfirmed.0.fetch_add(1, Ordering::AcqRel);
                             tracing::warn!(notice = notice.message(), "PostgreSQL warns");
                         }
                         Ok(_) => {}
@@ -69,7 +69,7 @@ impl Connect for WatchedConnect {
 }
 
 /// Makes the pool; connects when first used.
-pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<(Pool, DoubtfulCommits)> {
+pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<(Pool, UnconfirmedCommits)> {
     let mut pg = Config::new();
     pg.host(&config.host).port(config.port).dbname(&config.database).user(&config.user);
     pg.application_name(application_name).connect_timeout(CONNECT_TIMEOUT).keepalives(true);
@@ -77,10 +77,10 @@ pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyho
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         pg.password(text.trim_end_matches(['\r', '\n']));
     }
-    let doubtful = DoubtfulCommits::default();
+    let unconfirmed = UnconfirmedCommits::default();
     let manager = Manager::from_connect(
         pg,
-        WatchedConnect { doubtful: doubtful.clone() },
+        WatchedConnect { unconfirmed: unconfirmed.clone() },
         ManagerConfig { recycling_method: RecyclingMethod::Fast },
     );
     let pool = Pool::builder(manager)
@@ -89,5 +89,5 @@ pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyho
         .create_timeout(Some(CONNECT_TIMEOUT))
         .runtime(Runtime::Tokio1)
         .build()?;
-    Ok((pool, doubtful))
+    Ok((pool, unconfirmed))
 }

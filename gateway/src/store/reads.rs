@@ -1,10 +1,11 @@
 //! Reads.
 
-use mantle_types::{ErrorCode, Permission, Result};
+use mantle_types::{DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
 use tokio_postgres::types::Type;
 
 use super::{
     Store,
+    database::Param,
     rows::{self, Entry},
     sql,
 };
@@ -37,11 +38,12 @@ pub struct SubtreeTotals {
 
 impl Store {
     /// Entries by place, in the order asked for; `None` for what does not exist.
-    pub async fn stat(&self, ns: i64, places: &[(i64, &str)]) -> Result<Vec<Option<Entry>>> {
-        let pids: Vec<i64> = places.iter().map(|(pid, _)| *pid).collect();
+    pub async fn stat(&self, ns: NamespaceId, places: &[(PartitionId, &str)]) -> Result<Vec<Option<Entry>>> {
+        let pids: Vec<i64> = places.iter().map(|(pid, _)| pid.as_i64()).collect();
         let names: Vec<&str> = places.iter().map(|(_, name)| *name).collect();
-        let Some(first) = pids.first() else { return Ok(Vec::new()) };
-        let params = [(&ns as _, Type::INT8), (&pids as _, Type::INT8_ARRAY), (&names as _, Type::TEXT_ARRAY)];
+        let Some((first, _)) = places.first() else { return Ok(Vec::new()) };
+        let params: [Param<'_>; 3] =
+            [(&ns.as_i64(), Type::INT8), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
         let rows = self.query_at(*first, &sql::STAT, &params).await?;
         let read = |row| match rows::code(row)? {
             None => Entry::read(row).map(Some),
@@ -52,9 +54,11 @@ impl Store {
     }
 
     /// What directories hold themselves, in the order asked for.
-    pub async fn dirstat(&self, ns: i64, ids: &[i64]) -> Result<Vec<DirectoryTotals>> {
+    pub async fn dirstat(&self, ns: NamespaceId, ids: &[DirectoryId]) -> Result<Vec<DirectoryTotals>> {
         let Some(first) = ids.first() else { return Ok(Vec::new()) };
-        let rows = self.query_at(*first, &sql::DIRSTAT, &[(&ns, Type::INT8), (&ids, Type::INT8_ARRAY)]).await?;
+        let numbers: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
+        let params: [Param<'_>; 2] = [(&ns.as_i64(), Type::INT8), (&numbers, Type::INT8_ARRAY)];
+        let rows = self.query_at(first.sole_partition(), &sql::DIRSTAT, &params).await?;
         let read = |row| match rows::code(row)? {
             None => Ok(DirectoryTotals {
                 entries: rows::get_opt(row, "entries")?.unwrap_or_default(),
@@ -69,8 +73,8 @@ impl Store {
     /// Children of a directory in key order, after a name, with a prefix.
     pub async fn list(
         &self,
-        ns: i64,
-        pid: i64,
+        ns: NamespaceId,
+        pid: PartitionId,
         start_after: Option<&str>,
         prefix: &str,
         limit: usize,
@@ -81,8 +85,8 @@ impl Store {
     /// Objects and explicit directories below a directory in key order; names are keys relative to it.
     pub async fn list_tree(
         &self,
-        ns: i64,
-        pid: i64,
+        ns: NamespaceId,
+        pid: PartitionId,
         start_after: Option<&str>,
         prefix: &str,
         limit: usize,
@@ -93,21 +97,21 @@ impl Store {
     async fn page(
         &self,
         statement: &'static sql::Statement,
-        ns: i64,
-        pid: i64,
+        ns: NamespaceId,
+        pid: PartitionId,
         start_after: Option<&str>,
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<Entry>> {
-        let limit = limit as i32;
-        let after = (&start_after as _, Type::TEXT);
-        let prefix = (&prefix as _, Type::TEXT);
-        let at = pid;
-        let directory = [(&ns as _, Type::INT8), (&pid as _, Type::INT8)];
-        let [ns, pid] = directory;
-        // The two functions differ in the order of these parameters.
-        let (third, fourth) = if statement.name == sql::LIST.name { (after, prefix) } else { (prefix, after) };
-        let rows = self.query_at(at, statement, &[ns, pid, third, fourth, (&limit, Type::INT4)]).await?;
+        let (ns, directory, limit) = (ns.as_i64(), pid.as_i64(), limit as i32);
+        let params: [Param<'_>; 5] = [
+            (&ns, Type::INT8),
+            (&directory, Type::INT8),
+            (&start_after, Type::TEXT),
+            (&prefix, Type::TEXT),
+            (&limit, Type::INT4),
+        ];
+        let rows = self.query_at(pid, statement, &params).await?;
         rows.iter().map(Entry::read).collect()
     }
 
@@ -133,11 +137,7 @@ impl Store {
                 objects: rows::get(row, "objects")?,
                 directories: rows::get(row, "directories")?,
                 bytes: rows::get(row, "bytes")?,
-                permission: Permission {
-                    owner: rows::get::<i32>(row, "owner")? as u32,
-                    group: rows::get::<i32>(row, "grp")? as u32,
-                    mode: rows::get::<i32>(row, "mode")? as u16,
-                },
+                permission: rows::permission(row)?,
             })
         };
         self.query(&sql::DU, &params).await?.iter().map(read).collect()

@@ -1,7 +1,7 @@
 //! Rows, as the use cases see them.
 
 use chrono::{DateTime, Utc};
-use mantle_types::{ErrorCode, Permission, Result};
+use mantle_types::{EntryId, ErrorCode, Permission, Result};
 use tokio_postgres::{Row, types::FromSql};
 
 /// A column that is never NULL.
@@ -34,11 +34,28 @@ pub fn code(row: &Row) -> Result<Option<ErrorCode>> {
     }
 }
 
+/// The owner, group and mode columns.
+pub fn permission(row: &Row) -> Result<Permission> {
+    Ok(Permission {
+        owner: get_opt::<i32>(row, "owner")?.unwrap_or_default() as u32,
+        group: get_opt::<i32>(row, "grp")?.unwrap_or_default() as u32,
+        mode: get_opt::<i32>(row, "mode")?.unwrap_or_default() as u16,
+    })
+}
+
+/// Answer of a mutation, with the error code of a refusal.
+pub type Coded = (Option<ErrorCode>, Written);
+
+/// The answer; a code is an error.
+pub fn accepted((code, written): Coded) -> Result<Written> {
+    code.map_or(Ok(written), |code| Err(code.into()))
+}
+
 /// Answer of a mutation.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// The entry's id; with `already_exists`, the id of the one that exists.
-    pub id: i64,
+    pub id: EntryId,
     /// Is this the recorded answer of an earlier attempt?
     pub replayed: bool,
     /// Bytes that no row names any more.
@@ -49,9 +66,9 @@ pub struct Written {
 
 impl Written {
     /// Reads an answer and its code.
-    pub fn read(row: &Row) -> Result<(Option<ErrorCode>, Self)> {
+    pub fn read(row: &Row) -> Result<Coded> {
         let written = Self {
-            id: get_opt(row, "id")?.unwrap_or_default(),
+            id: get_opt::<i64>(row, "id")?.unwrap_or_default().into(),
             replayed: get_opt(row, "replayed")?.unwrap_or_default(),
             old_locator: get_opt(row, "old_locator")?,
             owner: get_opt::<i32>(row, "owner")?.map(|owner| owner as u32),
@@ -61,10 +78,7 @@ impl Written {
 
     /// Reads an answer; a code is an error.
     pub fn expect(row: &Row) -> Result<Self> {
-        match Self::read(row)? {
-            (None, written) => Ok(written),
-            (Some(code), _) => Err(code.into()),
-        }
+        accepted(Self::read(row)?)
     }
 }
 
@@ -74,7 +88,7 @@ pub struct Entry {
     /// Name within its directory (or key below the listed one); a directory's ends in a slash.
     pub name: String,
     /// Id.
-    pub id: i64,
+    pub id: EntryId,
     /// Owner, group, mode.
     pub permission: Permission,
     /// Record version.
@@ -104,12 +118,8 @@ impl Entry {
     pub fn read(row: &Row) -> Result<Self> {
         Ok(Self {
             name: get(row, "name")?,
-            id: get(row, "id")?,
-            permission: Permission {
-                owner: get_opt::<i32>(row, "owner")?.unwrap_or_default() as u32,
-                group: get_opt::<i32>(row, "grp")?.unwrap_or_default() as u32,
-                mode: get_opt::<i32>(row, "mode")?.unwrap_or_default() as u16,
-            },
+            id: get::<i64>(row, "id")?.into(),
+            permission: permission(row)?,
             version: get_opt(row, "version")?.unwrap_or_default(),
             explicit: get_opt(row, "explicit")?.unwrap_or_default(),
             size: get_opt::<i64>(row, "size")?.unwrap_or_default() as u64,

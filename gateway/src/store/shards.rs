@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use mantle_types::PartitionId;
+
 /// Where a node listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
@@ -25,8 +27,8 @@ impl ShardMap {
     }
 
     /// The node that has a partition; `None` when there is one node only.
-    pub fn node_of(&self, pid: i64) -> Option<&Address> {
-        let after = self.shards.partition_point(|(least, _)| *least <= hash(pid));
+    pub fn node_of(&self, pid: PartitionId) -> Option<&Address> {
+        let after = self.shards.partition_point(|(least, _)| *least <= hash(pid.as_i64()));
         after.checked_sub(1).map(|at| &self.shards[at].1)
     }
 
@@ -78,8 +80,8 @@ mod tests {
     fn a_partition_is_where_its_hash_lies() {
         let node = |port| Address { host: "n".into(), port };
         let map = ShardMap::new(vec![(0, node(2)), (i32::MIN, node(1))]);
-        assert_eq!(map.node_of(0), Some(&node(1)));
-        assert_eq!(map.node_of(1024), Some(&node(2)));
-        assert_eq!(ShardMap::default().node_of(1), None);
+        assert_eq!(map.node_of(PartitionId(0)), Some(&node(1)));
+        assert_eq!(map.node_of(PartitionId(1024)), Some(&node(2)));
+        assert_eq!(ShardMap::default().node_of(PartitionId(1)), None);
     }
 }

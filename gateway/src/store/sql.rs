@@ -35,8 +35,8 @@ statements! {
     PING "ping" read "SELECT 1";
     ALLOCATE_IDS "allocate_ids" change "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
-    /// Under what paths are resolved now, on one node.
-    TERMS "terms" read
+    /// An index group's and one node's part of the resolution context.
+    RESOLUTION_CONTEXT "terms" read
         "SELECT g.epoch, mantle.assignment_changes($1) AS changes, mantle.lineage() AS lineage, mantle.index_source() AS source, \
                 (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us, \
                 current_setting('mantle.epoch_lease_ms')::bigint AS lease_ms \
@@ -49,7 +49,7 @@ statements! {
     /// Are some of them left?
     ARE_PREPARED "are_prepared" read "SELECT EXISTS (SELECT FROM pg_prepared_xacts WHERE gid = ANY ($1)) AS are_left";
     /// Roles that may write into the change stream, besides those that may do anything.
-    FORGERS "forgers" read
+    EMIT_GRANTS "forgers" read
         "SELECT ARRAY( \
              SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') \
                FROM pg_proc p CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a \
@@ -114,7 +114,7 @@ statements! {
          user_metadata, locator, created, modified FROM mantle.list($1, $2, $3, $4, $5)";
     LIST_TREE "list_tree" read
         "SELECT key AS name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
-         user_metadata, locator, created, modified FROM mantle.list_tree($1, $2, $3, $4, $5)";
+         user_metadata, locator, created, modified FROM mantle.list_tree($1, $2, $4, $3, $5)";
     /// Of these locators, those that no object names.
     UNUSED_LOCATORS "unused_locators" read "SELECT locator FROM mantle.unused_locators($1)";
     /// A directory, and those below it down to a depth; in byte order, so each after those that it is below.

@@ -42,6 +42,10 @@ id_type!(
     PartitionId
 );
 id_type!(
+    /// A directory or an object; both take their ids from one sequence.
+    EntryId
+);
+id_type!(
     /// A namespace (an S3 bucket): the id of its root directory.
     NamespaceId
 );
@@ -64,6 +68,19 @@ impl DirectoryId {
     /// The partition of an unsplit directory.
     pub const fn sole_partition(self) -> PartitionId {
         PartitionId(self.0)
+    }
+}
+
+impl EntryId {
+    /// The id of an entry that is a directory.
+    pub const fn as_directory(self) -> DirectoryId {
+        DirectoryId(self.0)
+    }
+}
+
+impl From<DirectoryId> for EntryId {
+    fn from(directory: DirectoryId) -> Self {
+        Self(directory.0)
     }
 }
 

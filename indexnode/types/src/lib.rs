@@ -15,7 +15,7 @@ pub mod prepared;
 pub mod request;
 
 pub use error::{Error, ErrorCode, Result};
-pub use id::{DirectoryId, Epoch, GroupId, NamespaceId, PartitionId};
+pub use id::{DirectoryId, EntryId, Epoch, GroupId, NamespaceId, PartitionId};
 pub use lease::{Lease, Lineage};
 pub use lsn::Lsn;
 pub use permission::{Caller, Permission};

@@ -12,7 +12,7 @@ use super::{
     output::{Answer, Changed, EntryView, document},
 };
 use crate::{
-    departure::to_the_end,
+    disconnect::run_detached,
     http::{App, status},
     listing::{After, decode_token, encode_token},
     ops::{mkdir::Mkdir, rename::Rename, usage::Depth},
@@ -88,9 +88,9 @@ pub async fn mkdir(State(app): State<Arc<App>>, input: Input) -> Answer {
         let (gateway, call, ns) = (app.gateway.clone(), input.call.clone(), input.ns.clone());
         let key = if key == "/" { String::new() } else { key.clone() };
         let options = Mkdir { parents: parameters.parents, ..Mkdir::default() };
-        to_the_end(async move { gateway.mkdir(&call, &ns, &key, options).await }).await?
+        run_detached(async move { gateway.mkdir(&call, &ns, &key, options).await }).await?
     };
-    document(status::CREATED, &Changed { path: &key, id })
+    document(status::CREATED, &Changed { path: &key, id: id.into() })
 }
 
 pub async fn rmdir(State(app): State<Arc<App>>, input: Input) -> Answer {
@@ -99,7 +99,7 @@ pub async fn rmdir(State(app): State<Arc<App>>, input: Input) -> Answer {
         return super::operations::remove_tree(app, input).await;
     }
     let gateway = app.gateway.clone();
-    to_the_end(async move { gateway.rmdir(&input.call, &input.ns, input.directory_key()).await }).await?;
+    run_detached(async move { gateway.rmdir(&input.call, &input.ns, input.directory_key()).await }).await?;
     Ok(status::GONE_AS_WANTED.into_response())
 }
 
@@ -109,7 +109,7 @@ pub async fn rename(State(app): State<Arc<App>>, input: Input, Json(body): Json<
     let path = body.dst.clone();
     let rename = Rename { source: body.src, destination: body.dst, overwrite: body.overwrite };
     let gateway = app.gateway.clone();
-    let id = to_the_end(async move { gateway.rename(&input.call, &input.ns, &rename).await }).await?;
+    let id = run_detached(async move { gateway.rename(&input.call, &input.ns, &rename).await }).await?;
     document(status::DONE, &Changed { path: &path, id })
 }
 

@@ -13,7 +13,7 @@ use super::{
     output::{Answer, Changed, EntryView, document, path_of},
 };
 use crate::{
-    departure::to_the_end,
+    disconnect::run_detached,
     http::{App, status},
     ops::{set_attributes::Attributes, stat::Naming},
 };
@@ -89,7 +89,7 @@ pub async fn set_attributes(State(app): State<Arc<App>>, input: Input, Json(body
     let new = attributes(body)?;
     let (gateway, call) = (app.gateway.clone(), input.call.clone());
     let (ns, path) = (input.ns.clone(), input.path.clone());
-    let id = to_the_end(async move { gateway.set_attributes(&call, &ns, &path, &new).await }).await?;
+    let id = run_detached(async move { gateway.set_attributes(&call, &ns, &path, &new).await }).await?;
     document(status::DONE, &Changed { path: &input.path, id })
 }
 

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     app::Call,
-    http::{App, percent, problem::Failure, tracked::Tracked},
+    http::{App, percent, problem::Failure, request_context::RequestContext},
 };
 
 /// The call, with its target. `ns` and `path` are empty where the route has none.
@@ -23,7 +23,7 @@ pub struct Input {
     pub ns: String,
     /// The key: everything behind `/v1/ns/{ns}/{kind}/`.
     pub path: String,
-    tracked: Tracked,
+    tracked: RequestContext,
     uri: Uri,
 }
 
@@ -68,7 +68,8 @@ impl FromRequestParts<Arc<App>> for Input {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
-        let tracked = parts.extensions.get::<Tracked>().cloned().unwrap_or_else(|| Tracked::begin(&parts.headers));
+        let tracked =
+            parts.extensions.get::<RequestContext>().cloned().unwrap_or_else(|| RequestContext::begin(&parts.headers));
         // The S3 front has verified a signature already.
         let caller = match parts.extensions.get::<Caller>() {
             Some(caller) => caller.clone(),

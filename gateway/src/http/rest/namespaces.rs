@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::IntoResponse};
+use mantle_types::NamespaceId;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     output::{Answer, NamespaceView, document},
 };
 use crate::{
-    departure::to_the_end,
+    disconnect::run_detached,
     http::{App, status},
     ops::namespaces::Creation,
 };
@@ -36,7 +37,7 @@ struct Namespaces {
 #[derive(Serialize)]
 struct Created<'a> {
     name: &'a str,
-    id: i64,
+    id: NamespaceId,
 }
 
 pub async fn list(State(app): State<Arc<App>>, input: Input) -> Answer {
@@ -50,7 +51,10 @@ pub async fn create(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.verb("create_namespace");
     let CreateParameters { group } = input.query()?;
     let (gateway, call, name) = (app.gateway.clone(), input.call.clone(), input.ns.clone());
-    let creation = to_the_end(async move { gateway.create_namespace(&call, &name, group).await }).await?;
+    let creation = run_detached(async move {
+        gateway.create_namespace(&call, &name, group.map(|group| i64::from(group).into())).await
+    })
+    .await?;
     match creation {
         Creation::Created(id) => document(status::CREATED, &Created { name: &input.ns, id }),
         Creation::Existing(id) => document(status::DONE, &Created { name: &input.ns, id }),
@@ -61,6 +65,6 @@ pub async fn remove(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.verb("delete_namespace");
     input.query::<NoParameters>()?;
     let gateway = app.gateway.clone();
-    to_the_end(async move { gateway.delete_namespace(&input.call, &input.ns).await }).await?;
+    run_detached(async move { gateway.delete_namespace(&input.call, &input.ns).await }).await?;
     Ok(status::GONE_AS_WANTED.into_response())
 }

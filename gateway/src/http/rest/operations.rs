@@ -15,7 +15,7 @@ use super::{
     output::{Answer, OperationView, document},
 };
 use crate::{
-    departure::to_the_end,
+    disconnect::run_detached,
     http::{App, status},
 };
 
@@ -24,7 +24,7 @@ pub(super) async fn remove_tree(app: Arc<App>, input: Input) -> Answer {
     let input = input.verb("remove_tree");
     let gateway = app.gateway.clone();
     let begun =
-        to_the_end(async move { gateway.remove_tree(&input.call, &input.ns, input.directory_key()).await }).await?;
+        run_detached(async move { gateway.remove_tree(&input.call, &input.ns, input.directory_key()).await }).await?;
     let location = format!("/v1/operations/{}", begun.id);
     let mut answer = document(status::BEGUN, &OperationView::from(begun))?;
     let location = HeaderValue::try_from(location).map_err(|_| Error::from(ErrorCode::Internal))?;

@@ -5,6 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
+use mantle_types::{DirectoryId, EntryId, NamespaceId};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -33,14 +34,14 @@ pub struct Changed<'a> {
     /// Key of the entry.
     pub path: &'a str,
     /// Its id.
-    pub id: i64,
+    pub id: EntryId,
 }
 
 /// A namespace.
 #[derive(Serialize)]
 pub struct NamespaceView {
     name: String,
-    id: i64,
+    id: NamespaceId,
     owner: u32,
     created: DateTime<Utc>,
 }
@@ -57,7 +58,7 @@ pub struct OperationView {
     id: uuid::Uuid,
     kind: String,
     state: String,
-    directory_id: i64,
+    directory_id: DirectoryId,
     objects: i64,
     directories: i64,
     bytes: i64,
@@ -80,7 +81,7 @@ pub struct EntryView {
     kind: &'static str,
     name: String,
     path: String,
-    id: i64,
+    id: EntryId,
     owner: u32,
     group: u32,
     mode: String,

@@ -9,16 +9,16 @@ use s3s::{
     },
 };
 
-use super::{Surface, listing::timestamp};
-use crate::departure::to_the_end;
+use super::{S3Operations, entry::timestamp};
+use crate::disconnect::run_detached;
 
 /// The region whose location constraint S3 leaves empty.
 const CLASSIC_REGION: &str = "us-east-1";
 
-impl Surface {
+impl S3Operations {
     pub(super) async fn list_buckets(&self, request: S3Request<ListBucketsInput>) -> S3Result<ListBucketsOutput> {
-        let admitted = self.admit(&request, "list_buckets")?;
-        let mut all = self.gateway.list_namespaces(&admitted.call).await.map_err(|e| admitted.refuse(&e))?;
+        let authenticated = self.authenticate(&request, "list_buckets")?;
+        let mut all = self.gateway.list_namespaces(&authenticated.call).await.map_err(|e| authenticated.refuse(&e))?;
         let input = request.input;
         all.retain(|namespace| {
             input.prefix.as_ref().is_none_or(|prefix| namespace.name.starts_with(prefix))
@@ -36,42 +36,42 @@ impl Surface {
         Ok(ListBucketsOutput {
             buckets: Some(all.into_iter().map(bucket).collect()),
             continuation_token,
-            owner: Some(self.owner(admitted.call.caller.uid)),
+            owner: Some(self.owner(authenticated.call.caller.uid)),
             prefix: input.prefix,
         })
     }
 
     pub(super) async fn create_bucket(&self, request: S3Request<CreateBucketInput>) -> S3Result<CreateBucketOutput> {
-        let admitted = self.admit(&request, "create_bucket")?;
+        let authenticated = self.authenticate(&request, "create_bucket")?;
         let name = request.input.bucket;
         let location = format!("/{name}");
-        let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
-        let created = to_the_end(async move { gateway.create_namespace(&call, &name, None).await }).await;
-        created.map_err(|e| admitted.refuse(&e))?;
+        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
+        let created = run_detached(async move { gateway.create_namespace(&call, &name, None).await }).await;
+        created.map_err(|e| authenticated.refuse(&e))?;
         Ok(CreateBucketOutput { location: Some(location) })
     }
 
     pub(super) async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> S3Result<HeadBucketOutput> {
-        let admitted = self.admit(&request, "head_bucket")?;
-        let found = self.gateway.head_namespace(&admitted.call, &request.input.bucket).await;
-        found.map_err(|e| admitted.refuse(&e))?;
+        let authenticated = self.authenticate(&request, "head_bucket")?;
+        let found = self.gateway.head_namespace(&authenticated.call, &request.input.bucket).await;
+        found.map_err(|e| authenticated.refuse(&e))?;
         Ok(HeadBucketOutput { bucket_region: Some(self.region.clone()), ..HeadBucketOutput::default() })
     }
 
     pub(super) async fn delete_bucket(&self, request: S3Request<DeleteBucketInput>) -> S3Result<()> {
-        let admitted = self.admit(&request, "delete_bucket")?;
-        let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
-        let removed = to_the_end(async move { gateway.delete_namespace(&call, &request.input.bucket).await }).await;
-        removed.map_err(|e| admitted.refuse(&e))
+        let authenticated = self.authenticate(&request, "delete_bucket")?;
+        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
+        let removed = run_detached(async move { gateway.delete_namespace(&call, &request.input.bucket).await }).await;
+        removed.map_err(|e| authenticated.refuse(&e))
     }
 
     pub(super) async fn get_bucket_location(
         &self,
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<GetBucketLocationOutput> {
-        let admitted = self.admit(&request, "get_bucket_location")?;
-        let found = self.gateway.head_namespace(&admitted.call, &request.input.bucket).await;
-        found.map_err(|e| admitted.refuse(&e))?;
+        let authenticated = self.authenticate(&request, "get_bucket_location")?;
+        let found = self.gateway.head_namespace(&authenticated.call, &request.input.bucket).await;
+        found.map_err(|e| authenticated.refuse(&e))?;
         let constraint = (self.region != CLASSIC_REGION).then(|| BucketLocationConstraint::from(self.region.clone()));
         Ok(GetBucketLocationOutput { location_constraint: constraint })
     }
@@ -81,9 +81,9 @@ impl Surface {
         &self,
         request: S3Request<GetBucketVersioningInput>,
     ) -> S3Result<GetBucketVersioningOutput> {
-        let admitted = self.admit(&request, "get_bucket_versioning")?;
-        let found = self.gateway.head_namespace(&admitted.call, &request.input.bucket).await;
-        found.map_err(|e| admitted.refuse(&e))?;
+        let authenticated = self.authenticate(&request, "get_bucket_versioning")?;
+        let found = self.gateway.head_namespace(&authenticated.call, &request.input.bucket).await;
+        found.map_err(|e| authenticated.refuse(&e))?;
         Ok(GetBucketVersioningOutput::default())
     }
 

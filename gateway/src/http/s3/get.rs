@@ -6,18 +6,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use mantle_types::ErrorCode;
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
-    dto::{
-        ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range as AskedRange, StreamingBlob,
-        Timestamp,
-    },
+    dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range as AskedRange, StreamingBlob},
 };
 use uuid::Uuid;
 
 use super::{
-    Surface,
+    S3Operations,
     conditions::Conditions,
+    entry::{etag, md5, size, timestamp},
     errors::{not_offered, s3_error},
-    listing::timestamp,
     metadata,
 };
 use crate::store::Entry;
@@ -28,13 +25,6 @@ const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
 const DEFAULT_TYPE: &str = "binary/octet-stream";
 /// MIME type of an explicit directory.
 const DIRECTORY_TYPE: &str = "application/x-directory";
-/// MD5 of nothing: the etag of an explicit directory.
-const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
-
-/// The MD5 of an entry's bytes, if it has bytes.
-pub(super) fn etag(entry: &Entry) -> Option<&str> {
-    if entry.is_directory() { Some(EMPTY_MD5) } else { entry.etag.as_deref() }
-}
 
 /// A failure on the way: ours, or one of S3's own protocol.
 enum Refused {
@@ -57,11 +47,6 @@ impl Refused {
     }
 }
 
-/// Size of what a key holds.
-fn size(entry: &Entry) -> u64 {
-    if entry.is_directory() { 0 } else { entry.size }
-}
-
 /// The bytes asked for, and the Content-Range header if only a part is.
 fn select(
     entry: &Entry,
@@ -69,7 +54,7 @@ fn select(
     range: Option<AskedRange>,
 ) -> Result<(Range<u64>, Option<String>), Refused> {
     let modified = entry.last_modified().map(timestamp);
-    conditions.check(etag(entry), modified.as_ref()).map_err(Refused::S3)?;
+    conditions.check(md5(entry), modified.as_ref()).map_err(Refused::S3)?;
     let size = size(entry);
     let Some(range) = range else { return Ok((0..size, None)) };
     let chosen = range.check(size).map_err(|_| Refused::Ours(ErrorCode::InvalidRange.into()))?;
@@ -85,7 +70,7 @@ fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) ->
         content_length: Some((bytes.end - bytes.start) as i64),
         content_range,
         content_type: Some(entry.content_type.clone().unwrap_or_else(|| default_type.to_owned())),
-        e_tag: etag(entry).map(|md5| ETag::Strong(md5.to_owned())),
+        e_tag: etag(entry),
         last_modified: entry.last_modified().map(timestamp),
         ..HeadObjectOutput::default()
     };
@@ -97,18 +82,18 @@ fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) ->
     (output, headers)
 }
 
-impl Surface {
+impl S3Operations {
     pub(super) async fn head_object(
         &self,
         request: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let admitted = self.admit(&request, "head_object")?;
+        let authenticated = self.authenticate(&request, "head_object")?;
         let input = request.input;
         if input.part_number.is_some() || input.version_id.is_some() {
             return Err(not_offered("parts and versions are not offered"));
         }
-        let found = self.gateway.head_object(&admitted.call, &input.bucket, &input.key).await;
-        let entry = found.map_err(|e| admitted.refuse(&e))?;
+        let found = self.gateway.head_object(&authenticated.call, &input.bucket, &input.key).await;
+        let entry = found.map_err(|e| authenticated.refuse(&e))?;
         let conditions = Conditions {
             if_match: input.if_match.as_ref(),
             if_none_match: input.if_none_match.as_ref(),
@@ -116,7 +101,7 @@ impl Surface {
             if_unmodified_since: input.if_unmodified_since.as_ref(),
         };
         let (bytes, content_range) =
-            select(&entry, &conditions, input.range).map_err(|e| e.into_s3(admitted.tracked.id()))?;
+            select(&entry, &conditions, input.range).map_err(|e| e.into_s3(authenticated.tracked.id()))?;
         let partial = content_range.is_some();
         let (output, headers) = describe(&entry, &bytes, content_range);
         let mut response = S3Response::with_headers(output, headers);
@@ -125,7 +110,7 @@ impl Surface {
     }
 
     pub(super) async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
-        let admitted = self.admit(&request, "get_object")?;
+        let authenticated = self.authenticate(&request, "get_object")?;
         let input = request.input;
         if input.part_number.is_some() || input.version_id.is_some() {
             return Err(not_offered("parts and versions are not offered"));
@@ -140,8 +125,8 @@ impl Surface {
             let (bytes, header) = select(entry, &conditions, input.range)?;
             Ok::<_, Refused>((bytes.clone(), (bytes, header)))
         };
-        let answer = self.gateway.get_object(&admitted.call, &input.bucket, &input.key, choose).await;
-        let (entry, (bytes, content_range), stream) = answer.map_err(|e| e.into_s3(admitted.tracked.id()))?;
+        let answer = self.gateway.get_object(&authenticated.call, &input.bucket, &input.key, choose).await;
+        let (entry, (bytes, content_range), stream) = answer.map_err(|e| e.into_s3(authenticated.tracked.id()))?;
         let (head, headers) = describe(&entry, &bytes, content_range);
         let output = GetObjectOutput {
             body: Some(StreamingBlob::wrap(SyncStream::new(stream))),
@@ -181,9 +166,4 @@ impl<S: futures::Stream + Unpin> futures::Stream for SyncStream<S> {
     ) -> std::task::Poll<Option<Self::Item>> {
         std::pin::Pin::new(self.get_mut().0.get_mut()).poll_next(cx)
     }
-}
-
-/// The time of an entry that has none, so that clients that insist on one get it.
-pub(super) fn never() -> Timestamp {
-    std::time::UNIX_EPOCH.into()
 }

@@ -1,31 +1,23 @@
 //! ListObjectsV2 and ListObjects.
 
-use std::time::SystemTime;
-
-use chrono::{DateTime, Utc};
 use mantle_types::{Error, ErrorCode, limits::LIST_KEYS_MAX};
 use s3s::{
     S3Request, S3Result,
     dto::{
-        CommonPrefix, ETag, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
-        Object, ObjectStorageClass, Timestamp,
+        CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
+        Object, ObjectStorageClass,
     },
 };
 
 use super::{
-    Admitted, Surface,
-    get::{etag, never},
+    Authenticated, S3Operations,
+    entry::{epoch, etag, size, timestamp},
 };
 use crate::{
     http::percent,
     listing::{After, Item, Page, Query, decode_token, encode_token},
     store::Entry,
 };
-
-/// A point in time, as S3 writes it.
-pub(super) fn timestamp(time: DateTime<Utc>) -> Timestamp {
-    SystemTime::from(time).into()
-}
 
 /// How keys are written: as they are, or percent-encoded when the client asked for that.
 #[derive(Clone, Copy)]
@@ -34,11 +26,13 @@ struct Writing {
 }
 
 impl Writing {
-    fn of(admitted: &Admitted, asked: Option<&EncodingType>) -> S3Result<Self> {
+    fn of(authenticated: &Authenticated, asked: Option<&EncodingType>) -> S3Result<Self> {
         match asked.map(EncodingType::as_str) {
             None => Ok(Self { encoded: false }),
             Some(EncodingType::URL) => Ok(Self { encoded: true }),
-            Some(_) => Err(admitted.refuse(&Error::new(ErrorCode::InvalidArgument, "encoding-type must be `url`"))),
+            Some(_) => {
+                Err(authenticated.refuse(&Error::new(ErrorCode::InvalidArgument, "encoding-type must be `url`")))
+            }
         }
     }
 
@@ -47,24 +41,26 @@ impl Writing {
     }
 }
 
-fn limit(admitted: &Admitted, asked: Option<i32>) -> S3Result<usize> {
+fn limit(authenticated: &Authenticated, asked: Option<i32>) -> S3Result<usize> {
     match asked {
         None => Ok(LIST_KEYS_MAX),
         Some(asked) => match usize::try_from(asked) {
             Ok(asked) => Ok(asked.min(LIST_KEYS_MAX)),
-            Err(_) => Err(admitted.refuse(&Error::new(ErrorCode::InvalidArgument, "max-keys must not be negative"))),
+            Err(_) => {
+                Err(authenticated.refuse(&Error::new(ErrorCode::InvalidArgument, "max-keys must not be negative")))
+            }
         },
     }
 }
 
-impl Surface {
+impl S3Operations {
     fn object(&self, writing: Writing, key: String, entry: &Entry, with_owner: bool) -> Object {
         Object {
             key: Some(writing.write(key)),
-            e_tag: etag(entry).map(|md5| ETag::Strong(md5.to_owned())),
-            last_modified: Some(entry.last_modified().map_or_else(never, timestamp)),
+            e_tag: etag(entry),
+            last_modified: Some(entry.last_modified().map_or_else(epoch, timestamp)),
             owner: with_owner.then(|| self.owner(entry.permission.owner)),
-            size: Some(if entry.is_directory() { 0 } else { entry.size as i64 }),
+            size: Some(size(entry) as i64),
             storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
             ..Object::default()
         }
@@ -85,20 +81,20 @@ impl Surface {
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<ListObjectsV2Output> {
-        let admitted = self.admit(&request, "list_objects_v2")?;
+        let authenticated = self.authenticate(&request, "list_objects_v2")?;
         let input = request.input;
-        let writing = Writing::of(&admitted, input.encoding_type.as_ref())?;
-        let limit = limit(&admitted, input.max_keys)?;
+        let writing = Writing::of(&authenticated, input.encoding_type.as_ref())?;
+        let limit = limit(&authenticated, input.max_keys)?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.unwrap_or_default();
         let after = match (&input.continuation_token, &input.start_after) {
-            (Some(token), _) => decode_token(token).map_err(|e| admitted.refuse(&e))?,
+            (Some(token), _) => decode_token(token).map_err(|e| authenticated.refuse(&e))?,
             (None, Some(key)) => After::client(key, &prefix, &delimiter),
             (None, None) => After::Start,
         };
         let query = Query { prefix: &prefix, delimiter: &delimiter, after, limit };
-        let page = self.gateway.list_keys(&admitted.call, &input.bucket, &query).await;
-        let Page { items, next } = page.map_err(|e| admitted.refuse(&e))?;
+        let page = self.gateway.list_keys(&authenticated.call, &input.bucket, &query).await;
+        let Page { items, next } = page.map_err(|e| authenticated.refuse(&e))?;
         let key_count = items.len() as i32;
         let (contents, common_prefixes) = self.split(writing, items, input.fetch_owner.unwrap_or_default());
         Ok(ListObjectsV2Output {
@@ -119,16 +115,16 @@ impl Surface {
     }
 
     pub(super) async fn list_objects(&self, request: S3Request<ListObjectsInput>) -> S3Result<ListObjectsOutput> {
-        let admitted = self.admit(&request, "list_objects")?;
+        let authenticated = self.authenticate(&request, "list_objects")?;
         let input = request.input;
-        let writing = Writing::of(&admitted, input.encoding_type.as_ref())?;
-        let limit = limit(&admitted, input.max_keys)?;
+        let writing = Writing::of(&authenticated, input.encoding_type.as_ref())?;
+        let limit = limit(&authenticated, input.max_keys)?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.unwrap_or_default();
         let after = After::client(input.marker.as_deref().unwrap_or_default(), &prefix, &delimiter);
         let query = Query { prefix: &prefix, delimiter: &delimiter, after, limit };
-        let page = self.gateway.list_keys(&admitted.call, &input.bucket, &query).await;
-        let Page { items, next } = page.map_err(|e| admitted.refuse(&e))?;
+        let page = self.gateway.list_keys(&authenticated.call, &input.bucket, &query).await;
+        let Page { items, next } = page.map_err(|e| authenticated.refuse(&e))?;
         let next_marker = match &next {
             Some(After::Key(position) | After::Prefix(position)) => Some(position.clone()),
             Some(After::Start) | None => None,

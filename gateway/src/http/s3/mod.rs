@@ -5,6 +5,7 @@
 mod buckets;
 mod conditions;
 mod delete;
+mod entry;
 mod errors;
 mod get;
 mod listing;
@@ -31,7 +32,7 @@ use s3s::{
 };
 
 use self::errors::not_offered;
-use super::{App, tracked::Tracked};
+use super::{App, request_context::RequestContext};
 use crate::{
     app::{Call, Gateway},
     auth::{Credentials, SecretKeys},
@@ -39,7 +40,7 @@ use crate::{
 };
 
 /// The S3 operations.
-struct Surface {
+struct S3Operations {
     gateway: Arc<Gateway>,
     credentials: Arc<Credentials>,
     region: String,
@@ -57,7 +58,7 @@ impl NameValidation for AnyName {
 
 /// Builds the service. `native` answers calls of the native API that are signed in S3's way.
 pub(super) fn service(app: &App, config: &Config, native: Router) -> S3Service {
-    let mut builder = S3ServiceBuilder::new(Surface {
+    let mut builder = S3ServiceBuilder::new(S3Operations {
         gateway: app.gateway.clone(),
         credentials: app.credentials.clone(),
         region: config.region.clone(),
@@ -83,27 +84,31 @@ pub(super) fn is_signed(request: &Request) -> bool {
 }
 
 /// A request that passed authentication: who calls, and the trail of the request.
-struct Admitted {
+struct Authenticated {
     call: Call,
-    tracked: Tracked,
+    tracked: RequestContext,
 }
 
-impl Admitted {
+impl Authenticated {
     /// Turns an error into S3's.
     fn refuse(&self, error: &mantle_types::Error) -> s3s::S3Error {
         errors::s3_error(error, self.tracked.id())
     }
 }
 
-impl Surface {
-    fn admit<T>(&self, request: &S3Request<T>, verb: &'static str) -> S3Result<Admitted> {
-        let tracked = request.extensions.get::<Tracked>().cloned().unwrap_or_else(|| Tracked::begin(&request.headers));
+impl S3Operations {
+    fn authenticate<T>(&self, request: &S3Request<T>, verb: &'static str) -> S3Result<Authenticated> {
+        let tracked = request
+            .extensions
+            .get::<RequestContext>()
+            .cloned()
+            .unwrap_or_else(|| RequestContext::begin(&request.headers));
         tracked.set_verb(verb);
         let refuse = |error: mantle_types::Error| errors::s3_error(&error, tracked.id());
         let access_key = request.credentials.as_ref().map(|credentials| credentials.access_key.as_str());
         let caller = self.credentials.by_access_key(access_key.unwrap_or_default()).map_err(refuse)?;
         let call = tracked.call(caller).map_err(refuse)?;
-        Ok(Admitted { call, tracked })
+        Ok(Authenticated { call, tracked })
     }
 }
 
@@ -111,7 +116,7 @@ type Request3<T> = S3Request<T>;
 type Response3<T> = S3Result<S3Response<T>>;
 
 #[async_trait::async_trait]
-impl S3 for Surface {
+impl S3 for S3Operations {
     async fn list_buckets(&self, request: Request3<ListBucketsInput>) -> Response3<ListBucketsOutput> {
         self.list_buckets(request).await.map(S3Response::new)
     }

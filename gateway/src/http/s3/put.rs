@@ -9,14 +9,16 @@ use s3s::{
 };
 
 use super::{
-    Admitted, Surface,
+    Authenticated, S3Operations,
+    entry::EMPTY_MD5,
     errors::{Named, not_offered},
     metadata,
 };
 use crate::{
     data::{ALGORITHMS, Expected, Mismatch, UploadError},
-    departure::to_the_end,
+    disconnect::run_detached,
     ops::{mkdir::Mkdir, put_object::PutObject},
+    store::Precondition,
 };
 
 /// Carries the digest of the body, or how the body is framed and signed.
@@ -100,12 +102,12 @@ fn refuse_unknown(input: &PutObjectInput) -> S3Result<()> {
     }
 }
 
-fn condition(input: &PutObjectInput) -> S3Result<Option<String>> {
+fn precondition(input: &PutObjectInput) -> S3Result<Precondition> {
     match (&input.if_match, &input.if_none_match) {
-        (None, None) => Ok(None),
-        (Some(ETagCondition::Any), None) => Ok(Some("*present".to_owned())),
-        (Some(ETagCondition::ETag(etag)), None) => Ok(Some(etag.value().to_owned())),
-        (None, Some(ETagCondition::Any)) => Ok(Some("*absent".to_owned())),
+        (None, None) => Ok(Precondition::None),
+        (Some(ETagCondition::Any), None) => Ok(Precondition::Present),
+        (Some(ETagCondition::ETag(etag)), None) => Ok(Precondition::Etag(etag.value().to_owned())),
+        (None, Some(ETagCondition::Any)) => Ok(Precondition::Absent),
         (None, Some(ETagCondition::ETag(_))) => Err(not_offered("If-None-Match is offered with * only")),
         (Some(_), Some(_)) => Err(not_offered("If-Match and If-None-Match are not offered together")),
     }
@@ -135,7 +137,7 @@ fn expected(request: &S3Request<PutObjectInput>) -> Expected {
     Expected { md5: input.content_md5.clone(), others, trailer: request.trailing_headers.clone() }
 }
 
-fn upload_error(error: UploadError, framing: Framing, admitted: &Admitted) -> S3Error {
+fn upload_error(error: UploadError, framing: Framing, authenticated: &Authenticated) -> S3Error {
     match error {
         UploadError::TooLarge => s3_error!(EntityTooLarge, "The object is over this service's limit."),
         UploadError::Body(cause) => {
@@ -146,13 +148,13 @@ fn upload_error(error: UploadError, framing: Framing, admitted: &Admitted) -> S3
         UploadError::Mismatch(Mismatch::Malformed(what)) => {
             s3_error!(InvalidDigest, "The {what} is not a valid digest.")
         }
-        UploadError::Store(error) => admitted.refuse(&error),
+        UploadError::Store(error) => authenticated.refuse(&error),
     }
 }
 
-impl Surface {
+impl S3Operations {
     pub(super) async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
-        let admitted = self.admit(&request, "put_object")?;
+        let authenticated = self.authenticate(&request, "put_object")?;
         refuse_unknown(&request.input)?;
         let framing = Framing::of(&request.headers);
         let size_max = self.gateway.limits.object_bytes_max;
@@ -161,19 +163,19 @@ impl Surface {
         }
         let body = request.input.body.take();
         if request.input.key.ends_with('/') {
-            return self.put_directory(&admitted, request.input, body, framing).await;
+            return self.put_directory(&authenticated, request.input, body, framing).await;
         }
         let put = PutObject {
             content_type: request.input.content_type.clone(),
             user_metadata: metadata::of_put(&request.input),
-            condition: condition(&request.input)?,
+            precondition: precondition(&request.input)?,
         };
         let expected = expected(&request);
         let declared = request.headers.get(DECODED_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         let (bucket, key) = (request.input.bucket, request.input.key);
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
-        let received = self.gateway.receive_object(&admitted.call, &bucket, &key, body, expected).await;
-        let received = received.map_err(|e| upload_error(e, framing, &admitted))?;
+        let received = self.gateway.receive_object(&authenticated.call, &bucket, &key, body, expected).await;
+        let received = received.map_err(|e| upload_error(e, framing, &authenticated))?;
         // A stream of signed chunks without any, not even the last, ends like one that is whole.
         if declared.is_some_and(|declared| declared != received.stored().size) {
             return Err(s3_error!(
@@ -182,9 +184,9 @@ impl Surface {
             ));
         }
         let checksums = received.stored().checksums.clone();
-        let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
-        let done = to_the_end(async move { gateway.put_object(&call, &bucket, &key, put, received).await }).await;
-        done.map_err(|e| admitted.refuse(&e))?;
+        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
+        let done = run_detached(async move { gateway.put_object(&call, &bucket, &key, put, received).await }).await;
+        done.map_err(|e| authenticated.refuse(&e))?;
         Ok(PutObjectOutput {
             e_tag: Some(ETag::Strong(checksums.md5)),
             checksum_crc32: checksums.others.checksum_crc32,
@@ -199,7 +201,7 @@ impl Surface {
     /// An explicit directory: an object without bytes, whose key ends in a slash. It may exist.
     async fn put_directory(
         &self,
-        admitted: &Admitted,
+        authenticated: &Authenticated,
         input: PutObjectInput,
         body: Option<StreamingBlob>,
         framing: Framing,
@@ -210,20 +212,17 @@ impl Surface {
                 let chunk = chunk.map_err(|_| framing.failure())?;
                 if !chunk.is_empty() {
                     let why = "a key that ends in a slash names a directory, which holds no bytes";
-                    return Err(admitted.refuse(&Error::new(ErrorCode::InvalidArgument, why)));
+                    return Err(authenticated.refuse(&Error::new(ErrorCode::InvalidArgument, why)));
                 }
             }
         }
-        if condition(&input)?.is_some() {
+        if precondition(&input)? != Precondition::None {
             return Err(not_offered("conditions on directories are not offered"));
         }
         let options = Mkdir { parents: true, exist_ok: true, user_metadata: metadata::of_put(&input) };
-        let (gateway, call) = (self.gateway.clone(), admitted.call.clone());
-        let made = to_the_end(async move { gateway.mkdir(&call, &input.bucket, &input.key, options).await }).await;
-        made.map_err(|e| admitted.refuse(&e))?;
-        Ok(PutObjectOutput {
-            e_tag: Some(ETag::Strong("d41d8cd98f00b204e9800998ecf8427e".to_owned())),
-            ..PutObjectOutput::default()
-        })
+        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
+        let made = run_detached(async move { gateway.mkdir(&call, &input.bucket, &input.key, options).await }).await;
+        made.map_err(|e| authenticated.refuse(&e))?;
+        Ok(PutObjectOutput { e_tag: Some(ETag::Strong(EMPTY_MD5.to_owned())), ..PutObjectOutput::default() })
     }
 }

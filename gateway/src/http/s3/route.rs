@@ -14,7 +14,7 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, route::S3Route, s3_error};
 use tower::ServiceExt;
 
 use super::errors::not_offered;
-use crate::{auth::Credentials, http::tracked::Tracked};
+use crate::{auth::Credentials, http::request_context::RequestContext};
 
 /// Parameters of authentication and of the clients' own book-keeping, on any call.
 const ANYWHERE: &[&str] = &[
@@ -145,7 +145,7 @@ impl S3Route for Route {
 
     async fn call(&self, request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
         if !is_native(&request.uri) {
-            if let Some(tracked) = request.extensions.get::<Tracked>() {
+            if let Some(tracked) = request.extensions.get::<RequestContext>() {
                 tracked.set_verb("not_offered");
             }
             if let Some(error) = oversized(&request.uri, &request.headers, self.document_bytes_max) {

@@ -72,7 +72,7 @@ impl Calls for Arc<Fake> {
     }
 }
 
-fn lane(mood: Mood, batches_in_flight_max: usize, elements_max: usize) -> (Arc<Fake>, Lane<Arc<Fake>>) {
+fn lane(mood: Mood, batches_in_flight_max: usize, elements_max: usize) -> (Arc<Fake>, Batcher<Arc<Fake>>) {
     let fake = Arc::new(Fake {
         mood,
         sent: watch::Sender::new(Vec::new()),
@@ -80,18 +80,18 @@ fn lane(mood: Mood, batches_in_flight_max: usize, elements_max: usize) -> (Arc<F
         in_flight: AtomicUsize::new(0),
         in_flight_seen_max: AtomicUsize::new(0),
     });
-    let lane = Lane::new(fake.clone(), Bounds { batches_in_flight_max, elements_max });
+    let lane = Batcher::new(fake.clone(), Bounds { batches_in_flight_max, elements_max });
     (fake, lane)
 }
 
 type Caller<'a> = Pin<Box<dyn Future<Output = Result<u32>> + 'a>>;
 
 /// A call that has been made, and waits.
-fn ask(lane: &Lane<Arc<Fake>>, number: u32) -> Caller<'_> {
+fn ask(lane: &Batcher<Arc<Fake>>, number: u32) -> Caller<'_> {
     ask_as(lane, u128::from(number), number)
 }
 
-fn ask_as(lane: &Lane<Arc<Fake>>, request: u128, number: u32) -> Caller<'_> {
+fn ask_as(lane: &Batcher<Arc<Fake>>, request: u128, number: u32) -> Caller<'_> {
     let mut caller: Caller<'_> = Box::pin(lane.submit((request, number)));
     assert!((&mut caller).now_or_never().is_none());
     caller
@@ -211,7 +211,7 @@ async fn a_request_id_is_in_a_batch_once() {
 }
 
 /// Two calls by themselves, then a batch of four that is sent and fails.
-async fn fail<'a>(fake: &Fake, lane: &'a Lane<Arc<Fake>>) -> Vec<Caller<'a>> {
+async fn fail<'a>(fake: &Fake, lane: &'a Batcher<Arc<Fake>>) -> Vec<Caller<'a>> {
     let mut callers = vec![ask(lane, 0)];
     sent(fake, 1).await;
     callers.push(ask(lane, 2));

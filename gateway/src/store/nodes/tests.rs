@@ -1,24 +1,24 @@
 //! The store against a Citus cluster: each directory's calls go to the node that has it, also after its shard moved.
 //! Run by `tests/concurrency/test_citus.py`, which makes the cluster and says where it is.
 
-mod halves;
+mod prepared_parts;
 
 use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
-use mantle_types::{ErrorCode, Permission};
+use mantle_types::{ErrorCode, GroupId, Permission};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
 use crate::{
     config::Postgres,
-    store::{Leased, Moment, NewDirectory, NewObject, Signed, Store},
+    store::{LeasedPartition, NewDirectory, NewObject, Precondition, RequestClaim, ResolutionStart, Store},
 };
 
 const DIRECTORIES: i64 = 24;
 const OBJECTS_EACH: i64 = 10;
 /// The index group that every database has.
-const GROUP: u32 = 1;
+const GROUP: GroupId = GroupId(1);
 const APPLICATION: &str = "citus-test";
 
 fn required(name: &str) -> String {
@@ -59,45 +59,45 @@ async fn sessions() -> Vec<Client> {
     nodes
 }
 
-fn signed(ns: i64) -> Signed {
-    Signed { principal: 0, ns, request: Uuid::new_v4(), hash: 1 }
+fn claim(ns: i64) -> RequestClaim {
+    RequestClaim { principal: 0, ns: ns.into(), request: Uuid::new_v4(), hash: 1 }
 }
 
-async fn place(store: &Store, pid: i64) -> mantle_types::Result<Leased> {
-    let moment = Moment::now(Arc::new(store.terms(GROUP, None).await?));
-    Ok(store.leased(&moment, pid))
+async fn resolution_start(store: &Store) -> mantle_types::Result<ResolutionStart> {
+    Ok(ResolutionStart::now(Arc::new(store.resolution_context(GROUP, None).await?)))
 }
 
 async fn mkdir(store: &Store, ns: i64, id: i64) -> mantle_types::Result<()> {
-    let name = format!("d{id}/");
     let permission = Permission { owner: 0, group: 0, mode: 0o755 };
-    let place = place(store, ns).await?;
-    let new = NewDirectory { place, name: &name, id, permission, explicit: true, user_metadata: None };
-    store.mkdir(signed(ns), new).await.map(drop)
+    let parent = store.lease(&resolution_start(store).await?, ns.into());
+    let (name, id) = (format!("d{id}/"), id.into());
+    let new = NewDirectory { name, id, permission, explicit: true, user_metadata: None };
+    store.mkdir(claim(ns), parent, new).await.map(drop)
 }
 
-async fn put(store: &Store, ns: i64, place: Leased, name: String, id: i64) -> mantle_types::Result<()> {
+async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: i64) -> mantle_types::Result<()> {
     let new = NewObject {
-        place,
-        name: &name,
-        id,
+        name,
+        id: id.into(),
         permission: Permission { owner: 0, group: 0, mode: 0o644 },
         size: 1,
-        etag: "e",
+        etag: "e".into(),
         content_type: None,
         user_metadata: None,
-        locator: "l",
-        condition: None,
+        locator: "l".into(),
+        precondition: Precondition::None,
     };
-    store.put_object(signed(ns), &new).await.map(drop)
+    store.put_object(claim(ns), parent, new).await.map(drop)
 }
 
 /// New objects in all directories at once.
 async fn puts(store: &Store, ns: i64, directories: &[i64], round: i64) -> mantle_types::Result<Vec<()>> {
-    let moment = Moment::now(Arc::new(store.terms(GROUP, None).await?));
+    let start = resolution_start(store).await?;
     let places = directories.iter().flat_map(|pid| (0..OBJECTS_EACH).map(move |n| (*pid, n)));
     let first = ns + 1000 * (round + 1);
-    let put = |(id, (pid, n))| put(store, ns, store.leased(&moment, pid), format!("o{round}-{n}"), id);
+    let put = |(id, (pid, n)): (i64, (i64, i64))| {
+        put(store, ns, store.lease(&start, pid.into()), format!("o{round}-{n}"), id)
+    };
     try_join_all((first..).zip(places).map(put)).await
 }
 
@@ -157,11 +157,11 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
     flushed.sort_unstable();
     assert_eq!(flushed.iter().map(|(source, _)| *source).collect::<Vec<_>>(), feeding);
     assert!(flushed.iter().all(|(_, lsn)| lsn.0 > 0));
-    let terms = store.terms(GROUP, None).await.expect("terms");
-    let mut sources: Vec<_> = terms.basis.lineages.iter().map(|lineage| lineage.source).collect();
+    let context = store.resolution_context(GROUP, None).await.expect("a context");
+    let mut sources: Vec<_> = context.basis.lineages.iter().map(|lineage| lineage.source).collect();
     sources.sort_unstable();
     assert_eq!(sources, feeding);
-    assert_ne!(terms.basis.lineages[0].system_identifier, terms.basis.lineages[1].system_identifier);
+    assert_ne!(context.basis.lineages[0].system_identifier, context.basis.lineages[1].system_identifier);
 
     // The shard of one of them goes to the other worker, and the map is out of date.
     mkdir(&store, ns, ns + DIRECTORIES + 1).await.expect("a directory, for the map");

@@ -17,7 +17,7 @@ pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Shared by all that work on one request.
 #[derive(Clone)]
-pub struct Tracked(Arc<Inner>);
+pub struct RequestContext(Arc<Inner>);
 
 struct Inner {
     id: Uuid,
@@ -33,7 +33,7 @@ enum KeyGiven {
     Malformed,
 }
 
-impl Tracked {
+impl RequestContext {
     /// Begins a request. Ids of our own are in order of time, so that their rows are written side by side in PostgreSQL.
     pub fn begin(headers: &HeaderMap) -> Self {
         let (id, key) = match headers.get(IDEMPOTENCY_KEY) {

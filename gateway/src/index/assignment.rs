@@ -1,5 +1,5 @@
 //! Which group is asked about a namespace. An assignment is remembered as long as PostgreSQL says that none of its group's
-//! has changed; that is part of the group's terms, and so known to be true at most one lease ago.
+//! has changed; that is part of the group's context, and so known to be true at most one lease ago.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -7,7 +7,7 @@ use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 
 use super::group::Group;
-use crate::store::{Assignment, Moment, Terms};
+use crate::store::{Assignment, ResolutionContext, ResolutionStart};
 
 /// Most assignments remembered; then all are forgotten.
 const ASSIGNMENTS_MAX: usize = 65_536;
@@ -16,29 +16,29 @@ const READS_MAX: u32 = 8;
 
 /// Assignments by the namespace's name.
 #[derive(Default)]
-pub struct Assignments {
+pub struct AssignmentCache {
     known: Mutex<HashMap<String, Assignment>>,
 }
 
-/// A namespace's group, and the terms under which the assignment holds.
+/// A namespace's group, and the context under which the assignment holds.
 #[derive(Clone)]
-pub struct Assigned {
+pub struct AssignedGroup {
     /// The group that answers lookups and prepares renames.
     pub group: Arc<Group>,
-    /// Its terms.
-    pub terms: Arc<Terms>,
+    /// Its context.
+    pub context: Arc<ResolutionContext>,
     /// The groups that have to have applied a change before it is acknowledged.
     pub acknowledging: Vec<Arc<Group>>,
 }
 
-impl Assigned {
+impl AssignedGroup {
     /// Now, for what is about to be resolved.
-    pub fn moment(&self) -> Moment {
-        Moment::now(self.terms.clone())
+    pub fn resolution_start(&self) -> ResolutionStart {
+        ResolutionStart::now(self.context.clone())
     }
 }
 
-impl Assignments {
+impl AssignmentCache {
     /// What was read is not true.
     pub fn forget(&self, namespace: &str) {
         self.known.lock().remove(namespace);
@@ -55,7 +55,7 @@ impl Assignments {
 
 impl super::Index {
     /// The group of a namespace, as PostgreSQL said at most one lease ago.
-    pub async fn assigned(&self, namespace: &str) -> Result<Assigned> {
+    pub async fn assigned(&self, namespace: &str) -> Result<AssignedGroup> {
         for _ in 0..READS_MAX {
             let started = Instant::now();
             let known = self.assignments.known.lock().get(namespace).copied();
@@ -64,14 +64,14 @@ impl super::Index {
                 None => self.read_assignment(namespace).await?,
             };
             let group = self.group(assignment.group);
-            let mut terms = group.terms().await?;
-            if terms.changes < assignment.changes {
-                terms = group.refresh(started).await?;
+            let mut context = group.context().await?;
+            if context.changes < assignment.changes {
+                context = group.refresh(started).await?;
             }
-            if terms.changes == assignment.changes {
+            if context.changes == assignment.changes {
                 let others = assignment.also.map(|also| self.group(also));
                 let acknowledging = std::iter::once(group.clone()).chain(others).collect();
-                return Ok(Assigned { group, terms, acknowledging });
+                return Ok(AssignedGroup { group, context, acknowledging });
             }
             self.assignments.forget(namespace);
         }

@@ -1,4 +1,4 @@
-//! Questions against a fake of the database, on one thread: what is ready to run has run after a few yields.
+//! CoalescedReads against a fake of the database, on one thread: what is ready to run has run after a few yields.
 
 use std::{pin::Pin, sync::atomic::AtomicU32};
 
@@ -17,40 +17,40 @@ struct Fake {
 
 const BAD: u32 = 99;
 
-impl Asks for Arc<Fake> {
-    type Question = u32;
+impl BatchRead for Arc<Fake> {
+    type Key = u32;
     type Answer = (u32, u32);
     const NAME: &'static str = "fake";
 
-    async fn ask(&self, questions: &[u32]) -> Result<Vec<Result<(u32, u32)>>> {
+    async fn read(&self, keys: &[u32]) -> Result<Vec<Result<(u32, u32)>>> {
         let statement = self.statements.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        self.sent.lock().push(questions.to_vec());
+        self.sent.lock().push(keys.to_vec());
         self.gate.acquire().await.expect("never closed").forget();
-        let answer = |question: &u32| match *question {
+        let answer = |key: &u32| match *key {
             BAD => Err(ErrorCode::InvalidName.into()),
-            question => Ok((question, statement)),
+            key => Ok((key, statement)),
         };
-        Ok(questions.iter().skip(usize::from(self.answers_too_few)).map(answer).collect())
+        Ok(keys.iter().skip(usize::from(self.answers_too_few)).map(answer).collect())
     }
 }
 
 const BOUNDS: Bounds = Bounds { in_flight_max: 2, together_max: 4, waiting_max: 16, wait: Duration::from_secs(10) };
 
-fn questions(bounds: Bounds) -> (Arc<Fake>, Questions<Arc<Fake>>) {
+fn reads(bounds: Bounds) -> (Arc<Fake>, CoalescedReads<Arc<Fake>>) {
     made(bounds, false)
 }
 
-fn made(bounds: Bounds, answers_too_few: bool) -> (Arc<Fake>, Questions<Arc<Fake>>) {
+fn made(bounds: Bounds, answers_too_few: bool) -> (Arc<Fake>, CoalescedReads<Arc<Fake>>) {
     let fake = Fake { sent: Mutex::default(), statements: AtomicU32::new(0), gate: Semaphore::new(0), answers_too_few };
     let fake = Arc::new(fake);
-    (fake.clone(), Questions::new(fake, bounds))
+    (fake.clone(), CoalescedReads::new(fake, bounds))
 }
 
-type Asking<'a> = Pin<Box<dyn Future<Output = Result<(u32, u32)>> + 'a>>;
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<(u32, u32)>> + 'a>>;
 
 /// A caller that has asked, and waits.
-fn ask(questions: &Questions<Arc<Fake>>, question: u32) -> Asking<'_> {
-    let mut caller: Asking<'_> = Box::pin(questions.ask(question));
+fn read(reads: &CoalescedReads<Arc<Fake>>, key: u32) -> Reading<'_> {
+    let mut caller: Reading<'_> = Box::pin(reads.read(key));
     assert!((&mut caller).now_or_never().is_none());
     caller
 }
@@ -69,11 +69,11 @@ fn code<T: std::fmt::Debug>(answer: &Result<T>) -> ErrorCode {
 
 #[tokio::test]
 async fn who_asks_the_same_shares_an_answer_that_was_asked_for_afterwards() {
-    let (fake, questions) = questions(Bounds { in_flight_max: 1, ..BOUNDS });
-    let first = ask(&questions, 7);
+    let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
+    let first = read(&reads, 7);
     assert_eq!(sent(&fake).await, [[7]]);
     // The one in flight may have been answered before these were asked: they share the next.
-    let later: Vec<_> = (0..10).map(|_| ask(&questions, 7)).collect();
+    let later: Vec<_> = (0..10).map(|_| read(&reads, 7)).collect();
     assert_eq!(sent(&fake).await, [[7]]);
     fake.gate.add_permits(2);
     assert_eq!(first.await, Ok((7, 0)));
@@ -83,12 +83,12 @@ async fn who_asks_the_same_shares_an_answer_that_was_asked_for_afterwards() {
 
 #[tokio::test]
 async fn a_storm_has_few_statements_in_flight() {
-    let (fake, questions) = questions(BOUNDS);
-    let mut callers = vec![ask(&questions, 0)];
+    let (fake, reads) = reads(BOUNDS);
+    let mut callers = vec![read(&reads, 0)];
     assert_eq!(sent(&fake).await, [[0]]);
-    callers.push(ask(&questions, 1));
+    callers.push(read(&reads, 1));
     assert_eq!(sent(&fake).await, [[0], [1]]);
-    callers.extend((2..8).map(|question| ask(&questions, question)));
+    callers.extend((2..8).map(|key| read(&reads, key)));
     assert_eq!(sent(&fake).await, [[0], [1]], "more than `in_flight_max` statements");
     fake.gate.add_permits(1);
     assert_eq!(sent(&fake).await, [vec![0], vec![1], vec![2, 3, 4, 5]]);
@@ -101,8 +101,8 @@ async fn a_storm_has_few_statements_in_flight() {
 
 #[tokio::test]
 async fn what_does_not_fit_is_shared_and_first_in_the_next_statement() {
-    let (fake, questions) = questions(Bounds { in_flight_max: 1, together_max: 2, ..BOUNDS });
-    let callers: Vec<_> = [0, 1, 2, 1, 3, 2].into_iter().map(|question| ask(&questions, question)).collect();
+    let (fake, reads) = reads(Bounds { in_flight_max: 1, together_max: 2, ..BOUNDS });
+    let callers: Vec<_> = [0, 1, 2, 1, 3, 2].into_iter().map(|key| read(&reads, key)).collect();
     fake.gate.add_permits(2);
     let answers = join_all(callers).await.into_iter().map(|answer| answer.expect("an answer"));
     assert_eq!(answers.collect::<Vec<_>>(), [(0, 0), (1, 0), (2, 1), (1, 0), (3, 1), (2, 1)]);
@@ -111,8 +111,8 @@ async fn what_does_not_fit_is_shared_and_first_in_the_next_statement() {
 
 #[tokio::test]
 async fn a_refused_question_is_no_others_trouble() {
-    let (fake, questions) = questions(BOUNDS);
-    let callers = [1, BAD, 2].map(|question| ask(&questions, question));
+    let (fake, reads) = reads(BOUNDS);
+    let callers = [1, BAD, 2].map(|key| read(&reads, key));
     fake.gate.add_permits(1);
     let answers = join_all(callers).await;
     assert_eq!((code(&answers[1]), answers[0].is_ok(), answers[2].is_ok()), (ErrorCode::InvalidName, true, true));
@@ -120,19 +120,19 @@ async fn a_refused_question_is_no_others_trouble() {
 
 #[tokio::test]
 async fn answers_that_are_too_few_are_nobodys() {
-    let (fake, questions) = made(BOUNDS, true);
-    let callers = [1, 2].map(|question| ask(&questions, question));
+    let (fake, reads) = made(BOUNDS, true);
+    let callers = [1, 2].map(|key| read(&reads, key));
     fake.gate.add_permits(1);
     assert!(join_all(callers).await.iter().all(|answer| code(answer) == ErrorCode::Internal));
 }
 
 #[tokio::test]
 async fn nothing_is_asked_for_callers_that_have_left() {
-    let (fake, questions) = questions(Bounds { in_flight_max: 1, ..BOUNDS });
-    let first = ask(&questions, 0);
+    let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
+    let first = read(&reads, 0);
     assert_eq!(sent(&fake).await, [[0]]);
-    drop([1, 2].map(|question| ask(&questions, question)));
-    let last = ask(&questions, 3);
+    drop([1, 2].map(|key| read(&reads, key)));
+    let last = read(&reads, 3);
     fake.gate.add_permits(2);
     assert!(first.await.is_ok() && last.await.is_ok());
     assert_eq!(sent(&fake).await, [[0], [3]]);
@@ -140,11 +140,11 @@ async fn nothing_is_asked_for_callers_that_have_left() {
 
 #[tokio::test]
 async fn more_than_may_wait_are_refused_at_once() {
-    let (fake, questions) = questions(Bounds { in_flight_max: 1, waiting_max: 2, ..BOUNDS });
-    let mut callers = vec![ask(&questions, 0)];
+    let (fake, reads) = reads(Bounds { in_flight_max: 1, waiting_max: 2, ..BOUNDS });
+    let mut callers = vec![read(&reads, 0)];
     assert_eq!(sent(&fake).await, [[0]]);
-    callers.extend([1, 1].map(|question| ask(&questions, question)));
-    let refused = questions.ask(4).now_or_never().expect("an answer at once");
+    callers.extend([1, 1].map(|key| read(&reads, key)));
+    let refused = reads.read(4).now_or_never().expect("an answer at once");
     assert_eq!(code(&refused), ErrorCode::DatabaseUnavailable);
     fake.gate.add_permits(2);
     assert!(join_all(callers).await.iter().all(Result::is_ok));
@@ -153,12 +153,12 @@ async fn more_than_may_wait_are_refused_at_once() {
 /// The clock stands, and is put on when nothing else is left to do.
 #[tokio::test(start_paused = true)]
 async fn a_caller_waits_so_long_and_no_longer() {
-    let (fake, questions) = questions(Bounds { in_flight_max: 1, ..BOUNDS });
-    let answers = join_all([ask(&questions, 0), ask(&questions, 1)]).await;
+    let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
+    let answers = join_all([read(&reads, 0), read(&reads, 1)]).await;
     assert!(answers.iter().all(|answer| code(answer) == ErrorCode::DatabaseUnavailable));
     // What the database never answers holds its place; but a caller that has left asks for nothing.
     fake.gate.add_permits(2);
-    let last = ask(&questions, 2).await;
+    let last = read(&reads, 2).await;
     assert_eq!(last, Ok((2, 1)));
     assert_eq!(sent(&fake).await, [vec![0, 1], vec![2]]);
 }

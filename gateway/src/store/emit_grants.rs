@@ -19,11 +19,11 @@ const AGE_MAX: Duration = Duration::from_secs(10);
 /// A node that does not answer by then is as it was.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How many roles there are that may, over all nodes.
-const FORGERS: &str = "mantle_gateway_stream_forgers";
+const GRANTS_GAUGE: &str = "mantle_gateway_stream_forgers";
 
 /// What was found, by node.
 #[derive(Default)]
-pub struct Forgers(Mutex<Known>);
+pub struct EmitGrants(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
@@ -33,28 +33,28 @@ struct Known {
 
 impl Store {
     /// Roles that may forge the change stream, each with its node; as of a few seconds ago.
-    pub async fn forgers(&self) -> Result<Vec<String>> {
-        if self.forgers.0.lock().asked.is_none_or(|asked| asked.elapsed() >= AGE_MAX) {
-            self.ask_for_forgers().await?;
+    pub async fn emit_grants(&self) -> Result<Vec<String>> {
+        if self.emit_grants.0.lock().asked.is_none_or(|asked| asked.elapsed() >= AGE_MAX) {
+            self.read_emit_grants().await?;
         }
-        Ok(self.forgers.0.lock().list())
+        Ok(self.emit_grants.0.lock().list())
     }
 
-    /// Asks again and again, for ever, so that metrics and the log tell even if nobody asks for readiness.
-    pub async fn watch_for_forgers(&self) {
-        metrics::gauge!(FORGERS).set(0.0);
+    /// BatchRead again and again, for ever, so that metrics and the log tell even if nobody asks for readiness.
+    pub async fn watch_emit_grants(&self) {
+        metrics::gauge!(GRANTS_GAUGE).set(0.0);
         loop {
             // A failure is reported by the requests that need the database.
-            let _ = self.forgers().await;
+            let _ = self.emit_grants().await;
             tokio::time::sleep(AGE_MAX).await;
         }
     }
 
-    async fn ask_for_forgers(&self) -> Result<()> {
+    async fn read_emit_grants(&self) -> Result<()> {
         let others = self.nodes.others().await?;
         let nodes: Vec<&Node> = std::iter::once(self.nodes.main_node()).chain(&others).collect();
         let answers = join_all(nodes.iter().map(|node| timeout(NODE_TIMEOUT, roles(node)))).await;
-        let mut known = self.forgers.0.lock();
+        let mut known = self.emit_grants.0.lock();
         let mut by_node = BTreeMap::new();
         for (node, answer) in nodes.iter().zip(answers) {
             let name = format!("{}:{}", node.address.host, node.address.port);
@@ -67,7 +67,7 @@ impl Store {
         let before = known.list();
         *known = Known { asked: Some(Instant::now()), by_node };
         let now = known.list();
-        metrics::gauge!(FORGERS).set(now.len() as f64);
+        metrics::gauge!(GRANTS_GAUGE).set(now.len() as f64);
         if now != before {
             match now.is_empty() {
                 true => tracing::info!("nobody may forge the change stream any more"),
@@ -88,5 +88,5 @@ impl Known {
 }
 
 async fn roles(node: &Node) -> Result<Vec<String>> {
-    rows::get(&super::one(&sql::FORGERS, node.database.query(&sql::FORGERS, &[], false).await?)?, "roles")
+    rows::get(&super::one(&sql::EMIT_GRANTS, node.database.query(&sql::EMIT_GRANTS, &[], false).await?)?, "roles")
 }

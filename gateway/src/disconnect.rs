@@ -28,7 +28,7 @@ impl Drop for Client {
 }
 
 /// Runs a mutation to its end even when the client goes away.
-pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+pub async fn run_detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let client = Client(Arc::default());
     match tokio::spawn(GONE.scope(client.0.clone(), work).in_current_span()).await {
         Ok(answer) => answer,
@@ -40,7 +40,7 @@ pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>>
 }
 
 /// Before a change is sent: an error if nobody waits for it any more. Nothing was done then.
-pub fn still_wanted() -> Result<()> {
+pub fn check_client_waits() -> Result<()> {
     if !GONE.try_with(|gone| gone.load(Ordering::Acquire)).unwrap_or(false) {
         return Ok(());
     }
@@ -58,10 +58,10 @@ mod tests {
     async fn nothing_is_sent_for_a_client_that_has_gone() {
         let (resume, resumed) = oneshot::channel::<()>();
         let (tell, told) = oneshot::channel();
-        let request = tokio::spawn(to_the_end(async move {
-            let before = still_wanted();
+        let request = tokio::spawn(run_detached(async move {
+            let before = check_client_waits();
             let _ = resumed.await;
-            let _ = tell.send((before, still_wanted()));
+            let _ = tell.send((before, check_client_waits()));
             Ok(())
         }));
         tokio::task::yield_now().await;
@@ -74,6 +74,6 @@ mod tests {
 
     #[tokio::test]
     async fn what_no_client_has_asked_for_is_wanted() {
-        assert!(still_wanted().is_ok());
+        assert!(check_client_waits().is_ok());
     }
 }

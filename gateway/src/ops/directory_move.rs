@@ -1,0 +1,186 @@
+//! Moves a directory: to another path (rename), or into the trash, where no path leads (remove_tree). The index's leader resolves the
+//! paths and locks the source, one transaction moves the entry, and the change's arrival in the index ends the call. The cost does
+//! not depend on what is below the directory. Invariant: a lock is released here only when the transaction is known not to
+//! have committed; otherwise the leader resolves the lock.
+
+use mantle_index_client::RenameRequest;
+use mantle_types::{EntryId, Error, ErrorCode, NamespaceId, Result, name::Path, request::derive_request_id};
+use uuid::Uuid;
+
+use super::{
+    directory_name,
+    locate::{Purpose, Reached, whole},
+    restarts::RESTARTS_MAX,
+};
+use crate::{
+    app::{Call, Gateway},
+    index::{PreparedRename, group_of},
+    store::{LeasedPartition, Prepare, RemoveTree, RenameDirectory, RequestClaim, Written, pause},
+};
+
+/// What to move where.
+pub(super) struct DirectoryMove<'a> {
+    pub(super) call: &'a Call,
+    pub(super) namespace: &'a str,
+    /// Hash of the request.
+    pub(super) hash: i64,
+    pub(super) source: &'a Path<'a>,
+    /// `None` is the trash.
+    pub(super) destination: Option<&'a Path<'a>>,
+    /// May replace an empty directory.
+    pub(super) overwrite: bool,
+}
+
+/// The outcome of one attempt.
+enum Outcome {
+    Done(EntryId),
+    /// The cause passes, such as another rename's lock.
+    Retry(Error),
+    /// The index refused, as far as it knows the tree.
+    Refused(Error),
+}
+
+impl DirectoryMove<'_> {
+    fn request(&self, lock_ms: u32) -> RenameRequest {
+        let owned = |path: &Path<'_>| path.components().iter().map(|c| (*c).to_owned()).collect();
+        RenameRequest {
+            request: self.call.claim(NamespaceId(0), self.hash).key(),
+            namespace: self.namespace.to_owned(),
+            source: owned(self.source),
+            destination: self.destination.map(owned).unwrap_or_default(),
+            caller: self.call.caller.clone(),
+            lock_ms,
+            overwrite: self.overwrite,
+            remove: self.destination.is_none(),
+        }
+    }
+}
+
+impl Gateway {
+    pub(super) async fn move_directory(&self, change: &DirectoryMove<'_>) -> Result<EntryId> {
+        let mut restarts = 0;
+        // The index has everything that was committed when the move began.
+        let mut is_current = false;
+        loop {
+            match self.try_move(change).await? {
+                Outcome::Done(id) => return Ok(id),
+                Outcome::Refused(refusal) if is_current => return Err(refusal),
+                // The index may be a moment behind PostgreSQL, which may have shown the client a newer tree.
+                Outcome::Refused(_) => {
+                    self.index.catch_up(change.namespace).await?;
+                    is_current = true;
+                }
+                Outcome::Retry(error) if restarts == RESTARTS_MAX => return Err(error),
+                Outcome::Retry(_) => {
+                    pause(restarts).await;
+                    restarts += 1;
+                }
+            }
+        }
+    }
+
+    async fn try_move(&self, change: &DirectoryMove<'_>) -> Result<Outcome> {
+        let DirectoryMove { call, namespace, hash, .. } = *change;
+        let start = self.index.resolution_start(namespace).await?;
+        let prepared = match self.index.prepare_rename(change.request(self.limits.rename_lock_ms)).await {
+            Ok(prepared) => prepared,
+            Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound) => {
+                return self.check_missing(change, e).await;
+            }
+            Err(e) if e.code() == ErrorCode::AttemptSuperseded => {
+                // An earlier attempt under this request id has committed; its answer is recorded.
+                return Ok(self.recorded(call, namespace, hash).await?.map_or(Outcome::Retry(e), Outcome::Done));
+            }
+            Err(e) => return refused(e),
+        };
+        let claim = call.claim(prepared.ns, hash);
+        let source = self.store.lease(&start, prepared.source_pid);
+        let pending = self.index.begin_await(namespace, claim.key());
+        match self.commit_move(change, claim, source, &prepared).await {
+            Ok(written) => {
+                pending.acknowledge(&written).await?;
+                Ok(Outcome::Done(written.id))
+            }
+            Err(e) if e.code() == ErrorCode::UnknownOutcome => Err(e),
+            Err(e) => {
+                self.index.release_rename(claim.key(), &prepared).await;
+                self.after_rollback(e).await
+            }
+        }
+    }
+
+    async fn commit_move(
+        &self,
+        change: &DirectoryMove<'_>,
+        claim: RequestClaim,
+        source: LeasedPartition,
+        prepared: &PreparedRename,
+    ) -> Result<Written> {
+        let name = |path: &Path<'_>| path.split_last().map(|(name, _)| directory_name(name)).unwrap_or_default();
+        let (source_name, source_id) = (&*name(change.source), prepared.source_id);
+        let (epoch, attempt, proof) = (prepared.epoch, prepared.attempt, prepared.proof.as_deref());
+        let prepare = Prepare { group: group_of(prepared), epoch, attempt, proof };
+        match change.destination {
+            Some(destination) => {
+                let rename = RenameDirectory {
+                    source,
+                    source_name,
+                    source_id,
+                    destination_pid: prepared.destination_pid,
+                    destination_name: &name(destination),
+                    victim: prepared.victim,
+                    prepare,
+                };
+                self.store.rename_directory(claim, rename).await
+            }
+            None => {
+                let operation = operation_id(change.call, source_id.into());
+                self.store.remove_tree(claim, RemoveTree { source, source_name, source_id, prepare, operation }).await
+            }
+        }
+    }
+
+    /// What to do after the transaction was rolled back.
+    async fn after_rollback(&self, error: Error) -> Result<Outcome> {
+        match error.code() {
+            // The index was rebuilt, or another group serves the namespace now.
+            ErrorCode::StaleEpoch => self.index.renew().await.map(|()| Outcome::Retry(error)),
+            ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged | ErrorCode::NotPrepared => {
+                Ok(Outcome::Retry(error))
+            }
+            code if self.is_outdated(code).await => Ok(Outcome::Retry(error)),
+            _ => Err(error),
+        }
+    }
+
+    /// The index does not know a directory of the move. PostgreSQL decides whether it exists; if so, the index is a moment behind.
+    async fn check_missing(&self, change: &DirectoryMove<'_>, miss: Error) -> Result<Outcome> {
+        let parent = change.destination.and_then(Path::split_last).map(|(_, parent)| parent);
+        let paths: Vec<&[&str]> = std::iter::once(change.source.components()).chain(parent).collect();
+        let found = self.search_many(&change.call.caller, change.namespace, &paths, Purpose::DirectoryChange).await?;
+        for (reached, (path, is_parent)) in found.into_iter().zip(paths.into_iter().zip([false, true])) {
+            if let reached @ Reached::Part { .. } = reached? {
+                return Err(whole(reached, path, is_parent).err().unwrap_or(miss));
+            }
+        }
+        refused(miss)
+    }
+}
+
+/// A refused prepare, by whether another attempt may succeed.
+fn refused(refusal: Error) -> Result<Outcome> {
+    match refusal.code() {
+        ErrorCode::Locked | ErrorCode::StaleEpoch | ErrorCode::NotServed => Ok(Outcome::Retry(refusal)),
+        ErrorCode::NotFound
+        | ErrorCode::NamespaceNotFound
+        | ErrorCode::AlreadyExists
+        | ErrorCode::RenameLoop
+        | ErrorCode::AccessDenied => Ok(Outcome::Refused(refusal)),
+        _ => Err(refusal),
+    }
+}
+
+/// A retry derives the same id. No other request does: a directory is removed once.
+pub(super) fn operation_id(call: &Call, directory: EntryId) -> Uuid {
+    derive_request_id(call.request, &format!("operation/{}/{directory}", call.caller.uid))
+}

@@ -1,0 +1,171 @@
+//! The context that paths are resolved in (P8): the index group's epoch, and each node's history and clock, read a moment ago.
+//! It gives each change of a resolved directory its lease.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use mantle_index_client::{Basis, proto};
+use mantle_types::{Epoch, GroupId, Lease, Lineage, PartitionId, Result, limits::LEASE_S};
+use tokio::time::timeout;
+use tokio_postgres::{Row, types::Type};
+
+use super::{Store, nodes::Node, one, rows, shards::Address, sql};
+
+/// A node that does not answer in this time keeps its old context: nothing can be changed on it now.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A partition that was resolved, and how long changes may rely on that.
+#[derive(Clone, Copy, Debug)]
+pub struct LeasedPartition {
+    /// The partition.
+    pub pid: PartitionId,
+    /// The lease, on the partition's node.
+    pub lease: Lease,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NodeContext {
+    lineage: Lineage,
+    /// The node's number, if the index reads its change stream.
+    source: Option<u32>,
+    /// The node's clock, in microseconds since 1970, at or before `read`.
+    clock_us: i64,
+    read: Instant,
+}
+
+/// A node's answer about an index group.
+struct GroupContext {
+    epoch: Epoch,
+    changes: i64,
+    lease: Duration,
+}
+
+/// An index group and all nodes, as they were read.
+#[derive(Clone, Debug)]
+pub struct ResolutionContext {
+    /// What a lookup carries: the index group's epoch, and the histories of its sources.
+    pub basis: Basis,
+    /// How often assignments of namespaces to the group were changed.
+    pub changes: i64,
+    /// How long the context holds, from before it was read.
+    pub lease: Duration,
+    nodes: HashMap<Address, NodeContext>,
+}
+
+impl ResolutionContext {
+    fn new(group: GroupContext, nodes: HashMap<Address, NodeContext>) -> Self {
+        let GroupContext { epoch, changes, lease } = group;
+        let lineages = nodes.values().filter_map(|node| {
+            let Lineage { system_identifier, timeline } = node.lineage;
+            node.source.map(|source| proto::Lineage { source, system_identifier, timeline })
+        });
+        let basis = Basis { epoch, lineages: lineages.collect() };
+        Self { basis, changes, lease, nodes }
+    }
+}
+
+/// When a resolution began, and in which context. Taken before the path is looked up.
+#[derive(Clone, Debug)]
+pub struct ResolutionStart {
+    context: Arc<ResolutionContext>,
+    at: Instant,
+}
+
+impl ResolutionStart {
+    /// Now, in this context.
+    pub fn now(context: Arc<ResolutionContext>) -> Self {
+        Self { context, at: Instant::now() }
+    }
+
+    /// What the lookup carries.
+    pub fn basis(&self) -> &Basis {
+        &self.context.basis
+    }
+
+    fn lease(&self, address: &Address) -> Lease {
+        let epoch = self.context.basis.epoch;
+        let Some(node) = self.context.nodes.get(address) else {
+            // The node refuses this lease, and the context is read again.
+            return Lease { deadline_us: 0, lineage: Lineage { system_identifier: 0, timeline: 0 }, epoch };
+        };
+        // The node's clock was at least this when the lookup began. So the lease may end early, never late.
+        let resolved_us = node.clock_us + self.at.saturating_duration_since(node.read).as_micros() as i64;
+        Lease { deadline_us: resolved_us + LEASE_S as i64 * 1_000_000, lineage: node.lineage, epoch }
+    }
+}
+
+impl Store {
+    /// Reads the context from all nodes. Nodes that do not answer keep their part of the `old` one.
+    pub async fn resolution_context(
+        &self,
+        group: GroupId,
+        old: Option<&ResolutionContext>,
+    ) -> Result<ResolutionContext> {
+        let main = self.nodes.main_node();
+        let (of_group, of_main) = read(main, group).await?;
+        let mut nodes = HashMap::from([(main.address.clone(), of_main)]);
+        let others = self.nodes.others().await?;
+        let answers = join_all(others.iter().map(|node| timeout(NODE_TIMEOUT, read(node, group)))).await;
+        for (node, answer) in others.iter().zip(answers) {
+            let known = || old.and_then(|old| old.nodes.get(&node.address).copied());
+            let answer = answer.ok().and_then(Result::ok);
+            if answer.is_none() {
+                self.nodes.suspect();
+            }
+            let context = answer.map(|(_, context)| context).or_else(known);
+            nodes.extend(context.map(|context| (node.address.clone(), context)));
+        }
+        Ok(ResolutionContext::new(of_group, nodes))
+    }
+
+    /// A partition that was resolved, with the lease that its resolution gives.
+    pub fn lease(&self, start: &ResolutionStart, pid: PartitionId) -> LeasedPartition {
+        LeasedPartition { pid, lease: self.nodes.at_address_of(pid, |address| start.lease(address)) }
+    }
+}
+
+async fn read(node: &Node, group: GroupId) -> Result<(GroupContext, NodeContext)> {
+    let group = group.as_i64() as i32;
+    let row = one(
+        &sql::RESOLUTION_CONTEXT,
+        node.database.query(&sql::RESOLUTION_CONTEXT, &[(&group, Type::INT4)], false).await?,
+    )?;
+    let lineage = rows::get::<&str>(&row, "lineage")?.parse()?;
+    let source = source_of(&row)?;
+    let of_node = NodeContext { lineage, source, clock_us: rows::get(&row, "clock_us")?, read: Instant::now() };
+    let of_group = GroupContext {
+        epoch: rows::get::<i64>(&row, "epoch")?.into(),
+        changes: rows::get(&row, "changes")?,
+        lease: Duration::from_millis(rows::get::<i64>(&row, "lease_ms")? as u64),
+    };
+    Ok((of_group, of_node))
+}
+
+/// The node's number as a source; `None` if the index does not read its change stream.
+pub fn source_of(row: &Row) -> Result<Option<u32>> {
+    Ok(rows::get_opt::<i32>(row, "source")?.map(|source| source as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_counts_from_when_the_path_was_asked_for() {
+        let address = Address { host: "h".into(), port: 1 };
+        let lineage = Lineage { system_identifier: 7, timeline: 2 };
+        let read = Instant::now();
+        let nodes = HashMap::from([(address.clone(), NodeContext { lineage, source: Some(0), clock_us: 1_000, read })]);
+        let group = GroupContext { epoch: Epoch(3), changes: 0, lease: Duration::from_secs(60) };
+        let context = Arc::new(ResolutionContext::new(group, nodes));
+        let start = ResolutionStart { context, at: read + Duration::from_secs(5) };
+        let deadline_us = 1_000 + (5 + LEASE_S as i64) * 1_000_000;
+        assert_eq!(start.lease(&address), Lease { deadline_us, lineage, epoch: Epoch(3) });
+        let unknown = Address { port: 2, ..address };
+        assert_eq!(start.lease(&unknown).deadline_us, 0);
+    }
+}
