@@ -10,6 +10,7 @@ SEED      ?= 0
 SEEDS     ?= 10000
 PAIRS     ?= 6
 FAULT     ?=
+TEST      ?=
 PLAIN     ?=
 STACK      = PYTHONPATH=patroni $(PYTHON) -m stack
 CLUSTER    = PYTHONPATH=patroni $(PYTHON) -m cluster
@@ -17,7 +18,7 @@ SUITE      = $(PYTHON) tests/run.py
 export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test property simulate lint bench soak chaos chaos-proof python cluster cluster-status cluster-worker cluster-stop
+.PHONY: help run stop status clean install build test one property simulate lint bench soak chaos chaos-proof python cluster cluster-status cluster-worker cluster-stop
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -64,6 +65,9 @@ build: python ## Build the services and the extension
 
 test: python ## Install, build, run every test against a stack of its own under .test/ (ONLY=e2e: one phase)
 	@$(SUITE) $(if $(ONLY),--only $(ONLY))
+
+one: python ## Run one test: TEST=tests/e2e/test_renames.py::test_x, TEST=tests/pgtap/listing.sql, TEST=index::tests::rules
+	@$(SUITE) --one "$(TEST)"
 
 property: python ## Random concurrent histories against the model, for SECONDS=600
 	@$(SUITE) --property $(SECONDS)

@@ -27,8 +27,9 @@ from stack.failure import Failure
 from stack.stack import Stack
 from tests.support import stack_under_test
 
-from .commands import Counts, run_pytest
-from .phases import NEED_STACK, PHASES, chaos, chaos_proof, long_property, run_pgtap, simulate
+from .commands import Counts
+from .one import needs_stack, run_one
+from .phases import NEED_STACK, PHASES, chaos, chaos_proof, long_property, simulate
 
 DATA_GB = 3.0
 
@@ -84,9 +85,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="leave the stack running at the end")
     parser.add_argument("--only", choices=list(PHASES), action="append", help="run this phase alone (may be repeated)")
     parser.add_argument(
-        "--pytest", nargs=rest, help="run pytest alone with these arguments, such as a file and -k NAME"
+        "--one", metavar="TEST", help="run one test alone: its path as pytest names it, a pgTAP file, a Rust name"
     )
-    parser.add_argument("--pgtap", nargs="+", metavar="FILE", help="run these files of tests/pgtap alone")
     parser.add_argument("--property", type=int, metavar="SECONDS", help="run random histories alone, for so long")
     parser.add_argument("--simulate", type=int, metavar="SEED", help="run one seed of the simulation, with its trace")
     parser.add_argument("--chaos", nargs=rest, help="run tests/chaos/run.py alone with these arguments")
@@ -101,15 +101,10 @@ def run_given(given: argparse.Namespace, stack: Stack) -> Counts:
         return chaos_proof(given.chaos_proof)
     if given.property is not None:
         return long_property(given.property)
-    if given.pgtap is not None:
-        start(stack)
-        return run_pgtap(stack, given.pgtap)
-    if given.pytest is not None:
-        environment = {}
-        if any("tests/upgrade" in argument for argument in given.pytest):  # the other suites start their own servers
+    if given.one is not None:
+        if needs_stack(given.one):
             start(stack)
-            environment = stack.postgresql.client_environment("postgres")
-        return run_pytest(*given.pytest, **environment)
+        return run_one(given.one, stack)
     return run_phases(given.only or list(PHASES), stack)
 
 

@@ -24,6 +24,7 @@ from .commands import (
 )
 from .lint import lint
 
+REPLICAS = "replicas_"  # what the names of the Rust tests that need a PostgreSQL begin with
 SEEDED = "seeded::"  # the simulation's tests, which take minutes
 DISTRIBUTED = sorted((TESTS / "concurrency").glob("test_citus*.py"))
 
@@ -46,13 +47,13 @@ def simulate(seed: int) -> int:
     return 0 if any(line.rstrip().endswith("violation=none") for line in lines) else 1
 
 
-def replicas(stack: Stack) -> Counts:
+def replicas(stack: Stack, names: str = REPLICAS) -> Counts:
     """IndexNodes of their own, with databases of their own in the stack's PostgreSQL."""
     shorten_lease(stack)
     url = stack.postgresql.url("postgres", "superuser")
     account = stack.postgresql.account
     counts = cargo_test(
-        "--", "--ignored", "replicas_", MANTLE_TEST_DATABASE_URL=url,
+        "--", "--ignored", names, MANTLE_TEST_DATABASE_URL=url,
         # Those whose PostgreSQL fails over make servers of their own.
         MANTLE_TEST_POSTGRESQL_BIN=str(stack.layout.postgresql_bin), MANTLE_TEST_ACCOUNT=f"{account.uid}:{account.gid}",
     )  # fmt: skip
