@@ -13,7 +13,6 @@ use mantle_types::limits::PATH_DEPTH_MAX;
 use serde::{Deserialize, Deserializer};
 
 pub use crate::lookup::{Invalidation, LookupSettings};
-use crate::raft::network::MESSAGE_BYTES_MAX;
 
 /// PostgreSQL keeps a group's number in four bytes.
 const GROUP_MAX: u64 = i32::MAX as u64;
@@ -74,9 +73,7 @@ pub struct PostgresSettings {
 }
 
 /// What is proposed at once takes no more than this, in bytes (P28). A message between replicas may take more.
-const ENTRY_BYTES_MAX: usize = 4 << 20;
-
-const _: () = assert!(ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX / 2);
+pub(crate) const ENTRY_BYTES_MAX: usize = 4 << 20;
 
 /// Raft's times, the same on every replica.
 #[derive(Clone, Debug, Deserialize)]

@@ -3,23 +3,20 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use anyhow::Result as AnyResult;
 use mantle_types::{Error, ErrorCode, Result};
 
-use crate::{node::Node, replica::Replica, server::metrics::Metrics};
+use crate::{node::Node, replica::Replica};
 
 /// Replicas by the group that each belongs to; at least one.
 pub struct Groups {
     replicas: BTreeMap<u64, Arc<Replica>>,
-    /// Measurements of all of them.
-    pub metrics: Metrics,
 }
 
 impl Groups {
     /// All replicas of this process.
-    pub fn new(replicas: impl IntoIterator<Item = Arc<Replica>>) -> AnyResult<Arc<Self>> {
+    pub fn new(replicas: impl IntoIterator<Item = Arc<Replica>>) -> Arc<Self> {
         let replicas = replicas.into_iter().map(|replica| (replica.group, replica)).collect();
-        Ok(Arc::new(Self { replicas, metrics: Metrics::install()? }))
+        Arc::new(Self { replicas })
     }
 
     /// The replica of a group that a request names. 0, of a client that knows no groups: of the only one.

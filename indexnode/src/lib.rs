@@ -1,23 +1,44 @@
 //! IndexNode: the directory index of a namespace in memory, replicated by Raft, rebuilt from PostgreSQL.
 //!
-//! `index` is the pure core; `lookup` caches prefixes over it; `raft` makes a replicated log of its commands; `source` feeds it from PostgreSQL while this
-//! replica leads; `server` answers gateways, peers and probes; `membership` decides how a replica finds its place in the
-//! group; `node` is one incarnation of it, `replica` runs them one after the other; `groups` are the groups that a process has replicas of; `detached` a group without a source, for measurements.
+//! Imports point downwards in this list of layers:
+//!
+//! - `standalone`: a replica without PostgreSQL, for measurements
+//! - `process`: process start, and the life of a replica
+//! - `server`: the services for gateways, other replicas, probes and metrics
+//! - `source`: the leader's work: follows the change streams, rebuilds the index, moves namespaces
+//! - `membership`: how a replica joins or founds a cluster, and what an administrator changes
+//! - `groups`: the replicas of this process, by group
+//! - `replica`: one of them, through all its incarnations
+//! - `waits`: waits until a change is applied
+//! - `node`: one incarnation of a replica: a Raft node over a data directory
+//! - `postgres`: connections and statements
+//! - `progress`: how far the change streams and a rebuild are
+//! - `raft`: durable log, state machine, snapshots, network between replicas, read index
+//! - `requests`: which requests are applied
+//! - `config`: the configuration file
+//! - `lookup`: the cache of resolved prefixes over the index
+//! - `index`: the pure core: the directory index and the commands that change it
+//! - `failpoints`: protections that tests leave out
+//! - `prefetch`: memory prefetch
 
 pub mod config;
-pub mod detached;
 pub mod failpoints;
 pub mod groups;
 pub mod index;
 pub mod lookup;
 pub mod membership;
 pub mod node;
+pub mod postgres;
 mod prefetch;
+pub mod process;
+pub mod progress;
 pub mod raft;
 pub mod replica;
 pub mod requests;
 pub mod server;
 pub mod source;
+pub mod standalone;
+pub mod waits;
 
 /// The generated types of the service between replicas.
 pub mod proto {

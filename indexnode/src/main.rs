@@ -4,7 +4,7 @@ use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use mantle_indexnode::{config::Config, replica};
+use mantle_indexnode::{config::Config, process};
 use mantle_telemetry::Telemetry;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -88,7 +88,7 @@ fn run(arguments: &Arguments) -> Result<()> {
             tell.send_replace(true);
         });
         // Not on this thread, which does not take part in the runtime's scheduling.
-        let ended = tokio::spawn(replica::run(config, stop)).await.context("the replica panicked")?;
+        let ended = tokio::spawn(process::run(config, stop)).await.context("the replica panicked")?;
         telemetry.end().await;
         ended
     })

@@ -20,19 +20,22 @@ use crate::{
     config::Config,
     failpoints::{self, Failpoint},
     index::command::{Applied, Command},
+    progress::StreamProgress,
     raft::{
-        NodeId, Proposal, Raft, TypeConfig, durable,
+        NodeId, Proposal, Raft, TypeConfig,
+        disk_executor::DiskExecutor,
+        durable,
         identity::Identity,
         log::LogStore,
-        machine::{IndexState, Machine},
-        network::{Network, Peers},
-        offload::Offload,
+        machine::Machine,
+        network::Network,
         openraft_config,
+        peers::Peers,
+        read_index::ReadIndexBatcher,
         snapshot::SnapshotStore,
+        state::IndexState,
         types::{CommittedLeaderId, StoredMembership},
     },
-    server::read_gate::ReadGate,
-    source::progress::StreamProgress,
 };
 
 /// A leader's lease begins with the first answer of a quorum, and runs out while none answers: until it has one, what it is
@@ -78,17 +81,17 @@ pub struct Node {
     /// Where received snapshots go.
     pub snapshots: SnapshotStore,
     /// Where work that waits for the disk is done.
-    pub offload: Offload,
+    pub disk: DiskExecutor,
     /// Connections to the other replicas.
     pub peers: Peers,
     /// Read indexes for linearizable lookups.
-    pub reads: ReadGate,
+    pub reads: ReadIndexBatcher,
     /// The change stream's progress.
     pub stream: StreamProgress,
     /// What the group's prepares are signed with, and under which epoch PostgreSQL was asked for it.
     pub prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
     /// Held while the membership is changed.
-    pub membership_turn: tokio::sync::Mutex<()>,
+    pub membership_lock: tokio::sync::Mutex<()>,
     /// Before this a vote could break a lease that was granted before the restart.
     votes_from: Option<Instant>,
     /// When a leader's message was last accepted.
@@ -108,21 +111,20 @@ impl Node {
         folder: &Path,
         identity: &Identity,
         peers: Peers,
-        offload: Offload,
+        disk: DiskExecutor,
     ) -> Result<Arc<Self>> {
         let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
         // The log's promises are worth nothing if a loss of power takes the folder that holds it.
-        durable::create_folder(folder).context("Raft folder")?;
-        let mut log =
-            LogStore::open_with(&folder.join("log"), &offload, config.raft.log_batching).context("Raft log")?;
+        durable::create_dir(folder).context("Raft folder")?;
+        let mut log = LogStore::open_with(&folder.join("log"), &disk, config.raft.log_batching).context("Raft log")?;
         let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
         let state = Arc::new(IndexState::new(&config.lookup));
         let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();
-        let machine = Machine::new(state.clone(), snapshots.clone(), offload.clone());
+        let machine = Machine::new(state.clone(), snapshots.clone(), disk.clone());
         let raft_config = openraft_config(group, &config.raft)?;
-        let network = Network::new(group, cluster_id.clone(), peers.clone(), offload.clone());
+        let network = Network::new(group, cluster_id.clone(), peers.clone(), disk.clone());
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
-        let reads = ReadGate::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
+        let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
         // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
         // nor campaigns. Alone there is nobody to betray.
         let is_alone = is_only_voter(&raft, identity.node_id).await?;
@@ -140,12 +142,12 @@ impl Node {
             state,
             log,
             snapshots,
-            offload,
+            disk,
             peers,
             reads,
             stream: StreamProgress::default(),
             prepare_key: Mutex::default(),
-            membership_turn: tokio::sync::Mutex::default(),
+            membership_lock: tokio::sync::Mutex::default(),
             votes_from,
             heard: Mutex::new(None),
         }))
@@ -173,7 +175,7 @@ impl Node {
     }
 
     /// Notes that a leader's message was accepted.
-    pub fn hear_leader(&self) {
+    pub fn note_leader_contact(&self) {
         *self.heard.lock() = Some(Instant::now());
     }
 

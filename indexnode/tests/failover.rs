@@ -11,7 +11,7 @@ mod support;
 use std::{fs, time::Duration};
 
 use mantle_index_client::{Basis, Query, Status, proto::Lineage};
-use mantle_indexnode::source::sql;
+use mantle_indexnode::postgres::sql;
 use mantle_types::{Caller, Epoch, ErrorCode};
 use support::{
     TestDatabase, TestGroup, connect, eventually, mkdir_in,

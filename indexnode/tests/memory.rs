@@ -21,10 +21,7 @@ use mantle_indexnode::{
         command::{Command, SourceId, SourceStart},
     },
     raft::{
-        machine::{IndexState, Machine},
-        offload::Offload,
-        snapshot::SnapshotStore,
-        types::SnapshotMeta,
+        disk_executor::DiskExecutor, machine::Machine, snapshot::SnapshotStore, state::IndexState, types::SnapshotMeta,
     },
 };
 use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
@@ -170,7 +167,7 @@ fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_i
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let state = Arc::new(IndexState::new(&LookupSettings::default()));
-    let mut machine = Machine::new(state.clone(), store.clone(), Offload::Threads);
+    let mut machine = Machine::new(state.clone(), store.clone(), DiskExecutor::Threads);
     // What the first index was allocated in goes back, or it would be missing from the next one's.
     // SAFETY: it only gives back what is free.
     unsafe { libmimalloc_sys::mi_collect(true) };

@@ -10,7 +10,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use mantle_index_client::RenameRequest;
-use mantle_indexnode::source::{copy, progress::RebuildProgress};
+use mantle_indexnode::{postgres::copy, progress::RebuildProgress};
 use mantle_types::{
     Caller, ErrorCode, Lsn, NamespaceId, RequestKey,
     message::{Cause, DirectoryOp, encode},

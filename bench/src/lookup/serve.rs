@@ -15,8 +15,8 @@ use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
 use mantle_indexnode::{
     config::Config,
-    detached::Detached,
     index::command::{Command, SourceStart},
+    standalone::Standalone,
 };
 use mantle_types::{Caller, Epoch, Lineage, Lsn};
 use tokio::{
@@ -59,7 +59,8 @@ pub async fn serve(options: &Options) -> Result<()> {
     let (mut replicas, mut threads) = (Vec::new(), Threads::default());
     for (at, _) in options.addresses.iter().enumerate() {
         let config = config(options, at)?;
-        let start = threads.add(config.threads)?.spawn(async move { Detached::start(config, "bench", at == 0).await });
+        let start =
+            threads.add(config.threads)?.spawn(async move { Standalone::start(config, "bench", at == 0).await });
         replicas.push(Arc::new(start.await??));
     }
     let leaders = threads.of(0);
@@ -133,7 +134,7 @@ impl Drop for Threads {
 }
 
 /// Lookups a second of one processor, without RPC.
-fn look_up_in_process(replica: &Detached, tree: &Tree, count: u64) -> Result<u64> {
+fn look_up_in_process(replica: &Standalone, tree: &Tree, count: u64) -> Result<u64> {
     let paths: Vec<String> = (0..PATHS as u64).map(|choice| tree.path(LEVELS, choice).join("/")).collect();
     let state = replica.node().state.clone();
     let replicated = state.read();
@@ -151,7 +152,7 @@ struct Snapshots {
 }
 
 impl Snapshots {
-    async fn run(self: Arc<Self>, leader: Arc<Detached>) -> Result<()> {
+    async fn run(self: Arc<Self>, leader: Arc<Standalone>) -> Result<()> {
         loop {
             if self.are_wanted.load(Ordering::Relaxed) {
                 leader.snapshot().await?;
@@ -193,7 +194,7 @@ pub fn start() -> SourceStart {
     SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
 }
 
-async fn fill(leader: &Detached, tree: &Tree) -> Result<()> {
+async fn fill(leader: &Standalone, tree: &Tree) -> Result<()> {
     leader.propose(&Command::RebuildBegin { epoch: Epoch(1), is_diverged: false }).await?;
     let mut records = tree.records();
     let chunks = std::iter::from_fn(move || {

@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::Result;
 use mantle_indexnode::{
-    detached::Detached,
     index::command::{Command, SourceBatch, SourceId, StreamTransaction},
+    standalone::Standalone,
 };
 use mantle_types::{
     Lsn,
@@ -45,7 +45,7 @@ pub struct Writer {
 
 impl Writer {
     /// Until it is over.
-    pub async fn run(self: Arc<Self>, leader: Arc<Detached>, tree: Tree) -> Result<()> {
+    pub async fn run(self: Arc<Self>, leader: Arc<Standalone>, tree: Tree) -> Result<()> {
         let (mut lsn, mut next, mut oldest) = (10, 0_u64, 0_u64);
         let mut ticks = tokio::time::interval(TICK);
         let mut owed = 0.0;
@@ -108,7 +108,7 @@ pub struct Made {
 /// for the change stream; while it is, others wait, and go together in the next (or one an entry, without batching).
 /// Nobody else may write to the group.
 pub async fn make_one_by_one(
-    leader: &Detached,
+    leader: &Standalone,
     tree: Tree,
     clients: usize,
     period: Duration,

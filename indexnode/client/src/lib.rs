@@ -24,8 +24,8 @@
 mod answer;
 mod batch;
 mod convert;
-mod lane;
 mod leader;
+mod lookup_stream;
 mod model;
 /// The generated gRPC types of `indexnode/proto/index.proto`.
 #[allow(missing_docs, clippy::all)]

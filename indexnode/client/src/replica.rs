@@ -1,4 +1,4 @@
-//! One replica: its connection, whether to avoid it for a while, and its lane of lookups.
+//! One replica: its connection, whether to avoid it for a while, and its lookups of lookups.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use tonic::{service::interceptor::InterceptedService, transport::Endpoint};
 use crate::{
     Stub,
     convert::check_outcome,
-    lane::{Answer, Lane},
+    lookup_stream::{Answer, LookupStream},
     model::{Ask, Status},
     proto::{DirectoriesRequest, StatusRequest, directories_request::What},
 };
@@ -35,7 +35,7 @@ pub(crate) struct Replica {
     address: String,
     group: u32,
     stub: Stub,
-    lane: Lane,
+    lookups: LookupStream,
     /// Lookups that were submitted and are not answered.
     pending: AtomicUsize,
     /// Read by every lookup: when it is to be trusted again, and whether it has to be asked for at all.
@@ -76,12 +76,12 @@ impl Replica {
     }
 
     fn new(address: String, stub: Stub, group: u32) -> Self {
-        let lane = Lane::new(stub.clone(), group);
+        let lookups = LookupStream::new(stub.clone(), group);
         Self {
             address,
             group,
             stub,
-            lane,
+            lookups,
             pending: AtomicUsize::new(0),
             avoid_until: Mutex::new(None),
             avoids: AtomicBool::new(false),
@@ -132,7 +132,7 @@ impl Replica {
     /// One batch of lookups; a failure of the replica (not of a path) makes it avoided for a while.
     pub(crate) async fn resolve(&self, ask: Arc<Ask>, limit: Duration) -> Answer {
         let _pending = Pending::count(&self.pending);
-        let answer = self.lane.submit(ask, limit).await;
+        let answer = self.lookups.submit(ask, limit).await;
         match &answer.result {
             Ok(_) => self.trust(),
             Err(e) => {

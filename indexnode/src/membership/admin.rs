@@ -40,7 +40,7 @@ pub fn members(node: &Node) -> Result<Vec<Member>> {
 pub async fn change(node: &Node, member: &str, change: MemberChange, limit: Duration) -> Result<()> {
     let late = |_| Error::new(ErrorCode::AwaitTimeout, "the change is not committed yet: look at the members again");
     timeout(limit, async {
-        let _turn = node.membership_turn.lock().await;
+        let _turn = node.membership_lock.lock().await;
         if !node.is_leader() {
             return Err(node.not_leader());
         }

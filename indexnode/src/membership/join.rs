@@ -42,7 +42,7 @@ pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
     if !node.is_leader() {
         return answer(State::NotLeader, String::new());
     }
-    let Ok(_turn) = node.membership_turn.try_lock() else {
+    let Ok(_turn) = node.membership_lock.try_lock() else {
         return answer(State::Pending, "the membership is being changed".into());
     };
     match admit(node, request).await {
@@ -96,7 +96,7 @@ async fn replace_older(node: &Node, joiner: NodeId, address: &str) -> Result<boo
 /// still count. While this replica leads, it takes the second step. Never returns.
 pub async fn finish_changes(node: &Node) {
     loop {
-        if let Ok(_turn) = node.membership_turn.try_lock()
+        if let Ok(_turn) = node.membership_lock.try_lock()
             && node.membership().get_joint_config().len() > 1
         {
             tracing::info!("finishing a change of the membership that an earlier leader began");

@@ -5,8 +5,8 @@
 //! id, first as a learner. The decision is a pure function of the replicas' answers.
 
 pub mod admin;
+pub mod bootstrap;
 pub mod join;
-pub mod settle;
 pub mod view;
 
 use std::collections::{BTreeSet, HashMap};

@@ -10,7 +10,7 @@ use crate::{
     config::Config,
     node::Node,
     proto::peer::{DescribeRequest, DescribeResponse, VoterSet},
-    raft::{NodeId, identity::Identity, network::Peers},
+    raft::{NodeId, identity::Identity, peers::Peers},
 };
 
 const POLL_TIMEOUT: Duration = Duration::from_millis(700);

@@ -12,9 +12,9 @@ use tokio::time::sleep;
 
 use super::{
     TypeConfig,
-    machine::IndexState,
-    offload::Offload,
+    disk_executor::DiskExecutor,
     snapshot::{SnapshotFile, SnapshotStore, UnfinishedSnapshot},
+    state::IndexState,
     types::Snapshot,
 };
 use crate::index::{Part, SnapshotWriter};
@@ -28,12 +28,12 @@ const INSTALL_POLL: Duration = Duration::from_millis(20);
 pub struct SnapshotBuilder {
     state: Arc<IndexState>,
     snapshots: SnapshotStore,
-    offload: Offload,
+    disk: DiskExecutor,
 }
 
 impl SnapshotBuilder {
-    pub(super) fn new(state: Arc<IndexState>, snapshots: SnapshotStore, offload: Offload) -> Self {
-        Self { state, snapshots, offload }
+    pub(super) fn new(state: Arc<IndexState>, snapshots: SnapshotStore, disk: DiskExecutor) -> Self {
+        Self { state, snapshots, disk }
     }
 }
 
@@ -68,7 +68,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             }
         };
         let snapshots = self.snapshots.clone();
-        self.offload
+        self.disk
             .run(move || {
                 snapshots.finish(build.file)?;
                 let (meta, snapshot) = snapshots.current()?.ok_or_else(|| io::Error::other("the snapshot vanished"))?;
@@ -88,13 +88,13 @@ impl SnapshotBuilder {
             return Ok(None);
         };
         let snapshots = self.snapshots.clone();
-        let file = self.offload.run(move || snapshots.begin(&meta)).await?;
+        let file = self.disk.run(move || snapshots.begin(&meta)).await?;
         let mut build = Build { writer, file, bytes: Vec::new() };
         loop {
             let state = self.state.clone();
             let part;
             (build, part) = self
-                .offload
+                .disk
                 .run(move || {
                     let part = build.write_part(&state)?;
                     Ok((build, part))

@@ -45,10 +45,10 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
 
 /// Creates a folder and whatever is missing above it; their names are durable when this returns, also when they were
 /// there: whoever created them may not have come so far.
-pub fn create_folder(path: &Path) -> io::Result<()> {
+pub fn create_dir(path: &Path) -> io::Result<()> {
     if !path.exists() {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.exists()) {
-            create_folder(parent)?;
+            create_dir(parent)?;
         }
         fs::create_dir(path)?;
     }

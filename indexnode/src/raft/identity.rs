@@ -28,15 +28,15 @@ pub struct Identity {
 }
 
 /// A data folder, held by this process alone.
-pub struct DataFolder {
+pub struct DataDir {
     path: PathBuf,
     _lock: fs::File,
 }
 
-impl DataFolder {
+impl DataDir {
     /// Creates the folder when missing and locks it against another process.
     pub fn open(path: &Path) -> io::Result<Self> {
-        durable::create_folder(path)?;
+        durable::create_dir(path)?;
         let lock = fs::File::create(path.join(LOCK_FILE))?;
         lock.try_lock().map_err(|e| match e {
             fs::TryLockError::WouldBlock => io::Error::other("another process uses this folder"),
@@ -65,7 +65,7 @@ impl DataFolder {
             let why = "there is an identity, of an older version of this program, beside the one in";
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{why} {}", folder.display())));
         }
-        durable::create_folder(folder)?;
+        durable::create_dir(folder)?;
         for name in [RAFT_FOLDER, FILE] {
             let (from, to) = (self.path.join(name), folder.join(name));
             if from.exists() {
@@ -137,16 +137,16 @@ mod tests {
     #[test]
     fn a_new_folder_gets_a_new_id_and_keeps_it() {
         let folder = tempfile::tempdir().unwrap();
-        let first = DataFolder::open(folder.path()).unwrap().identity().unwrap();
-        assert_eq!(DataFolder::open(folder.path()).unwrap().identity().unwrap(), first);
+        let first = DataDir::open(folder.path()).unwrap().identity().unwrap();
+        assert_eq!(DataDir::open(folder.path()).unwrap().identity().unwrap(), first);
         fs::remove_file(folder.path().join(FILE)).unwrap();
-        assert_ne!(DataFolder::open(folder.path()).unwrap().identity().unwrap().node_id, first.node_id);
+        assert_ne!(DataDir::open(folder.path()).unwrap().identity().unwrap().node_id, first.node_id);
     }
 
     #[test]
     fn a_log_without_identity_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let data = DataFolder::open(folder.path()).unwrap();
+        let data = DataDir::open(folder.path()).unwrap();
         fs::create_dir(data.raft_path()).unwrap();
         assert!(data.identity().is_err());
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_reset_changes_the_id_and_removes_the_log() {
         let folder = tempfile::tempdir().unwrap();
-        let data = DataFolder::open(folder.path()).unwrap();
+        let data = DataDir::open(folder.path()).unwrap();
         let before = data.identity().unwrap();
         fs::create_dir(data.raft_path()).unwrap();
         data.reset().unwrap();
@@ -173,7 +173,7 @@ mod tests {
     fn the_folder_of_an_older_version_becomes_the_heirs() {
         for moved_before_the_crash in [&[][..], &[RAFT_FOLDER][..]] {
             let folder = tempfile::tempdir().unwrap();
-            let process = DataFolder::open(folder.path()).unwrap();
+            let process = DataDir::open(folder.path()).unwrap();
             let old = process.identity().unwrap();
             fs::create_dir(process.raft_path()).unwrap();
             fs::write(process.raft_path().join("log"), "entries").unwrap();
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn two_identities_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let process = DataFolder::open(folder.path()).unwrap();
+        let process = DataDir::open(folder.path()).unwrap();
         process.of_group(1, 1).unwrap().identity().unwrap();
         process.identity().unwrap();
         assert!(process.of_group(1, 1).is_err());
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_folder_in_use_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let _held = DataFolder::open(folder.path()).unwrap();
-        assert!(DataFolder::open(folder.path()).is_err());
+        let _held = DataDir::open(folder.path()).unwrap();
+        assert!(DataDir::open(folder.path()).is_err());
     }
 }

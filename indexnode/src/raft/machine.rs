@@ -1,278 +1,34 @@
-//! The state machine: applies committed entries to the index, and publishes what readers and waiters wait for.
-//!
-//! Invariant: an entry's effects are visible to readers before its index is published as applied, and published before
-//! anybody who waits for a request of it is told. The write lock is held for a part of an entry at a time, so readers get
-//! in between. The state lives in memory; snapshots and the log bring it back.
+//! openraft's state machine: hands committed entries to the [`IndexState`], and builds and installs snapshots.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
-use mantle_types::{DirectoryId, Lsn};
 use openraft::{
-    EntryPayload, OptionalSend,
+    OptionalSend,
     storage::{EntryResponder, RaftStateMachine},
 };
-use parking_lot::{RwLock, RwLockReadGuard};
-use tokio::sync::{Mutex, watch};
 
 use super::{
     TypeConfig,
     builder::SnapshotBuilder,
-    offload::Offload,
+    disk_executor::DiskExecutor,
     snapshot::{SnapshotFile, SnapshotStore},
+    state::IndexState,
     types::{LogId, Snapshot, SnapshotMeta, StoredMembership},
 };
-use crate::{
-    config::LookupSettings,
-    failpoints::{self, Failpoint},
-    index::{
-        Effects, Index, LogEntry, SnapshotWriter,
-        command::{Applied, Command, SourceId},
-    },
-    lookup::PathCache,
-    requests::FinishedRequests,
-};
-
-/// Operations that are applied under one write guard. Measured: a part of so many takes 20 µs, at most.
-pub(crate) const OPERATIONS_PER_PART: usize = 32;
-
-/// What the log amounts to so far.
-pub struct Replicated {
-    /// The index.
-    pub index: Index,
-    applied: Option<LogId>,
-    membership: StoredMembership,
-    /// The index was taken out, and that of a snapshot is not there yet.
-    is_installing: bool,
-}
-
-impl Replicated {
-    /// The last entry applied.
-    pub fn applied(&self) -> Option<LogId> {
-        self.applied
-    }
-
-    fn positions(&self) -> (Positions, SourceEnds) {
-        let applied_end = self.applied.map_or(0, |id| id.index + 1);
-        let ends = self.index.sources().map(|(id, source)| (id, Lsn(source.applied.0.saturating_add(1)))).collect();
-        (Positions { applied_end, is_serving: self.index.is_serving() }, ends)
-    }
-}
-
-/// Positions that are waited for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Positions {
-    /// Log index of the next entry to apply: everything below is applied.
-    pub applied_end: u64,
-    /// Are lookups answered?
-    pub is_serving: bool,
-}
-
-/// For every source, in the order of the ids: everything that it committed below this LSN is applied.
-pub type SourceEnds = Vec<(SourceId, Lsn)>;
-
-/// The replicated state, shared by the state machine and the services.
-pub struct IndexState {
-    replicated: RwLock<Replicated>,
-    positions: watch::Sender<Positions>,
-    source_ends: watch::Sender<SourceEnds>,
-    /// Cached prefixes, for lookups.
-    pub cache: PathCache,
-    /// Held from the first part of an entry to the last, and by whoever must not see an entry half applied.
-    entry: Mutex<()>,
-    /// Requests that are applied, and those who wait for one.
-    pub requests: FinishedRequests,
-    /// Counters of apply.
-    pub counters: ApplyCounters,
-}
-
-/// What apply has done since the process started.
-#[derive(Debug, Default)]
-pub struct ApplyCounters {
-    /// Entries applied.
-    pub entries: AtomicU64,
-    /// Operations of the change stream applied.
-    pub operations: AtomicU64,
-    /// Time spent applying, in nanoseconds.
-    pub busy_ns: AtomicU64,
-}
-
-impl IndexState {
-    /// An empty state.
-    pub fn new(lookup: &LookupSettings) -> Self {
-        let (index, membership) = (Index::new(), StoredMembership::default());
-        let replicated = Replicated { index, applied: None, membership, is_installing: false };
-        Self {
-            replicated: RwLock::new(replicated),
-            positions: watch::Sender::new(Positions::default()),
-            source_ends: watch::Sender::new(SourceEnds::new()),
-            cache: PathCache::new(lookup.clone()),
-            entry: Mutex::new(()),
-            requests: FinishedRequests::default(),
-            counters: ApplyCounters::default(),
-        }
-    }
-
-    /// Reads the index.
-    pub fn read(&self) -> RwLockReadGuard<'_, Replicated> {
-        self.replicated.read()
-    }
-
-    /// Follows the positions.
-    pub fn positions(&self) -> watch::Receiver<Positions> {
-        self.positions.subscribe()
-    }
-
-    /// Follows the positions of the sources.
-    pub fn source_ends(&self) -> watch::Receiver<SourceEnds> {
-        self.source_ends.subscribe()
-    }
-
-    /// Everything that the source committed below this is applied; 0 of one that does not feed the group.
-    pub fn source_end(&self, source: SourceId) -> Lsn {
-        end_of(&self.source_ends.borrow(), source)
-    }
-
-    /// Are lookups answered?
-    pub fn is_serving(&self) -> bool {
-        self.positions.borrow().is_serving
-    }
-
-    /// Waits until the entry at `log_index` is applied.
-    pub async fn wait_applied(&self, log_index: u64) {
-        if self.positions.borrow().applied_end > log_index {
-            return;
-        }
-        let mut positions = self.positions.subscribe();
-        // The sender lives as long as `self`.
-        let _ = positions.wait_for(|p| p.applied_end > log_index).await;
-    }
-
-    /// To be called when the lock on `replicated` is given back, in the order of the entries.
-    fn publish(&self, (positions, source_ends): (Positions, SourceEnds)) {
-        self.positions.send_replace(positions);
-        self.source_ends.send_if_modified(|old| {
-            let is_new = *old != source_ends;
-            *old = source_ends;
-            is_new
-        });
-    }
-
-    /// Begins a snapshot of what is applied now; never of half an entry. `None` while a received one is being installed.
-    pub(super) async fn begin_snapshot(&self) -> io::Result<Option<(SnapshotMeta, SnapshotWriter)>> {
-        let _entry = self.entry.lock().await;
-        let mut replicated = self.replicated.write();
-        if replicated.is_installing {
-            return Ok(None);
-        }
-        let meta = SnapshotMeta { last_log_id: replicated.applied, last_membership: replicated.membership.clone() };
-        Ok(Some((meta, replicated.index.begin_snapshot()?)))
-    }
-
-    /// Takes the index out, so that a snapshot's does not grow beside it. From here on no lookup is answered: this replica is
-    /// behind what its group's leader has forgotten, and whoever asks waits no longer for it, but asks another.
-    fn begin_install(&self) -> Index {
-        let old = {
-            let mut replicated = self.replicated.write();
-            replicated.is_installing = true;
-            self.cache.invalidate(&[DirectoryId::SUPER_ROOT]);
-            replicated.index.take()
-        };
-        self.positions.send_modify(|positions| positions.is_serving = false);
-        old
-    }
-
-    fn end_install(&self, meta: &SnapshotMeta, index: Index) {
-        // It may come from after a rebuild of what had diverged.
-        self.requests.forget();
-        let positions = {
-            let mut replicated = self.replicated.write();
-            replicated.index = index;
-            self.cache.invalidate(&[DirectoryId::SUPER_ROOT]);
-            replicated.applied = meta.last_log_id;
-            replicated.membership = meta.last_membership.clone();
-            replicated.is_installing = false;
-            replicated.positions()
-        };
-        self.publish(positions);
-    }
-
-    async fn apply(
-        &self,
-        log_id: LogId,
-        payload: EntryPayload<super::Proposal, u64, openraft::BasicNode>,
-    ) -> io::Result<Applied> {
-        let started = Instant::now();
-        // Decoding needs no lock.
-        let command = match &payload {
-            EntryPayload::Normal(proposal) => Some(proposal.decode().map_err(io::Error::other)?),
-            EntryPayload::Blank | EntryPayload::Membership(_) => None,
-        };
-        let operations = command.as_ref().map_or(0, operations);
-        let _entry = self.entry.lock().await;
-        if matches!(command, Some(Command::RebuildBegin { is_diverged: true, .. })) {
-            self.requests.forget();
-        }
-        let publish = |applied, effects: Effects| {
-            let positions = {
-                let mut replicated = self.replicated.write();
-                if let EntryPayload::Membership(membership) = payload {
-                    replicated.membership = StoredMembership::new(Some(log_id), membership);
-                }
-                replicated.applied = Some(log_id);
-                replicated.positions()
-            };
-            self.publish(positions);
-            self.requests.finish(&effects.finished);
-            applied
-        };
-        let applied = match command {
-            // Lookups get in between the parts: no part takes long.
-            Some(command) => {
-                let entry = LogEntry::new(log_id.index, command);
-                self.cache.apply(&self.replicated, |all| &mut all.index, entry, OPERATIONS_PER_PART, publish).await
-            }
-            None => publish(Applied::Done, Effects::default()),
-        };
-        self.counters.entries.fetch_add(1, Ordering::Relaxed);
-        self.counters.operations.fetch_add(operations as u64, Ordering::Relaxed);
-        self.counters.busy_ns.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        Ok(applied)
-    }
-}
-
-/// A source's position among all.
-pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
-    ends.iter().find(|(id, _)| *id == source).map_or(Lsn::INVALID, |(_, end)| *end)
-}
-
-fn operations(command: &Command) -> usize {
-    match command {
-        Command::Stream(_) | Command::StreamPiece(_) => command.stream_operations().count(),
-        Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => records.len(),
-        Command::Forget { ids, .. } => ids.len(),
-        _ => 1,
-    }
-}
+use crate::failpoints::{self, Failpoint};
 
 /// openraft's handle on the state.
 pub struct Machine {
     state: Arc<IndexState>,
     snapshots: SnapshotStore,
-    offload: Offload,
+    disk: DiskExecutor,
 }
 
 impl Machine {
     /// A state machine over a shared state.
-    pub fn new(state: Arc<IndexState>, snapshots: SnapshotStore, offload: Offload) -> Self {
-        Self { state, snapshots, offload }
+    pub fn new(state: Arc<IndexState>, snapshots: SnapshotStore, disk: DiskExecutor) -> Self {
+        Self { state, snapshots, disk }
     }
 }
 
@@ -309,7 +65,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder::new(self.state.clone(), self.snapshots.clone(), self.offload.clone())
+        SnapshotBuilder::new(self.state.clone(), self.snapshots.clone(), self.disk.clone())
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {
@@ -319,46 +75,18 @@ impl RaftStateMachine<TypeConfig> for Machine {
         }
         // One that is damaged costs nothing that is served.
         let checking = snapshots.clone();
-        let snapshot = self.offload.run(move || checking.check(&snapshot).map(|()| snapshot)).await?;
+        let snapshot = self.disk.run(move || checking.check(&snapshot).map(|()| snapshot)).await?;
         let old = self.state.begin_install();
         let install = move || {
             drop(old);
             snapshots.install(snapshot)
         };
-        self.state.end_install(meta, self.offload.run(install).await?);
+        self.state.end_install(meta, self.disk.run(install).await?);
         tracing::info!(last = ?meta.last_log_id, "snapshot installed");
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
         Ok(self.snapshots.current()?.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures::executor::block_on;
-    use mantle_types::{Epoch, NamespaceId, RequestKey};
-    use openraft::vote::RaftLeaderId;
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::raft::{Proposal, types::CommittedLeaderId};
-
-    /// Its change may be among those that PostgreSQL lost, and commit again.
-    #[test]
-    fn nothing_is_finished_after_the_index_has_diverged() {
-        let state = IndexState::new(&LookupSettings::default());
-        let request = RequestKey { principal: 1, ns: NamespaceId(1), id: Uuid::from_u128(1) };
-        let rebuild = |index, is_diverged| {
-            let command = Command::RebuildBegin { epoch: Epoch(index), is_diverged };
-            let log_id = LogId::new(CommittedLeaderId::new(1, 1), index);
-            block_on(state.apply(log_id, EntryPayload::Normal(Proposal::encode(&command)))).unwrap();
-        };
-        state.requests.finish(&[request]);
-        rebuild(1, false);
-        assert!(state.requests.wait(request).unwrap().is_none());
-        rebuild(2, true);
-        assert!(state.requests.wait(request).unwrap().is_some());
     }
 }

@@ -4,17 +4,20 @@
 //! openraft's storage and network (v2) contracts.
 
 pub mod builder;
+pub mod disk_executor;
 pub mod durable;
-pub mod exchange;
 pub mod identity;
 pub mod log;
+pub mod log_limit;
 pub mod machine;
 pub mod network;
-pub mod offload;
+pub mod peers;
+pub mod read_index;
+pub mod request_stream;
 pub mod snapshot;
+pub mod state;
 #[cfg(test)]
-mod suite;
-pub mod upkeep;
+mod tests;
 
 use std::{fmt, sync::Arc};
 

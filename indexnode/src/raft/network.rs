@@ -5,16 +5,13 @@
 //! [`Duration`]s.
 
 use std::{
-    collections::HashMap,
     fs::File,
     future::Future,
     io::{self, Read},
-    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use mantle_types::{Error, ErrorCode};
 use openraft::{
     BasicNode, RaftNetworkFactory, RaftNetworkV2,
     errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable},
@@ -24,93 +21,27 @@ use openraft::{
         VoteRequest, VoteResponse,
     },
 };
-use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::mpsc,
     time::{error::Elapsed, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{body::Body, transport::Endpoint};
-use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use super::{
     NodeId, TypeConfig,
-    exchange::Exchange,
-    offload::Offload,
+    disk_executor::DiskExecutor,
+    peers::{PeerChannel, Peers},
+    request_stream::RequestStream,
     snapshot::SnapshotFile,
     types::{Snapshot, Vote},
 };
 use crate::proto::peer::{Destination, RaftMessage, SnapshotPart, peer_client::PeerClient};
 
-/// Longest message between replicas: a Raft entry is far below.
-pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// An append of large entries may take longer than a heartbeat's time.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
 const VOTE_TIMEOUT: Duration = Duration::from_secs(2);
 const SNAPSHOT_PART_BYTES: usize = 1 << 20;
-const WINDOW_BYTES: u32 = 16 << 20;
-
-/// A way to another replica: HTTP requests of gRPC go in, their answers come out.
-pub type PeerChannel = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, io::Error>;
-
-/// Makes the ways to other replicas.
-pub trait Dial: Send + Sync {
-    /// A way to an address; it connects when used, and again after a loss.
-    fn channel(&self, address: &str) -> Result<PeerChannel, Error>;
-}
-
-/// The network itself.
-pub struct Tcp;
-
-impl Dial for Tcp {
-    fn channel(&self, address: &str) -> Result<PeerChannel, Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
-            Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not a replica's address: {e}"))
-        })?;
-        let channel = endpoint
-            .tcp_nodelay(true)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .connect_lazy();
-        Ok(BoxCloneSyncService::new(channel.map_err(io::Error::other)))
-    }
-}
-
-/// Connections to other replicas, by address.
-#[derive(Clone)]
-pub struct Peers {
-    dial: Arc<dyn Dial>,
-    clients: Arc<Mutex<HashMap<String, PeerClient<PeerChannel>>>>,
-}
-
-impl Peers {
-    /// No connections yet.
-    pub fn new(dial: Arc<dyn Dial>) -> Self {
-        Self { dial, clients: Arc::default() }
-    }
-
-    /// The client of an address; it connects when used.
-    pub fn client(&self, address: &str) -> Result<PeerClient<PeerChannel>, Error> {
-        if let Some(client) = self.clients.lock().get(address) {
-            return Ok(client.clone());
-        }
-        let client = self.new_client(address)?;
-        self.clients.lock().insert(address.to_owned(), client.clone());
-        Ok(client)
-    }
-
-    /// A client with a connection that it shares with nobody.
-    fn new_client(&self, address: &str) -> Result<PeerClient<PeerChannel>, Error> {
-        let client = PeerClient::new(self.dial.channel(address)?);
-        Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))
-    }
-}
 
 /// Makes the networks to single peers. Appends, heartbeats and snapshots get connections of their own, so that a heartbeat
 /// never waits behind megabytes.
@@ -118,13 +49,13 @@ pub struct Network {
     group: u64,
     cluster_id: String,
     peers: Peers,
-    offload: Offload,
+    disk: DiskExecutor,
 }
 
 impl Network {
     /// The network of a member of this cluster.
-    pub fn new(group: u64, cluster_id: String, peers: Peers, offload: Offload) -> Self {
-        Self { group, cluster_id, peers, offload }
+    pub fn new(group: u64, cluster_id: String, peers: Peers, disk: DiskExecutor) -> Self {
+        Self { group, cluster_id, peers, disk }
     }
 }
 
@@ -134,10 +65,10 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     async fn new_client(&mut self, target: NodeId, node: &BasicNode) -> PeerNetwork {
         let client = self.peers.new_client(&node.addr).map_err(|e| e.to_string());
         PeerNetwork {
-            appends: client.clone().map(Exchange::new),
+            appends: client.clone().map(RequestStream::new),
             client,
             to: Destination { group: self.group as u32, cluster_id: self.cluster_id.clone(), node_id: target },
-            offload: self.offload.clone(),
+            disk: self.disk.clone(),
         }
     }
 }
@@ -145,9 +76,9 @@ impl RaftNetworkFactory<TypeConfig> for Network {
 /// The way to one peer.
 pub struct PeerNetwork {
     client: Result<PeerClient<PeerChannel>, String>,
-    appends: Result<Exchange<RaftMessage>, String>,
+    appends: Result<RequestStream<RaftMessage>, String>,
     to: Destination,
-    offload: Offload,
+    disk: DiskExecutor,
 }
 
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -255,7 +186,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
             SnapshotPart { to: Some(self.to.clone()), vote: encode(&vote).map_err(network_error)?, data: Bytes::new() };
         let file = snapshot.snapshot.file.try_clone().map_err(network_error)?;
         let (parts, stream) = mpsc::channel(4);
-        let reader = tokio::spawn(send_parts(head, file, parts, self.offload.clone()));
+        let reader = tokio::spawn(send_parts(head, file, parts, self.disk.clone()));
         let mut client = self.client()?;
         tokio::select! {
             closed = cancel => {
@@ -270,12 +201,12 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
     }
 }
 
-async fn send_parts(head: SnapshotPart, mut file: File, parts: mpsc::Sender<SnapshotPart>, offload: Offload) {
+async fn send_parts(head: SnapshotPart, mut file: File, parts: mpsc::Sender<SnapshotPart>, disk: DiskExecutor) {
     if parts.send(head).await.is_err() {
         return;
     }
     loop {
-        let part = offload.run(move || {
+        let part = disk.run(move || {
             let mut data = vec![0; SNAPSHOT_PART_BYTES];
             let read = file.read(&mut data)?;
             data.truncate(read);

@@ -47,7 +47,7 @@ pub struct SnapshotStore {
 impl SnapshotStore {
     /// Opens the folder and removes what a crash left unfinished.
     pub fn open(folder: &Path) -> io::Result<Self> {
-        durable::create_folder(folder)?;
+        durable::create_dir(folder)?;
         for item in fs::read_dir(folder)? {
             let path = item?.path();
             if path.extension().is_some_and(|e| e == "part") {

@@ -5,7 +5,7 @@ use mantle_index_client::proto::{DirectoriesRequest, Directory, directories_requ
 use mantle_types::{DirectoryId, Error, ErrorCode, Result, message::DirectoryRecord};
 use tokio::time::Instant;
 
-use super::{index_service::limit, resolve};
+use super::{request::time_limit, resolve};
 use crate::{index::SLICES, node::Node};
 
 /// Most ids in one request.
@@ -15,7 +15,7 @@ const IDS_MAX: usize = 4096;
 pub async fn directories(node: &Node, request: &DirectoriesRequest) -> Result<Vec<Directory>> {
     let unavailable = || Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet");
     let wrong = |what: String| Error::new(ErrorCode::InvalidArgument, what);
-    resolve::catch_up(node, Instant::now() + limit(request.timeout_ms)).await?;
+    resolve::catch_up(node, Instant::now() + time_limit(request.timeout_ms)).await?;
     let state = node.state.read();
     if !state.index.is_serving() {
         return Err(unavailable());

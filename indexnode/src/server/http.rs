@@ -1,6 +1,6 @@
 //! Probes and metrics.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use axum::{
@@ -13,25 +13,27 @@ use axum::{
 use futures::future::join_all;
 use tokio::{net::TcpListener, time::timeout};
 
+use super::metrics::Metrics;
 use crate::{groups::Groups, replica::Replica};
 
 /// A replica that gets no read index for this long does not serve lookups.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-const PAGE_BYTES: u64 = 4096;
+
+type Served = (Arc<Groups>, Arc<Metrics>);
 
 /// Serves `/livez`, `/readyz` and `/metrics`.
-pub async fn serve(groups: Arc<Groups>, listener: TcpListener) -> Result<()> {
+pub async fn serve(groups: Arc<Groups>, metrics: Metrics, listener: TcpListener) -> Result<()> {
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(groups);
+        .route("/metrics", get(render))
+        .with_state((groups, Arc::new(metrics)));
     axum::serve(listener, router).await.context("HTTP service")?;
     bail!("the HTTP service ended")
 }
 
 /// Ready are all groups, or none.
-async fn ready(State(groups): State<Arc<Groups>>) -> impl IntoResponse {
+async fn ready(State((groups, _)): State<Served>) -> impl IntoResponse {
     let asked = groups.all().map(|replica| async move { Some((replica.group, not_ready(replica).await?)) });
     let reasons = join_all(asked).await.into_iter().flatten().map(|(group, why)| format!("group {group}: {why}"));
     let reasons: String = reasons.collect();
@@ -56,13 +58,6 @@ async fn not_ready(replica: &Replica) -> Option<&'static str> {
     }
 }
 
-async fn metrics(State(groups): State<Arc<Groups>>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], groups.metrics.render(&groups))
-}
-
-/// Resident memory of this process, in bytes; 0 where the system does not say.
-pub fn resident_bytes() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split_whitespace().nth(1).and_then(|p| p.parse::<u64>().ok());
-    pages.unwrap_or(0) * PAGE_BYTES
+async fn render(State((groups, metrics)): State<Served>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render(&groups))
 }

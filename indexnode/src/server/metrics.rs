@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use super::index_service::role;
-use crate::{groups::Groups, node::Node, server::http::resident_bytes, source::progress::Received};
+use super::status::{resident_bytes, role};
+use crate::{groups::Groups, node::Node, progress::Received};
 
 const LOOKUP_SECONDS: &str = "mantle_index_lookup_seconds";
 const AWAIT_SECONDS: &str = "mantle_index_await_seconds";
@@ -60,20 +60,6 @@ impl Metrics {
         Ok(Self { handle })
     }
 
-    /// Counts a batch of lookups.
-    pub fn lookups(&self, group: u32, paths: usize, elapsed: Duration, is_ok: bool) {
-        let group = group.to_string();
-        histogram!(LOOKUP_SECONDS, "group" => group.clone()).record(elapsed);
-        counter!(LOOKUPS, "group" => group, "result" => result(is_ok)).increment(paths as u64);
-    }
-
-    /// Counts a wait.
-    pub fn awaited(&self, group: u32, elapsed: Duration, is_ok: bool) {
-        let group = group.to_string();
-        histogram!(AWAIT_SECONDS, "group" => group.clone()).record(elapsed);
-        counter!(AWAITS, "group" => group, "result" => result(is_ok)).increment(1);
-    }
-
     /// The page that Prometheus reads.
     pub fn render(&self, groups: &Groups) -> String {
         gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
@@ -83,6 +69,20 @@ impl Metrics {
         self.handle.run_upkeep();
         self.handle.render()
     }
+}
+
+/// Counts a batch of lookups.
+pub fn count_lookups(group: u32, paths: usize, elapsed: Duration, is_ok: bool) {
+    let group = group.to_string();
+    histogram!(LOOKUP_SECONDS, "group" => group.clone()).record(elapsed);
+    counter!(LOOKUPS, "group" => group, "result" => result(is_ok)).increment(paths as u64);
+}
+
+/// Counts a wait.
+pub fn count_await(group: u32, elapsed: Duration, is_ok: bool) {
+    let group = group.to_string();
+    histogram!(AWAIT_SECONDS, "group" => group.clone()).record(elapsed);
+    counter!(AWAITS, "group" => group, "result" => result(is_ok)).increment(1);
 }
 
 fn result(is_ok: bool) -> &'static str {

@@ -8,7 +8,6 @@ use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::read_gate::local_read_index;
 use crate::{
     failpoints::{self, Failpoint},
     groups::Groups,
@@ -20,6 +19,7 @@ use crate::{
     },
     raft::{
         network::{decode, encode},
+        read_index::local_read_index,
         types::Vote,
     },
 };
@@ -82,7 +82,7 @@ impl PeerService {
         let (node, rpc) = self.open(message)?;
         let appended = node.raft.append_entries(rpc).await.map_err(failed)?;
         if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
-            node.hear_leader();
+            node.note_leader_contact();
         }
         message_of(&appended)
     }
@@ -178,7 +178,7 @@ impl Peer for PeerService {
         let vote: Vote = decode(&head.vote).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let path = receive(&node, parts).await?;
         let (meta, snapshot) = node.snapshots.received(path).map_err(failed)?;
-        node.hear_leader();
+        node.note_leader_contact();
         let installed = node.raft.install_full_snapshot(vote, Snapshot { meta, snapshot }).await;
         answer(&installed.map_err(failed)?)
     }
@@ -190,7 +190,7 @@ async fn receive(node: &Node, mut parts: Streaming<SnapshotPart>) -> Result<Path
     let copied = async {
         while let Some(part) = parts.message().await? {
             let data: Bytes = part.data;
-            let written = node.offload.run(move || file.write_all(&data).map(|()| file));
+            let written = node.disk.run(move || file.write_all(&data).map(|()| file));
             file = written.await.map_err(failed)?;
         }
         Ok(())

@@ -6,7 +6,8 @@ use mantle_types::{Caller, Error, ErrorCode, NamespaceId, Prepared, RequestKey, 
 use crate::{
     index::command::{Applied, Command, Prepare, PreparedRename},
     node::{Leadership, Node},
-    source::{lead::abort_rename, upstream::Database},
+    postgres::upstream::Database,
+    source::rename_locks::abort_rename,
 };
 
 /// Locks the source of a rename; the answer on the wire. An older attempt of the same request is aborted first.

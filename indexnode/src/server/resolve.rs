@@ -15,7 +15,10 @@ use mantle_types::{Caller, Error, ErrorCode, Result};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Status, Streaming};
 
-use super::index_service::{limit, lineage};
+use super::{
+    metrics,
+    request::{lineage, time_limit},
+};
 use crate::{
     failpoints::{self, Failpoint},
     groups::Groups,
@@ -54,7 +57,7 @@ async fn answer(groups: &Groups, request: &ResolveRequest) -> ResolveResponse {
         response = ResolveResponse { number: request.number, epoch: response.epoch, ..ResolveResponse::default() };
     }
     response.outcome = Some(outcome_of_result(&result));
-    groups.metrics.lookups(request.group, request.path_bytes.len(), started.elapsed(), result.is_ok());
+    metrics::count_lookups(request.group, request.path_bytes.len(), started.elapsed(), result.is_ok());
     response
 }
 
@@ -75,7 +78,7 @@ pub(super) async fn catch_up(node: &Node, deadline: Instant) -> Result<()> {
 }
 
 async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveResponse) -> Result<()> {
-    let deadline = Instant::now() + limit(request.timeout_ms);
+    let deadline = Instant::now() + time_limit(request.timeout_ms);
     if request.path_bytes.len() > QUERIES_MAX {
         return Err(Error::new(ErrorCode::BatchTooLarge, format!("at most {QUERIES_MAX} queries are allowed")));
     }

@@ -7,35 +7,13 @@
 
 use std::fmt;
 
-use anyhow::{Context, Result};
-use mantle_types::{Lineage, Lsn};
+use mantle_types::Lsn;
 
 use crate::{
     failpoints::{self, Failpoint},
     index::command::Source,
+    postgres::upstream::{Server, Slot},
 };
-
-/// What a PostgreSQL server says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// Its identity now.
-    pub lineage: Lineage,
-    /// It has flushed its WAL up to here.
-    pub flushed: Lsn,
-    /// The timelines that its own descends from, and where each of them was left.
-    pub switch_points: Vec<(u32, Lsn)>,
-}
-
-/// A logical slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// The session that reads it.
-    pub active_pid: Option<i32>,
-    /// Its WAL is gone.
-    pub is_lost: bool,
-    /// Transactions below are not sent again.
-    pub confirmed: Lsn,
-}
 
 /// Why the index cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,23 +87,10 @@ pub fn end_of(source: &Source) -> Lsn {
     Lsn(source.applied.0.saturating_add(1))
 }
 
-/// The lines of a timeline's history file: parent, switch point, and a reason that does not matter here.
-pub fn parse_history(content: &str) -> Result<Vec<(u32, Lsn)>> {
-    let entries = content.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    entries
-        .map(|line| {
-            let mut fields = line.split_whitespace();
-            let parsed = fields.next().zip(fields.next()).and_then(|(timeline, lsn)| {
-                // A timeline's number is decimal here.
-                Some((timeline.parse().ok()?, lsn.parse().ok()?))
-            });
-            parsed.with_context(|| format!("a timeline's history has the line `{line}`"))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use mantle_types::Lineage;
+
     use super::*;
 
     fn known(timeline: u32, end: u64) -> Source {
@@ -160,16 +125,6 @@ mod tests {
         assert!(check_slot(Lsn(100), Some(&slot(20))).is_ok());
         for slot in [None, Some(slot(101)), Some(Slot { is_lost: true, ..slot(20) })] {
             assert!(!check_slot(Lsn(100), slot.as_ref()).unwrap_err().is_diverged);
-        }
-    }
-
-    #[test]
-    fn history_files_are_read() {
-        let text = "1\t0/5000148\tno recovery target specified\n\n2\t1A/0\tbefore 2026-11-22 00:00:00+00\n";
-        assert_eq!(parse_history(text).unwrap(), [(1, Lsn(0x500_0148)), (2, Lsn(0x1A_0000_0000))]);
-        assert_eq!(parse_history("").unwrap(), []);
-        for bad in ["1", "x 0/1", "1 0", "1\tz/1 r"] {
-            assert!(parse_history(bad).is_err(), "{bad}");
         }
     }
 }

@@ -4,21 +4,16 @@
 //! the slot is told to forget is applied, so committed by the group (`confirmed ≤ applied ≤ received`). Source: PostgreSQL's
 //! logical replication protocol; materialize's `replication.rs` for the states.
 
-pub mod assign;
+pub mod assignments;
 pub mod backlog;
+pub mod connections;
 pub mod continuity;
-pub mod copy;
-pub mod database;
-pub mod feed;
-pub mod gate;
-pub mod lead;
-pub mod locks;
+pub mod leader;
 pub mod moves;
-pub mod progress;
 pub mod reader;
 pub mod rebuild;
+pub mod rename_locks;
 pub mod split;
-pub mod sql;
+pub mod standby_gate;
 pub mod stream;
-pub mod upstream;
 pub mod verify;

@@ -22,18 +22,16 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    continuity::Reason,
-    progress::RebuildProgress,
-    upstream::{Assigned, Database, MovePhase, Session},
-};
+use super::continuity::Reason;
 use crate::{
     index::{
         SLICES,
         command::{Command, NamespaceState, SourceId},
     },
     node::{Leadership, Node},
-    server::wait,
+    postgres::upstream::{Assigned, Database, MovePhase, Session},
+    progress::RebuildProgress,
+    waits,
 };
 
 /// PostgreSQL is asked this often whether assignments have changed.
@@ -206,7 +204,7 @@ impl Moves {
     async fn catch_up(&self) -> Result<()> {
         for (source, lsn) in self.flushed().await? {
             loop {
-                match wait::position(&self.node, source, lsn, CATCH_UP).await {
+                match waits::position(&self.node, source, lsn, CATCH_UP).await {
                     Ok(()) => break,
                     // A standby that is away may hold it up.
                     Err(e) if e.code() == ErrorCode::AwaitTimeout => {}

@@ -19,11 +19,14 @@ use tokio::{
 use super::{
     backlog::Backlog,
     continuity::{Reason, check_slot},
-    gate::Gate,
-    progress::Received,
-    upstream::{ChangeStream, Session},
+    standby_gate::StandbyGate,
 };
-use crate::{index::command::SourceId, node::Node};
+use crate::{
+    index::command::SourceId,
+    node::Node,
+    postgres::upstream::{ChangeStream, Session},
+    progress::Received,
+};
 
 /// Nothing more is read while this many bytes wait to be proposed.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
@@ -75,7 +78,7 @@ pub struct Reader {
 impl Reader {
     /// Reads until an error, or until the index must be rebuilt.
     pub async fn run(self, mut client: Box<dyn ChangeStream>) -> Result<Reason> {
-        let mut gate = Gate::new(self.session.standby_flush().await?);
+        let mut gate = StandbyGate::new(self.session.standby_flush().await?);
         self.say_protection(&gate);
         let mut confirmed = self.inbox.confirmed.subscribe();
         let mut asking: Question<'_, _> = None;
@@ -129,7 +132,7 @@ impl Reader {
     }
 
     /// Opens the gate as far as it may be, and tells of it. Is no more to be read now, and does anybody wait for the gate?
-    fn let_through(&self, gate: &Gate) -> (bool, bool) {
+    fn let_through(&self, gate: &StandbyGate) -> (bool, bool) {
         let (mut received, is_full, mut is_held);
         {
             let mut backlog = self.inbox.backlog.lock();
@@ -176,7 +179,7 @@ impl Reader {
         Ok(check_slot(applied_end, slot.as_ref()))
     }
 
-    fn say_protection(&self, gate: &Gate) {
+    fn say_protection(&self, gate: &StandbyGate) {
         let source = self.inbox.source.0;
         if gate.is_unprotected() {
             tracing::warn!(source, "PostgreSQL has no synchronous standby: a failover may lose acknowledged changes");

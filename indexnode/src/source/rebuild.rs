@@ -28,15 +28,12 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    feed::Feed,
-    gate::Gate,
-    upstream::{IndexGroup, NewSlot, Session, Statements},
-};
+use super::{connections::SourceConnection, standby_gate::StandbyGate};
 use crate::{
     failpoints::{self, Failpoint},
     index::command::{Applied, Command, NamespaceState, SourceStart},
     node::{Leadership, Node},
+    postgres::upstream::{IndexGroup, NewSlot, Session, Statements},
 };
 
 /// Chunks read ahead of the log.
@@ -54,7 +51,7 @@ pub async fn rebuild(
     leadership: &Leadership,
     control: &Session,
     group: &IndexGroup,
-    mut feeds: Vec<Feed>,
+    mut feeds: Vec<SourceConnection>,
     is_diverged: bool,
 ) -> Result<()> {
     require_bounded_slots(&feeds).await?;
@@ -111,7 +108,7 @@ pub async fn rebuild(
 
 /// No slot is made where it would keep WAL without a bound while nobody reads it: the disk of PostgreSQL would fill, and the only
 /// truth stop, for an index that can be rebuilt (P28).
-async fn require_bounded_slots(feeds: &[Feed]) -> Result<()> {
+async fn require_bounded_slots(feeds: &[SourceConnection]) -> Result<()> {
     for feed in feeds {
         ensure!(
             feed.session.slots_are_bounded().await?,
@@ -123,12 +120,12 @@ async fn require_bounded_slots(feeds: &[Feed]) -> Result<()> {
 }
 
 /// Waits until every standby that may be promoted has what the copy shows of each source.
-async fn wait_for_standbys(feeds: &[Feed], sources: &[SourceStart]) -> Result<()> {
+async fn wait_for_standbys(feeds: &[SourceConnection], sources: &[SourceStart]) -> Result<()> {
     for (feed, source) in feeds.iter().zip(sources) {
         // A copy without the slot's snapshot shows what was visible when it was read, which had been flushed here.
         let shown = if feed.is_only { source.consistent_point } else { feed.session.flushed().await? };
         while !failpoints::is_hit(Failpoint::CopyBeyondStandby)
-            && Gate::new(feed.session.standby_flush().await?).passes(shown) < shown
+            && StandbyGate::new(feed.session.standby_flush().await?).passes(shown) < shown
         {
             sleep(STANDBY_POLL).await;
         }
@@ -162,7 +159,7 @@ fn done(ended: Option<Result<mantle_types::Result<Applied>, JoinError>>) -> Resu
 }
 
 /// Makes a source's slot, in the place of the one that may be there.
-async fn make_slot(feed: &mut Feed, name: &str) -> Result<NewSlot> {
+async fn make_slot(feed: &mut SourceConnection, name: &str) -> Result<NewSlot> {
     if let Some(slot) = feed.session.slot(name).await? {
         if let Some(pid) = slot.active_pid {
             feed.session.terminate(pid).await?;

@@ -17,18 +17,18 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    assign::Foreign,
+    assignments::ForeignNamespaces,
+    connections::{self, SourceConnections},
     continuity::{Reason, end_of},
-    feed::{self, Feeds},
     moves::Moves,
     reader::{Inbox, Reader},
-    upstream::{Database, IndexGroup, Session, Statements},
     verify::Verifier,
 };
 use crate::{
     config::RaftSettings,
     index::command::{Command, SourceId},
     node::{Leadership, Node},
+    postgres::upstream::{Database, IndexGroup, Session, Statements},
 };
 
 /// On a namespace where nothing changes, the position is recorded this often, so that PostgreSQL can free WAL.
@@ -62,7 +62,7 @@ impl<'a> Stream<'a> {
         leadership: &'a Leadership,
         control: &'a Session,
         (database, group): (&'a Database, &'a IndexGroup),
-        feeds: Feeds,
+        feeds: SourceConnections,
     ) -> Result<Self> {
         let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
         let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
@@ -100,7 +100,7 @@ impl<'a> Stream<'a> {
     pub async fn run(mut self) -> Result<Ended> {
         let progress = &self.node.stream;
         let _streaming = progress.streaming();
-        let foreign = tokio::sync::Mutex::new(Foreign::default());
+        let foreign = tokio::sync::Mutex::new(ForeignNamespaces::default());
         let mut under_way: Underway<'_, Vec<(SourceId, Lsn)>> = None;
         let mut last_proposal = Instant::now();
         let mut care = self.care();
@@ -156,7 +156,7 @@ impl<'a> Stream<'a> {
         let (node, database, group) = (self.node.clone(), self.database.clone(), self.group.clone());
         let away = self.away.clone();
         tasks.spawn(async move {
-            feed::returned(&node, &database, &group.slot_name, &away).await;
+            connections::returned(&node, &database, &group.slot_name, &away).await;
             Ok(None)
         });
         tasks
@@ -218,7 +218,7 @@ async fn propose(
     node: &Node,
     leadership: &Leadership,
     control: &dyn Statements,
-    foreign: &tokio::sync::Mutex<Foreign>,
+    foreign: &tokio::sync::Mutex<ForeignNamespaces>,
     entry: Command,
 ) -> Result<Vec<(SourceId, Lsn)>> {
     foreign.lock().await.decide(node, leadership, control, &entry).await?;

@@ -12,14 +12,15 @@ use futures::future::try_join_all;
 use mantle_types::{DirectoryId, NamespaceId};
 use tokio::time::{Instant, sleep};
 
-use super::{continuity::Reason, upstream::Session};
+use super::continuity::Reason;
 use crate::{
     index::{
         Entry, SLICES,
         command::{NamespaceState, SourceId},
     },
     node::Node,
-    server::wait,
+    postgres::upstream::Session,
+    waits,
 };
 
 /// Between two slices, at least.
@@ -143,7 +144,7 @@ impl Verifier {
     async fn catch_up(&self) -> Result<()> {
         let waits = self.sessions.iter().map(|(source, session)| async move {
             let flushed = session.flushed().await?;
-            wait::position(&self.node, *source, flushed, CATCH_UP).await.map_err(|e| anyhow!("{e}"))
+            waits::position(&self.node, *source, flushed, CATCH_UP).await.map_err(|e| anyhow!("{e}"))
         });
         try_join_all(waits).await.map(|_| ())
     }

@@ -10,7 +10,7 @@ use mantle_index_client::{
     },
     wire_code,
 };
-use mantle_indexnode::raft::network::PeerChannel;
+use mantle_indexnode::raft::peers::PeerChannel;
 use mantle_types::{Caller, DirectoryId, Epoch, ErrorCode, Lsn, NamespaceId, Permission, RequestKey};
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use tokio::time::{Instant, sleep, timeout};

@@ -18,9 +18,10 @@ use mantle_indexnode::{
     config::{Config, LookupSettings, PostgresSettings, RaftSettings, RenameSettings},
     groups::Groups,
     node::Node,
+    process,
     proto::peer::peer_server::PeerServer,
-    raft::{identity::DataFolder, offload::Offload},
-    replica::{self, Replica},
+    raft::{disk_executor::DiskExecutor, identity::DataDir},
+    replica::Replica,
     server::{index_service::IndexService, peer_service::PeerService},
 };
 use parking_lot::Mutex;
@@ -182,16 +183,16 @@ impl Host {
             let end = Arc::new(Mutex::new(None));
             let served = {
                 let _context = runtime.enter();
-                let folder = DataFolder::open(&host.config.data_dir).context("data folder")?;
+                let folder = DataDir::open(&host.config.data_dir).context("data folder")?;
                 let (dial, database) = (host.network.dial(host.id), host.server.seen_from(host.id));
                 let identity = folder.identity().context("identity")?;
-                let replica = Replica::new(host.config.clone(), GROUP, identity, database, dial, host.offload());
+                let replica = Replica::new(host.config.clone(), GROUP, identity, database, dial, host.disk());
                 let (running, told) = (replica.clone(), end.clone());
                 runtime.spawn(async move {
-                    let ended = replica::incarnations(&running, &folder).await;
+                    let ended = process::incarnations(&running, &folder).await;
                     *told.lock() = Some(ended.map_or_else(|e| format!("{e:#}"), |()| "stopped".to_owned()));
                 });
-                let groups = Groups::new([replica.clone()])?;
+                let groups = Groups::new([replica.clone()]);
                 let peer = PeerServer::new(PeerService::new(groups.clone()));
                 let index = IndexServer::new(IndexService::new(groups));
                 Served { replica, peer, index }
@@ -202,9 +203,9 @@ impl Host {
         })
     }
 
-    fn offload(&self) -> Offload {
+    fn disk(&self) -> DiskExecutor {
         let (rng, flush_ms_max) = (self.rng.clone(), self.flush_ms_max.clone());
-        Offload::Inline(Arc::new(move || Duration::from_millis(rng.lock().random_range(0..=*flush_ms_max.lock()))))
+        DiskExecutor::Inline(Arc::new(move || Duration::from_millis(rng.lock().random_range(0..=*flush_ms_max.lock()))))
     }
 
     /// Why the replica ended by itself, if it did.

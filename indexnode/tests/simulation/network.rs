@@ -17,7 +17,7 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use http_body_util::{BodyExt, Collected};
-use mantle_indexnode::raft::network::{Dial, PeerChannel};
+use mantle_indexnode::raft::peers::{Dial, PeerChannel};
 use mantle_types::{Error, ErrorCode};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};

@@ -5,14 +5,11 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use mantle_indexnode::{
     index::{Entry, command::SourceId},
-    source::{
-        continuity::{Server as Identity, Slot},
-        progress::RebuildProgress,
-        upstream::{
-            Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, Session, StandbyFlush,
-            Statements, Upstream, Walsender,
-        },
+    postgres::upstream::{
+        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, Server as Identity, Session,
+        Slot, StandbyFlush, Statements, Upstream, Walsender,
     },
+    progress::RebuildProgress,
 };
 use mantle_types::{
     DirectoryId, Epoch, Lineage, Lsn, NamespaceId, RequestKey,

@@ -24,7 +24,7 @@ use crate::{
         tests::{NS, SOURCE, batch, put, record, root, start},
     },
     lookup::{PathCache, PathQuery},
-    raft::machine::OPERATIONS_PER_PART,
+    raft::state::OPERATIONS_PER_PART,
 };
 
 const DIRECTORIES: u64 = 200_000;

@@ -35,8 +35,9 @@ use self::{
     writer::{Job, Queue, Writer, stopped},
 };
 use super::{
-    TypeConfig, durable,
-    offload::Offload,
+    TypeConfig,
+    disk_executor::DiskExecutor,
+    durable,
     types::{Entry, LogId, Vote},
 };
 
@@ -125,12 +126,12 @@ pub struct LogStore {
 impl LogStore {
     /// Opens the log in a folder, which is created when missing; a thread of its own writes it.
     pub fn open(folder: &Path) -> io::Result<Self> {
-        Self::open_with(folder, &Offload::Threads, true)
+        Self::open_with(folder, &DiskExecutor::Threads, true)
     }
 
-    /// The same; the writer works where `offload` says. `is_batching`: appends that wait are flushed together.
-    pub fn open_with(folder: &Path, offload: &Offload, is_batching: bool) -> io::Result<Self> {
-        durable::create_folder(folder)?;
+    /// The same; the writer works where `disk` says. `is_batching`: appends that wait are flushed together.
+    pub fn open_with(folder: &Path, disk: &DiskExecutor, is_batching: bool) -> io::Result<Self> {
+        durable::create_dir(folder)?;
         let vote = durable::read(&folder.join(VOTE_FILE))?;
         let purged: Option<LogId> = durable::read(&folder.join(PURGED_FILE))?;
         let mut last = purged;
@@ -161,7 +162,7 @@ impl LogStore {
             committed: read_committed(folder)?,
         };
         let shared = Arc::new(Mutex::new(state));
-        let jobs = Writer::new(folder.to_owned(), shared.clone(), is_batching).start(offload)?;
+        let jobs = Writer::new(folder.to_owned(), shared.clone(), is_batching).start(disk)?;
         let committed = Arc::new(committed);
         Ok(Self { shared, jobs, committed, committed_written: None, folder: folder.to_owned() })
     }

@@ -13,7 +13,7 @@ use crate::{
     index::command::{Command, SourceBatch, SourceId},
     raft::{
         Proposal,
-        offload::Offload,
+        disk_executor::DiskExecutor,
         types::{CommittedLeaderId, Entry, LogId, Vote},
     },
 };
@@ -76,7 +76,7 @@ async fn entries_and_vote_survive_a_restart() {
 async fn what_is_flushed_one_by_one_is_kept_too() {
     let folder = tempfile::tempdir().unwrap();
     {
-        let mut log = LogStore::open_with(folder.path(), &Offload::Threads, false).unwrap();
+        let mut log = LogStore::open_with(folder.path(), &DiskExecutor::Threads, false).unwrap();
         for i in 0..10 {
             append(&mut log, [entry(1, i)]).await;
         }

@@ -27,8 +27,9 @@ use super::{
 use crate::{
     failpoints::{self, Failpoint},
     raft::{
-        TypeConfig, durable,
-        offload::{FlushTime, Offload},
+        TypeConfig,
+        disk_executor::{DiskExecutor, FlushTime},
+        durable,
         types::{LogId, Vote},
     },
 };
@@ -99,14 +100,14 @@ impl Writer {
     }
 
     /// Begins to serve a queue. Dropping the queue's other end after a failure fails every later request.
-    pub(super) fn start(self, offload: &Offload) -> io::Result<Arc<Queue>> {
+    pub(super) fn start(self, disk: &DiskExecutor) -> io::Result<Arc<Queue>> {
         let (jobs, queue) = mpsc::channel();
         let wake = Arc::new(Notify::new());
-        match offload {
-            Offload::Threads => {
+        match disk {
+            DiskExecutor::Threads => {
                 std::thread::Builder::new().name("raft-log".into()).spawn(move || self.run(&queue))?;
             }
-            Offload::Inline(flush_time) => {
+            DiskExecutor::Inline(flush_time) => {
                 tokio::spawn(self.run_as_task(queue, wake.clone(), flush_time.clone()));
             }
         }

@@ -44,11 +44,11 @@ struct Job {
     reply: oneshot::Sender<Answer>,
 }
 
-pub(crate) struct Lane {
+pub(crate) struct LookupStream {
     jobs: mpsc::UnboundedSender<Job>,
 }
 
-impl Lane {
+impl LookupStream {
     /// Of a group's lookups.
     pub(crate) fn new(stub: Stub, group: u32) -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
@@ -72,15 +72,15 @@ impl Lane {
 async fn run(mut stub: Stub, group: u32, mut queue: mpsc::UnboundedReceiver<Job>) {
     let mut number = 0;
     while let Some(first) = queue.recv().await {
-        let mut lane = Stream { group, queue: &mut queue, held: Some(first), under_way: VecDeque::new(), number };
-        let why = lane.serve(&mut stub).await;
-        number = lane.number;
-        lane.fail(&why);
+        let mut stream = OpenStream { group, queue: &mut queue, held: Some(first), under_way: VecDeque::new(), number };
+        let why = stream.serve(&mut stub).await;
+        number = stream.number;
+        stream.fail(&why);
     }
 }
 
 /// One stream to the replica.
-struct Stream<'a> {
+struct OpenStream<'a> {
     group: u32,
     queue: &'a mut mpsc::UnboundedReceiver<Job>,
     /// The job that did not fit into the last batch, or that the stream was opened for.
@@ -89,7 +89,7 @@ struct Stream<'a> {
     number: u64,
 }
 
-impl Stream<'_> {
+impl OpenStream<'_> {
     /// Serves jobs until the stream fails, or the client is gone; why.
     async fn serve(&mut self, stub: &mut Stub) -> String {
         let (sender, requests) = mpsc::channel(IN_FLIGHT_MAX);

@@ -12,48 +12,51 @@ use crate::{
     config::Config,
     groups::Groups,
     index::command::{Applied, Command},
-    membership::settle,
+    membership::bootstrap,
     node::Node,
+    postgres::database::Postgres,
+    process,
     raft::{
-        identity::{DataFolder, Identity},
-        network::Tcp,
-        offload::Offload,
+        disk_executor::DiskExecutor,
+        identity::{DataDir, Identity},
+        peers::Tcp,
     },
-    replica::{Replica, look_after, serve_grpc},
-    source::database::Postgres,
+    replica::Replica,
+    server::grpc,
 };
 
 /// A running replica; it stops with this.
-pub struct Detached {
+pub struct Standalone {
     node: Arc<Node>,
-    _folder: DataFolder,
+    _folder: DataDir,
     _tasks: JoinSet<()>,
 }
 
-impl Detached {
+impl Standalone {
     /// Starts a replica of a cluster in a new folder. One of them founds it, the others join.
     pub async fn start(config: Config, cluster_id: &str, is_founder: bool) -> Result<Self> {
         let (config, group) = (Arc::new(config.clone()), config.groups[0]);
-        let folder = DataFolder::open(&config.data_dir)?;
+        let folder = DataDir::open(&config.data_dir)?;
         let identity = Identity { cluster_id: Some(cluster_id.to_owned()), is_founder, ..folder.identity()? };
         folder.save_identity(&identity)?;
         let database = Arc::new(Postgres::new(&config, group)?);
-        let replica = Replica::new(config.clone(), group, identity.clone(), database, Arc::new(Tcp), Offload::Threads);
-        let groups = Groups::new([replica.clone()])?;
+        let replica =
+            Replica::new(config.clone(), group, identity.clone(), database, Arc::new(Tcp), DiskExecutor::Threads);
+        let groups = Groups::new([replica.clone()]);
         let listener =
             TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let node =
-            Node::start(config, group, &folder.raft_path(), &identity, replica.peers(), Offload::Threads).await?;
+            Node::start(config, group, &folder.raft_path(), &identity, replica.peers(), DiskExecutor::Threads).await?;
         replica.set(&identity, Some(node.clone()));
-        settle::initialize(&node, &identity).await?;
+        bootstrap::initialize(&node, &identity).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async {
-            if let Err(e) = serve_grpc(groups, listener).await {
+            if let Err(e) = grpc::serve(groups, listener).await {
                 tracing::error!(error = format!("{e:#}"), "the gRPC service ended");
             }
         });
         let background = node.clone();
-        tasks.spawn(async move { look_after(&background).await });
+        tasks.spawn(async move { process::run_background_tasks(&background).await });
         Ok(Self { node, _folder: folder, _tasks: tasks })
     }
 

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result, bail};
 use openraft::BasicNode;
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use super::{
     Decision, can_have_quorum, clusters, decide, leader_of,
@@ -14,11 +15,11 @@ use super::{
 use crate::{
     config::Config,
     node::{Node, NodeEnd, raft_error},
+    postgres::upstream::Database,
     raft::{
-        identity::{DataFolder, Identity},
-        network::Peers,
+        identity::{DataDir, Identity},
+        peers::Peers,
     },
-    source::{database::new_cluster_id, upstream::Database},
 };
 
 const POLL: Duration = Duration::from_millis(250);
@@ -28,7 +29,7 @@ const LEADERLESS: Duration = Duration::from_secs(3);
 /// Finds a cluster for an empty folder, or founds one; the choice is durable when this returns.
 pub async fn find_cluster(
     (config, group): (&Config, u64),
-    folder: &DataFolder,
+    folder: &DataDir,
     identity: Identity,
     peers: &Peers,
     database: &Database,
@@ -80,7 +81,7 @@ async fn choose(mut clusters: Vec<String>, database: &Database) -> Result<String
 async fn claim(database: &Database) -> Result<String> {
     let session = database.connect().await?;
     let group = session.index_group().await?;
-    let cluster_id = new_cluster_id();
+    let cluster_id = Uuid::new_v4().to_string();
     match session.raise_epoch(group.epoch, &cluster_id).await? {
         Some(_) => Ok(cluster_id),
         None => bail!("another replica founds the cluster"),

@@ -1,189 +1,37 @@
-//! Sessions with the group's PostgreSQL node.
+//! A session for statements: each method of [`Statements`] is one call of SQL, with its time limit.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, RequestKey, message::DirectoryRecord};
-use pgwire_replication::{ReplicationClient, ReplicationConfig, ReplicationEvent};
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
     time::{sleep, timeout},
 };
-use tokio_postgres::{Client, NoTls, error::SqlState, types::PgLsn};
+use tokio_postgres::{Client, error::SqlState, types::PgLsn};
 use tonic::async_trait;
-use uuid::Uuid;
 
 use super::{
-    continuity::{Server, Slot, parse_history},
-    copy,
-    progress::RebuildProgress,
-    sql,
-    upstream::{
-        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, Session, StandbyFlush,
-        Statements, Upstream, Walsender,
-    },
+    copy, sql,
+    upstream::{Assigned, Assignment, IndexGroup, MovePhase, Slot, StandbyFlush, Statements},
 };
 use crate::{
-    config::Config,
     index::{Entry, command::SourceId},
+    progress::RebuildProgress,
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A statement that takes longer is taken for lost; none but an abort record and a slot's creation may wait for others.
+/// A statement that takes longer counts as lost; only an abort record and the creation of a slot may wait for others.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A copy of several nodes begins when every transaction has ended that ran before.
 const CUT_TIMEOUT: Duration = Duration::from_secs(60);
 const CUT_RETRY: Duration = Duration::from_millis(5);
-/// The slot is told of applied positions this often.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-const EVENT_BUFFER: usize = 4096;
-const APPLICATION: &str = "mantle-indexnode";
 
-/// PostgreSQL itself: where it is, and as whom.
-#[derive(Clone)]
-pub struct Postgres {
-    config: tokio_postgres::Config,
-    host: String,
-    port: u16,
-    database: String,
-    user: String,
-    password: String,
-    group: i32,
-}
-
-impl Postgres {
-    /// For a group. Reads the password file.
-    pub fn new(config: &Config, group: u64) -> Result<Self> {
-        let settings = &config.postgres;
-        let named = Self {
-            config: tokio_postgres::Config::new(),
-            host: String::new(),
-            port: 0,
-            database: settings.database.clone(),
-            user: settings.user.clone(),
-            password: config.password()?,
-            group: i32::try_from(group).context("group")?,
-        };
-        Ok(named.moved(&settings.host, settings.port))
-    }
-
-    fn moved(&self, host: &str, port: u16) -> Self {
-        let mut other = self.clone();
-        other.config = tokio_postgres::Config::new();
-        other
-            .config
-            .host(host)
-            .port(port)
-            .dbname(&self.database)
-            .user(&self.user)
-            .password(&self.password)
-            .application_name(APPLICATION)
-            .connect_timeout(CONNECT_TIMEOUT);
-        (other.host, other.port) = (host.to_owned(), port);
-        other
-    }
-}
-
-#[async_trait]
-impl Upstream for Postgres {
-    fn at(&self, host: &str, port: u16) -> Database {
-        Arc::new(self.moved(host, port))
-    }
-
-    async fn connect(&self) -> Result<Session> {
-        let connected = timeout(CONNECT_TIMEOUT, self.config.connect(NoTls)).await;
-        let (client, connection) = connected
-            .map_err(|_| anyhow!("no answer"))?
-            .with_context(|| format!("PostgreSQL at {}:{}", self.host, self.port))?;
-        let driver = tokio::spawn(async move {
-            if let Err(e) = connection.await {
-                tracing::debug!(error = %e, "a PostgreSQL session ended");
-            }
-        });
-        Ok(Arc::new(PostgresSession { client, driver, group: self.group }))
-    }
-
-    async fn walsender(&self, slot: &str, start: Lsn) -> Result<Box<dyn Walsender>> {
-        let config =
-            ReplicationConfig::new(&self.host, &self.user, &self.password, &self.database, slot, sql::PUBLICATION)
-                .with_port(self.port)
-                .with_start_lsn(pgwire_replication::Lsn(start.0))
-                .with_status_interval(STATUS_INTERVAL)
-                .with_wakeup_interval(STATUS_INTERVAL)
-                .with_buffer_size(EVENT_BUFFER)
-                .with_application_name(APPLICATION);
-        let connected = timeout(CONNECT_TIMEOUT, ReplicationClient::connect_gated(config)).await;
-        let client = connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")?;
-        Ok(Box::new(PostgresWalsender { client, slot: slot.to_owned() }))
-    }
-}
-
-struct PostgresWalsender {
-    client: ReplicationClient,
-    slot: String,
-}
-
-#[async_trait]
-impl Walsender for PostgresWalsender {
-    async fn server(&mut self) -> Result<Server> {
-        let asked = async {
-            let system = self.client.identify_system().await?;
-            let history = match system.timeline {
-                1 => None,
-                timeline => Some(self.client.timeline_history(timeline).await?),
-            };
-            Ok::<_, pgwire_replication::PgWireError>((system, history))
-        };
-        let asked = timeout(STATEMENT_TIMEOUT, asked).await.map_err(|_| anyhow!("the walsender does not answer"))?;
-        let (system, history) = asked.context("IDENTIFY_SYSTEM")?;
-        let content = history.map_or(String::new(), |history| String::from_utf8_lossy(&history.content).into_owned());
-        Ok(Server {
-            lineage: Lineage {
-                system_identifier: system.system_id.parse().context("IDENTIFY_SYSTEM")?,
-                timeline: system.timeline,
-            },
-            flushed: Lsn(system.xlogpos.0),
-            switch_points: parse_history(&content)?,
-        })
-    }
-
-    async fn create_slot(&mut self) -> Result<NewSlot> {
-        let rows = self.client.simple_query(&sql::create_slot(&self.slot)).await.context("creating the slot")?;
-        let text = |column: usize| -> Result<String> {
-            let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
-            let value = value.context("CREATE_REPLICATION_SLOT answered too few columns")?;
-            Ok(String::from_utf8(value.to_vec())?)
-        };
-        Ok(NewSlot { consistent_point: text(1)?.parse()?, snapshot: text(2)? })
-    }
-
-    async fn start(mut self: Box<Self>) -> Result<Box<dyn ChangeStream>> {
-        self.client.start().await.context("START_REPLICATION")?;
-        self.client.wait_started().await.context("START_REPLICATION")?;
-        Ok(Box::new(self.client))
-    }
-}
-
-#[async_trait]
-impl ChangeStream for ReplicationClient {
-    async fn recv(&mut self) -> Result<Option<ReplicationEvent>> {
-        ReplicationClient::recv(self).await.context("change stream")
-    }
-
-    fn confirm(&self, position: Lsn) {
-        self.update_applied_lsn(pgwire_replication::Lsn(position.0));
-    }
-}
-
-struct PostgresSession {
-    client: Client,
-    driver: JoinHandle<()>,
-    group: i32,
+pub(super) struct PostgresSession {
+    pub(super) client: Client,
+    pub(super) driver: JoinHandle<()>,
+    pub(super) group: i32,
 }
 
 impl Drop for PostgresSession {
@@ -414,9 +262,4 @@ fn describe(error: tokio_postgres::Error) -> anyhow::Error {
         Some(db) => anyhow!("{} ({})", db.message(), db.code().code()),
         None => anyhow!(error),
     }
-}
-
-/// A cluster's new name.
-pub fn new_cluster_id() -> String {
-    Uuid::new_v4().to_string()
 }

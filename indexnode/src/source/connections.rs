@@ -11,20 +11,18 @@ use futures::future::join_all;
 use mantle_types::Lsn;
 use tokio::time::sleep;
 
-use super::{
-    continuity::{Reason, Server, Slot, check_history, check_slot, end_of},
-    upstream::{Database, Session, Statements, Walsender},
-};
+use super::continuity::{Reason, check_history, check_slot, end_of};
 use crate::{
     index::command::{Source, SourceId},
     node::Node,
+    postgres::upstream::{Database, Server, Session, Slot, Statements, Walsender},
 };
 
 /// Nodes that are away are looked for this often.
 const RETURN_POLL: Duration = Duration::from_millis(500);
 
 /// One node, connected.
-pub struct Feed {
+pub struct SourceConnection {
     /// Which source.
     pub id: SourceId,
     /// The node has no other number in the group: there is one, which exports the copy's snapshot.
@@ -42,14 +40,14 @@ pub struct Feed {
 }
 
 /// All of them.
-pub struct Feeds {
+pub struct SourceConnections {
     /// Those that are connected, in the order of the ids.
-    pub connected: Vec<Feed>,
+    pub connected: Vec<SourceConnection>,
     /// The others.
     pub away: BTreeSet<SourceId>,
 }
 
-impl Feeds {
+impl SourceConnections {
     /// Of all, in order.
     pub fn ids(&self) -> BTreeSet<SourceId> {
         self.connected.iter().map(|feed| feed.id).chain(self.away.iter().copied()).collect()
@@ -59,14 +57,19 @@ impl Feeds {
 type Place = (SourceId, Option<(String, u16)>);
 
 /// Connects to the nodes of the group. One may be away if the index has all that it is fed by, and another is not.
-pub async fn connect(node: &Node, database: &Database, control: &dyn Statements, slot_name: &str) -> Result<Feeds> {
+pub async fn connect(
+    node: &Node,
+    database: &Database,
+    control: &dyn Statements,
+    slot_name: &str,
+) -> Result<SourceConnections> {
     let places = control.sources().await?;
     ensure!(!places.is_empty(), "mantle.index_sources names no node");
     let is_complete = {
         let index = &node.state.read().index;
         index.is_built() && !index.is_rebuilding() && places.iter().all(|(id, _)| index.source(*id).is_some())
     };
-    let mut feeds = Feeds { connected: Vec::new(), away: BTreeSet::new() };
+    let mut feeds = SourceConnections { connected: Vec::new(), away: BTreeSet::new() };
     let mut failure: Option<Error> = None;
     let attempts = places.iter().map(|place| connect_one(node, database, place, slot_name));
     for ((id, _), feed) in places.iter().zip(join_all(attempts).await) {
@@ -89,7 +92,12 @@ pub async fn connect(node: &Node, database: &Database, control: &dyn Statements,
     Ok(feeds)
 }
 
-async fn connect_one(node: &Node, database: &Database, (id, address): &Place, slot_name: &str) -> Result<Feed> {
+async fn connect_one(
+    node: &Node,
+    database: &Database,
+    (id, address): &Place,
+    slot_name: &str,
+) -> Result<SourceConnection> {
     let is_only = address.is_none();
     let database = address.as_ref().map_or_else(|| database.clone(), |(host, port)| database.at(host, *port));
     let known = node.state.read().index.source(*id);
@@ -102,7 +110,7 @@ async fn connect_one(node: &Node, database: &Database, (id, address): &Place, sl
     // A standby has no flush position of its own, nor a stream for us.
     session.flushed().await?;
     let slot = session.slot(slot_name).await?;
-    Ok(Feed { id: *id, is_only, session, walsender, server, slot, known })
+    Ok(SourceConnection { id: *id, is_only, session, walsender, server, slot, known })
 }
 
 /// Waits until PostgreSQL says where its nodes are, and one of those that were away can be connected to there.
@@ -133,7 +141,7 @@ async fn is_more_there(node: &Node, database: &Database, slot_name: &str, away: 
 }
 
 /// Can the streams go on from where the index is?
-pub fn check(node: &Node, feeds: &Feeds) -> Result<(), Reason> {
+pub fn check(node: &Node, feeds: &SourceConnections) -> Result<(), Reason> {
     let known: BTreeSet<SourceId> = node.state.read().index.sources().map(|(id, _)| id).collect();
     // What a diverged source says weighs more than anything else. Of a transaction that is applied in part the index has some.
     for feed in &feeds.connected {

@@ -7,11 +7,8 @@ use openraft::{
 use tempfile::TempDir;
 
 use super::{
-    TypeConfig,
-    log::LogStore,
-    machine::{IndexState, Machine},
-    offload::Offload,
-    snapshot::SnapshotStore,
+    TypeConfig, disk_executor::DiskExecutor, log::LogStore, machine::Machine, snapshot::SnapshotStore,
+    state::IndexState,
 };
 
 struct Builder;
@@ -22,7 +19,7 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for Builder {
         let log = LogStore::open(&folder.path().join("log")).expect("a new log");
         let snapshots = SnapshotStore::open(&folder.path().join("snapshots")).expect("a folder of snapshots");
         let state = std::sync::Arc::new(IndexState::new(&Default::default()));
-        let machine = Machine::new(state, snapshots, Offload::Threads);
+        let machine = Machine::new(state, snapshots, DiskExecutor::Threads);
         Ok((folder, log, machine))
     }
 }

@@ -3,22 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use mantle_types::{Error, ErrorCode, RequestKey, Result as MantleResult};
 use tokio::time::sleep;
 
 use super::{
-    assign,
+    assignments,
+    connections::{self, SourceConnection, SourceConnections},
     continuity::Reason,
-    feed::{self, Feed, Feeds},
-    locks,
     rebuild::rebuild,
+    rename_locks,
     stream::Stream,
-    upstream::{Database, IndexGroup},
 };
 use crate::{
     index::command::Command,
     membership::{self, view},
     node::{Leadership, Node, NodeEnd},
+    postgres::upstream::{Database, IndexGroup},
 };
 
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -59,7 +58,7 @@ async fn lead(node: &Arc<Node>, leadership: &Leadership, database: &Database) ->
     };
     tokio::select! {
         end = streaming => end,
-        () = locks::expire(node, leadership, database) => unreachable!("locks are looked after for the whole term"),
+        () = rename_locks::expire(node, leadership, database) => unreachable!("locks are looked after for the whole term"),
         () = membership::join::finish_changes(node) => unreachable!("so is the membership"),
     }
 }
@@ -81,7 +80,7 @@ async fn session(
     if let Some(end) = check_abandoned(node, &group).await? {
         return Ok(Some(end));
     }
-    let feeds = feed::connect(node, database, &*control, &group.slot_name).await?;
+    let feeds = connections::connect(node, database, &*control, &group.slot_name).await?;
     if let Some(reason) = reason_to_rebuild(node, &group, &feeds, must_rebuild.take()) {
         if node.state.read().index.is_built() {
             tracing::warn!(%reason, "rebuilding the index");
@@ -96,14 +95,14 @@ async fn session(
         return Ok(None);
     }
     follow_timelines(node, leadership, &feeds.connected).await?;
-    assign::restrict(node, leadership, &*control).await?;
+    assignments::restrict(node, leadership, &*control).await?;
     let stream = Stream::start(node, leadership, &control, (database, &group), feeds).await?;
     *must_rebuild = stream.run().await?;
     Ok(None)
 }
 
 /// Records that a source is on a newer timeline than it was, which holds all that was applied.
-async fn follow_timelines(node: &Node, leadership: &Leadership, feeds: &[Feed]) -> Result<()> {
+async fn follow_timelines(node: &Node, leadership: &Leadership, feeds: &[SourceConnection]) -> Result<()> {
     for feed in feeds {
         let timeline = feed.server.lineage.timeline;
         let Some(known) = feed.known.filter(|known| known.lineage.timeline != timeline) else { continue };
@@ -125,12 +124,17 @@ async fn check_abandoned(node: &Node, group: &IndexGroup) -> Result<Option<NodeE
     Ok(None)
 }
 
-fn reason_to_rebuild(node: &Node, group: &IndexGroup, feeds: &Feeds, known: Option<Reason>) -> Option<Reason> {
+fn reason_to_rebuild(
+    node: &Node,
+    group: &IndexGroup,
+    feeds: &SourceConnections,
+    known: Option<Reason>,
+) -> Option<Reason> {
     let (is_built, is_rebuilding, epoch) = {
         let state = node.state.read();
         (state.index.is_built(), state.index.is_rebuilding(), state.index.epoch())
     };
-    let history = feed::check(node, feeds).err();
+    let history = connections::check(node, feeds).err();
     // Whatever else is the matter: does what is served hold only what PostgreSQL has?
     let is_set_back = is_built && (group.epoch < epoch || group.cluster_id.as_deref() != Some(&node.cluster_id));
     let is_diverged = is_set_back || [&history, &known].into_iter().flatten().any(|reason| reason.is_diverged);
@@ -148,17 +152,4 @@ fn reason_to_rebuild(node: &Node, group: &IndexGroup, feeds: &Feeds, known: Opti
         history?.text
     };
     Some(Reason { text, is_diverged })
-}
-
-/// Writes the abort record of an attempt in a session of its own, because it may wait for a transaction that is about to
-/// commit. `false`: the attempt is committed.
-pub async fn abort_rename(database: &Database, request: &RequestKey, attempt: u64) -> MantleResult<bool> {
-    let aborted = async {
-        let session = database.connect().await?;
-        session.abort_rename(request, attempt).await
-    };
-    aborted.await.map_err(|e: anyhow::Error| {
-        tracing::warn!(%request, attempt, error = format!("{e:#}"), "cannot write an abort record");
-        Error::new(ErrorCode::DatabaseUnavailable, "the abort record cannot be written now")
-    })
 }

@@ -11,8 +11,10 @@ use std::time::Duration;
 use mantle_types::Lsn;
 use tokio::time::Instant;
 
-use super::upstream::StandbyFlush;
-use crate::failpoints::{self, Failpoint};
+use crate::{
+    failpoints::{self, Failpoint},
+    postgres::upstream::StandbyFlush,
+};
 
 /// Are there standbys now? Much shorter than what it takes to make one a candidate for promotion (Patroni's `loop_wait`).
 const RECHECK: Duration = Duration::from_secs(1);
@@ -21,13 +23,13 @@ const RETRY_MAX: Duration = Duration::from_millis(50);
 
 /// The gate of one source.
 #[derive(Debug)]
-pub struct Gate {
+pub struct StandbyGate {
     answer: StandbyFlush,
     asked: Instant,
     retry: Duration,
 }
 
-impl Gate {
+impl StandbyGate {
     /// As PostgreSQL just answered.
     pub fn new(answer: StandbyFlush) -> Self {
         Self { answer, asked: Instant::now(), retry: RETRY_MIN }
@@ -68,7 +70,7 @@ mod tests {
 
     #[test]
     fn without_standbys_everything_passes_and_few_questions_are_asked() {
-        let gate = Gate::new(StandbyFlush { is_required: false, flushed: None });
+        let gate = StandbyGate::new(StandbyFlush { is_required: false, flushed: None });
         assert!(gate.is_unprotected());
         assert_eq!(gate.passes(Lsn(70)), Lsn(70));
         assert_eq!(gate.next_question(true), gate.asked + RECHECK);
@@ -76,7 +78,7 @@ mod tests {
 
     #[test]
     fn with_standbys_their_flush_passes_and_no_standby_lets_nothing_through() {
-        let mut gate = Gate::new(StandbyFlush { is_required: true, flushed: Some(Lsn(50)) });
+        let mut gate = StandbyGate::new(StandbyFlush { is_required: true, flushed: Some(Lsn(50)) });
         assert_eq!((gate.passes(Lsn(70)), gate.is_unprotected()), (Lsn(50), false));
         gate.hurry();
         assert_eq!(gate.next_question(true), gate.asked);

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::{
     index::command::SourceId,
     node::{Leadership, Node},
-    raft::machine::end_of,
+    raft::state::end_of,
 };
 
 /// Longest wait; callers that want more ask again.

@@ -16,7 +16,8 @@ use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::D
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
-use super::{progress::RebuildProgress, sql};
+use super::sql;
+use crate::progress::RebuildProgress;
 
 /// A chunk ends when it has this many records: applying one holds up lookups …
 const CHUNK_RECORDS: usize = 4096;

@@ -13,10 +13,10 @@ use anyhow::Result;
 use mantle_types::NamespaceId;
 use tokio::time::timeout;
 
-use super::upstream::{Assignment, Statements};
 use crate::{
     index::command::Command,
     node::{Leadership, Node},
+    postgres::upstream::{Assignment, Statements},
 };
 
 /// How long a transaction takes at most to end once its commit record is flushed, here and by the standby.
@@ -24,11 +24,11 @@ const COMMIT_MAX: Duration = Duration::from_secs(1);
 
 /// Namespaces of other groups that were met in the change stream. One that moves here becomes known to the index.
 #[derive(Default)]
-pub struct Foreign {
+pub struct ForeignNamespaces {
     known: HashSet<NamespaceId>,
 }
 
-impl Foreign {
+impl ForeignNamespaces {
     /// Decides about the namespaces of what is proposed that are met for the first time.
     pub async fn decide(
         &mut self,

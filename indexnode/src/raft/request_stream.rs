@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status, Streaming};
 
-use super::network::PeerChannel;
+use super::peers::PeerChannel;
 use crate::proto::peer::{RaftMessage, ReadIndexRequest, ReadIndexResponse, peer_client::PeerClient};
 
 type Client = PeerClient<PeerChannel>;
@@ -56,7 +56,7 @@ impl Question for ReadIndexRequest {
 }
 
 /// The questions of one kind to one replica.
-pub struct Exchange<Q: Question> {
+pub struct RequestStream<Q: Question> {
     client: Client,
     stream: Option<Stream<Q>>,
     /// The other side is an older program, as far as is known.
@@ -68,7 +68,7 @@ struct Stream<Q: Question> {
     answers: Streaming<Q::Answer>,
 }
 
-impl<Q: Question> Exchange<Q> {
+impl<Q: Question> RequestStream<Q> {
     /// Nothing is sent before the first question.
     pub fn new(client: Client) -> Self {
         Self { client, stream: None, knows_no_streams: false }
@@ -156,13 +156,13 @@ mod tests {
     }
 
     impl Other {
-        fn exchange(&self) -> Exchange<RaftMessage> {
+        fn exchange(&self) -> RequestStream<RaftMessage> {
             let server = PeerServer::new(self.clone());
             let way = service_fn(move |request: http::Request<Body>| {
                 let served = server.clone().oneshot(request);
                 async move { served.await.map_err(|never| match never {}) }
             });
-            Exchange::new(PeerClient::new(BoxCloneSyncService::new(way)))
+            RequestStream::new(PeerClient::new(BoxCloneSyncService::new(way)))
         }
 
         fn counts(&self) -> (usize, usize) {
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    async fn ask(exchange: &mut Exchange<RaftMessage>, text: &'static str) -> Result<String, Code> {
+    async fn ask(exchange: &mut RequestStream<RaftMessage>, text: &'static str) -> Result<String, Code> {
         let answer = exchange.ask(RaftMessage { to: None, body: text.into() }).await;
         answer.map(|answer| String::from_utf8(answer.body.to_vec()).unwrap()).map_err(|status| status.code())
     }

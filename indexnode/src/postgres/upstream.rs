@@ -11,11 +11,10 @@ use pgwire_replication::ReplicationEvent;
 use tokio::sync::mpsc;
 use tonic::async_trait;
 
-use super::{
-    continuity::{Server, Slot},
+use crate::{
+    index::{Entry, command::SourceId},
     progress::RebuildProgress,
 };
-use crate::index::{Entry, command::SourceId};
 
 /// A handle on PostgreSQL; clones share it.
 pub type Database = Arc<dyn Upstream>;
@@ -75,6 +74,28 @@ pub struct StandbyFlush {
     pub is_required: bool,
     /// All of them that are connected have flushed the WAL up to here; `None`: none is.
     pub flushed: Option<Lsn>,
+}
+
+/// What a PostgreSQL server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its identity now.
+    pub lineage: Lineage,
+    /// It has flushed its WAL up to here.
+    pub flushed: Lsn,
+    /// The timelines that its own descends from, and where each of them was left.
+    pub switch_points: Vec<(u32, Lsn)>,
+}
+
+/// A logical slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The session that reads it.
+    pub active_pid: Option<i32>,
+    /// Its WAL is gone.
+    pub is_lost: bool,
+    /// Transactions below are not sent again.
+    pub confirmed: Lsn,
 }
 
 /// A slot that was just made.

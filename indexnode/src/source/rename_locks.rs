@@ -6,17 +6,17 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use mantle_types::RequestKey;
+use mantle_types::{Error, ErrorCode, RequestKey, Result};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
 };
 
-use super::{lead::abort_rename, upstream::Database};
 use crate::{
     failpoints::{self, Failpoint},
     index::command::Command,
     node::{Leadership, Node},
+    postgres::upstream::Database,
 };
 
 /// Locks are looked at this often.
@@ -64,4 +64,17 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
             });
         }
     }
+}
+
+/// Writes the abort record of an attempt in a session of its own, because it may wait for a transaction that is about to
+/// commit. `false`: the attempt is committed.
+pub async fn abort_rename(database: &Database, request: &RequestKey, attempt: u64) -> Result<bool> {
+    let aborted = async {
+        let session = database.connect().await?;
+        session.abort_rename(request, attempt).await
+    };
+    aborted.await.map_err(|e: anyhow::Error| {
+        tracing::warn!(%request, attempt, error = format!("{e:#}"), "cannot write an abort record");
+        Error::new(ErrorCode::DatabaseUnavailable, "the abort record cannot be written now")
+    })
 }

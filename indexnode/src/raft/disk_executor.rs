@@ -10,14 +10,14 @@ pub type FlushTime = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// Where a replica's disk work is done.
 #[derive(Clone)]
-pub enum Offload {
+pub enum DiskExecutor {
     /// On threads of its own: the runtime's never wait for a disk.
     Threads,
     /// In tasks of the runtime; the Raft log's writer sleeps this long before it writes.
     Inline(FlushTime),
 }
 
-impl fmt::Debug for Offload {
+impl fmt::Debug for DiskExecutor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Threads => "Threads",
@@ -26,7 +26,7 @@ impl fmt::Debug for Offload {
     }
 }
 
-impl Offload {
+impl DiskExecutor {
     /// Does work that may wait for the disk.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
         match self {

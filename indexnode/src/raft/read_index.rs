@@ -19,10 +19,10 @@ use tokio::{
     time::timeout,
 };
 
+use super::{Raft, peers::Peers, request_stream::RequestStream};
 use crate::{
     failpoints::{self, Failpoint},
     proto::peer::ReadIndexRequest,
-    raft::{Raft, exchange::Exchange, network::Peers},
 };
 
 /// The leader is given this long; whoever waits longer asks again.
@@ -41,7 +41,7 @@ pub struct ReadCounters {
 
 /// The gate; clones share it.
 #[derive(Clone)]
-pub struct ReadGate {
+pub struct ReadIndexBatcher {
     raft: Raft,
     counters: Arc<ReadCounters>,
     queue: mpsc::UnboundedSender<Waiting>,
@@ -50,7 +50,7 @@ pub struct ReadGate {
 /// Who waits for a read index.
 type Waiting = oneshot::Sender<Result<u64>>;
 
-impl ReadGate {
+impl ReadIndexBatcher {
     /// Starts the gate's task; it ends with the last handle.
     pub fn spawn(raft: Raft, peers: Peers, group: u64, cluster_id: String) -> Self {
         let (queue, requests) = mpsc::unbounded_channel();
@@ -119,7 +119,7 @@ struct Asker {
     group: u64,
     cluster_id: String,
     /// The leader that was asked last, by its address.
-    leader: Option<(String, Exchange<ReadIndexRequest>)>,
+    leader: Option<(String, RequestStream<ReadIndexRequest>)>,
 }
 
 impl Ask for Asker {
@@ -139,7 +139,7 @@ impl Ask for Asker {
         let known = self.leader.take().filter(|(known, _)| *known == address);
         let exchange = match known {
             Some((_, exchange)) => exchange,
-            None => Exchange::new(self.peers.client(&address)?),
+            None => RequestStream::new(self.peers.client(&address)?),
         };
         let (_, exchange) = self.leader.insert((address.clone(), exchange));
         let request = ReadIndexRequest { group: self.group as u32, cluster_id: self.cluster_id.clone() };

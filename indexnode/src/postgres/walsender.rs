@@ -1,0 +1,74 @@
+//! A replication connection to a PostgreSQL node: identity of the server, creation of the slot, the change stream.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use mantle_types::{Lineage, Lsn};
+use pgwire_replication::{ReplicationClient, ReplicationEvent};
+use tokio::time::timeout;
+use tonic::async_trait;
+
+use super::{
+    sql,
+    timelines::parse_history,
+    upstream::{ChangeStream, NewSlot, Server, Walsender},
+};
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) struct PostgresWalsender {
+    pub(super) client: ReplicationClient,
+    pub(super) slot: String,
+}
+
+#[async_trait]
+impl Walsender for PostgresWalsender {
+    async fn server(&mut self) -> Result<Server> {
+        let asked = async {
+            let system = self.client.identify_system().await?;
+            let history = match system.timeline {
+                1 => None,
+                timeline => Some(self.client.timeline_history(timeline).await?),
+            };
+            Ok::<_, pgwire_replication::PgWireError>((system, history))
+        };
+        let asked = timeout(ANSWER_TIMEOUT, asked).await.map_err(|_| anyhow!("the walsender does not answer"))?;
+        let (system, history) = asked.context("IDENTIFY_SYSTEM")?;
+        let content = history.map_or(String::new(), |history| String::from_utf8_lossy(&history.content).into_owned());
+        Ok(Server {
+            lineage: Lineage {
+                system_identifier: system.system_id.parse().context("IDENTIFY_SYSTEM")?,
+                timeline: system.timeline,
+            },
+            flushed: Lsn(system.xlogpos.0),
+            switch_points: parse_history(&content)?,
+        })
+    }
+
+    async fn create_slot(&mut self) -> Result<NewSlot> {
+        let rows = self.client.simple_query(&sql::create_slot(&self.slot)).await.context("creating the slot")?;
+        let text = |column: usize| -> Result<String> {
+            let value = rows.first().and_then(|row| row.get(column)).and_then(Option::as_ref);
+            let value = value.context("CREATE_REPLICATION_SLOT answered too few columns")?;
+            Ok(String::from_utf8(value.to_vec())?)
+        };
+        Ok(NewSlot { consistent_point: text(1)?.parse()?, snapshot: text(2)? })
+    }
+
+    async fn start(mut self: Box<Self>) -> Result<Box<dyn ChangeStream>> {
+        self.client.start().await.context("START_REPLICATION")?;
+        self.client.wait_started().await.context("START_REPLICATION")?;
+        Ok(Box::new(self.client))
+    }
+}
+
+#[async_trait]
+impl ChangeStream for ReplicationClient {
+    async fn recv(&mut self) -> Result<Option<ReplicationEvent>> {
+        ReplicationClient::recv(self).await.context("change stream")
+    }
+
+    fn confirm(&self, position: Lsn) {
+        self.update_applied_lsn(pgwire_replication::Lsn(position.0));
+    }
+}

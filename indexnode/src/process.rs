@@ -1,0 +1,135 @@
+//! Process start: opens the data directory, starts the services, and runs one replica of each group.
+//!
+//! Invariant: the services are up from the start, also while the replica is empty or waits for its cluster: a replica that
+//! decides for all has to hear from all.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tracing::Instrument;
+
+use crate::{
+    config::Config,
+    groups::Groups,
+    membership::{bootstrap, join},
+    node::{Node, NodeEnd},
+    postgres::database::Postgres,
+    raft::{
+        disk_executor::DiskExecutor,
+        identity::{DataDir, Identity},
+        log_limit,
+        peers::Tcp,
+    },
+    replica::Replica,
+    server::{grpc, http, metrics::Metrics},
+    source::leader,
+};
+
+/// Runs all replicas of the process until `stop` is told.
+pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> {
+    let config = Arc::new(config);
+    let at = || format!("data folder {}", config.data_dir.display());
+    let process = DataDir::open(&config.data_dir).with_context(at)?;
+    let mut replicas = Vec::new();
+    for group in &config.groups {
+        let folder = process.of_group(*group, config.groups[0]).with_context(at)?;
+        let identity = folder.identity().with_context(at)?;
+        let database = Arc::new(Postgres::new(&config, *group)?);
+        let replica = Replica::new(config.clone(), *group, identity, database, Arc::new(Tcp), DiskExecutor::Threads);
+        replicas.push((replica, folder));
+    }
+    let groups = Groups::new(replicas.iter().map(|(replica, _)| replica.clone()));
+    let metrics = Metrics::install()?;
+    let mut services = JoinSet::new();
+    let grpc_listener =
+        TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let probes = TcpListener::bind(&config.http_listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.http_listen))?;
+    services.spawn(grpc::serve(groups.clone(), grpc_listener));
+    services.spawn(http::serve(groups.clone(), metrics, probes));
+    for (replica, folder) in replicas {
+        let span = tracing::info_span!("group", id = replica.group);
+        services.spawn(async move { incarnations(&replica, &folder).await }.instrument(span));
+    }
+    let result = tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => Ok(()),
+        Some(ended) = services.join_next() => ended.context("a service or replica panicked")?,
+    };
+    for replica in groups.all() {
+        if let Some(node) = replica.node() {
+            node.shutdown().await;
+        }
+    }
+    result
+}
+
+/// One incarnation after the other: an empty folder finds its cluster; a node runs until its cluster is gone.
+pub async fn incarnations(replica: &Arc<Replica>, folder: &DataDir) -> Result<()> {
+    loop {
+        let mut identity = folder.identity().context("identity")?;
+        folder.finish_reset(&identity).context("cleaning the data folder")?;
+        replica.set(&identity, None);
+        let peers = replica.peers();
+        if identity.cluster_id.is_none() {
+            identity =
+                bootstrap::find_cluster((&replica.config, replica.group), folder, identity, &peers, &replica.database)
+                    .await?;
+            replica.set(&identity, None);
+        }
+        let node = Node::start(
+            replica.config.clone(),
+            replica.group,
+            &folder.raft_path(),
+            &identity,
+            peers,
+            replica.disk.clone(),
+        )
+        .await?;
+        replica.set(&identity, Some(node.clone()));
+        let end = live(replica, &node, &identity).await;
+        replica.set(&identity, None);
+        node.shutdown().await;
+        match end {
+            NodeEnd::Reset => folder.reset().context("resetting the data folder")?,
+            NodeEnd::Failed(e) => return Err(e),
+        }
+    }
+}
+
+/// What a node does besides leading and answering, for ever.
+pub(crate) async fn run_background_tasks(node: &Arc<Node>) {
+    tokio::join!(
+        node.enable_elections(),
+        join::until_member(node),
+        log_limit::enforce(&node.raft, &node.log),
+        node.state.cache.purge_forever()
+    );
+}
+
+/// Runs what a node does besides answering, each in a task of its own: the stream's events must not poll all the rest.
+async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
+    if let Err(e) = bootstrap::initialize(node, identity).await {
+        return NodeEnd::Failed(e);
+    }
+    let mut tasks = JoinSet::new();
+    tasks.spawn(leader::run(node.clone(), replica.database.clone()).in_current_span());
+    let watching = bootstrap::watch_abandonment(node.clone(), identity.clone(), replica.database.clone());
+    tasks.spawn(watching.in_current_span());
+    let background = node.clone();
+    let upkeep = async move {
+        run_background_tasks(&background).await;
+        unreachable!("upkeep runs as long as the node")
+    };
+    tasks.spawn(upkeep.in_current_span());
+    let watched = node.clone();
+    tasks.spawn(async move { NodeEnd::Failed(watched.wait_failed().await) });
+    let end = match tasks.join_next().await {
+        Some(Ok(end)) => end,
+        Some(Err(e)) => NodeEnd::Failed(anyhow::anyhow!("a task of the replica panicked: {e}")),
+        None => NodeEnd::Failed(anyhow::anyhow!("the replica has nothing to do")),
+    };
+    tasks.shutdown().await;
+    end
+}

@@ -1,0 +1,57 @@
+//! The gRPC server of the process: the service for gateways and the one between replicas.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use mantle_index_client::proto::index_server::IndexServer;
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+use tracing::Span;
+
+use super::{index_service::IndexService, peer_service::PeerService};
+use crate::{groups::Groups, proto::peer::peer_server::PeerServer, raft::peers::MESSAGE_BYTES_MAX};
+
+const WINDOW_BYTES: u32 = 16 << 20;
+const STREAMS_MAX: u32 = 65_536;
+/// Prefix of the path of a gateway's call, before the method's name.
+const INDEX_SERVICE: &str = "/mantle.index.v1.Index/";
+
+/// The span of a gateway's call, if the gateway traces it. A stream of lookups is of many requests, and has none.
+fn span_of(call: &::http::Request<()>) -> Span {
+    let method = call.uri().path().strip_prefix(INDEX_SERVICE);
+    match method {
+        Some(method) if mantle_telemetry::is_continuation(call.headers()) => {
+            let span = tracing::debug_span!(
+                target: mantle_telemetry::TARGET,
+                "call",
+                otel.name = method,
+                otel.kind = "server",
+                rpc.system = "grpc",
+                applied_index = tracing::field::Empty,
+            );
+            mantle_telemetry::continue_trace(&span, call.headers());
+            span
+        }
+        _ => Span::none(),
+    }
+}
+
+/// Serves both services until an error.
+pub async fn serve(groups: Arc<Groups>, listener: TcpListener) -> Result<()> {
+    let peer = PeerServer::new(PeerService::new(groups.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    tonic::transport::Server::builder()
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        // A gateway's waits share one connection; the default of 200 would queue them.
+        .max_concurrent_streams(STREAMS_MAX)
+        .trace_fn(span_of)
+        .add_service(IndexServer::new(IndexService::new(groups)))
+        .add_service(peer)
+        .serve_with_incoming(incoming)
+        .await
+        .context("gRPC service")?;
+    bail!("the gRPC service ended")
+}

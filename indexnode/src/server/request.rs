@@ -1,0 +1,25 @@
+//! What the services share about requests and answers: the time limit, and lineages in the wire's type.
+
+use std::time::Duration;
+
+use mantle_index_client::proto;
+use mantle_types::Lineage;
+
+use crate::index::command::SourceId;
+
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
+const TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
+/// The time limit of a request.
+pub fn time_limit(timeout_ms: u32) -> Duration {
+    match timeout_ms {
+        0 => TIMEOUT_DEFAULT,
+        ms => Duration::from_millis(u64::from(ms)).min(TIMEOUT_MAX),
+    }
+}
+
+/// A source's history, for the wire.
+pub fn lineage(source: SourceId, lineage: &Lineage) -> proto::Lineage {
+    let Lineage { system_identifier, timeline } = *lineage;
+    proto::Lineage { source: source.0, system_identifier, timeline }
+}

@@ -1,0 +1,94 @@
+//! `Status`: role and positions of a replica.
+
+use std::sync::atomic::Ordering;
+
+use mantle_index_client::proto::{self, StatusResponse};
+use openraft::{ServerState, async_runtime::watch::WatchReceiver};
+
+use super::request::lineage;
+use crate::{groups::Groups, node::Node, replica::Replica};
+
+/// The status of a replica of this process.
+pub fn status(groups: &Groups, replica: &Replica) -> StatusResponse {
+    let (identity, node) = replica.current();
+    let mut response = StatusResponse { node_id: identity.node_id, ..StatusResponse::default() };
+    response.group = replica.group as u32;
+    response.groups = groups.all().map(|replica| replica.group as u32).collect();
+    response.role = "empty".into();
+    response.resident_bytes = resident_bytes();
+    response.cluster_id = identity.cluster_id.unwrap_or_default();
+    if let Some(node) = node {
+        fill_status(&node, &mut response);
+    }
+    response
+}
+
+/// Resident memory of this process, in bytes; 0 where the system does not say.
+pub fn resident_bytes() -> u64 {
+    let statm = procfs::process::Process::myself().and_then(|process| process.statm());
+    statm.map_or(0, |statm| statm.resident * procfs::page_size())
+}
+
+/// What a replica is in its group.
+pub fn role(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Leader => "leader",
+        ServerState::Follower => "follower",
+        ServerState::Candidate => "candidate",
+        ServerState::Learner | ServerState::Shutdown => "learner",
+    }
+}
+
+fn fill_status(node: &Node, response: &mut StatusResponse) {
+    // A copy: whoever holds the original while it asks for another one deadlocks with its writer.
+    let metrics = node.raft.metrics().borrow_watched().clone();
+    response.role = role(metrics.state).into();
+    response.term = metrics.current_term;
+    let membership = metrics.membership_config.membership();
+    response.leader_id = metrics.current_leader.unwrap_or(0);
+    let leader = metrics.current_leader.and_then(|id| membership.get_node(&id));
+    response.leader_address = leader.map(|n| n.addr.clone()).unwrap_or_default();
+    response.committed_index = metrics.local_committed.map_or(0, |id| id.index);
+    let voters: Vec<u64> = membership.voter_ids().collect();
+    response.members = membership
+        .nodes()
+        .map(|(id, n)| format!("{id}@{} {}", n.addr, if voters.contains(id) { "voter" } else { "learner" }))
+        .collect();
+    let positions = *node.state.positions().borrow();
+    response.applied_index = positions.applied_end.saturating_sub(1);
+    response.ready = positions.is_serving && node.has_working_leader();
+    response.streaming = node.stream.is_streaming();
+    response.waiters = node.waiters() as u64;
+    let (reads, cache) = (node.reads.counters(), node.state.cache.counters());
+    response.lookups = reads.paths.load(Ordering::Relaxed);
+    response.read_index_batches = reads.batches.load(Ordering::Relaxed);
+    response.read_index_requests = reads.requests.load(Ordering::Relaxed);
+    response.cache_hits = cache.hits.load(Ordering::Relaxed);
+    response.cache_lookups =
+        response.cache_hits + cache.misses.load(Ordering::Relaxed) + cache.bypasses.load(Ordering::Relaxed);
+    response.interruption = node.stream.interruption().unwrap_or_default();
+    let state = node.state.read();
+    response.epoch = state.index.epoch().0;
+    response.directories = state.index.directories() as u64;
+    response.index_bytes = state.index.heap_bytes() as u64;
+    response.locks = state.index.locks().len() as u64;
+    let received = node.stream.received();
+    response.sources = state
+        .index
+        .sources()
+        .map(|(id, source)| {
+            let received = received.get(&id).copied().unwrap_or_default();
+            let applied_lsn = source.applied.0.saturating_add(1);
+            proto::SourceStatus {
+                lineage: Some(lineage(id, &source.lineage)),
+                applied_lsn,
+                received_lsn: received.received.0,
+                released_lsn: received.released.0,
+                lag_bytes: received.received.0.saturating_sub(applied_lsn),
+                unprotected: received.is_unprotected,
+            }
+        })
+        .collect();
+    let first = response.sources.first();
+    (response.applied_lsn, response.received_lsn) = first.map_or((0, 0), |s| (s.applied_lsn, s.received_lsn));
+}
