@@ -21,14 +21,14 @@ COMPILED = {
         "gateway/src/store/pool.rs",
         r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);",
     ),
-    "standby_recheck_s": ("indexnode/src/source/gate.rs", r"const RECHECK: Duration = Duration::from_secs\((\d+)\);"),
-    "source_retry_s": ("indexnode/src/source/lead.rs", r"const RETRY_MAX: Duration = Duration::from_secs\((\d+)\);"),
+    "standby_recheck_s": ("indexnode/src/source/standby_gate.rs", r"const RECHECK: Duration = Duration::from_secs\((\d+)\);"),
+    "source_retry_s": ("indexnode/src/source/leader.rs", r"const RETRY_MAX: Duration = Duration::from_secs\((\d+)\);"),
     "epoch_lease_s": (
         "extension/src/settings.rs",
         r"EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new\((\d+)_000\);",
     ),
     "source_connect_s": (
-        "indexnode/src/source/database.rs",
+        "indexnode/src/postgres/database.rs",
         r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);",
     ),
 }
