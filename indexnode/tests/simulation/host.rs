@@ -186,7 +186,7 @@ impl Host {
                 let folder = DataDir::open(&host.config.data_dir).context("data folder")?;
                 let (dial, database) = (host.network.dial(host.id), host.server.seen_from(host.id));
                 let identity = folder.identity().context("identity")?;
-                let replica = Replica::new(host.config.clone(), GROUP, identity, database, dial, host.disk());
+                let replica = Replica::new(host.config.clone(), GROUP, identity, database, dial, host.disk_executor());
                 let (running, told) = (replica.clone(), end.clone());
                 runtime.spawn(async move {
                     let ended = process::incarnations(&running, &folder).await;
@@ -203,7 +203,7 @@ impl Host {
         })
     }
 
-    fn disk(&self) -> DiskExecutor {
+    fn disk_executor(&self) -> DiskExecutor {
         let (rng, flush_ms_max) = (self.rng.clone(), self.flush_ms_max.clone());
         DiskExecutor::Inline(Arc::new(move || Duration::from_millis(rng.lock().random_range(0..=*flush_ms_max.lock()))))
     }
