@@ -1,9 +1,13 @@
-//! Percent-encoding. Paths are decoded by hand, once, from the raw request target: nothing between the socket and the
-//! validation of names may normalise `//`, `.` and `..` away or replace invalid UTF-8.
+//! Percent-encoding. A path is decoded once, by hand, from the raw request target. No library may normalise `//`, `.` and `..` away or
+//! replace invalid UTF-8 before names are validated; the crate's decoder also accepts malformed escapes.
 
 use mantle_types::{Error, ErrorCode, Result};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Decodes a part of a path. Refuses malformed escapes and what is not UTF-8; NUL is refused later, as a bad name.
+/// Everything except RFC 3986's unreserved characters and the slash.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// Decodes a part of a path. Refuses malformed escapes and invalid UTF-8; NUL is refused later, as a bad name.
 pub fn decode(raw: &str) -> Result<String> {
     let bad = |why| Error::new(ErrorCode::InvalidName, format!("the path {why}"));
     let mut bytes = Vec::with_capacity(raw.len());
@@ -20,16 +24,9 @@ pub fn decode(raw: &str) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| bad("is not UTF-8"))
 }
 
-/// Encodes a key for a listing with `encoding-type=url`: everything but RFC 3986's unreserved characters and the slash.
+/// Encodes a key for a listing with `encoding-type=url`.
 pub fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => encoded.push(byte.into()),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
+    utf8_percent_encode(text, ENCODED).to_string()
 }
 
 #[cfg(test)]
@@ -43,6 +40,16 @@ mod tests {
         fn decoding_undoes_encoding(text in ".*") {
             prop_assert_eq!(decode(&encode(&text)).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn only_unreserved_characters_and_the_slash_stay() {
+        for byte in 0..=0x7f_u8 {
+            let kept = byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
+            let expected = if kept { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+            assert_eq!(encode(&char::from(byte).to_string()), expected);
+        }
+        assert_eq!(encode("é"), "%C3%A9");
     }
 
     #[test]
