@@ -99,37 +99,37 @@ fn fronts(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>)
 }
 
 async fn dispatch(State(fronts): State<Fronts>, request: Request) -> Response<Body> {
-    let tracked = RequestContext::begin(request.headers());
+    let context = RequestContext::begin(request.headers());
     let span = match request.uri().path() {
         path if PROBES.contains(&path) => Span::none(),
-        _ => tracked.span(request.method().as_str(), request.headers()),
+        _ => context.span(request.method().as_str(), request.headers()),
     };
-    answer(fronts, tracked, request).instrument(span).await
+    answer(fronts, context, request).instrument(span).await
 }
 
-async fn answer(fronts: Fronts, tracked: RequestContext, mut request: Request) -> Response<Body> {
-    request.extensions_mut().insert(tracked.clone());
+async fn answer(fronts: Fronts, context: RequestContext, mut request: Request) -> Response<Body> {
+    request.extensions_mut().insert(context.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_native = path == "/v1" || path.starts_with("/v1/");
     let response = match path.as_str() {
-        path if PROBES.contains(&path) => probe(&fronts, &tracked, &method, path).await,
+        path if PROBES.contains(&path) => probe(&fronts, &context, &method, path).await,
         _ if is_native && !s3::is_signed(&request) => native(&fronts, request).await,
         _ => s3(&fronts, request).await,
     };
     let mut response = match response.extensions().get::<Failure>() {
-        Some(Failure(error)) => problem::response(error, tracked.id()),
+        Some(Failure(error)) => problem::response(error, context.id()),
         None => response,
     };
-    if let Ok(id) = HeaderValue::try_from(tracked.id().to_string()) {
+    if let Ok(id) = HeaderValue::try_from(context.id().to_string()) {
         let name = if is_native { REQUEST_ID } else { AMZ_REQUEST_ID };
         response.headers_mut().insert(name, id);
     }
-    tracked.end(method.as_str(), &path, &response);
+    context.end(method.as_str(), &path, &response);
     response
 }
 
-async fn probe(fronts: &Fronts, tracked: &RequestContext, method: &Method, path: &str) -> Response<Body> {
-    tracked.set_verb("probe");
+async fn probe(fronts: &Fronts, context: &RequestContext, method: &Method, path: &str) -> Response<Body> {
+    context.set_verb("probe");
     let answer: Result<Response<Body>> = match path {
         _ if *method != Method::GET && *method != Method::HEAD => Err(ErrorCode::NotImplemented.into()),
         "/livez" => Ok(probes::live()),

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use axum::http::{HeaderMap, Response};
+use axum::http::{Extensions, HeaderMap, Response};
 use mantle_types::{Caller, Error, ErrorCode, Result};
 use tracing::{Span, field::Empty};
 use uuid::Uuid;
@@ -44,6 +44,11 @@ impl RequestContext {
             },
         };
         Self(Arc::new(Inner { id, key, verb: OnceLock::new(), started: Instant::now() }))
+    }
+
+    /// The context that the dispatcher put into a request's extensions.
+    pub fn of(extensions: &Extensions, headers: &HeaderMap) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_else(|| Self::begin(headers))
     }
 
     /// The request's span: of the client's trace, if it has one.

@@ -23,14 +23,14 @@ pub struct Input {
     pub ns: String,
     /// The key: everything behind `/v1/ns/{ns}/{kind}/`.
     pub path: String,
-    tracked: RequestContext,
+    context: RequestContext,
     uri: Uri,
 }
 
 impl Input {
     /// Names the verb for metrics.
     pub fn verb(self, verb: &'static str) -> Self {
-        self.tracked.set_verb(verb);
+        self.context.set_verb(verb);
         self
     }
 
@@ -68,8 +68,7 @@ impl FromRequestParts<Arc<App>> for Input {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
-        let tracked =
-            parts.extensions.get::<RequestContext>().cloned().unwrap_or_else(|| RequestContext::begin(&parts.headers));
+        let context = RequestContext::of(&parts.extensions, &parts.headers);
         // The S3 front has verified a signature already.
         let caller = match parts.extensions.get::<Caller>() {
             Some(caller) => caller.clone(),
@@ -79,7 +78,7 @@ impl FromRequestParts<Arc<App>> for Input {
             }
         };
         let (ns, path) = target(parts.uri.path())?;
-        Ok(Self { call: tracked.call(caller)?, ns, path, tracked, uri: parts.uri.clone() })
+        Ok(Self { call: context.call(caller)?, ns, path, context, uri: parts.uri.clone() })
     }
 }
 

@@ -1,24 +1,27 @@
 //! Buckets are namespaces.
 
 use s3s::{
-    S3Request, S3Result,
+    S3Request, S3Response,
     dto::{
-        Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput,
+        Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
         GetBucketLocationInput, GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
         HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Owner,
     },
 };
 
-use super::{S3Operations, entry::timestamp};
-use crate::disconnect::run_detached;
+use super::{S3Operations, entry::timestamp, errors::Answer};
+use crate::app::Call;
 
 /// The region whose location constraint S3 leaves empty.
 const CLASSIC_REGION: &str = "us-east-1";
 
 impl S3Operations {
-    pub(super) async fn list_buckets(&self, request: S3Request<ListBucketsInput>) -> S3Result<ListBucketsOutput> {
-        let authenticated = self.authenticate(&request, "list_buckets")?;
-        let mut all = self.gateway.list_namespaces(&authenticated.call).await.map_err(|e| authenticated.refuse(&e))?;
+    pub(super) async fn list_buckets(
+        &self,
+        call: &Call,
+        request: S3Request<ListBucketsInput>,
+    ) -> Answer<ListBucketsOutput> {
+        let mut all = self.gateway.list_namespaces(call).await?;
         let input = request.input;
         all.retain(|namespace| {
             input.prefix.as_ref().is_none_or(|prefix| namespace.name.starts_with(prefix))
@@ -33,58 +36,65 @@ impl S3Operations {
             creation_date: Some(timestamp(namespace.created)),
             bucket_region: None,
         };
-        Ok(ListBucketsOutput {
+        Ok(S3Response::new(ListBucketsOutput {
             buckets: Some(all.into_iter().map(bucket).collect()),
             continuation_token,
-            owner: Some(self.owner(authenticated.call.caller.uid)),
+            owner: Some(self.owner(call.caller.uid)),
             prefix: input.prefix,
-        })
+        }))
     }
 
-    pub(super) async fn create_bucket(&self, request: S3Request<CreateBucketInput>) -> S3Result<CreateBucketOutput> {
-        let authenticated = self.authenticate(&request, "create_bucket")?;
+    pub(super) async fn create_bucket(
+        &self,
+        call: &Call,
+        request: S3Request<CreateBucketInput>,
+    ) -> Answer<CreateBucketOutput> {
         let name = request.input.bucket;
         let location = format!("/{name}");
-        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
-        let created = run_detached(async move { gateway.create_namespace(&call, &name, None).await }).await;
-        created.map_err(|e| authenticated.refuse(&e))?;
-        Ok(CreateBucketOutput { location: Some(location) })
+        self.mutate(call, |gateway, call| async move { gateway.create_namespace(&call, &name, None).await }).await?;
+        Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
     }
 
-    pub(super) async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> S3Result<HeadBucketOutput> {
-        let authenticated = self.authenticate(&request, "head_bucket")?;
-        let found = self.gateway.head_namespace(&authenticated.call, &request.input.bucket).await;
-        found.map_err(|e| authenticated.refuse(&e))?;
-        Ok(HeadBucketOutput { bucket_region: Some(self.region.clone()), ..HeadBucketOutput::default() })
+    pub(super) async fn head_bucket(
+        &self,
+        call: &Call,
+        request: S3Request<HeadBucketInput>,
+    ) -> Answer<HeadBucketOutput> {
+        self.gateway.head_namespace(call, &request.input.bucket).await?;
+        Ok(S3Response::new(HeadBucketOutput {
+            bucket_region: Some(self.region.clone()),
+            ..HeadBucketOutput::default()
+        }))
     }
 
-    pub(super) async fn delete_bucket(&self, request: S3Request<DeleteBucketInput>) -> S3Result<()> {
-        let authenticated = self.authenticate(&request, "delete_bucket")?;
-        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
-        let removed = run_detached(async move { gateway.delete_namespace(&call, &request.input.bucket).await }).await;
-        removed.map_err(|e| authenticated.refuse(&e))
+    pub(super) async fn delete_bucket(
+        &self,
+        call: &Call,
+        request: S3Request<DeleteBucketInput>,
+    ) -> Answer<DeleteBucketOutput> {
+        let name = request.input.bucket;
+        self.mutate(call, |gateway, call| async move { gateway.delete_namespace(&call, &name).await }).await?;
+        Ok(S3Response::new(DeleteBucketOutput {}))
     }
 
     pub(super) async fn get_bucket_location(
         &self,
+        call: &Call,
         request: S3Request<GetBucketLocationInput>,
-    ) -> S3Result<GetBucketLocationOutput> {
-        let authenticated = self.authenticate(&request, "get_bucket_location")?;
-        let found = self.gateway.head_namespace(&authenticated.call, &request.input.bucket).await;
-        found.map_err(|e| authenticated.refuse(&e))?;
+    ) -> Answer<GetBucketLocationOutput> {
+        self.gateway.head_namespace(call, &request.input.bucket).await?;
         let constraint = (self.region != CLASSIC_REGION).then(|| BucketLocationConstraint::from(self.region.clone()));
-        Ok(GetBucketLocationOutput { location_constraint: constraint })
+        Ok(S3Response::new(GetBucketLocationOutput { location_constraint: constraint }))
     }
 
     /// Buckets are never versioned.
     pub(super) async fn get_bucket_versioning(
         &self,
+        call: &Call,
         request: S3Request<GetBucketVersioningInput>,
-    ) -> S3Result<GetBucketVersioningOutput> {
-        let authenticated = self.authenticate(&request, "get_bucket_versioning")?;
-        let found = self.gateway.head_namespace(&authenticated.call, &request.input.bucket).await;
-        found.map_err(|e| authenticated.refuse(&e))?;
-        Ok(GetBucketVersioningOutput::default())
+    ) -> Answer<GetBucketVersioningOutput> {
+        self.gateway.head_namespace(call, &request.input.bucket).await?;
+        Ok(S3Response::new(GetBucketVersioningOutput::default()))
     }
 
     pub(super) fn owner(&self, uid: u32) -> Owner {

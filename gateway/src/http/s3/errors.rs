@@ -1,37 +1,60 @@
-//! Errors in S3's form. Code and status come from the error table; what belongs to S3's own protocol (digests, ranges, body
-//! lengths) keeps S3's own codes.
+//! Errors in S3's form. Code and status come from the error table. Errors of S3's own protocol (digests, ranges, body lengths)
+//! keep S3's codes.
 
 use mantle_types::{Error, ErrorCode};
-use s3s::{S3Error, S3ErrorCode};
+use s3s::{S3Error, S3ErrorCode, S3Response};
 use uuid::Uuid;
 
 use crate::http::status;
 
-/// Names a code, known to `s3s` or not.
-pub(super) trait Named {
-    /// The code of that name.
-    fn named(name: &str) -> S3ErrorCode;
+/// What an operation answers.
+pub(super) type Answer<T> = Result<S3Response<T>, Refusal>;
+
+/// An error of a use case, or one of S3's own protocol.
+pub(super) enum Refusal {
+    Mantle(Error),
+    S3(S3Error),
 }
 
-impl Named for S3ErrorCode {
-    fn named(name: &str) -> S3ErrorCode {
-        match name.parse() {
-            Ok(code) => code,
-            Err(never) => match never {},
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Mantle(error)
+    }
+}
+
+impl From<S3Error> for Refusal {
+    fn from(error: S3Error) -> Self {
+        Self::S3(error)
+    }
+}
+
+impl Refusal {
+    pub(super) fn into_s3(self, request_id: Uuid) -> S3Error {
+        match self {
+            Self::Mantle(error) => s3_error(&error, request_id),
+            Self::S3(error) => error,
         }
     }
 }
 
-/// One of our errors, with the request's id.
+/// The code of a name, whether `s3s` knows it or not.
+pub(super) fn code(name: &str) -> S3ErrorCode {
+    match name.parse() {
+        Ok(code) => code,
+        Err(never) => match never {},
+    }
+}
+
+/// An error of the error table, with the request's id.
 pub(super) fn s3_error(error: &Error, request_id: Uuid) -> S3Error {
     let row = error.code().row();
-    let mut converted = S3Error::with_message(S3ErrorCode::named(row.s3), error.detail().to_owned());
+    let mut converted = S3Error::with_message(code(row.s3), error.detail().to_owned());
     converted.set_status_code(status::of(error.code()));
     converted.set_request_id(request_id.to_string());
     converted
 }
 
-/// Something of S3 that this service does not have.
+/// A feature of S3 that this service does not have.
 pub(super) fn not_offered(what: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::NotImplemented, what);
     error.set_status_code(status::of(ErrorCode::NotImplemented));

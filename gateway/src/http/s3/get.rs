@@ -3,21 +3,20 @@
 use std::ops::Range;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use mantle_types::ErrorCode;
+use mantle_types::{Error, ErrorCode};
 use s3s::{
-    S3Error, S3Request, S3Response, S3Result,
+    S3Request, S3Response,
     dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range as AskedRange, StreamingBlob},
 };
-use uuid::Uuid;
 
 use super::{
     S3Operations,
     conditions::Conditions,
     entry::{etag, md5, size, timestamp},
-    errors::{not_offered, s3_error},
+    errors::{Answer, Refusal, not_offered},
     metadata,
 };
-use crate::store::Entry;
+use crate::{app::Call, store::Entry};
 
 /// Says that the size of an imported entry was made up.
 const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
@@ -26,38 +25,17 @@ const DEFAULT_TYPE: &str = "binary/octet-stream";
 /// MIME type of an explicit directory.
 const DIRECTORY_TYPE: &str = "application/x-directory";
 
-/// A failure on the way: ours, or one of S3's own protocol.
-enum Refused {
-    Ours(mantle_types::Error),
-    S3(S3Error),
-}
-
-impl From<mantle_types::Error> for Refused {
-    fn from(error: mantle_types::Error) -> Self {
-        Self::Ours(error)
-    }
-}
-
-impl Refused {
-    fn into_s3(self, id: Uuid) -> S3Error {
-        match self {
-            Self::Ours(error) => s3_error(&error, id),
-            Self::S3(error) => error,
-        }
-    }
-}
-
 /// The bytes asked for, and the Content-Range header if only a part is.
 fn select(
     entry: &Entry,
     conditions: &Conditions<'_>,
     range: Option<AskedRange>,
-) -> Result<(Range<u64>, Option<String>), Refused> {
+) -> Result<(Range<u64>, Option<String>), Refusal> {
     let modified = entry.last_modified().map(timestamp);
-    conditions.check(md5(entry), modified.as_ref()).map_err(Refused::S3)?;
+    conditions.check(md5(entry), modified.as_ref())?;
     let size = size(entry);
     let Some(range) = range else { return Ok((0..size, None)) };
-    let chosen = range.check(size).map_err(|_| Refused::Ours(ErrorCode::InvalidRange.into()))?;
+    let chosen = range.check(size).map_err(|_| Error::from(ErrorCode::InvalidRange))?;
     let header = format!("bytes {}-{}/{size}", chosen.start, chosen.end.saturating_sub(1));
     Ok((chosen, Some(header)))
 }
@@ -82,26 +60,31 @@ fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) ->
     (output, headers)
 }
 
+/// The conditions of an input of GetObject or HeadObject, once it is known to ask for nothing that is not offered.
+macro_rules! conditions {
+    ($input:expr) => {{
+        if $input.part_number.is_some() || $input.version_id.is_some() {
+            return Err(not_offered("parts and versions are not offered").into());
+        }
+        Conditions {
+            if_match: $input.if_match.as_ref(),
+            if_none_match: $input.if_none_match.as_ref(),
+            if_modified_since: $input.if_modified_since.as_ref(),
+            if_unmodified_since: $input.if_unmodified_since.as_ref(),
+        }
+    }};
+}
+
 impl S3Operations {
     pub(super) async fn head_object(
         &self,
+        call: &Call,
         request: S3Request<HeadObjectInput>,
-    ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let authenticated = self.authenticate(&request, "head_object")?;
+    ) -> Answer<HeadObjectOutput> {
         let input = request.input;
-        if input.part_number.is_some() || input.version_id.is_some() {
-            return Err(not_offered("parts and versions are not offered"));
-        }
-        let found = self.gateway.head_object(&authenticated.call, &input.bucket, &input.key).await;
-        let entry = found.map_err(|e| authenticated.refuse(&e))?;
-        let conditions = Conditions {
-            if_match: input.if_match.as_ref(),
-            if_none_match: input.if_none_match.as_ref(),
-            if_modified_since: input.if_modified_since.as_ref(),
-            if_unmodified_since: input.if_unmodified_since.as_ref(),
-        };
-        let (bytes, content_range) =
-            select(&entry, &conditions, input.range).map_err(|e| e.into_s3(authenticated.tracked.id()))?;
+        let conditions = conditions!(input);
+        let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
+        let (bytes, content_range) = select(&entry, &conditions, input.range)?;
         let partial = content_range.is_some();
         let (output, headers) = describe(&entry, &bytes, content_range);
         let mut response = S3Response::with_headers(output, headers);
@@ -109,24 +92,15 @@ impl S3Operations {
         Ok(response)
     }
 
-    pub(super) async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
-        let authenticated = self.authenticate(&request, "get_object")?;
+    pub(super) async fn get_object(&self, call: &Call, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
         let input = request.input;
-        if input.part_number.is_some() || input.version_id.is_some() {
-            return Err(not_offered("parts and versions are not offered"));
-        }
-        let conditions = Conditions {
-            if_match: input.if_match.as_ref(),
-            if_none_match: input.if_none_match.as_ref(),
-            if_modified_since: input.if_modified_since.as_ref(),
-            if_unmodified_since: input.if_unmodified_since.as_ref(),
-        };
+        let conditions = conditions!(input);
         let choose = |entry: &Entry| {
             let (bytes, header) = select(entry, &conditions, input.range)?;
-            Ok::<_, Refused>((bytes.clone(), (bytes, header)))
+            Ok::<_, Refusal>((bytes.clone(), (bytes, header)))
         };
-        let answer = self.gateway.get_object(&authenticated.call, &input.bucket, &input.key, choose).await;
-        let (entry, (bytes, content_range), stream) = answer.map_err(|e| e.into_s3(authenticated.tracked.id()))?;
+        let (entry, (bytes, content_range), stream) =
+            self.gateway.get_object(call, &input.bucket, &input.key, choose).await?;
         let (head, headers) = describe(&entry, &bytes, content_range);
         let output = GetObjectOutput {
             body: Some(StreamingBlob::wrap(SyncStream::new(stream))),

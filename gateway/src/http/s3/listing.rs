@@ -1,8 +1,8 @@
 //! ListObjectsV2 and ListObjects.
 
-use mantle_types::{Error, ErrorCode, limits::LIST_KEYS_MAX};
+use mantle_types::{Error, ErrorCode, Result, limits::LIST_KEYS_MAX};
 use s3s::{
-    S3Request, S3Result,
+    S3Request, S3Response,
     dto::{
         CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
         Object, ObjectStorageClass,
@@ -10,53 +10,59 @@ use s3s::{
 };
 
 use super::{
-    Authenticated, S3Operations,
+    S3Operations,
     entry::{epoch, etag, size, timestamp},
+    errors::Answer,
 };
 use crate::{
+    app::Call,
     http::percent,
     listing::{After, Item, Page, Query, decode_token, encode_token},
     store::Entry,
 };
 
-/// How keys are written: as they are, or percent-encoded when the client asked for that.
+/// How keys are written: as they are, or percent-encoded when the client asks for that.
 #[derive(Clone, Copy)]
-struct Writing {
-    encoded: bool,
+struct KeyEncoding {
+    percent: bool,
 }
 
-impl Writing {
-    fn of(authenticated: &Authenticated, asked: Option<&EncodingType>) -> S3Result<Self> {
+impl KeyEncoding {
+    fn of(asked: Option<&EncodingType>) -> Result<Self> {
         match asked.map(EncodingType::as_str) {
-            None => Ok(Self { encoded: false }),
-            Some(EncodingType::URL) => Ok(Self { encoded: true }),
-            Some(_) => {
-                Err(authenticated.refuse(&Error::new(ErrorCode::InvalidArgument, "encoding-type must be `url`")))
-            }
+            None => Ok(Self { percent: false }),
+            Some(EncodingType::URL) => Ok(Self { percent: true }),
+            Some(_) => Err(Error::new(ErrorCode::InvalidArgument, "encoding-type must be `url`")),
         }
     }
 
     fn write(self, text: String) -> String {
-        if self.encoded { percent::encode(&text) } else { text }
+        if self.percent { percent::encode(&text) } else { text }
+    }
+
+    /// `None` for an empty text.
+    fn write_some(self, text: String) -> Option<String> {
+        (!text.is_empty()).then(|| self.write(text))
     }
 }
 
-fn limit(authenticated: &Authenticated, asked: Option<i32>) -> S3Result<usize> {
-    match asked {
-        None => Ok(LIST_KEYS_MAX),
-        Some(asked) => match usize::try_from(asked) {
-            Ok(asked) => Ok(asked.min(LIST_KEYS_MAX)),
-            Err(_) => {
-                Err(authenticated.refuse(&Error::new(ErrorCode::InvalidArgument, "max-keys must not be negative")))
-            }
-        },
-    }
+fn limit(asked: Option<i32>) -> Result<usize> {
+    let Some(asked) = asked else { return Ok(LIST_KEYS_MAX) };
+    let asked = usize::try_from(asked);
+    asked
+        .map(|asked| asked.min(LIST_KEYS_MAX))
+        .map_err(|_| Error::new(ErrorCode::InvalidArgument, "max-keys must not be negative"))
+}
+
+/// `None` for an empty list: S3 leaves it out.
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
 }
 
 impl S3Operations {
-    fn object(&self, writing: Writing, key: String, entry: &Entry, with_owner: bool) -> Object {
+    fn object(&self, encoding: KeyEncoding, key: String, entry: &Entry, with_owner: bool) -> Object {
         Object {
-            key: Some(writing.write(key)),
+            key: Some(encoding.write(key)),
             e_tag: etag(entry),
             last_modified: Some(entry.last_modified().map_or_else(epoch, timestamp)),
             owner: with_owner.then(|| self.owner(entry.permission.owner)),
@@ -66,12 +72,12 @@ impl S3Operations {
         }
     }
 
-    fn split(&self, writing: Writing, items: Vec<Item>, with_owner: bool) -> (Vec<Object>, Vec<CommonPrefix>) {
+    fn split(&self, encoding: KeyEncoding, items: Vec<Item>, with_owner: bool) -> (Vec<Object>, Vec<CommonPrefix>) {
         let (mut objects, mut prefixes) = (Vec::new(), Vec::new());
         for item in items {
             match item {
-                Item::Key(key, entry) => objects.push(self.object(writing, key, &entry, with_owner)),
-                Item::Prefix(common) => prefixes.push(CommonPrefix { prefix: Some(writing.write(common)) }),
+                Item::Key(key, entry) => objects.push(self.object(encoding, key, &entry, with_owner)),
+                Item::Prefix(common) => prefixes.push(CommonPrefix { prefix: Some(encoding.write(common)) }),
             }
         }
         (objects, prefixes)
@@ -79,69 +85,70 @@ impl S3Operations {
 
     pub(super) async fn list_objects_v2(
         &self,
+        call: &Call,
         request: S3Request<ListObjectsV2Input>,
-    ) -> S3Result<ListObjectsV2Output> {
-        let authenticated = self.authenticate(&request, "list_objects_v2")?;
+    ) -> Answer<ListObjectsV2Output> {
         let input = request.input;
-        let writing = Writing::of(&authenticated, input.encoding_type.as_ref())?;
-        let limit = limit(&authenticated, input.max_keys)?;
-        let prefix = input.prefix.unwrap_or_default();
-        let delimiter = input.delimiter.unwrap_or_default();
+        let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
+        let limit = limit(input.max_keys)?;
+        let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
         let after = match (&input.continuation_token, &input.start_after) {
-            (Some(token), _) => decode_token(token).map_err(|e| authenticated.refuse(&e))?,
+            (Some(token), _) => decode_token(token)?,
             (None, Some(key)) => After::client(key, &prefix, &delimiter),
             (None, None) => After::Start,
         };
         let query = Query { prefix: &prefix, delimiter: &delimiter, after, limit };
-        let page = self.gateway.list_keys(&authenticated.call, &input.bucket, &query).await;
-        let Page { items, next } = page.map_err(|e| authenticated.refuse(&e))?;
+        let Page { items, next } = self.gateway.list_keys(call, &input.bucket, &query).await?;
         let key_count = items.len() as i32;
-        let (contents, common_prefixes) = self.split(writing, items, input.fetch_owner.unwrap_or_default());
-        Ok(ListObjectsV2Output {
+        let (contents, common_prefixes) = self.split(encoding, items, input.fetch_owner.unwrap_or_default());
+        Ok(S3Response::new(ListObjectsV2Output {
             name: Some(input.bucket),
-            prefix: Some(writing.write(prefix)),
-            delimiter: (!delimiter.is_empty()).then(|| writing.write(delimiter)),
+            prefix: Some(encoding.write(prefix)),
+            delimiter: encoding.write_some(delimiter),
             max_keys: Some(limit as i32),
             key_count: Some(key_count),
             is_truncated: Some(next.is_some()),
             next_continuation_token: next.as_ref().map(encode_token),
             continuation_token: input.continuation_token,
-            start_after: input.start_after.map(|key| writing.write(key)),
+            start_after: input.start_after.map(|key| encoding.write(key)),
             encoding_type: input.encoding_type,
-            contents: (!contents.is_empty()).then_some(contents),
-            common_prefixes: (!common_prefixes.is_empty()).then_some(common_prefixes),
+            contents: some(contents),
+            common_prefixes: some(common_prefixes),
             request_charged: None,
-        })
+        }))
     }
 
-    pub(super) async fn list_objects(&self, request: S3Request<ListObjectsInput>) -> S3Result<ListObjectsOutput> {
-        let authenticated = self.authenticate(&request, "list_objects")?;
+    pub(super) async fn list_objects(
+        &self,
+        call: &Call,
+        request: S3Request<ListObjectsInput>,
+    ) -> Answer<ListObjectsOutput> {
         let input = request.input;
-        let writing = Writing::of(&authenticated, input.encoding_type.as_ref())?;
-        let limit = limit(&authenticated, input.max_keys)?;
-        let prefix = input.prefix.unwrap_or_default();
-        let delimiter = input.delimiter.unwrap_or_default();
-        let after = After::client(input.marker.as_deref().unwrap_or_default(), &prefix, &delimiter);
+        let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
+        let limit = limit(input.max_keys)?;
+        let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
+        let marker = input.marker.unwrap_or_default();
+        let after = After::client(&marker, &prefix, &delimiter);
         let query = Query { prefix: &prefix, delimiter: &delimiter, after, limit };
-        let page = self.gateway.list_keys(&authenticated.call, &input.bucket, &query).await;
-        let Page { items, next } = page.map_err(|e| authenticated.refuse(&e))?;
-        let next_marker = match &next {
-            Some(After::Key(position) | After::Prefix(position)) => Some(position.clone()),
+        let Page { items, next } = self.gateway.list_keys(call, &input.bucket, &query).await?;
+        let (contents, common_prefixes) = self.split(encoding, items, true);
+        let is_truncated = Some(next.is_some());
+        let next_marker = match next {
+            Some(After::Key(position) | After::Prefix(position)) => Some(encoding.write(position)),
             Some(After::Start) | None => None,
         };
-        let (contents, common_prefixes) = self.split(writing, items, true);
-        Ok(ListObjectsOutput {
+        Ok(S3Response::new(ListObjectsOutput {
             name: Some(input.bucket),
-            prefix: Some(writing.write(prefix)),
-            delimiter: (!delimiter.is_empty()).then(|| writing.write(delimiter)),
-            marker: Some(writing.write(input.marker.unwrap_or_default())),
+            prefix: Some(encoding.write(prefix)),
+            delimiter: encoding.write_some(delimiter),
+            marker: Some(encoding.write(marker)),
             max_keys: Some(limit as i32),
-            is_truncated: Some(next.is_some()),
-            next_marker: next_marker.map(|position| writing.write(position)),
+            is_truncated,
+            next_marker,
             encoding_type: input.encoding_type,
-            contents: (!contents.is_empty()).then_some(contents),
-            common_prefixes: (!common_prefixes.is_empty()).then_some(common_prefixes),
+            contents: some(contents),
+            common_prefixes: some(common_prefixes),
             request_charged: None,
-        })
+        }))
     }
 }

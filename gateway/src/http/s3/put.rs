@@ -3,38 +3,38 @@
 use futures::StreamExt;
 use mantle_types::{Error, ErrorCode};
 use s3s::{
-    S3Error, S3ErrorCode, S3Request, S3Result,
+    S3Error, S3Request, S3Response, S3Result,
     dto::{ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob},
     s3_error,
 };
 
 use super::{
-    Authenticated, S3Operations,
+    S3Operations,
     entry::EMPTY_MD5,
-    errors::{Named, not_offered},
+    errors::{self, Answer, Refusal, not_offered},
     metadata,
 };
 use crate::{
+    app::Call,
     data::{ALGORITHMS, Expected, Mismatch, UploadError},
-    disconnect::run_detached,
     ops::{mkdir::Mkdir, put_object::PutObject},
     store::Precondition,
 };
 
-/// Carries the digest of the body, or how the body is framed and signed.
+/// The digest of the body, or how the body is framed and signed.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 
 /// The body's length without its framing.
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 
-/// What of the body can fail, by how it is signed.
+/// How a body is signed decides how it can fail.
 #[derive(Clone, Copy)]
 enum Framing {
-    /// One SHA-256 for all.
+    /// One SHA-256 for the whole body.
     Digest,
     /// A signature for each chunk.
     SignedChunks,
-    /// Nothing, or a trailer.
+    /// Unsigned, perhaps with a trailer.
     Other,
 }
 
@@ -48,12 +48,12 @@ impl Framing {
         }
     }
 
-    /// The stream's failure: `s3s` verifies while the body is read, and its error types are its own.
+    /// The error of a stream that failed. `s3s` verifies while the body is read, and its error types are private.
     fn failure(self) -> S3Error {
         match self {
             Self::Digest => {
                 let mut error = S3Error::with_message(
-                    S3ErrorCode::named("XAmzContentSHA256Mismatch"),
+                    errors::code("XAmzContentSHA256Mismatch"),
                     "The body is not what x-amz-content-sha256 says.",
                 );
                 error.set_status_code(crate::http::status::of(ErrorCode::InvalidArgument));
@@ -67,7 +67,7 @@ impl Framing {
     }
 }
 
-/// What the client asks for that would be lost silently.
+/// Refuses features that would be lost silently.
 fn refuse_unknown(input: &PutObjectInput) -> S3Result<()> {
     let refused = [
         (input.write_offset_bytes.is_some(), "appending is not offered"),
@@ -137,33 +137,42 @@ fn expected(request: &S3Request<PutObjectInput>) -> Expected {
     Expected { md5: input.content_md5.clone(), others, trailer: request.trailing_headers.clone() }
 }
 
-fn upload_error(error: UploadError, framing: Framing, authenticated: &Authenticated) -> S3Error {
+fn upload_error(error: UploadError, framing: Framing) -> Refusal {
     match error {
-        UploadError::TooLarge => s3_error!(EntityTooLarge, "The object is over this service's limit."),
+        UploadError::TooLarge => too_large(),
         UploadError::Body(cause) => {
             tracing::debug!(%cause, "a body broke");
-            framing.failure()
+            framing.failure().into()
         }
-        UploadError::Mismatch(Mismatch::Wrong(what)) => s3_error!(BadDigest, "The body does not match its {what}."),
+        UploadError::Mismatch(Mismatch::Wrong(what)) => {
+            s3_error!(BadDigest, "The body does not match its {what}.").into()
+        }
         UploadError::Mismatch(Mismatch::Malformed(what)) => {
-            s3_error!(InvalidDigest, "The {what} is not a valid digest.")
+            s3_error!(InvalidDigest, "The {what} is not a valid digest.").into()
         }
-        UploadError::Store(error) => authenticated.refuse(&error),
+        UploadError::Store(error) => error.into(),
     }
 }
 
+fn too_large() -> Refusal {
+    s3_error!(EntityTooLarge, "The object is over this service's limit.").into()
+}
+
 impl S3Operations {
-    pub(super) async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> S3Result<PutObjectOutput> {
-        let authenticated = self.authenticate(&request, "put_object")?;
+    pub(super) async fn put_object(
+        &self,
+        call: &Call,
+        mut request: S3Request<PutObjectInput>,
+    ) -> Answer<PutObjectOutput> {
         refuse_unknown(&request.input)?;
         let framing = Framing::of(&request.headers);
         let size_max = self.gateway.limits.object_bytes_max;
         if request.input.content_length.is_some_and(|length| length as u64 > size_max) {
-            return Err(s3_error!(EntityTooLarge, "The object is over this service's limit."));
+            return Err(too_large());
         }
         let body = request.input.body.take();
         if request.input.key.ends_with('/') {
-            return self.put_directory(&authenticated, request.input, body, framing).await;
+            return self.put_directory(call, request.input, body, framing).await;
         }
         let put = PutObject {
             content_type: request.input.content_type.clone(),
@@ -174,20 +183,17 @@ impl S3Operations {
         let declared = request.headers.get(DECODED_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         let (bucket, key) = (request.input.bucket, request.input.key);
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
-        let received = self.gateway.receive_object(&authenticated.call, &bucket, &key, body, expected).await;
-        let received = received.map_err(|e| upload_error(e, framing, &authenticated))?;
-        // A stream of signed chunks without any, not even the last, ends like one that is whole.
+        let received = self.gateway.receive_object(call, &bucket, &key, body, expected).await;
+        let received = received.map_err(|e| upload_error(e, framing))?;
+        // `s3s` takes a stream of signed chunks for whole even when all chunks, the last one included, are missing.
         if declared.is_some_and(|declared| declared != received.stored().size) {
-            return Err(s3_error!(
-                IncompleteBody,
-                "The body has another length than x-amz-decoded-content-length says."
-            ));
+            let message = "The body has another length than x-amz-decoded-content-length says.";
+            return Err(s3_error!(IncompleteBody, "{message}").into());
         }
         let checksums = received.stored().checksums.clone();
-        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
-        let done = run_detached(async move { gateway.put_object(&call, &bucket, &key, put, received).await }).await;
-        done.map_err(|e| authenticated.refuse(&e))?;
-        Ok(PutObjectOutput {
+        self.mutate(call, |gateway, call| async move { gateway.put_object(&call, &bucket, &key, put, received).await })
+            .await?;
+        Ok(S3Response::new(PutObjectOutput {
             e_tag: Some(ETag::Strong(checksums.md5)),
             checksum_crc32: checksums.others.checksum_crc32,
             checksum_crc32c: checksums.others.checksum_crc32c,
@@ -195,34 +201,34 @@ impl S3Operations {
             checksum_sha1: checksums.others.checksum_sha1,
             checksum_sha256: checksums.others.checksum_sha256,
             ..PutObjectOutput::default()
-        })
+        }))
     }
 
     /// An explicit directory: an object without bytes, whose key ends in a slash. It may exist.
     async fn put_directory(
         &self,
-        authenticated: &Authenticated,
+        call: &Call,
         input: PutObjectInput,
         body: Option<StreamingBlob>,
         framing: Framing,
-    ) -> S3Result<PutObjectOutput> {
+    ) -> Answer<PutObjectOutput> {
         if let Some(mut body) = body {
-            // Read to its end, or its digest would not be verified.
+            // `s3s` verifies the digest only when the body is read to its end.
             while let Some(chunk) = body.next().await {
                 let chunk = chunk.map_err(|_| framing.failure())?;
                 if !chunk.is_empty() {
                     let why = "a key that ends in a slash names a directory, which holds no bytes";
-                    return Err(authenticated.refuse(&Error::new(ErrorCode::InvalidArgument, why)));
+                    return Err(Error::new(ErrorCode::InvalidArgument, why).into());
                 }
             }
         }
         if precondition(&input)? != Precondition::None {
-            return Err(not_offered("conditions on directories are not offered"));
+            return Err(not_offered("conditions on directories are not offered").into());
         }
         let options = Mkdir { parents: true, exist_ok: true, user_metadata: metadata::of_put(&input) };
-        let (gateway, call) = (self.gateway.clone(), authenticated.call.clone());
-        let made = run_detached(async move { gateway.mkdir(&call, &input.bucket, &input.key, options).await }).await;
-        made.map_err(|e| authenticated.refuse(&e))?;
-        Ok(PutObjectOutput { e_tag: Some(ETag::Strong(EMPTY_MD5.to_owned())), ..PutObjectOutput::default() })
+        let (bucket, key) = (input.bucket, input.key);
+        self.mutate(call, |gateway, call| async move { gateway.mkdir(&call, &bucket, &key, options).await }).await?;
+        let e_tag = Some(ETag::Strong(EMPTY_MD5.to_owned()));
+        Ok(S3Response::new(PutObjectOutput { e_tag, ..PutObjectOutput::default() }))
     }
 }

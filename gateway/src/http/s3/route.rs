@@ -145,8 +145,8 @@ impl S3Route for Route {
 
     async fn call(&self, request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
         if !is_native(&request.uri) {
-            if let Some(tracked) = request.extensions.get::<RequestContext>() {
-                tracked.set_verb("not_offered");
+            if let Some(context) = request.extensions.get::<RequestContext>() {
+                context.set_verb("not_offered");
             }
             if let Some(error) = oversized(&request.uri, &request.headers, self.document_bytes_max) {
                 pass_over(request.input, READ_OVER * self.document_bytes_max).await;
