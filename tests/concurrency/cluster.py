@@ -1,7 +1,7 @@
-"""A PostgreSQL cluster of these suites' own, made by the launcher's code: fsync on, as the unprivileged account.
+"""A PostgreSQL server for these suites, made by the launcher's code: fsync on, as the unprivileged account.
 
-Kept apart from the stack under test, since it is killed and has settings of its own. Folder and ports may be given by
-MANTLE_CONCURRENCY_FOLDER and MANTLE_CONCURRENCY_PORT_BASE.
+It is separate from the stack under test, since tests kill it and give it settings of their own.
+MANTLE_CONCURRENCY_FOLDER and MANTLE_CONCURRENCY_PORT_BASE set its directory and ports.
 """
 
 import os
@@ -20,7 +20,7 @@ FOLDER = REPOSITORY / ".concurrency"
 PORT_BASE = 7900
 PORTS_EACH = 10
 
-# Commit timestamps order the property test's histories. No worker: compaction is an operation of the tests.
+# Commit timestamps order the property test's histories. No worker runs: compaction is an operation of the tests.
 SETTINGS = {
     "track_commit_timestamp": "on",
     "mantle.compaction_databases": "",
@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 class Cluster(Server):
-    """One server. `number`: several side by side, with settings of their own."""
+    """One server. `number`: several side by side, each with its own settings."""
 
     def __init__(self, number: int = 0, settings: dict[str, str] | None = None, password: str | None = None):
         place = make_folder(Path(os.environ.get("MANTLE_CONCURRENCY_FOLDER", FOLDER)).absolute(), service_account())
@@ -39,7 +39,7 @@ class Cluster(Server):
         super().__init__(place / (f"node{number}" if settings else ""), base, SETTINGS | (settings or {}), password)
 
     def connect(self) -> psycopg.Connection:
-        """A session of the superuser, in a database that no test has."""
+        """A superuser's session, in a database that no test uses."""
         return psycopg.connect(**self.parameters, dbname="postgres", autocommit=True)
 
     def lift_standby(self) -> None:
@@ -49,7 +49,7 @@ class Cluster(Server):
 
     @contextmanager
     def without_standby(self) -> Iterator[None]:
-        """Commits wait for a synchronous standby that is not there."""
+        """Commits wait for an absent synchronous standby while the block runs."""
         try:
             absent_standby.demand(self.connect)
             yield

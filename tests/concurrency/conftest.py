@@ -1,18 +1,22 @@
-"""What happens when two things happen at once, and when the server dies in the middle: suites over one set of parts.
+"""Concurrent calls of verbs, and crashes in the middle of them: several suites over one set of helpers.
 
-- test_isolation.py: all pairs of verbs, one held at each failpoint; expectations in matrix.py, initial trees and operations in scenarios.py.
-- test_property.py: random concurrent histories against a model; written by load.py, judged by history.py.
+- test_isolation.py: all pairs of verbs, one held at each failpoint. matrix.py states the expected outcomes,
+  scenarios.py the initial trees and operations.
+- test_property.py: random concurrent histories against a model; load.py writes them, history.py judges them.
 - test_crash.py: kill -9 at each failpoint and under load.
 - test_prepare.py: a directory rename that no index has prepared.
-- test_bounds.py: who waits how long. test_plans.py: what each statement reads. test_analysts.py: readers while others write.
-- test_citus*.py: these and more on a Citus cluster (distributed.py makes it): verbs and what they send, pairs whose directories are
-  on several nodes, shards that move (also from under each verb), workers that die, what users of SQL meet, restore points.
+- test_bounds.py: bounds on waiting. test_plans.py: the blocks that each statement reads. test_analysts.py: readers
+  beside writers.
+- test_citus*.py: these and more on a Citus cluster (distributed.py makes it): the commands that verbs send, pairs
+  across nodes, shards that move (also during each verb), workers that die, SQL users, restore points.
 
-Parts: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, failpoints.py and
-tests/support/broken_steps.py change the extension in test databases (by sql_wrappers.py beside it), target.py hides which node a session goes to, cluster.py is the server.
+Helpers: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, target.py chooses
+the node of a session, cluster.py is the server. failpoints.py and tests/support/broken_steps.py change the extension in
+test databases.
 
-Every suite has tests that break a step (broken_steps.py) and demand to see it noticed. Settings: MANTLE_PROPERTY_SEED repeats a
-property run's choices (not its timing), MANTLE_PROPERTY_SECONDS makes it longer: `make property SECONDS=600`.
+Every suite has tests that break a step (broken_steps.py) and fail unless the suite notices. MANTLE_PROPERTY_SEED
+repeats the choices of a property run (not its timing). MANTLE_PROPERTY_SECONDS makes it longer: `make property
+SECONDS=600`.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +31,6 @@ from .target import PlainTarget, fresh_target, make_template
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Cluster]:
-    """Started for these tests, stopped at their end."""
     cluster = Cluster()
     cluster.start()
     make_template(cluster.parameters)
@@ -37,14 +40,14 @@ def server() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(server: Cluster) -> Cluster:
-    """The server, up: a crash test that failed half-way must not take the others with it."""
+    """The server, running: a failed crash test may have left it down."""
     server.start()
     return server
 
 
 @pytest.fixture(scope="module")
 def make_target(server: Cluster) -> Iterator[Callable[[str], PlainTarget]]:
-    """Databases of a module's own, removed with it."""
+    """Databases of one module, removed with it."""
     server.start()
     with ExitStack() as databases:
         yield lambda name: databases.enter_context(fresh_target(server.parameters, f"mantle_{name}"))
@@ -52,7 +55,7 @@ def make_target(server: Cluster) -> Iterator[Callable[[str], PlainTarget]]:
 
 @pytest.fixture(scope="session")
 def citus_cluster() -> Iterator[CitusCluster]:
-    """A coordinator and two workers, for the modules that ask for them."""
+    """A coordinator and two workers, for the modules that need them."""
     cluster = CitusCluster()
     cluster.start()
     yield cluster

@@ -1,8 +1,8 @@
-"""A Citus cluster of these suites' own: a coordinator and two workers, each a PostgreSQL as in cluster.py, and databases in it
-whose MetaTable is distributed.
+"""A Citus cluster for these suites: a coordinator and two workers, each a server as in cluster.py, and databases whose
+MetaTable is distributed.
 
-Sessions go to every node in turn, whether it has the directory or not: a client of the product may be connected to any. With
-one worker all directories are on one node, whose sessions carry everything out there.
+Sessions go to every node in turn, whether it has the directory or not: a client of the product may be connected to any.
+With one worker all directories are on one node, and all sessions go to it.
 """
 
 import itertools
@@ -22,21 +22,21 @@ from .target import PlainTarget
 from .tree import Op
 from .verbs import Key
 
-# The one that has workers: in the others, steps are the tests'.
+# The database in which workers run. In the others the tests call the steps of maintenance.
 WORKED_DATABASE = "mantle_worked"
 SETTINGS = {
     **citus.SETTINGS,
     "citus.shard_count": "8",
-    "citus.shard_replication_factor": "2",  # whatever a server says, distribute() makes one copy
-    "citus.enable_unsafe_triggers": "on",  # the failpoints'
+    "citus.shard_replication_factor": "2",  # distribute() makes one copy, whatever a server's setting is
+    "citus.enable_unsafe_triggers": "on",  # for the failpoints
     "citus.recover_2pc_interval": "1s",
-    "track_functions": "all",  # which node was asked
+    "track_functions": "all",  # shows which node was asked
     "mantle.compaction_databases": WORKED_DATABASE,
 }
 RECOVERY_BOUND_S = 60.0
-# Citus' own words for a shard that leaves during a call: a table that is gone, an intermediate result that went with it, a
-# nested query that is not local any more, a row that was looked for where the shard was and inserted where it is. All are
-# errors, so the call is rolled back.
+# Citus' own errors for a shard that leaves during a call: a missing table, a missing intermediate result, a nested
+# query that is not local any more, a row that was searched at the shard's old place and inserted at its new one. All
+# are errors, so the call is rolled back.
 MOVED_CODES = ("42P01", "CIINF", "XX000", "23505")
 
 
@@ -44,7 +44,7 @@ class CitusCluster:
     """Three servers."""
 
     def __init__(self):
-        password = secrets.token_urlsafe(24)  # one for all: each has to log in at the others
+        password = secrets.token_urlsafe(24)  # one for all: each logs in at the others
         self.servers = [Cluster(number, SETTINGS, password) for number in range(1, citus.WORKERS + 2)]
         self.parameters = [server.parameters for server in self.servers]
 
@@ -60,7 +60,7 @@ class CitusCluster:
 class CitusTarget(PlainTarget):
     """One database on every node. `workers` of them have directories."""
 
-    # Tombstones do not say who left them, and transactions of several nodes have no common order but their requests' times.
+    # Tombstones do not say what left them. Transactions across nodes have no common order but their requests' times.
     tells_pruning_apart = False
     knows_requests_everywhere = False
 
@@ -73,7 +73,7 @@ class CitusTarget(PlainTarget):
         return psycopg.connect(**next(self.turn), **{"autocommit": True, **arguments})
 
     def on_all_nodes(self, work) -> None:
-        """What `work` makes is each node's own: Citus would send it to all, or refuse it on a worker."""
+        """Each node gets its own changes: Citus would send DDL to all nodes, or refuse it on a worker."""
         for node in self.all:
             with psycopg.connect(**node, autocommit=True) as connection:
                 connection.execute("SET citus.enable_ddl_propagation = off")
@@ -99,14 +99,14 @@ class CitusTarget(PlainTarget):
 
 @contextmanager
 def distributed_target(cluster: CitusCluster, database: str, workers: int = citus.WORKERS) -> Iterator[CitusTarget]:
-    """A distributed database of the caller's own, and nothing in it."""
+    """A new, empty distributed database."""
     citus.make_databases(cluster.servers, database)
     citus.join(cluster.servers, database, workers)
     yield CitusTarget(cluster.parameters, database, workers)
     citus.drop(cluster.servers, database)
 
 
-# Shards of the MetaTable, and the one place of each.
+# Shards of the MetaTable, and the single node of each.
 PLACEMENTS = """
     SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
       JOIN pg_dist_node n ON n.groupid = p.groupid WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardid

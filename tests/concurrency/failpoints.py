@@ -1,8 +1,8 @@
 """The failpoints: every place where a test can hold a verb.
 
-They exist in test databases only (sql_wrappers.py); a release has no trace of them. A session arms one by name; when its verb
-gets there, it waits until the test lets go. The waiting is for a session-level advisory lock, so pg_locks shows that the
-point was reached: tests wait for that, not for a time. A point holds once: it disarms itself.
+They exist in test databases only (sql_wrappers.py). A session arms one by name. When its verb gets there, it waits for
+a session-level advisory lock until the test opens the gate. pg_locks shows that the point was reached, so tests wait
+for that, not for a time. A point disarms itself once it is reached.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ from tests.support.sql_wrappers import wrap
 # In the order in which a verb passes them. `before_commit` needs no wrapper: it is an open transaction.
 BEFORE_LATCHES = "before_latches"
 AFTER_LATCHES = "after_latches"
-BEFORE_CLAIM = "before_claim"  # every check has passed, nothing is written
+BEFORE_CLAIM = "before_claim"  # all checks have passed, nothing is written
 BEFORE_COUNTS = "before_counts"  # the entry is written, the directory's counts are not
-BEFORE_EMIT = "before_emit"  # all is written but the message (not in the short ways, which emit it themselves)
+BEFORE_EMIT = "before_emit"  # all is written but the message (not on the fast path, which emits it itself)
 BEFORE_COMMIT = "before_commit"
 ALL = (BEFORE_LATCHES, AFTER_LATCHES, BEFORE_CLAIM, BEFORE_COUNTS, BEFORE_EMIT, BEFORE_COMMIT)
 
 
 @dataclass(frozen=True)
 class Point:
-    """Reached before or after a step; `condition` on its result decides whether it counts."""
+    """Reached before or after a step, if `condition` on its result is true."""
 
     name: str
     step: str
@@ -47,7 +47,7 @@ POINTS = (
 )
 
 
-# Points that a table's writes reach, as the short ways call no function: a trigger on the rows that match.
+# Points at a table's writes, since the fast path calls no function: a trigger on the rows that match.
 @dataclass(frozen=True)
 class Written:
     """Reached before or after a row is inserted."""
@@ -63,11 +63,11 @@ WRITES = (
     Written(BEFORE_COUNTS, "meta", "AFTER", "NEW.id IS NOT NULL"),
 )
 
-# Class and number of the advisory lock that the test holds while it wants sessions to wait.
+# Class and number of the advisory lock that the test holds while sessions must wait.
 GATE = (0x4D54, 1)
 HELD_BOUND_S = 30.0
 
-# The wait at a failpoint is the test's business: a verb's own lock_timeout must not end it.
+# The test decides how long a failpoint waits: the verb's own lock_timeout must not end it.
 REACH = f"""
     CREATE SCHEMA failpoint;
     CREATE FUNCTION failpoint.reach(p_name text) RETURNS void LANGUAGE plpgsql VOLATILE SET lock_timeout = 0 AS $$
@@ -87,13 +87,13 @@ REACH = f"""
 
 
 def install(connection: psycopg.Connection) -> None:
-    """All points. Before any other session of the database runs a verb."""
+    """All points. Call it before any other session of the database runs a verb."""
     install_steps(connection)
     install_triggers(connection)
 
 
 def install_triggers(connection: psycopg.Connection) -> None:
-    """The points that are rows; after install_steps."""
+    """The points at rows; call it after install_steps."""
     for write in WRITES:
         connection.execute(
             f"CREATE TRIGGER failpoint_{write.name} {write.when} INSERT ON mantle.{write.table} FOR EACH ROW"
@@ -102,14 +102,14 @@ def install_triggers(connection: psycopg.Connection) -> None:
 
 
 def install_steps(connection: psycopg.Connection) -> None:
-    """The points that are steps."""
+    """The points at steps."""
     connection.execute(REACH)
     for step in dict.fromkeys(point.step for point in POINTS):
         texts = {"before": "", "after": ""}
         for point in (point for point in POINTS if point.step == step):
             texts[point.when] += f"IF {point.condition} THEN PERFORM failpoint.reach('{point.name}'); END IF;"
         wrap(connection, step, "failpoints.POINTS", before=texts["before"], after=texts["after"])
-    # A waiting verb must be seen to wait, however slow the machine: the bounds on waiting are another test's matter.
+    # A waiting verb must be seen to wait, however slow the machine. Another test checks the bounds on waiting.
     for (signature,) in connection.execute(
         "SELECT p.oid::regprocedure::text FROM pg_proc p"
         " WHERE p.pronamespace = 'mantle'::regnamespace AND array_to_string(p.proconfig, ' ') LIKE '%lock_timeout%'"
@@ -122,14 +122,14 @@ def arm(connection: psycopg.Connection, name: str) -> None:
 
 
 class Gate:
-    """What a test holds sessions with."""
+    """Holds the sessions that reach their failpoint."""
 
     def __init__(self, connection: psycopg.Connection):
         self.connection = connection
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Whoever reaches its failpoint meanwhile waits; at the end all go on."""
+        """A session that reaches its failpoint waits until the block ends."""
         self.close()
         try:
             yield
@@ -143,10 +143,11 @@ class Gate:
         self.connection.execute("SELECT pg_advisory_unlock(%s, %s)", GATE)
 
     def holds(self, backend: int) -> bool:
-        """Does a session wait at its failpoint?"""
+        """Checks that a session waits at its failpoint."""
         return (
             self.connection.execute(
-                "SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s AND l.objsubid = 2"
+                "SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = %s AND l.objid = %s"
+                " AND l.objsubid = 2"
                 " AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())"
                 " AND l.pid = %s AND NOT l.granted",
                 (*GATE, backend),
@@ -155,7 +156,7 @@ class Gate:
         )
 
     def await_held(self, backend: int, is_over, what: str) -> None:
-        """Waits until a session is held; `is_over()` true means that its verb ended without getting there."""
+        """Waits until a session is held. `is_over()` true means that its verb ended without reaching the point."""
         wait_until(
             lambda: self.holds(backend),
             what,

@@ -1,14 +1,14 @@
 """Judges a history: is there an order in which the model gives the same answers and ends with the same tables?
 
-The order is that of the commits, by pg_xact_commit_timestamp of the requests' rows. Why that is sound: a transaction's
-timestamp is taken before its commit is flushed and its locks go. Two that conflict are serialized by latches or row locks
-held to the end, so the second takes its timestamp after the first has let go; those that do not conflict may stand in either
-order. Rows of one transaction are ordered by the moment when they were written, then by their commands (cmin, which a crash
-forgets). On Citus a transaction has a timestamp on each of its nodes; there it is the clock at the moment when the request was
-recorded, between the last latch and the first commit.
+The order is that of the commits, by pg_xact_commit_timestamp of the requests' rows. Why that is sound: a transaction
+takes its timestamp before its commit is flushed and its locks are released. Conflicting transactions are serialized by
+latches or row locks held to the end, so the second takes its timestamp after the first has released them. Others may be
+in either order. Rows of one transaction are ordered by the time when they were written, then by command (cmin, which a
+crash loses). On Citus a transaction has a timestamp on each of its nodes. There the order is the clock when the request
+was recorded, between the last latch and the first commit.
 
-A refusal leaves no row: it is explained if, at some state of the tree that could be seen between its call and its answer,
-the fact it names was true. What is unknown has taken effect if its request has a row, and not otherwise.
+A refusal leaves no row. It is explained if its fact was true at some state of the tree that was visible between its
+call and its answer. An unknown outcome took effect if its request has a row, and not otherwise.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,8 +26,8 @@ from .verbs import WITHOUT_REQUEST
 
 _ROWS = """
     WITH done AS (
-        SELECT request_id, request_hash, verb, id, version, xmin::text::bigint AS xid, cmin::text::bigint AS command, ctid AS place,
-               created
+        SELECT request_id, request_hash, verb, id, version, xmin::text::bigint AS xid,
+               cmin::text::bigint AS command, ctid AS place, created
           FROM mantle.requests WHERE ns = %(ns)s
         UNION ALL
         -- Pruned: a tombstone that no request has left. It is never written again.
@@ -35,10 +35,11 @@ _ROWS = """
           FROM mantle.meta
          WHERE ns = %(ns)s AND removed
            AND xmin::text NOT IN (SELECT xmin::text FROM mantle.requests WHERE ns = %(ns)s))
-    SELECT request_id, request_hash, verb, id, version, extract(epoch FROM pg_xact_commit_timestamp(xid::text::xid))::float8
+    SELECT request_id, request_hash, verb, id, version, 
+           extract(epoch FROM pg_xact_commit_timestamp(xid::text::xid))::float8
       FROM done ORDER BY pg_xact_commit_timestamp(xid::text::xid), xid, created, command, place
 """
-# Where transactions have no common order: by the moment when the row was written, at which all latches were held.
+# Where transactions have no common order: by the time when the row was written, at which all latches were held.
 _ROWS_BY_TIME = """
     SELECT request_id, request_hash, verb, id, version, extract(epoch FROM created)::float8
       FROM mantle.requests WHERE ns = %(ns)s ORDER BY created, request_id
@@ -48,7 +49,7 @@ PROBLEMS_MAX = 20
 
 @dataclass(frozen=True)
 class Row:
-    """What the database recorded of one request."""
+    """The record of one request in the database."""
 
     request: UUID | None
     hash: int
@@ -61,7 +62,7 @@ class Row:
 def judge(
     connection: psycopg.Connection, ns: int, submissions: list[Submission], surprises: list[str], has_xids: bool = True
 ) -> list[str]:
-    """Everything that cannot be, as texts; empty: the history is sound."""
+    """All contradictions, as texts; none means that the history is sound."""
     query = _ROWS if has_xids else _ROWS_BY_TIME
     rows = [Row(*columns) for columns in connection.execute(query, {"ns": ns}).fetchall()]
     by_key: dict[tuple[UUID, int], list[Submission]] = defaultdict(list)
@@ -106,7 +107,7 @@ def _judge_answers(rows: list[Row], submissions: list[Submission], by_key: dict)
 
 
 def _refusals(submissions: list[Submission]) -> list[Submission]:
-    """Those that the state of the tree must explain."""
+    """The refusals that the state of the tree must explain."""
     newest: dict[UUID, int] = defaultdict(int)
     aborted = {s.key.request for s in submissions if s.decided == "aborted"}
     for s in submissions:
@@ -121,7 +122,7 @@ def _refusals(submissions: list[Submission]) -> list[Submission]:
 
 
 def _replay(tree: Tree, rows: list[Row], by_key: dict, windows: dict[int, list[tuple[int, Submission]]]) -> list[str]:
-    """Applies the rows in order, and looks for each refusal's moment on the way."""
+    """Applies the rows in order, and finds for each refusal a state that explains it."""
     problems = []
     open_refusals: list[tuple[int, Submission]] = []
     for step in range(len(rows) + 1):
@@ -154,8 +155,9 @@ def _apply(tree: Tree, row: Row, by_key: dict) -> list[str]:
 def _windows(
     rows: list[Row], by_key: dict, submissions: list[Submission], refusals: list[Submission]
 ) -> dict[int, list[tuple[int, Submission]]]:
-    """By the first state that a refusal may have seen: the last one, and it. State n is that after n rows: it begins at the
-    commit of row n, and is over when row n + 1 is visible, which it is once that one's answer has arrived."""
+    """Groups refusals by the first state that they may have seen; gives the last one, too. State n follows n rows. It
+    begins at the commit of row n and ends when row n + 1 is visible, which it is once that row's answer has arrived.
+    """
     prunings: dict[int, list[Submission]] = defaultdict(list)
     for s in submissions:
         if s.op.verb == "prune":
@@ -177,7 +179,7 @@ def _windows(
 
 
 def _holds(tree: Tree, s: Submission) -> bool:
-    """Is the fact true that a refusal names?"""
+    """Checks that the fact named by a refusal is true."""
     rule = _FACTS.get((s.answer.code, s.op.verb))
     return rule is not None and rule(tree, s.op)
 

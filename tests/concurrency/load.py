@@ -1,7 +1,8 @@
-"""Writes a random history: several sessions, batches of one to eight elements, a tree so small that they collide all the time.
+"""Writes a random history: several sessions, batches of one to eight elements, and a tree so small that they collide
+all the time.
 
-What is chosen is repeated by the seed; how the sessions interleave is not. Retries of requests that have ended or are under
-way, request ids used again for something else, and sessions ended by the administrator at any moment are part of it.
+The seed repeats the choices, not the interleaving of the sessions. The load includes retries of requests that ended or
+are in progress, request ids reused for other calls, and sessions that the administrator terminates at any time.
 """
 
 import itertools
@@ -22,7 +23,7 @@ from .target import PlainTarget
 from .tree import Op, Tree
 from .verbs import Answer, Key
 
-# One stem in common: object and directory of one name (P29).
+# Object and directory of one name share a stem (P29).
 OBJECTS = "abc"
 DIRECTORIES = "cde"
 DEPTH_MAX = 3
@@ -36,30 +37,30 @@ RENAMES = ("rename_directory", "remove_tree")
 RETRY_SHARE = 0.12
 MISUSE_SHARE = 0.04
 KILL_SHARE = 0.004  # of the calls
-# The call had no effect and says so: it waited too long for a latch, was chosen to break a deadlock (two calls that use
+# The call had no effect and says so. It waited too long for a latch, was chosen to break a deadlock (two calls that use
 # each other's request ids), or met the move of a shard.
 GAVE_UP = ("55P03", "40P01", "MT043")
 
 
 @dataclass
 class Submission:
-    """One element that was sent. `answer` None: unknown, the connection broke. Times: seconds of the epoch."""
+    """One element that was sent. `answer` None: unknown, the connection broke. Times are seconds since 1970."""
 
     op: Op
     key: Key
     began: float
     ended: float = float("inf")
     answer: Answer | None = None
-    decided: str | None = None  # of a rename: what its abort answered
+    decided: str | None = None  # for a rename: the answer of its abort
 
 
 def digest(op: Op) -> int:
-    """The hash of a request: other parameters, another hash."""
+    """The hash of a request. Other parameters give another hash."""
     return zlib.crc32(repr(op).encode())
 
 
 class Load:
-    """One history, in a namespace of its own."""
+    """One history, in its own namespace."""
 
     def __init__(self, target: PlainTarget, seed: int, sessions: int):
         self.target, self.seed = target, seed
@@ -76,7 +77,7 @@ class Load:
         self.sessions = [Session(self, number) for number in range(sessions)]
 
     def run(self, elements: int, chaos=None) -> None:
-        """Until so many elements were sent. `chaos(load)` may do something besides (and stop the load)."""
+        """Runs until so many elements were sent. `chaos(load)` may interfere (and stop the load)."""
         threads = [threading.Thread(target=session.run, args=(elements,)) for session in self.sessions]
         killer = threading.Thread(target=self._kill)
         for thread in (*threads, killer):
@@ -93,7 +94,7 @@ class Load:
                 thread.join()
 
     def send(self, connection: psycopg.Connection, batch: list[Submission]) -> None:
-        """One call, and what it answered: both belong to the history."""
+        """One call and its answer; both belong to the history."""
         began = time.time()
         for submission in batch:
             submission.began = began
@@ -116,7 +117,7 @@ class Load:
             submission.answer, submission.ended = answer, ended
 
     def _kill(self) -> None:
-        """Ends the sessions it is told to, a random number of round trips later."""
+        """Ends the given sessions, a random number of round trips later."""
         choose = random.Random(f"{self.seed}-killer")
         connections: dict[int, psycopg.Connection] = {}
         while victim := self.victims.get():
@@ -145,20 +146,21 @@ class Session:
         self.connection: psycopg.Connection | None = None
 
     def run(self, elements: int) -> None:
+        """Runs until so many elements were sent. `chaos(load)` may interfere (and stop the load)."""
         load = self.load
         try:
             while len(load.submissions) < elements and not load.stop.is_set():
                 if self.connection is None or self.connection.closed:
                     self.connection = load.target.connect(load.ns)
                 try:
-                    # Not before each call: what was read is out of date now and then.
+                    # Not before each call, so its view is sometimes outdated.
                     if self.choose.random() < 0.4:
                         self.view = state.read_tree(self.connection, load.ns)
                     self._one_call()
                 except psycopg.OperationalError:
                     self.connection.close()
                 except psycopg.errors.UndefinedTable:
-                    pass  # what this session reads itself, of a shard that has just moved: it reads again
+                    pass  # this session reads a shard that has just moved: it reads again
         except psycopg.OperationalError:
             pass  # the server is gone: the end of a crash test's load
         except BaseException as error:
@@ -188,7 +190,7 @@ class Session:
                     self._decide(batch[0])
 
     def _decide(self, submission: Submission) -> None:
-        """As the index's leader does, before it gives the lock back."""
+        """Aborts the attempt, as the index's leader does before it releases the lock."""
         try:
             self.connection.close()
             self.connection = self.load.target.connect(self.load.ns)
@@ -210,7 +212,7 @@ class Session:
         return Submission(op, Key(request, digest(op)), 0.0)
 
     def _under_way(self, submissions: list[Submission]) -> list[Submission]:
-        """Half of the time, those that have no answer yet: only then do two calls of one request id really meet."""
+        """Half of the time, requests without an answer: only then do two calls of one request id overlap."""
         open_ones = [s for s in submissions if s.ended == float("inf")]
         return open_ones if open_ones and self.choose.random() < 0.5 else submissions
 
@@ -252,7 +254,7 @@ class Session:
         return Op(verb, *place, id, mode=choose.randrange(512)) if verb == "set_attributes" else Op(verb, *place, id)
 
     def _directory(self) -> int:
-        """Near the root rather than far from it."""
+        """Prefers directories near the root."""
         pid = self.load.ns
         for _ in range(self.choose.randrange(DEPTH_MAX)):
             below = [entry.id for (at, _), entry in self.view.entries.items() if at == pid and entry.is_directory]

@@ -1,16 +1,15 @@
-"""What must happen when B comes while A is held: stated by rules over what each operation latches and writes, not observed.
+"""The expected outcome when B comes while A is held. It follows from rules over what each operation latches and writes,
+not from observation.
 
-The rules, from docs and P7, P10, P11, P12, P21, P29:
-1. A create, delete, change or rename latches the directories it writes into shared, and the names it touches exclusively (an
-   object and a directory of one name are one). What removes a directory latches that directory exclusively, unless it was
-   seen to have content before: then it is refused without that latch. Renames and removals of trees latch the epoch shared,
-   who raises it exclusively. Compaction latches its directory shared.
-2. Latches are held from `after_latches` until the end of the transaction, that of the epoch from `before_latches` on. B waits
-   if it needs one that conflicts.
-3. Counts never make a mutation wait. Compaction waits for a primary record that A has updated in place; where there is none,
-   A has appended a delta, and compaction folds those that it can see.
-4. Who does not wait commits first. The result is that of the two run one after the other in the order of their commits,
-   except for what rmdir and an overwriting rename saw before they latched.
+The rules, from docs and P7, P10, P11, P12, P21, P29: 1. A create, delete, change or rename latches the directories it
+writes into shared, and the names it touches exclusively (an object and a directory of one name are one). A removal of a
+directory latches that directory exclusively, unless it saw content before: then it is refused without that latch.
+Renames and removals of trees latch the epoch shared. Raising the epoch latches it exclusively. Compaction latches its
+directory shared. 2. Latches are held from `after_latches` until the end of the transaction, that of the epoch from
+`before_latches` on. B waits if it needs a conflicting latch. 3. Counts never make a mutation wait. Compaction waits for
+a primary record that A has updated in place. If there is none, A has appended a delta record, and compaction folds
+those that it can see. 4. The operation that does not wait commits first. The result is that of running both one after
+the other in the order of their commits, except for what rmdir and an overwriting rename saw before they latched.
 """
 
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ PASSES = {
 
 
 def points(op: Op) -> tuple[str, ...]:
-    """The failpoints that a succeeding operation passes. Objects emit no message; new directories go the short way."""
+    """The failpoints of a successful operation. Objects emit no message; new directories take the fast path."""
     if op.verb == "set_attributes" and op.is_directory:
         return (*_CHECKED, BEFORE_EMIT, BEFORE_COMMIT)
     return PASSES[op.verb]
@@ -75,7 +74,7 @@ def counted(op: Op) -> set[int]:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a case must come to."""
+    """The outcome of a case."""
 
     waits: bool
     a: Outcome

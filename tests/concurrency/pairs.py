@@ -1,4 +1,6 @@
-"""Runs one case of the isolation matrix: A is held at a failpoint, B comes, A goes on; gives what was not as expected."""
+"""Runs one case of the isolation matrix: A is held at a failpoint, B comes, A goes on. Returns the differences from the
+expected outcome.
+"""
 
 import threading
 import uuid
@@ -29,7 +31,8 @@ class Pairs:
 
     def __init__(self, target: PlainTarget):
         self.watcher = target.connect()
-        self.watcher.execute("SET synchronous_commit = off")  # for the planting; verbs run in the other sessions
+        # only for filling the tables; verbs run in the other sessions
+        self.watcher.execute("SET synchronous_commit = off")
         self.gate = failpoints.Gate(target.connect())
         self.ns = verbs.create_namespace(self.gate.connection, "matrix")
         self.first = verbs.allocate_ids(self.gate.connection, IDS)
@@ -42,7 +45,7 @@ class Pairs:
             connection.close()
 
     def run(self, scenario: Scenario, a_name: str, point: str, b_name: str, same_request: bool = False) -> list[str]:
-        """One case. Empty: all as expected."""
+        """One case. Returns no texts if all is as expected."""
         tree = scenario.build(self.ns, self.first)
         a = scenario.operations(self.ns, self.first, NEW_A)[a_name]
         b = a if same_request else scenario.operations(self.ns, self.first, NEW_B)[b_name]
@@ -114,7 +117,7 @@ class Pairs:
 
 
 def agrees(answer: Answer, outcome: Outcome) -> bool:
-    """Some verbs answer no version, and a refusal answers what it likes besides its code."""
+    """Some verbs answer no version. In a refusal only the code counts."""
     if answer.code is not None or outcome.code is not None:
         return answer.code == outcome.code
     return answer.id in (None, outcome.id) and answer.version in (None, outcome.version)

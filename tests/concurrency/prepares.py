@@ -1,7 +1,8 @@
-"""What an index does for a directory rename before the database sees it: no loop, no other rename's lock on either path.
+"""A stand-in for `indexnode/src/index/prepare.rs`: it refuses loops and locked paths before a directory rename goes to
+the database.
 
-A stand-in for `indexnode/src/index/prepare.rs`, enough for sessions of one process: chains of parents are read from the
-database while no prepare is decided, locks are kept in memory until the rename's end is known.
+It suffices for the sessions of one process: chains of parents are read from the database under a mutex, and locks are
+kept in memory until the rename's end is known.
 """
 
 import threading
@@ -17,7 +18,7 @@ LEVELS_MAX = 64
 
 
 class Prepares:
-    """The locks that renames under way hold, by the id of what moves."""
+    """The locks of renames in progress, by the id of the moved directory."""
 
     def __init__(self):
         self._mutex = threading.Lock()
@@ -25,7 +26,7 @@ class Prepares:
 
     @contextmanager
     def prepared(self, connection: psycopg.Connection, op: Op) -> Iterator[bool]:
-        """False: refused. The lock is given back when the caller knows how the rename ended."""
+        """False: refused. The lock is released when the caller knows how the rename ended."""
         with self._mutex:
             granted = self._may(connection, op)
             if granted:
@@ -41,7 +42,7 @@ class Prepares:
         paths = self._paths(connection, op)
         if op.id in paths or paths & {None, TRASH} or op.id in self._locked or paths & self._locked.keys():
             return False
-        # The other way round: nothing that is under way begins or ends below what is to move.
+        # The reverse: no rename in progress begins or ends below the directory to be moved.
         return all(op.id not in self._paths(connection, other) for other in self._locked.values())
 
     def _paths(self, connection: psycopg.Connection, op: Op) -> set[int | None]:

@@ -1,7 +1,7 @@
-"""The small trees that the isolation matrix plays in, and the operations it pairs.
+"""The small trees of the isolation matrix, and the operations that it pairs.
 
-A scenario names operations; in a pair, an operation runs as A, held at a failpoint, or as B, which comes meanwhile. What is free,
-taken, empty or full is arranged so that every operation succeeds on the untouched scenario: so A passes all failpoints of its verb.
+A scenario names operations. In a pair, an operation runs as A, held at a failpoint, or as B, which comes meanwhile.
+Every operation succeeds on the unchanged tree, so A passes all failpoints of its verb.
 """
 
 from collections.abc import Callable
@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 from .tree import Entry, Op, Tree
 
-# Ids, from the first of the scenario's block. New entries get one of their own for A and one for B.
+# Ids, relative to the first of the scenario's block. New entries have one for A and one for B.
 D, E, F, O, P, S, T, X, EO, ES, NEW_A, NEW_B = range(12)  # noqa: E741
 IDS = 16
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """`build(root, first)` gives the tree; `operations(root, first, new)` the operations by name. `groups`: who meets whom.
-    `has_primary`: are there primary attribute records, or delta records only (as after a directory's first changes)?"""
+    """`build(root, first)` gives the tree, `operations(root, first, new)` the operations by name. `groups`: the
+    operations that are paired. `has_primary`: there are primary attribute records; else delta records only, as after a
+    directory's first changes.
+    """
 
     name: str
     build: Callable[[int, int], Tree]
@@ -71,10 +73,12 @@ def _sibling_operations(root: int, first: int, new: int) -> dict[str, Op]:
 
 
 _FIRST = (
-    "create n", "overwrite o", "delete o", "mkdir n/", "rmdir s/", "rename o to n", "rename s/ to n/", "chmod o", "chmod s/", "compact",
+    "create n", "overwrite o", "delete o", "mkdir n/", "rmdir s/", "rename o to n", "rename s/ to n/",
+    "chmod o", "chmod s/", "compact",
 )  # fmt: skip
 _SECOND = (
-    "create m", "overwrite p", "delete p", "mkdir m/", "rmdir t/", "rename p to m", "rename t/ to m/", "chmod p", "chmod t/",
+    "create m", "overwrite p", "delete p", "mkdir m/", "rmdir t/", "rename p to m", "rename t/ to m/",
+    "chmod p", "chmod t/",
 )  # fmt: skip
 
 SIBLINGS = Scenario("one directory", _siblings, _sibling_operations, ((_FIRST, _FIRST + _SECOND),))
@@ -136,7 +140,7 @@ def _level_operations(root: int, first: int, new: int) -> dict[str, Op]:
         "chmod f/": Op("set_attributes", root, "f/", f, mode=448),
         "compact f/": Op("compact", f),
         "raise the epoch": Op("raise_epoch", 0),
-        # Both are refused on the untouched scenario, so they come as B only.
+        # Both are refused on the unchanged tree, so they run as B only.
         "rmdir f/": Op("rmdir", root, "f/", f),
         "rename e/s/ over f/": Op("rename_directory", e, "s/", s, dst_pid=root, dst_name="f/", victim=f),
     }
@@ -165,14 +169,14 @@ LEVELS = Scenario(
 
 
 def _implied(root: int, first: int) -> Tree:
-    """d/ holds the empty directory i/, which a key has implied."""
+    """d/ holds the empty directory i/, which a key implied."""
     tree = Tree()
     tree.place(root, "d/", _directory(first + D))
     tree.place(first + D, "i/", Entry(first + S, 3, 493, explicit=False))
     return tree
 
 
-# For the crash tests: the worker's pruning waits for nobody, so it is no part of the matrix.
+# For the crash tests: the worker's pruning never waits, so it is not in the matrix.
 IMPLICIT = Scenario(
     "an implicit directory",
     _implied,

@@ -10,7 +10,8 @@ from . import failpoints
 from .distributed import CitusTarget, Places, move
 
 MOVE_BOUND_S = 60.0
-# Reached by verbs of several directories in the session that sends their parts: all is latched and read, nothing is written.
+# Reached by verbs of several directories in the session that sends their parts: all is latched and read, nothing is
+# written.
 ALL_READ = "all_read"
 
 
@@ -18,8 +19,9 @@ ALL_READ = "all_read"
 def shard_moves_during(
     target: CitusTarget, places: Places, call: tuple, at: str, moving: int
 ) -> Iterator[list[str | None]]:
-    """Holds a call (session, operation, key) at a failpoint while the shard of `moving` goes to the other worker, and while
-    the body runs; then lets it go on. Answers its outcome, complete after the end: SQLSTATE, or None for done."""
+    """Holds a call (session, operation, key) at a failpoint while the shard of `moving` moves to the other worker and
+    the block runs; then releases it. Yields its outcome, complete after the end: SQLSTATE, or None for done.
+    """
     session, op, key = call
     node = next(node for node in target.all if int(node["port"]) == session.info.port)
     gate = failpoints.Gate(psycopg.connect(**node, autocommit=True))

@@ -1,10 +1,10 @@
-"""What the tables hold, against what the model says they should; and the tables filled from a model."""
+"""Compares the tables with the model, and fills the tables from a model."""
 
 import psycopg
 
 from .tree import TRASH, Entry, Tree
 
-# A directory's counts are split so that there is a primary record to be updated in place and a delta to be folded.
+# A directory's counts are split, so that there is a primary record to update in place and a delta record to fold.
 _IN_DELTA = (-1, 0, -7)
 
 _ENTRIES = """
@@ -14,7 +14,7 @@ _ENTRIES = """
 
 
 def read_tree(connection: psycopg.Connection, ns: int) -> Tree:
-    """Entries and tombstones of a namespace, in one snapshot each; its root's own entry is left out."""
+    """Entries and tombstones of a namespace, in one snapshot each, without the root's own entry."""
     tree = Tree()
     for pid, name, *columns in connection.execute(_ENTRIES, (ns,)).fetchall():
         tree.place(pid, name, Entry(*columns))
@@ -54,7 +54,7 @@ def plant(connection: psycopg.Connection, ns: int, tree: Tree, has_primary: bool
 
 
 def damage(connection: psycopg.Connection) -> list[str]:
-    """What mantle.check() finds."""
+    """The problems that mantle.check() finds."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         found = connection.execute("SELECT problem, pid, name, detail FROM mantle.check()").fetchall()
@@ -62,7 +62,7 @@ def damage(connection: psycopg.Connection) -> list[str]:
 
 
 def differences(connection: psycopg.Connection, ns: int, expected: Tree) -> list[str]:
-    """How the tables differ from a model: entries, tombstones, counts; and what check() says."""
+    """Differences between tables and model (entries, tombstones, counts), and problems of check()."""
     found = read_tree(connection, ns)
     texts = [
         f"tree: at {place} is {found.entries.get(place)}, expected {expected.entries.get(place)}"

@@ -1,7 +1,7 @@
-"""Where the database under test is, hidden behind one class: which node a session for a directory goes to, and which nodes
-there are at all.
+"""The database under test behind one class: it chooses the node of a session, and knows all nodes.
 
-Here: one plain PostgreSQL, which owns every directory. citus.py has a class of the same methods for a Citus cluster.
+Here: one plain PostgreSQL, which has every directory. distributed.py has a class with the same methods for a Citus
+cluster.
 Invariant: tests reach the database through a target only.
 """
 
@@ -19,11 +19,11 @@ CONNECT_BOUND_S = 60.0
 class PlainTarget:
     """One database in one server."""
 
-    # Are tombstones of pruned directories known from those that requests have left?
+    # Tombstones of pruned directories can be told from those of requests.
     tells_pruning_apart = True
-    # Is a request id that was used in another directory refused by the verb itself, not only by mantle.replay?
+    # The verb itself refuses a request id that was used in another directory, not only mantle.replay.
     knows_requests_everywhere = True
-    # SQLSTATEs, not ours, of calls that met the move of a shard, and were rolled back.
+    # SQLSTATEs, not Mantle's, of calls that met the move of a shard and were rolled back.
     moved_codes: tuple[str, ...] = ()
 
     def __init__(self, parameters: dict[str, str], database: str):
@@ -31,15 +31,16 @@ class PlainTarget:
         self.database = database
 
     def node_of(self, _pid: int) -> str:
-        """The node that owns a directory. Elements of one batch belong to one node."""
+        """The node that has a directory. Elements of one batch belong to one node."""
         return "0"
 
     def nodes(self) -> list[str]:
         return ["0"]
 
     def connect(self, _pid: int | None = None, **arguments) -> psycopg.Connection:
-        """A session for operations on one directory (None: for looking at things). The caller may reuse it for directories
-        of the same node."""
+        """A session for operations on one directory (None: for reading). The caller may reuse it for directories of the
+        same node.
+        """
         return psycopg.connect(**self.parameters, **{"autocommit": True, **arguments})
 
     def connect_when_up(self, pid: int | None = None) -> psycopg.Connection:
@@ -54,10 +55,10 @@ class PlainTarget:
         return wait_until(attempt, f"a session in {self.database}", CONNECT_BOUND_S)
 
     def settle(self) -> None:
-        """Waits until no transaction is in doubt: here none ever is."""
+        """Waits until no transaction is in doubt; on one server none ever is."""
 
     def on_all_nodes(self, work) -> None:
-        """Calls `work(connection)` on each node: to install failpoints and faults, which are functions there."""
+        """Calls `work(connection)` on each node, to install failpoints and broken steps, which are functions there."""
         for _node in self.nodes():
             with self.connect() as connection:
                 work(connection)
@@ -75,7 +76,7 @@ def make_template(parameters: dict[str, str]) -> None:
 
 @contextmanager
 def fresh_target(parameters: dict[str, str], database: str) -> Iterator[PlainTarget]:
-    """A database of the caller's own with the extension in it, and nothing else."""
+    """A new database with the extension and nothing else."""
     with psycopg.connect(**parameters, dbname="postgres", autocommit=True) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {database} TEMPLATE {TEMPLATE}")

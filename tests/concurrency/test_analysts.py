@@ -1,8 +1,8 @@
-"""What analysts are told while others write: every answer is of one moment.
+"""Analysts read while others write: each answer is of one moment.
 
-Writers rename objects and directories from one directory to another, higher up or lower down, and make one entry for each that
-they remove, both in one transaction: so at every moment the namespace holds as many objects, directories and bytes as at any
-other, and whoever mixes two moments tells other numbers.
+Writers rename objects and directories between directories, higher up or lower down, and create one entry for each that
+they remove, both in one transaction. So the namespace always holds the same number of objects, directories and bytes.
+An answer that mixes two moments shows other numbers.
 """
 
 import itertools
@@ -25,16 +25,18 @@ NOTICED_BOUND_S = 40.0
 NAME = "analysed"
 PLACES, DIRECTORIES, OBJECTS, SIZE = 6, 40, 120, 10
 ROLE = "mantle_analyst"
-# Those that read in several statements.
+# Functions that read in several statements.
 FUNCTIONS = (
-    "du", "du_rows", "rows_below", "keys_below", "sums_by_row", "find", "top_dirs", "check", "check_entries", "check_directories",
+    "du", "du_rows", "rows_below", "keys_below", "sums_by_row", "find", "top_dirs", "check", "check_entries",
+    "check_directories",
     "check_places", "dirstat",
 )  # fmt: skip
 
 
 class Writers:
-    """Threads that change a namespace whose totals stay. Places are directories that stay, each in the one before; what else is
-    in them moves."""
+    """Threads that change a namespace whose totals stay. Places are directories that stay, each inside the previous
+    one; everything else in them moves.
+    """
 
     def __init__(self, target: PlainTarget):
         self.target, self.stop, self.changes, self.failures = target, threading.Event(), 0, []
@@ -44,11 +46,11 @@ class Writers:
             self.places = [next(self.ids) for _ in range(PLACES)]
             self.directories = {f"s{n}/": (next(self.ids), self.places[n % PLACES]) for n in range(DIRECTORIES)}
             self.objects = {f"o{n}": self.places[n % PLACES] for n in range(OBJECTS)}
-            # One more in each place that goes for another one, with the object in it.
+            # In each place, one more that replaces another, with the object in it.
             self.spare = {pid: ("x/", next(self.ids)) for pid in self.places}
             ops = [Op("mkdir", pid, "t/", id) for pid, id in zip([self.ns, *self.places], self.places, strict=False)]
             ops += [Op("mkdir", pid, name, id) for name, (id, pid) in self.directories.items()]
-            # In each directory that moves is an object that goes along.
+            # Each directory that moves contains an object that moves along.
             ops += [self.put(id, "inside") for id, _ in self.directories.values()]
             ops += [self.put(pid, name) for name, pid in self.objects.items()]
             for pid, (name, id) in self.spare.items():
@@ -106,7 +108,7 @@ class Writers:
             self.directories[name] = (id, to)
 
     def _pairs(self, connection: psycopg.Connection, choose: random.Random) -> None:
-        """A directory with an object in it for another."""
+        """Replaces a directory with an object in it by another."""
         at, name, new = choose.choice(self.places), f"x{next(self.ids)}/", next(self.ids)
         old_name, old = self.spare[at]
         with connection.transaction():
@@ -123,11 +125,12 @@ class Writers:
 ANSWERS = {
     "du": "SELECT objects, directories, bytes FROM mantle.du(%(name)s, '')",
     "du by directory": "SELECT objects, directories, bytes FROM mantle.du(%(name)s, '', 1) WHERE level = 0",
-    "find": "SELECT count(*) FILTER (WHERE kind = 'object'), count(*) FILTER (WHERE kind = 'directory'), sum(size)::bigint"
+    "find": "SELECT count(*) FILTER (WHERE kind = 'object'), count(*) FILTER (WHERE kind = 'directory'),"
+    " sum(size)::bigint"
     " FROM mantle.find(%(name)s, '')",
     "top_dirs": "SELECT sum(objects)::bigint, sum(entries - objects)::bigint, sum(bytes)::bigint"
     " FROM mantle.top_dirs(%(name)s, '', 1000, 'entries')",
-    # A gateway's question: the counts of all directories that there are.
+    # A gateway's query: the counts of all directories.
     "dirstat": "SELECT sum(entries - subdirectories)::bigint, sum(subdirectories)::bigint, sum(bytes)::bigint"
     " FROM mantle.dirstat(%(ns)s, ARRAY(SELECT id FROM mantle.meta WHERE ns = %(ns)s AND explicit IS NOT NULL))",
 }
@@ -138,7 +141,7 @@ SAME = {
 
 
 class Analyst:
-    """Asks one question after the other, and keeps what was answered wrongly."""
+    """Runs one query after the other, and keeps wrong answers."""
 
     def __init__(self, target: PlainTarget, writers: Writers):
         self.connection, self.gateway, self.writers = target.connect(), target.connect(), writers
@@ -177,12 +180,13 @@ def test_each_answer_is_of_one_moment(make_target):
 
 @pytest.mark.timeout(120)
 def test_an_answer_of_several_moments_is_noticed(make_target):
-    """As functions that are declared VOLATILE would give: each of their statements has a snapshot of its own."""
+    """Functions that are declared VOLATILE would answer so: each of their statements has its own snapshot."""
     target = make_target("analysts_volatile")
     with target.connect() as connection:
         for name in FUNCTIONS:
             found = connection.execute(
-                "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'mantle'::regnamespace AND proname = %s",
+                "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'mantle'::regnamespace"
+                " AND proname = %s",
                 (name,),
             ).fetchall()
             assert found, f"mantle.{name} is no function of the extension any more: name its successor in FUNCTIONS"

@@ -1,5 +1,5 @@
-"""What removes a directory waits for those who write into it, but not for long: 2 s, then it has done nothing, and may be tried
-again (P11). The other suites' failpoints take that bound away.
+"""A removal of a directory waits for writers in it for at most 2 s. Then it has done nothing, and may be retried (P11).
+The failpoints of the other suites lift that bound.
 """
 
 import time
@@ -15,8 +15,11 @@ from .tree import Op, Tree
 from .verbs import Answer, Key
 
 BOUND_S = 2.0
-LATE_S = 10.0  # of a busy machine
-WAITS = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s) AND wait_event_type = 'Lock' AND wait_event = 'advisory'"
+LATE_S = 10.0  # tolerance for a busy machine
+WAITS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (%s) AND wait_event_type = 'Lock'"
+    " AND wait_event = 'advisory'"
+)
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def timed(call) -> tuple[Answer, float]:
 
 
 def test_a_removal_does_not_wait_for_a_create_for_long(target):
-    """An rmdir, a rename over an empty directory, the removal of a namespace: in each of the three somebody is creating."""
+    """An rmdir, a rename over an empty directory, the removal of a namespace: a create is in progress in each."""
     with target.connect() as watcher, target.connect() as creator:
         ns, other = verbs.create_namespace(watcher, "bounds"), verbs.create_namespace(watcher, "bounds-gone")
         first = verbs.allocate_ids(watcher, 6)

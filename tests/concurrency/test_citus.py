@@ -1,5 +1,6 @@
-"""The MetaTable distributed by Citus over two workers: the same histories and pairs; which nodes a verb touches; what an index
-and a gateway read there; what check_cluster finds; a loaded TafDB that is distributed. Shards that move: test_citus_moves.py.
+"""The MetaTable distributed by Citus over two workers: the same histories and pairs, the nodes that a verb touches, the
+reads of an index and a gateway, the findings of check_cluster, the distribution of a loaded TafDB. Shards that move:
+test_citus_moves.py.
 """
 
 import secrets
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not i
 
 @pytest.fixture(scope="module")
 def database(citus_cluster):
-    """For tests that look at things in namespaces of their own."""
+    """For tests that read in namespaces of their own."""
     with distributed_target(citus_cluster, "mantle_distributed") as target:
         yield target
 
@@ -49,7 +50,7 @@ def test_a_broken_step_is_noticed(citus_cluster, fault):
 
 @pytest.fixture(scope="module")
 def pairs(citus_cluster):
-    """All directories on one worker, whose sessions they are: the isolation matrix as on plain PostgreSQL."""
+    """All directories on one worker, and all sessions on it: the isolation matrix as on plain PostgreSQL."""
     with distributed_target(citus_cluster, "mantle_pairs", workers=1) as target:
         target.on_all_nodes(failpoints.install_steps)
         with target.coordinator() as coordinator:
@@ -73,7 +74,7 @@ def places(database) -> Places:
 
 
 def remote_commands(session: psycopg.Connection, work) -> list[tuple[str, str]]:
-    """What a session sends to other nodes while it works: node (host:port) and command."""
+    """The commands that a session sends to other nodes during a call: node (host:port) and command."""
     sent: list[tuple[str, str]] = []
 
     def note(diagnostic) -> None:
@@ -91,14 +92,14 @@ def remote_commands(session: psycopg.Connection, work) -> list[tuple[str, str]]:
     return sent
 
 
-# How a node's part of a transaction begins and ends. The longer ones first.
+# How a node's part of a transaction begins and ends. Longer texts first.
 _ENDS = ("BEGIN", "PREPARE TRANSACTION", "COMMIT PREPARED", "ROLLBACK PREPARED", "COMMIT", "ROLLBACK")
 ONE_PHASE = ["BEGIN", "COMMIT"]
 TWO_PHASES = ["BEGIN", "PREPARE TRANSACTION", "COMMIT PREPARED"]
 
 
 def transactions(sent: list[tuple[str, str]]) -> dict[int, list[str]]:
-    """By the port of each node that was sent anything: how its transactions began and ended. A statement alone is none."""
+    """How the transactions on each node, by port, began and ended. A single statement is no transaction."""
     found: dict[int, list[str]] = {}
     for node, command in sent:
         ends = found.setdefault(int(node.rsplit(":", 1)[1]), [])
@@ -125,7 +126,9 @@ def single_directory_operations(places: Places, pid: int) -> list[Op]:
 
 
 def test_a_verb_in_one_directory_touches_its_node_alone(places):
-    """From the node that has it nothing is sent; from elsewhere that node alone is asked, and commits once, in one phase."""
+    """From the directory's node nothing is sent. From another node only that node is asked, and commits once, in one
+    phase.
+    """
     for worker, session in enumerate(places.sessions):
         for op in single_directory_operations(places, places.by_worker[worker][0]):
             sent = remote_commands(session, lambda op=op: places.call(session, op))
@@ -144,7 +147,9 @@ def put(places: Places, pid: int, name: str | None = None) -> Op:
 
 
 def test_changes_on_two_nodes_commit_in_two_phases(places):
-    """One is made in its shard itself, the other is sent: Citus has to know of the first (extension/src/citus/transaction.rs)."""
+    """One is written to its shard directly, the other is sent. Citus has to know of the first
+    (extension/src/citus/transaction.rs).
+    """
     session = places.sessions[0]
 
     def change_both() -> None:
@@ -158,7 +163,9 @@ def test_changes_on_two_nodes_commit_in_two_phases(places):
 
 @contextmanager
 def sent_to_its_own_node(session: psycopg.Connection, pid: int, how: str) -> Iterator[None]:
-    """Citus sends statements of this node's shards over a connection: by its setting, or since it began to in a transaction."""
+    """Citus sends statements on this node's shards over a connection: by its setting, or because the transaction began
+    so.
+    """
     session.execute("SET statement_timeout = '20s'")
     session.execute("SET citus.enable_local_execution = off")
     try:
@@ -176,7 +183,7 @@ def sent_to_its_own_node(session: psycopg.Connection, pid: int, how: str) -> Ite
 
 @pytest.mark.parametrize("how", ["setting", "transaction"])
 def test_what_citus_sends_to_its_own_node_sees_what_was_changed_there(places, how):
-    """Changes have to go that way too; the message of a mkdir, which does not, commits with them."""
+    """Changes have to take that connection too. The message of a mkdir, which does not, commits with them."""
     session, pid = places.sessions[0], places.by_worker[0][0]
     new, directory = put(places, pid), Op("mkdir", pid, f"m{places.new_id()}/", places.next_id, explicit=True)
     answers: list[verbs.Answer] = []
@@ -200,7 +207,7 @@ def calls_of(session: psycopg.Connection, function: str) -> int:
 
 
 def test_a_new_entry_is_made_in_its_shard_itself(places):
-    """Not by the way for all cases, a function in plpgsql: it costs several times as much."""
+    """Not by the fallback, a plpgsql function that costs several times as much."""
     session, pid = places.sessions[0], places.by_worker[0][0]
     for op, function in (
         (put(places, pid), "put_object_one"),
@@ -213,7 +220,7 @@ def test_a_new_entry_is_made_in_its_shard_itself(places):
         assert calls_of(session, function) == before + 1, "what exists goes that way"
 
 
-# How many statements each is: a list reads two ranges of a directory.
+# The number of statements of each: a list reads two ranges of a directory.
 READS = {
     "SELECT * FROM mantle.stat(%(ns)s, ARRAY[%(pid)s::bigint], ARRAY['x'])": 1,
     "SELECT * FROM mantle.list(%(ns)s, %(pid)s, NULL, NULL, 100)": 2,
@@ -223,7 +230,9 @@ READS = {
 
 @pytest.mark.parametrize("query", READS, ids=[query.split("(")[0].split(".")[1] for query in READS])
 def test_reads_touch_one_node(places, query):
-    """None but its own from the node that has the directory; that one, without a transaction around it, from elsewhere."""
+    """From the directory's node nothing is sent. From another node one query goes there, without a transaction around
+    it.
+    """
     for worker, session in enumerate(places.sessions):
         given = {"ns": places.ns, "pid": places.by_worker[worker][0]}
         sent = remote_commands(session, lambda session=session, given=given: session.execute(query, given))
@@ -246,8 +255,9 @@ def prepared_anywhere(places: Places) -> list[str]:
 
 @pytest.mark.parametrize("at", ["of one side", "of the other side", "of neither side"])
 def test_changes_across_nodes_commit_in_two_phases(places, at):
-    """A rename of an object, of a directory and an rmdir, whose two sides are on two workers: each node that takes part, but the
-    session's own, prepares, and then all commit."""
+    """A rename of an object, a rename of a directory and an rmdir, each across two workers: every participating node
+    but the session's own prepares, then all commit.
+    """
     here, there = places.by_worker[0][1], places.by_worker[1][1]
     session, others = {
         "of one side": (places.sessions[0], [1]),
@@ -279,7 +289,7 @@ def test_changes_across_nodes_commit_in_two_phases(places, at):
 
 @pytest.mark.timeout(120)
 def test_the_workers_steps_do_their_work_on_every_node(citus_cluster):
-    """Compaction, pruning, emptying of removed trees, purging: each node does what lies in its shards."""
+    """Compaction, pruning, emptying of removed trees, purging: each node works on its own shards."""
     with distributed_target(citus_cluster, "mantle_steps") as target:
         work_off(Places(target))
 
@@ -334,7 +344,7 @@ def work_off(places: Places) -> None:
 
 
 def test_a_message_is_on_the_node_of_its_row(places):
-    """Each node's stream has the changes of the directories that are there, whichever session made them."""
+    """Each node's stream has the changes of its directories, whichever session made them."""
     slots = [f"messages_{worker}" for worker in (0, 1)]
     for session, slot in zip(places.sessions, slots, strict=True):
         session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
@@ -348,7 +358,8 @@ def test_a_message_is_on_the_node_of_its_row(places):
                 names[name] = worker
         for worker, (session, slot) in enumerate(zip(places.sessions, slots, strict=True)):
             rows = session.execute(
-                "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, 'proto_version', '1', 'publication_names',"
+                "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, 'proto_version', '1',"
+                " 'publication_names',"
                 " 'mantle_stream', 'messages', 'true')",
                 (slot,),
             ).fetchall()
@@ -360,7 +371,7 @@ def test_a_message_is_on_the_node_of_its_row(places):
 
 
 def run_rust_test(citus_cluster: CitusCluster, target: CitusTarget, name: str) -> None:
-    """Chosen by name from all."""
+    """Runs one ignored test by its name."""
     environment = {
         **packages.environment(),
         "PGRX_PG_CONFIG_PATH": str(build.pg_config()),
@@ -376,20 +387,22 @@ def run_rust_test(citus_cluster: CitusCluster, target: CitusTarget, name: str) -
 
 @pytest.mark.timeout(600)
 def test_a_gateway_asks_the_node_that_has_the_directory(citus_cluster):
-    """The gateway's store itself (gateway/src/store/nodes/tests.rs)."""
+    """Runs the gateway's store (gateway/src/store/nodes/tests.rs)."""
     with distributed_target(citus_cluster, "mantle_routed") as target:
         run_rust_test(citus_cluster, target, "citus_calls_go_to_the_node_that_has_the_directory")
 
 
 @pytest.mark.timeout(600)
 def test_a_gateways_lookups_wait_for_halves_that_are_prepared(citus_cluster):
-    """Of a rename between nodes: never at no place, nor at both (gateway/src/store/nodes/tests/prepared_parts.rs)."""
+    """During a rename between nodes a lookup finds the entry at exactly one place (nodes/tests/prepared_parts.rs)."""
     with distributed_target(citus_cluster, "mantle_halves") as target:
         run_rust_test(citus_cluster, target, "citus_lookups_wait_for_halves_that_are_prepared")
 
 
 def test_walks_that_never_agree_are_no_answer(places):
-    """Every one meets another rename, as it seems: the caller asks again, and is told nothing that never was."""
+    """Each walk seems to meet another rename. The caller gets an error that asks for a retry, never an inconsistent
+    answer.
+    """
     asked = "SELECT depth, id FROM mantle.resolve_path((SELECT name FROM mantle.namespaces WHERE ns = %s), %s)"
     pid = places.by_worker[0][0]
     path = [f"d{pid}"]
@@ -404,7 +417,7 @@ def test_walks_that_never_agree_are_no_answer(places):
 
 
 def test_an_index_reads_all_directories_by_its_role(database):
-    """Its initial copy: every directory of every node, and nothing but directories."""
+    """The initial copy has every directory of every node, and only directories."""
     places = Places(database)
     for directories in places.by_worker:
         id = places.new_id()
@@ -433,7 +446,7 @@ def test_an_index_reads_all_directories_by_its_role(database):
 
 @pytest.mark.timeout(600)
 def test_an_index_reads_every_node(citus_cluster):
-    """A replica itself, over both workers: renames across nodes, a restart, a lost slot (indexnode/tests/citus.rs)."""
+    """A replica over both workers: renames across nodes, a restart, a lost slot (indexnode/tests/citus.rs)."""
     with distributed_target(citus_cluster, "mantle_indexed") as target:
         run_rust_test(citus_cluster, target, "citus_index_holds_what_several_nodes_hold")
 
@@ -466,7 +479,7 @@ def test_check_cluster_names_what_is_missing_where(citus_cluster):
 
 @pytest.mark.timeout(120)
 def test_a_call_that_waits_for_distribute_goes_where_its_directory_went(citus_cluster):
-    """It was about to write to a table that is empty from then on. The shards are on its own node: so it is not refused."""
+    """It was about to write to a table that is then empty. The shards are on its own node, so it is not refused."""
     name = "mantle_waiting"
     citus.make_databases(citus_cluster.servers, name)
     target = CitusTarget(citus_cluster.parameters, name, citus.WORKERS)
@@ -490,7 +503,7 @@ def test_a_call_that_waits_for_distribute_goes_where_its_directory_went(citus_cl
 
 
 def test_a_loaded_database_is_distributed(citus_cluster):
-    """Entries, counts, request ids: all are where they were, and a retry from before gets its first answer."""
+    """Entries, counts and request ids are kept, and a retry of an earlier request gets its first answer."""
     name = "mantle_loaded"
     target = CitusTarget(citus_cluster.parameters, name, citus.WORKERS)
     citus.make_databases(citus_cluster.servers, name)

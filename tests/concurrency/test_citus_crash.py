@@ -1,9 +1,9 @@
-"""kill -9 of a worker in the middle of renames whose two sides are on two workers, before, between and after their two phases:
-when Citus has settled what was prepared nothing is half done, what the session's node had committed is there, and all that was
-acknowledged before.
+"""kill -9 of a worker during renames across two workers: before, between and after their two phases. Once Citus has
+settled the prepared transactions, no rename is half done. What the session's node had committed is there, and
+everything that was acknowledged.
 
-How a transaction is held between its phases: by a synchronous standby that is not there. What is prepared, or committed, is
-flushed then, and waits for it: on the other worker before the session's commit, on the session's own after the other's prepare.
+A transaction is held between its phases by an absent synchronous standby. The prepare or the commit is flushed, then
+waits for it: on the other worker before the session's commit, on the session's own after the other's prepare.
 """
 
 import uuid
@@ -39,7 +39,7 @@ def target(citus_cluster) -> Iterator[CitusTarget]:
 
 
 class Renames:
-    """An object and a directory that go from one worker to the other, each in a session of its own."""
+    """An object and a directory that go from one worker to the other, each in its own session."""
 
     def __init__(self, target: CitusTarget):
         self.target, self.places = target, Places(target)
@@ -73,7 +73,7 @@ class Renames:
         wait_until(lambda: self.watchers[worker].execute(query).fetchone() == (len(self.ops),), what, HELD_BOUND_S)
 
     def check(self, are_done: bool) -> None:
-        """Both are done, or neither; and so it is answered to who asks again."""
+        """Both renames are done, or neither, and their retries are answered so."""
         expected = self.before.copy()
         if are_done:
             assert [expected.apply(op).code for op in self.ops] == [None, None]
@@ -90,7 +90,7 @@ class Renames:
 
 @contextmanager
 def held_before_prepare(renames: Renames, _servers: list[Cluster], pool: ThreadPoolExecutor) -> Iterator[list[Future]]:
-    """Latched on both, recorded on the other, taken out of their own: nothing is prepared."""
+    """Latched on both nodes, recorded on the other, removed from their own: nothing is prepared."""
     gate = failpoints.Gate(psycopg.connect(**renames.target.all[1 + OWN], autocommit=True))
     gate.close()
     for session in renames.sessions:
@@ -106,7 +106,7 @@ def held_before_prepare(renames: Renames, _servers: list[Cluster], pool: ThreadP
 
 @contextmanager
 def held_at(worker: int, renames: Renames, servers: list[Cluster], pool: ThreadPoolExecutor) -> Iterator[list[Future]]:
-    """What `worker` writes to its WAL at the end is there, and waits for a standby."""
+    """The last WAL record that `worker` writes is flushed, and waits for a standby."""
     with servers[worker].without_standby():
         running = renames.begin(pool)
         renames.await_count(worker, WAITING, "both to wait for the standby")

@@ -1,5 +1,5 @@
-"""New entries are written to the shards themselves, past Citus: what Citus' own INSERT would take part in, they take part in.
-Which map of shards they go by, what they lock, what Citus is told of them.
+"""New entries are written to the shards directly, without Citus. They must take part in all that Citus' own INSERT
+takes part in: which shard map they use, what they lock, what Citus learns of them.
 """
 
 import threading
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not i
 
 @pytest.fixture(scope="module")
 def database(citus_cluster):
-    """For tests that leave the shards where they are."""
+    """For tests that do not move shards."""
     with distributed_target(citus_cluster, "mantle_direct") as target:
         yield target
 
@@ -41,7 +41,7 @@ def new_entry(places: Places, verb: str, pid: int) -> Op:
 
 
 def ids_of(places: Places, *ops: Op) -> list[int]:
-    """Those that are there, as Citus sees them."""
+    """The ids in a directory, as Citus sees them."""
     found = places.coordinator.execute("SELECT id FROM mantle.meta WHERE id = ANY (%s)", ([op.id for op in ops],))
     return sorted(id for (id,) in found.fetchall())
 
@@ -60,7 +60,9 @@ READS = {
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("first", ["put_object", *READS])
 def test_an_old_snapshot_makes_no_map(citus_cluster, first):
-    """A transaction whose snapshot is older than a move asks where shards are: its session must not go by the answer later."""
+    """A transaction whose snapshot is older than a move asks where shards are. Its session must not use that answer
+    later.
+    """
     with distributed_target(citus_cluster, f"mantle_old_{first}") as target:
         places = Places(target)
         pid = places.by_worker[0][0]
@@ -68,7 +70,7 @@ def test_an_old_snapshot_makes_no_map(citus_cluster, first):
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         session.execute("SELECT count(*) FROM pg_class")
         move(places.coordinator, places.shard_of(pid), *ends(target), "block_writes")
-        # Hears of the move, before it has a map.
+        # It learns of the move before it has a map.
         session.execute("SELECT count(*) FROM pg_class")
         if first == "put_object":
             with pytest.raises(psycopg.Error) as refused:
@@ -91,8 +93,9 @@ def test_an_old_snapshot_makes_no_map(citus_cluster, first):
 @pytest.mark.parametrize("table", ["meta", "requests"])
 @pytest.mark.parametrize("verb", ["put_object", "mkdir"])
 def test_a_lock_of_the_table_holds_changes_off(places, verb, table):
-    """As of a statement: LOCK TABLE, and what converts a distributed table, know the logical table only. Citus locks it on every
-    node, and says of one that refuses no more than that."""
+    """As for a statement: LOCK TABLE, and the conversion of a distributed table, know the logical table only. Citus
+    locks it on every node, and reports no more than that when one refuses.
+    """
     session, lock = places.sessions[0], f"LOCK TABLE mantle.{table} IN SHARE MODE NOWAIT"
     with session.transaction():
         assert places.call(session, new_entry(places, verb, places.by_worker[0][0])).code is None
@@ -103,7 +106,7 @@ def test_a_lock_of_the_table_holds_changes_off(places, verb, table):
 
 
 def is_waiting_for_shard(watch: psycopg.Connection) -> bool:
-    """Does somebody wait for the lock under which Citus moves shards?"""
+    """Checks that a session waits for the lock under which Citus moves shards."""
     return (
         watch.execute("SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND NOT granted").fetchone()
         is not None
@@ -112,8 +115,9 @@ def is_waiting_for_shard(watch: psycopg.Connection) -> bool:
 
 @contextmanager
 def held_before_copying(watch: psycopg.Connection, node: dict[str, str], work: threading.Thread) -> Iterator[None]:
-    """Holds a copy by logical replication to this node when its slots are made, which waits for open transactions, and no
-    row is copied yet: where it makes its subscriptions."""
+    """Holds a copy by logical replication to this node where it makes its subscriptions: its slots exist, it has waited
+    for open transactions, and no row is copied.
+    """
     with psycopg.connect(**node) as gate:
         gate.execute("LOCK TABLE pg_catalog.pg_subscription IN SHARE MODE")
         work.start()
@@ -128,7 +132,7 @@ def held_before_copying(watch: psycopg.Connection, node: dict[str, str], work: t
 
 
 def split(places: Places, pid: int, worker: int, mode: str) -> None:
-    """Halves the shard of a directory, where it is."""
+    """Splits the shard of a directory into two on the same node."""
     shard = places.shard_of(pid)
     least, most = places.coordinator.execute(
         "SELECT shardminvalue::bigint, shardmaxvalue::bigint FROM pg_dist_shard WHERE shardid = %s", (shard,)
@@ -147,7 +151,9 @@ PLUGINS = "output_plugin_libraries"
 
 @contextmanager
 def splits_by_replication(node: dict[str, str]) -> Iterator[None]:
-    """Newer minor versions of PostgreSQL ask which libraries may decode; a split that lets writes go on decodes by Citus' own."""
+    """Newer minor versions of PostgreSQL ask which libraries may decode. An online split decodes with a library of
+    Citus.
+    """
     with psycopg.connect(**node, autocommit=True) as connection:
         before = connection.execute("SELECT current_setting(%s, true)", (PLUGINS,)).fetchone()[0]
         if before is None:
@@ -174,7 +180,7 @@ def splits_by_replication(node: dict[str, str]) -> Iterator[None]:
 @pytest.mark.parametrize("mode", ["force_logical", "block_writes"])
 @pytest.mark.parametrize("kind", ["move", "split"])
 def test_a_change_under_way_is_waited_for(citus_cluster, kind, mode):
-    """By whoever moves or splits its shard; one that lets writes go on meanwhile waits at its end, before it switches over."""
+    """A move or a split of its shard waits for it. An online one waits at its end, before it switches over."""
     with (
         distributed_target(citus_cluster, f"mantle_waits_{kind}_{mode}") as target,
         splits_by_replication(target.all[1]),
@@ -233,14 +239,14 @@ def directory_of_another_shard(places: Places, worker: int, pid: int) -> int:
 
 
 def shards_kept(places: Places, session: psycopg.Connection) -> int:
-    """How many shards a session keeps where they are."""
+    """The number of shards that a session keeps on their nodes."""
     count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND granted AND pid = %s"
     with psycopg.connect(**places.target.all[1], autocommit=True) as watch:
         return watch.execute(count, (session.info.backend_pid,)).fetchone()[0]
 
 
 def test_a_change_taken_back_to_a_savepoint_leaves_nothing(places):
-    """No row, no count, no lock; what was done before is kept, what comes after is as ever."""
+    """No row, count or lock is left. Earlier and later changes of the transaction are unaffected."""
     session, pid = places.sessions[0], places.by_worker[0][0]
     other = directory_of_another_shard(places, 0, pid)
     kept, gone, again, after = (new_entry(places, "put_object", directory) for directory in (pid, other, pid, other))
@@ -263,7 +269,9 @@ def test_a_change_taken_back_to_a_savepoint_leaves_nothing(places):
 
 
 def test_a_client_cannot_prepare_a_change(places):
-    """As after Citus' own: what Citus was told would be the next transaction's, and nobody would end this one."""
+    """As after Citus' own statements: Citus' records would belong to the next transaction, and nothing would end this
+    one.
+    """
     session = places.sessions[0]
     change, name = new_entry(places, "put_object", places.by_worker[0][0]), uuid.uuid4().hex
     session.execute("BEGIN")
@@ -281,7 +289,7 @@ def test_a_client_cannot_prepare_a_change(places):
 
 @pytest.mark.timeout(120)
 def test_a_shard_is_not_split_in_the_transaction_of_a_change(citus_cluster):
-    """Shards are split by the coordinator, which here has some: it would copy them without the change."""
+    """The coordinator, which has shards here, splits them: it would copy them without the change."""
     with distributed_target(citus_cluster, "mantle_split_after") as target:
         places = Places(target)
         coordinator, pid = places.coordinator, places.by_worker[0][0]
@@ -306,7 +314,9 @@ def cluster_problems(places: Places) -> set[str]:
 
 @pytest.mark.timeout(120)
 def test_tables_that_may_go_apart_are_left_to_citus(citus_cluster):
-    """Shards of the same hash values on the same node, which one lock does not keep there: a move takes those of one table."""
+    """Shards of the same hash values on the same node that are not colocated: one lock does not keep both there, since
+    a move takes the shards of one colocation group.
+    """
     with distributed_target(citus_cluster, "mantle_apart") as target:
         places = Places(target)
         pid, session = places.by_worker[0][0], places.sessions[0]
@@ -328,7 +338,7 @@ SECOND_COPY = """
 
 
 def test_shards_with_two_copies_are_left_to_citus(places):
-    """Which writes both; here it refuses, as only one shard has two."""
+    """Citus writes both copies; here it refuses, as only one shard has two."""
     session, pid = places.sessions[0], places.by_worker[0][0]
     second = (places.shard_of(pid), int(places.target.all[2]["port"]))
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="replication factor"), session.transaction():

@@ -1,5 +1,5 @@
-"""Shards move while calls are under way: histories under moves and while a worker joins, and calls held between two of their
-steps while what they looked at leaves. Each verb, overtaken by its shard: test_citus_overtaken.py.
+"""Shards move during calls: histories under moves and while a worker joins, and calls held between two steps while the
+directories they read leave. Each verb overtaken by a move of its shard: test_citus_overtaken.py.
 """
 
 import random
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not i
 
 
 class Mover:
-    """Moves shards to and fro while a load runs."""
+    """Moves shards back and forth while a load runs."""
 
     def __init__(self, target: CitusTarget):
         self.target, self.moves = target, 0
@@ -37,7 +37,7 @@ class Mover:
             for _ in range(3):
                 shard, *source = choose.choice(coordinator.execute(PLACEMENTS).fetchall())
                 to = next(node for node in nodes if node != tuple(source))
-                # What a move leaves behind stands in the way of the way back; readers may still hold it.
+                # The remains of a move prevent the move back; readers may still hold them.
                 coordinator.execute("CALL citus_cleanup_orphaned_resources()")
                 try:
                     move(coordinator, shard, tuple(source), to, choose.choice(("force_logical", "block_writes")))
@@ -58,7 +58,7 @@ def test_histories_are_sound_while_shards_move(citus_cluster):
 
 @pytest.mark.timeout(240)
 def test_a_worker_joins_under_load(citus_cluster):
-    """It gets half of the shards; nobody notices."""
+    """It gets half of the shards, and no client notices."""
 
     def join(_load) -> None:
         with target.coordinator() as coordinator:
@@ -86,7 +86,7 @@ IS_MOVE_WAITING = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("verb", ["put_object", "mkdir"])
 def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
-    """New entries are written to the shard itself, past Citus: under its lock, or a move would leave them behind."""
+    """New entries are written to the shard directly, without Citus: under its lock, or a move would lose them."""
     with distributed_target(citus_cluster, f"mantle_kept_{verb}") as target:
         places = Places(target)
         pid, session, id = places.by_worker[0][0], places.sessions[0], places.new_id()
@@ -131,8 +131,10 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
 def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, checked):
-    """Latched and found empty on one node, it moves, and an object comes where nothing is latched. Each part of the removal
-    finds its shard where it writes; that it was not latched there is known to the session that sent it (P14)."""
+    """The directory is latched and found empty on one node. It moves, and an object is created where nothing is
+    latched. Each part of the removal finds its shard where it writes. The session that sent the parts knows that the
+    directory was not latched there (P14).
+    """
     with distributed_target(citus_cluster, f"mantle_filled_{'' if checked else 'un'}checked") as target:
         places = Places(target)
         if not checked:

@@ -1,6 +1,7 @@
-"""Every verb overtaken by a shard that moves: held when all is latched, while what it is about to write leaves for another node.
-Its row would be written there and its message here, or what was latched here be changed by others there, so it fails and may be
-tried again (P14). Each case is shown without the check that finds it, too: then the call is carried out.
+"""Every verb overtaken by a shard that moves. The verb is held when all is latched, while the shard that it is about to
+write moves to another node. Its row would be written there and its message here, or others there could change what it
+latched here. So it fails and may be retried (P14). Each case also runs without the check that finds it: then the call
+is carried out.
 """
 
 import uuid
@@ -21,7 +22,7 @@ from .verbs import WITHOUT_REQUEST, Key
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
-# What a part of a change asks of the node it is on, and what the session that sends the parts asks at their end.
+# The checks of a part on its own node, and of the session that sends the parts at their end.
 OF_PART, OF_SESSION = "placement_fault", "placements_fault"
 CHECKS = (OF_PART, OF_SESSION)
 # Reached when a part of a change is on its node, before it does anything.
@@ -31,7 +32,7 @@ PARTS = ("take_out", "put_in", "claim_delegated", "attempt_delegated", "bury_del
 
 @dataclass
 class Overtaken:
-    """A database with failpoints, whose checks of placements can be taken out."""
+    """A database with failpoints, whose placement checks can be removed."""
 
     target: CitusTarget
     places: Places
@@ -51,16 +52,16 @@ class Overtaken:
             let_pass("")
 
     def settle(self) -> None:
-        """What a move leaves behind stands in the way of the way back."""
+        """Removes the remains of a move, which would prevent the move back."""
         self.places.coordinator.execute("CALL citus_cleanup_orphaned_resources()")
 
     def fuller_worker(self) -> int:
-        """The one that has more of the shards: each case takes one away."""
+        """The worker with more shards: each case moves one away."""
         ports = [port for _, _, port in self.places.coordinator.execute(PLACEMENTS)]
         return max((0, 1), key=lambda worker: ports.count(self.places.port(worker)))
 
     def directory(self, worker: int, besides: tuple[int, ...] = ()) -> int:
-        """A new one on that worker, in the root of the namespace, and in another shard than some."""
+        """A new directory on that worker, in the root of the namespace, in another shard than the given ones."""
         places = self.places
         shards = {places.shard_of(pid) for pid in besides}
         id = places.new_id()
@@ -86,7 +87,7 @@ def overtaken(citus_cluster):
             reach = f"PERFORM failpoint.reach('{BEGUN}_{part}');"
             target.on_all_nodes(lambda node, part=part, reach=reach: put_at_beginning(node, part, "BEGUN", reach))
         places = Places(target)
-        places.coordinator.execute("SET lock_timeout = '30s'")  # of a move that waits for the call that waits for it
+        places.coordinator.execute("SET lock_timeout = '30s'")  # for a move that waits for the call that waits for it
         yield Overtaken(target, places)
 
 
@@ -212,7 +213,7 @@ def over_another(places: Places, at: Sides, epoch: int) -> Op:
     return rename_of_directory(places, at.other, places.ns, epoch, at.moving)
 
 
-# A part of a change, of those that are the first to write to the shard that moves: after that it stays.
+# The parts of a change that are the first to write to the moving shard. After that write the shard stays.
 WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
     "rename_object, the source": ("take_out", ACROSS["rename_object from what moves"]),
     "rename_object, the request": ("claim_delegated", ACROSS["rename_object to what moves"]),
@@ -232,7 +233,9 @@ WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
 @pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("which", WRITING)
 def test_a_part_of_a_change(overtaken, which, checked):
-    """Overtaken on its own node, when all else is done: it asks by itself, whatever the session that sent it does."""
+    """Overtaken on its own node, when all else is done: the part checks by itself, whatever the session that sent it
+    does.
+    """
     places, (part, make) = overtaken.places, WRITING[which]
     overtaken.settle()
     here = overtaken.fuller_worker()

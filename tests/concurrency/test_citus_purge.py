@@ -1,4 +1,4 @@
-"""What a worker's purge does in one transaction on Citus, where a hot directory has all that is due."""
+"""The bound on what a worker purges in one transaction on Citus, where one hot directory has all due rows."""
 
 import uuid
 
@@ -11,11 +11,15 @@ from .distributed import Places, distributed_target
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
 OLD = """INSERT INTO mantle.requests (pid, ns, principal, request_id, request_hash, verb, created)
-         SELECT %s, %s, 5, gen_random_uuid(), 0, 'old', now() - n * interval '1 hour' FROM generate_series(1, %s) AS n"""
+         SELECT %s, %s, 5, gen_random_uuid(), 0, 'old', now() - n * interval '1 hour'
+           FROM generate_series(1, %s) AS n"""
 LEFT = "SELECT count(*) FROM mantle.requests WHERE verb = 'old'"
-MADE_AT = "SELECT (lpad(to_hex((extract(epoch FROM now() - %s::interval) * 1000)::bigint), 12, '0') || '70008' || repeat('0', 15))::uuid"
-MKDIR = """SELECT r.code FROM mantle.mkdir('{5}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY['made/'], ARRAY[%(id)s::bigint], '{0}',
-               '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[%(request)s::uuid], '{0}') AS r"""
+MADE_AT = (
+    "SELECT (lpad(to_hex((extract(epoch FROM now() - %s::interval) * 1000)::bigint), 12, '0') || '70008'"
+    " || repeat('0', 15))::uuid"
+)
+MKDIR = """SELECT r.code FROM mantle.mkdir('{5}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint],  ARRAY['made/'],
+               ARRAY[%(id)s::bigint], '{0}', '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[%(request)s::uuid], '{0}') AS r"""
 
 
 @pytest.mark.timeout(300)
@@ -41,7 +45,7 @@ def test_a_purge_takes_a_batch_of_a_hot_directory(citus_cluster):
             "SELECT min(created) < now() - interval '19.5 hours' FROM mantle.requests WHERE pid = %s", (hot,)
         )
         assert left() == 25 and oldest.fetchone() == (True,)
-        # Of ids that may have been among them, on the node of the directory, whichever is asked.
+        # For ids that may have been among them, on the node of the directory, whichever node is asked.
         for session in (worker, places.coordinator):
             codes = []
             for age in ("22 hours", "19 hours"):

@@ -1,4 +1,6 @@
-"""A restore point of all nodes: no change of two nodes is before it on one of them and after it on the other, wherever it was begun."""
+"""A restore point of all nodes: no change of two nodes is before it on one of them and after it on the other, whichever
+node began it.
+"""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -17,7 +19,10 @@ pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not i
 BOUND_S = 30.0
 _WAITS = "SELECT count(*) FROM pg_locks WHERE relation = 'mantle.meta'::regclass AND NOT granted AND mode = %s"
 # A transaction without a session.
-_HELD_BY_PREPARED = "SELECT count(*) FROM pg_locks WHERE relation = 'mantle.meta'::regclass AND mode = 'RowExclusiveLock' AND pid IS NULL"
+_HELD_BY_PREPARED = (
+    "SELECT count(*) FROM pg_locks WHERE relation = 'mantle.meta'::regclass"
+    " AND mode = 'RowExclusiveLock' AND pid IS NULL"
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def made(places: Places, name: str) -> None:
 
 
 def is_waiting(target: CitusTarget, mode: str) -> bool:
-    """On any node."""
+    """Checks every node."""
     found = []
     target.on_all_nodes(lambda node: found.append(node.execute(_WAITS, (mode,)).fetchone()[0]))
     return any(found)
@@ -76,7 +81,7 @@ def test_it_waits_for_a_change_that_a_worker_has_begun(target, places, later):
 
 
 def test_it_waits_for_a_half_that_is_prepared(citus_cluster, target, places, later):
-    """A half is prepared on the other worker, and the session's own waits for a standby that is not there."""
+    """One part is prepared on the other worker, and the session's own waits for an absent standby."""
     made(places, "prepared")
     own, other = citus_cluster.servers[1], psycopg.connect(**target.all[2], autocommit=True)
     with own.without_standby():

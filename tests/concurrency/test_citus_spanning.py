@@ -1,8 +1,8 @@
-"""Pairs of verbs of which one spans two workers: held in the middle while the other comes, from a third node. As the isolation
-matrix (test_isolation.py), whose directories are on one.
+"""Pairs of verbs, one of which spans two workers: it is held in the middle while the other comes from a third node.
+Complements the isolation matrix (test_isolation.py), whose directories are on one node.
 
-A verb is held where its own session works, so that session is on the node of the directory that is latched last: when that is
-latched, all are.
+A verb is held where its own session works. So that session is on the node of the directory that is latched last: when
+that one is latched, all are.
 """
 
 from concurrent.futures import Future
@@ -22,10 +22,10 @@ from .scenarios import IDS, LEVELS, D, E, F
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
-# The root of the scenario is where e/ is, and d/ and f/ are on the other worker.
+# The scenario's root and e/ are on one worker, d/ and f/ on the other.
 WORKERS = {D: 1, E: 0, F: 1}
 ROOT_WORKER = 0
-# What is held, in whose directory's session, where; and who comes.
+# The held verb, the directory whose node has its session, its failpoint, and the other verb.
 HELD = {
     "rename e/o to d/n": (E, (AFTER_LATCHES, BEFORE_COUNTS, BEFORE_COMMIT)),
     "rename e/s/ to d/n/": (E, (AFTER_LATCHES, BEFORE_EMIT, BEFORE_COMMIT)),
@@ -44,7 +44,7 @@ _WAITS = "SELECT count(*) FROM citus_lock_waits WHERE waiting_gpid = %s AND bloc
 
 
 class SpanningPairs(Pairs):
-    """Cases in a namespace whose directories are on both workers. B comes from the coordinator."""
+    """Cases in a namespace with directories on both workers. B comes from the coordinator."""
 
     def __init__(self, target: CitusTarget):
         self.places = Places(target)
@@ -56,7 +56,7 @@ class SpanningPairs(Pairs):
         self.b = target.coordinator()
         while self.places.worker_of(self.ns) != ROOT_WORKER:
             self.ns = verbs.create_namespace(self.places.coordinator, f"matrix{self.ns}")
-        self.first = verbs.allocate_ids(self.places.coordinator, IDS)  # above the root, which is latched before them
+        self.first = verbs.allocate_ids(self.places.coordinator, IDS)  # above the root, which is latched first
         while any(self.places.worker_of(self.first + n) != worker for n, worker in WORKERS.items()):
             self.first = verbs.allocate_ids(self.places.coordinator, IDS)
         self.by_worker = [
@@ -65,7 +65,7 @@ class SpanningPairs(Pairs):
         ]
 
     def hold_in(self, letter: int) -> None:
-        """The session of A from now on."""
+        """Chooses the session of A."""
         self.a, self.gate = self.by_worker[WORKERS[letter]]
         self.a_everywhere, self.b_everywhere = (global_pid(session) for session in (self.a, self.b))
 
@@ -82,7 +82,7 @@ class SpanningPairs(Pairs):
 
 
 def global_pid(session: psycopg.Connection) -> int:
-    """What Citus knows a session by, with all that works for it on other nodes."""
+    """Citus' id of a session, which includes its work on other nodes."""
     return session.execute("SELECT citus_backend_gpid()").fetchone()[0]
 
 
@@ -106,7 +106,7 @@ def test_pairs_across_nodes(pairs, a):
 
 @pytest.mark.timeout(120)
 def test_a_missing_latch_is_noticed(pairs):
-    """The last one: the database is of no use afterwards."""
+    """Must be the last test: it breaks the database."""
     pairs.places.target.on_all_nodes(
         lambda connection: broken_steps.break_steps(connection, broken_steps.NO_ENTRY_LATCH)
     )

@@ -1,4 +1,4 @@
-"""What users of SQL meet on a distributed TafDB: the pgTAP tests, bulk imports, and the workers."""
+"""SQL users on a distributed TafDB: the pgTAP tests, bulk imports, and the workers."""
 
 import os
 import subprocess
@@ -20,18 +20,18 @@ from .verbs import Key
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
-# Not among them: two that bound what a call reads by EXPLAIN (ANALYZE, BUFFERS), which Citus carries out elsewhere and without
-# the statements of functions (plans, listing_cost); one about workers' settings, which these servers have on their command
-# line (worker; see test_a_worker_outlives_a_shard_that_moves); and one whose roles are its own and can log in nowhere
-# (row_security; analysts, check and privileges see the policies at work).
+# Left out: two that bound a call's reads by EXPLAIN (ANALYZE, BUFFERS), which Citus runs on another node and without
+# the statements of functions (plans, listing_cost); one about workers' settings, which these servers have on their
+# command line (worker; see test_a_worker_outlives_a_shard_that_moves); one whose roles cannot log in (row_security;
+# analysts, check and privileges exercise the policies).
 PGTAP = (
     "analysts", "attributes", "bad_elements", "batches", "check", "compaction", "directories", "faults", "import",
-    "index_groups", "leases", "listing", "maintenance", "messages", "modified", "monitor", "names", "namespaces", "objects",
-    "privileges", "races", "remove_tree", "rename_directory", "renames", "request_age", "schema", "usage",
+    "index_groups", "leases", "listing", "maintenance", "messages", "modified", "monitor", "names", "namespaces",
+    "objects", "privileges", "races", "remove_tree", "rename_directory", "renames", "request_age", "schema", "usage",
 )  # fmt: skip
-# Also from the coordinator of two workers, which has no directories itself. The others act as another role after writing in one
-# transaction, look at the latches, the stream or the workers of their own server, set how that keeps counts or run a step of
-# maintenance there, or take leases of it: a lease is good on the node that gave it (leases).
+# These run also from the coordinator of two workers, which has no directories itself. The others change their role
+# after writing in one transaction, read the latches, the stream or the workers of their own server, set how that keeps
+# counts, run maintenance there, or take its leases: a lease is good on the node that gave it (leases).
 PGTAP_FROM_THE_COORDINATOR = (
     "attributes", "bad_elements", "batches", "directories", "faults", "import", "index_groups", "listing", "names",
     "namespaces", "objects", "rename_directory", "renames", "schema", "usage",
@@ -85,13 +85,13 @@ def pgtap_worker_database(citus_cluster):
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", PGTAP)
 def test_pgtap_on_the_worker(citus_cluster, pgtap_worker_database, name):
-    """All directories are on the worker that the session is on; what the tests define is defined there alone."""
+    """All directories are on the worker of the session. The objects that tests define exist only there."""
     run_pgtap(pgtap_worker_database, citus_cluster.servers[1], name, "citus.enable_ddl_propagation=off")
 
 
 @pytest.mark.timeout(120)
 def test_a_worker_outlives_a_shard_that_moves(citus_cluster):
-    """What Citus says of such a shard is the fate of a step, not of the process, which would be away for ten seconds."""
+    """Citus' error ends a step, not the process, which would be away for ten seconds."""
     with distributed_target(citus_cluster, distributed.WORKED_DATABASE, workers=1) as target:
         node = psycopg.connect(**target.all[1], autocommit=True)
         worker = (
@@ -101,7 +101,8 @@ def test_a_worker_outlives_a_shard_that_moves(citus_cluster):
         node.execute("CREATE SEQUENCE steps")
         wait_until(lambda: node.execute(worker).fetchone(), "a worker", 30.0)
         for code in (*distributed.MOVED_CODES, "40001"):
-            node.execute(f"""CREATE OR REPLACE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint LANGUAGE plpgsql AS $$
+            node.execute(f"""CREATE OR REPLACE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
+                LANGUAGE plpgsql AS $$
                 BEGIN
                     PERFORM nextval('public.steps');
                     IF mantle.is_distributed() THEN RAISE EXCEPTION 'moved' USING ERRCODE = '{code}'; END IF;
@@ -116,7 +117,7 @@ def test_a_worker_outlives_a_shard_that_moves(citus_cluster):
 
 
 def lines() -> dict[str, int]:
-    """Objects by key, with their sizes: some 1,900 directories on three levels, and one that is there before."""
+    """Objects by key, with their sizes: some 1,900 directories on three levels, and one that exists already."""
     return {f"a{n % 4}/b{n % 20}/c{n % 376}/o{n}": n for n in range(4000)} | {"held/o": 7}
 
 
@@ -156,7 +157,7 @@ def assert_loaded(coordinator: psycopg.Connection, ns: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_an_import_is_resumed(citus_cluster, tmp_path):
-    """Killed while its objects wait for a directory that somebody else is in; then again, to the end, and once more."""
+    """Killed while its objects wait for a directory that another session holds; then run to the end, and once more."""
     with distributed_target(citus_cluster, "mantle_imported") as target, target.coordinator() as coordinator:
         ns = verbs.create_namespace(coordinator, "imported")
         held, late = verbs.allocate_ids(coordinator, 2), verbs.allocate_ids(coordinator, 1)
@@ -198,7 +199,7 @@ def dead(process: subprocess.Popen) -> str | None:
 
 
 def test_a_message_of_an_import_is_on_the_node_of_its_row(citus_cluster):
-    """One call, directories of both workers: each worker's stream has the rows that are there (P1)."""
+    """One call, directories of both workers: each worker's stream has its own rows (P1)."""
     with distributed_target(citus_cluster, "mantle_import_stream") as target, target.coordinator() as coordinator:
         workers = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
         for number, worker in enumerate(workers):
@@ -214,7 +215,8 @@ def test_a_message_of_an_import_is_on_the_node_of_its_row(citus_cluster):
         assert refused.fetchall() == []
         for number, worker in enumerate(workers):
             rows = worker.execute(
-                "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, 'proto_version', '1', 'publication_names',"
+                "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, 'proto_version', '1',"
+                " 'publication_names',"
                 " 'mantle_stream', 'messages', 'true')",
                 (f"imported_{number}",),
             ).fetchall()

@@ -1,7 +1,8 @@
-"""kill -9 of the postmaster in the middle of everything: nothing acknowledged is lost, nothing is half done, and a request's
-retry is answered as the state demands.
+"""kill -9 of the postmaster at any moment: nothing acknowledged is lost, nothing is half done, and a retry is answered
+as the state demands.
 
-A kernel that lives on keeps what was written, so this is a crash of PostgreSQL, not of the machine; fsync is on all the same.
+The kernel survives and keeps what was written, so this is a crash of PostgreSQL, not of the machine; fsync is on all
+the same.
 """
 
 import itertools
@@ -28,11 +29,11 @@ from .verbs import Answer, Key
 
 HELD_BOUND_S = 30.0
 SESSIONS = 4
-# Elements that are answered before the kill: at random, from a start that has seen nothing to one that has seen a lot.
+# Elements that are answered before the kill, at random: from almost none to many.
 ELEMENTS_MAX = 600
 CRASHES = 8
 
-# Every verb once, on a scenario of its own: all are held at the same time.
+# Every verb once, each on its own scenario: all are held at the same time.
 HELD = (
     (SIBLINGS, "create n"),
     (SIBLINGS, "overwrite o"),
@@ -53,7 +54,7 @@ HELD = (
 
 @dataclass
 class Held:
-    """One verb on a scenario of its own, and what it will be asked again after the crash."""
+    """One verb on its own scenario, and its retry after the crash."""
 
     ns: int
     tree: Tree
@@ -68,16 +69,17 @@ class Held:
         return verbs.call(connection, self.ns, [self.op], [self.key])[0]
 
     def carry_out(self) -> Outcome:
-        """In the model."""
+        """Applies it to the model."""
         return self.tree.apply(self.op)
 
     def differences(self, connection: psycopg.Connection) -> list[str]:
+        """Its row, its root's entry and its tombstone must all be there, or none."""
         return state.differences(connection, self.ns, self.tree)
 
 
 @dataclass
 class HeldNamespace:
-    """The making or the removal of a namespace, which is no operation in one."""
+    """The creation or removal of a namespace, which is no operation inside one."""
 
     verb: str
     name: str
@@ -99,11 +101,12 @@ class HeldNamespace:
         return verbs.delete_namespace(connection, self.name, self.key)
 
     def carry_out(self) -> Outcome:
+        """Applies it to the model."""
         self.exists = not self.exists
         return Outcome(None, self.ns)
 
     def differences(self, connection: psycopg.Connection) -> list[str]:
-        """Its row, its root's entry and its tombstone: all as they should be, or none."""
+        """Its row, its root's entry and its tombstone must all be there, or none."""
         found = connection.execute(
             "SELECT (SELECT count(*) FROM mantle.namespaces WHERE ns = %(ns)s AND name = %(name)s),"
             " (SELECT count(*) FROM mantle.meta WHERE pid = 0 AND name = %(name)s || '/' AND id = %(ns)s),"
@@ -131,7 +134,7 @@ def prepare(target: PlainTarget, scenario: Scenario, name: str) -> Held:
 
 
 def prepare_namespaces(target: PlainTarget) -> list[HeldNamespace]:
-    """One that is to be made, one that is to go."""
+    """One to create, one to remove."""
     names = [f"crash-{verb}-{uuid.uuid4().hex[:12]}" for verb in ("made", "gone")]
     with target.connect() as connection:
         new, old = verbs.allocate_ids(connection, 1), verbs.create_namespace(connection, names[1])
@@ -143,7 +146,7 @@ def prepare_namespaces(target: PlainTarget) -> list[HeldNamespace]:
 
 
 def hold(held: Held | HeldNamespace, point: str) -> None:
-    """The verb up to its failpoint; the server dies meanwhile."""
+    """Runs the verb up to its failpoint; the server dies meanwhile."""
     try:
         if point == failpoints.BEFORE_COMMIT:
             held.connection.execute("BEGIN")
@@ -161,8 +164,9 @@ def is_in_transaction(watcher: psycopg.Connection, backend: int) -> bool:
 
 @pytest.mark.parametrize("point", failpoints.ALL)
 def test_a_crash_while_verbs_are_held(cluster, target, point):
-    """Uncommitted: none has happened, whatever it had written. Committed meanwhile: all is there. Every retry is then the
-    first that counts."""
+    """Uncommitted verbs have done nothing, whatever they had written. Committed ones are complete. Every retry then
+    counts as the first request.
+    """
     target.on_all_nodes(failpoints.install)
     wanted = [*(prepare(target, scenario, name) for scenario, name in HELD), *prepare_namespaces(target)]
     wanted = [held for held in wanted if point in held.points()]
@@ -196,7 +200,7 @@ def test_a_crash_while_verbs_are_held(cluster, target, point):
 
 
 def retry_unknown(connection: psycopg.Connection, load: Load, tree: Tree) -> list[str]:
-    """Asks every element that got no answer once more, alone; the model knows what must come."""
+    """Retries every element that got no answer, one at a time; the model knows the expected answers."""
     problems = []
     recorded = {
         request: (hash, Answer(None, id, version, True))
@@ -258,7 +262,7 @@ def test_crashes_under_load(cluster, target):
 
 
 def test_a_commit_that_does_not_wait_is_noticed(cluster, target):
-    """Acknowledged before the flush: a kill -9 loses it, and the judge sees that."""
+    """It is acknowledged before the flush: a kill -9 loses it, and the judge notices."""
     target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, broken_steps.NO_COMMIT_CHECK))
     hasty = PlainTarget({**target.parameters, "options": "-c synchronous_commit=off"}, target.database)
     for number in range(CRASHES):
@@ -274,10 +278,10 @@ def test_a_commit_that_does_not_wait_is_noticed(cluster, target):
 
 
 def test_a_missing_row_is_noticed(target):
-    """What the judge says of an answer that has no record, and of a change without its request."""
+    """The judge reports an answer without a record, and a change without its request."""
     load = Load(target, SEED, SESSIONS)
     load.run(200)
-    # An object outside the load's names: nothing but this request explains it.
+    # An object outside the load's names: only this request explains it.
     op = Op("put_object", load.ns, "kept", next(load.ids), 1, "v1", mode=420)
     key = Key(uuid.uuid4(), digest(op))
     with target.connect(load.ns) as connection:

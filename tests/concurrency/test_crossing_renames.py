@@ -1,4 +1,6 @@
-"""mantle.delta_records = never: a rename waits for the counts of both its directories, and another one goes the other way."""
+"""mantle.delta_records = never: a rename waits for the counts of both its directories, while another rename goes the
+other way.
+"""
 
 import threading
 import uuid
@@ -19,7 +21,7 @@ EPOCH = "SELECT epoch FROM mantle.index_group(1)"
 
 
 def fill(connection: psycopg.Connection, verb: str) -> tuple[int, int, int, list[Op]]:
-    """Two directories with an entry each; the renames of each entry into the other directory."""
+    """Two directories with an entry each, and the renames of each entry into the other directory."""
     ns = verbs.create_namespace(connection, f"fro-{uuid.uuid4().hex[:12]}")
     lower = verbs.allocate_ids(connection, 4)
     upper, ids = lower + 1, (lower + 2, lower + 3)
@@ -31,7 +33,8 @@ def fill(connection: psycopg.Connection, verb: str) -> tuple[int, int, int, list
     epoch = connection.execute(EPOCH).fetchone()[0]
     places = ((lower, "fro", ids[0], upper), (upper, "to", ids[1], lower))
     return ns, lower, upper, [
-        Op(verb, pid, name + end, id, dst_pid=dst_pid, dst_name=name + end, epoch=epoch) for pid, name, id, dst_pid in places
+        Op(verb, pid, name + end, id, dst_pid=dst_pid, dst_name=name + end, epoch=epoch)
+        for pid, name, id, dst_pid in places
     ]  # fmt: skip
 
 
@@ -50,7 +53,8 @@ def test_two_renames_do_not_wait_for_each_other(make_target, verb):
         threads = []
         holder.execute("BEGIN")
         assert len(holder.execute(HOLD, (lower,)).fetchall()) == 1
-        # Both come as far as that directory's counts; whoever waited with those of the other one would be waited for.
+        # Both reach that directory's counts. If one held the other directory's counts meanwhile, the two would
+        # deadlock.
         for session, op in zip((fro, to), renames, strict=True):
             threads.append(threading.Thread(target=rename, args=(session, op)))
             threads[-1].start()

@@ -1,4 +1,4 @@
-"""Numbers of delta records come round: one that is being folded may be wanted again, by a batch that compaction waits for."""
+"""Numbers of delta records repeat: a batch that compaction waits for may need the number that is being folded."""
 
 import threading
 import uuid
@@ -32,7 +32,7 @@ def counts(connection: psycopg.Connection, pid: int) -> list[tuple[int, int, int
 
 
 def test_a_number_that_is_being_folded_may_be_wanted_again(make_target):
-    """In one order the batch adds in place, compaction waits for it, and the batch appends: none waits for the other."""
+    """The batch adds in place, compaction waits for it, and the batch then appends. Neither deadlocks the other."""
     target = make_target("numbers")
     with target.connect() as connection, target.connect() as batch, target.connect() as compaction:
         ns = verbs.create_namespace(connection, f"numbers-{uuid.uuid4().hex[:12]}")

@@ -1,6 +1,6 @@
 """All pairs of verbs, one of them held at each failpoint, against stated outcomes (matrix.py).
 
-The second half shows that the matrix would notice: the same cases in databases where a step is broken.
+The second part shows that the matrix would notice faults: it runs the cases in databases where a step is broken.
 """
 
 import pytest
@@ -34,7 +34,7 @@ def test_a_request_and_its_retry_at_once(pairs, scenario, a):
     assert run_pair(pairs, scenario, a, a, same_request=True) == []
 
 
-# What each fault must be seen by: `wait` alone would only say that B was let through, the rest that the result is wrong.
+# What must notice each broken step: `wait` says that B did not wait, the others that the result is wrong.
 NOTICED = [
     (broken_steps.NO_BATCH_LATCH, SIBLINGS, "create n", "mkdir n/", {"wait", "check"}),
     (broken_steps.NO_BATCH_LATCH, LEVELS, "create d/n", "rmdir d/", {"wait", "check"}),
@@ -75,7 +75,7 @@ def test_an_unchecked_claim_is_noticed(broken, scene_and_verb):
 
 @pytest.fixture(scope="module")
 def broken(make_target):
-    """Sessions in a database with a fault, made when first asked for."""
+    """Sessions in a database with a broken step, made on first use."""
     made: dict[tuple, Pairs] = {}
 
     def get(*wanted: broken_steps.BrokenStep) -> Pairs:

@@ -1,4 +1,4 @@
-"""Workers of several databases where PostgreSQL has room for one alone (`max_worker_processes`)."""
+"""Workers of several databases where PostgreSQL permits only one (`max_worker_processes`)."""
 
 import psycopg
 import pytest
@@ -10,7 +10,7 @@ from .target import TEMPLATE
 
 NUMBER = 5
 WAIT_BOUND_S = 60.0
-# PostgreSQL's own launcher of logical replication, ours, and one more.
+# PostgreSQL's launcher of logical replication, the extension's launcher, and one more.
 ROOM = {"max_worker_processes": "3", "mantle.compaction_databases": "*", "mantle.compaction_naptime_ms": "50"}
 WORKERS = "SELECT datname FROM pg_stat_activity WHERE backend_type = 'mantle worker'"
 COMPLAINT = "mantle launcher: no worker for database"
@@ -19,7 +19,6 @@ FIRST, SECOND = "mantle_first", "mantle_second"
 
 @pytest.fixture
 def crowded():
-    """A server of its own."""
     server = Cluster(NUMBER, ROOM)
     server.start()
     yield server
@@ -32,13 +31,13 @@ def test_a_database_without_a_worker_gets_one_when_there_is_room(crowded):
     def lines() -> int:
         return log.read_text(encoding="utf-8").count(COMPLAINT)
 
-    before = lines()  # of an earlier run
+    before = lines()  # from an earlier run
     with psycopg.connect(**crowded.parameters, dbname="postgres", autocommit=True) as admin:
 
         def workers() -> set[str]:
             return {name for (name,) in admin.execute(WORKERS).fetchall()}
 
-        # Databases without the extension take turns, and leave the room to the one that has it.
+        # Databases without the extension take turns, and leave the slot to the database that has it.
         admin.execute(f"CREATE DATABASE {TEMPLATE} IS_TEMPLATE true")
         with psycopg.connect(**crowded.parameters, dbname=TEMPLATE, autocommit=True) as template:
             template.execute("CREATE EXTENSION mantle")

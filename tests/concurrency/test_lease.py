@@ -1,6 +1,7 @@
-"""What a client resolved is of no use when it comes too late, or to a database that has another history by now (P8).
+"""A lease bounds how long a resolved path may be used: a late change is refused, and so is one on a database with
+another history (P8).
 
-Each test shows first what happens to a change without a lease: an entry in a directory that is not there.
+Each test first shows the damage of a change without a lease: an entry in a directory that does not exist.
 """
 
 import shutil
@@ -19,11 +20,11 @@ from .target import fresh_target, make_template
 NUMBER = 4
 RECOVERY_BOUND_S = 30.0
 LEASE_S = 20  # mantle_types::limits::LEASE_S
-PUT = """SELECT r.code FROM mantle.put_object('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY[%(name)s], ARRAY[%(id)s::bigint],
-             '{0}', '{0}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', ARRAY[NULL]::text[], ARRAY[gen_random_uuid()], '{0}',
-             ARRAY[%(lease)s::text]) AS r"""
-MKDIR = """SELECT r.id FROM mantle.mkdir('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(ns)s::bigint], ARRAY[%(name)s], ARRAY[%(id)s::bigint], '{0}',
-             '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') AS r"""
+PUT = """SELECT r.code FROM mantle.put_object('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY[%(name)s],
+             ARRAY[%(id)s::bigint], '{0}', '{0}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}',
+             ARRAY[NULL]::text[], ARRAY[gen_random_uuid()], '{0}', ARRAY[%(lease)s::text]) AS r"""
+MKDIR = """SELECT r.id FROM mantle.mkdir('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(ns)s::bigint], ARRAY[%(name)s],
+             ARRAY[%(id)s::bigint], '{0}', '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') AS r"""
 
 
 def new_namespace(connection: psycopg.Connection) -> int:
@@ -35,7 +36,7 @@ def lease_of(connection: psycopg.Connection, ns: int) -> str:
 
 
 def put(connection: psycopg.Connection, ns: int, pid: int, lease: str | None, id: int | None = None) -> str | None:
-    """In a longer transaction `id` is one of an earlier allocation: allocations wait for each other's commit."""
+    """In a long transaction `id` is from an earlier allocation: allocations wait for each other's commit."""
     new = {
         "ns": ns,
         "pid": pid,
@@ -55,7 +56,7 @@ def problems(connection: psycopg.Connection) -> set[str]:
 
 
 def without_a_lease(connection: psycopg.Connection, ns: int, pid: int) -> set[str]:
-    """What a change of `pid` that is not held to a lease does."""
+    """The effect of a change of `pid` that names no lease."""
     with connection.transaction(force_rollback=True):
         assert put(connection, ns, pid, None) is None
         return problems(connection)
@@ -63,7 +64,6 @@ def without_a_lease(connection: psycopg.Connection, ns: int, pid: int) -> set[st
 
 @pytest.fixture
 def restorable():
-    """A server of its own."""
     server = Cluster(NUMBER, {"mantle.compaction_databases": ""})
     server.start()
     make_template(server.parameters)
@@ -77,7 +77,7 @@ def is_primary(server: Cluster) -> bool:
 
 
 def restore(server: Cluster, backup) -> None:
-    """The state of the backup, on a timeline of its own, as a restore to a point in time leaves it."""
+    """The state of the backup, on a new timeline, as a restore to a point in time leaves it."""
     data = server.postgresql.data
     server.stop()
     shutil.rmtree(data)
@@ -114,7 +114,7 @@ def test_a_restore_ends_the_leases_of_what_it_undid(restorable, tmp_path):
 
 
 def test_nobody_comes_after_the_tombstone(make_target):
-    """A client that stood still for longer than a tombstone is kept, and a transaction that did."""
+    """A client that paused for longer than a tombstone is kept, and a transaction that did."""
     target = make_target("late")
     with target.connect() as slept, target.connect() as connection:
         ns = new_namespace(connection)
@@ -123,7 +123,10 @@ def test_nobody_comes_after_the_tombstone(make_target):
         slept.execute("BEGIN")
         assert put(slept, ns, ns, None, first) is None
         lease = lease_of(connection, ns)
-        rmdir = "SELECT code FROM mantle.rmdir('{0}', ARRAY[%s::bigint], ARRAY[%s::bigint], '{removed/}', ARRAY[%s::bigint], ARRAY[gen_random_uuid()], '{0}')"
+        rmdir = (
+            "SELECT code FROM mantle.rmdir('{0}', ARRAY[%s::bigint], ARRAY[%s::bigint], '{removed/}',"
+            " ARRAY[%s::bigint], ARRAY[gen_random_uuid()], '{0}')"
+        )
         assert connection.execute(rmdir, (ns, ns, removed)).fetchone() == (None,)
         assert put(connection, ns, removed, lease) == "MT018"
         # Longer ago than it is kept.
@@ -133,7 +136,10 @@ def test_nobody_comes_after_the_tombstone(make_target):
         purge = "SELECT mantle.run_maintenance('purge_tombstones')"
         connection.execute(purge)
         assert "no_parent" in without_a_lease(connection, ns, removed)
-        over = "SELECT clock_timestamp() > to_timestamp(split_part(%s, '/', 1)::bigint / 1000000.0) AND clock_timestamp() > now() + %s * interval '1 s'"
+        over = (
+            "SELECT clock_timestamp() > to_timestamp(split_part(%s, '/', 1)::bigint / 1000000.0)"
+            " AND clock_timestamp() > now() + %s * interval '1 s'"
+        )
         wait_until(lambda: slept.execute(over, (lease, LEASE_S)).fetchone()[0], "the end of the lease", 2 * LEASE_S)
         assert put(connection, ns, removed, lease) == "MT044"
         assert put(slept, ns, removed, None, first + 1) == "MT044"

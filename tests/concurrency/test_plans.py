@@ -1,7 +1,7 @@
-"""The plan of every statement that the extension's SQL carries out for a gateway, as PostgreSQL made it (auto_explain): none
-reads a table from end to end, and each reads a bounded number of blocks, in the middle of 16,000 entries of one directory.
+"""The plan of every statement that the extension's SQL runs for a gateway, from auto_explain. None scans a whole table,
+and each reads a bounded number of blocks, among 16,000 entries of one directory.
 
-tests/pgtap/plans.sql bounds whole calls; here each statement within them is looked at.
+tests/pgtap/plans.sql bounds whole calls; here each statement inside them is checked.
 """
 
 import json
@@ -18,15 +18,16 @@ from .tree import Op
 from .verbs import Key
 
 ENTRIES, SUBDIRECTORIES = 16_000, 300
-# What tables hold that are small in a new database: enough for a look-up to be worth while.
+# Fills tables that are small in a new database: enough that an index scan is worth it.
 FILLER = 3000
-# Of one statement, also of the outermost, which has the blocks of all that it calls. More for each row of a list.
+# Of one statement, also of the outermost, which includes the blocks of all that it calls. More for each row of a list.
 BLOCKS_MAX, BLOCKS_OF_ROW = 120, 4
 BATCH, PAGE = 8, 100
-WARM_UP = 6  # calls after which PostgreSQL keeps a plan
+WARM_UP = 6  # calls after which PostgreSQL keeps a generic plan
 FILL = """
     INSERT INTO mantle.namespaces (ns, name, owner) SELECT 2^40 + n, 'filler-' || n, 7 FROM generate_series(1, {n}) n;
-    INSERT INTO mantle.index_groups (index_group, slot_name) SELECT 1000 + n, 'filler_' || n FROM generate_series(1, {n}) n;
+    INSERT INTO mantle.index_groups (index_group, slot_name) SELECT 1000 + n, 'filler_' || n
+      FROM generate_series(1, {n}) n;
     INSERT INTO mantle.prepare_keys (index_group, key) SELECT 1000 + n, '' FROM generate_series(1, {n}) n;
     INSERT INTO mantle.requests (ns, principal, request_id, request_hash, verb, pid)
     SELECT 5, 5, gen_random_uuid(), 0, 'mkdir', 5 FROM generate_series(1, {n}) n;
@@ -41,14 +42,14 @@ FILL = """
 """
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'mantle'::regnamespace AND relkind = 'r'"
 IMPORT = """
-    SELECT mantle.import_objects(5, %(ns)s, array_fill(%(pid)s::bigint, ARRAY[%(n)s]), ARRAY(SELECT 'o' || lpad(g::text, 6, '0')
-           FROM generate_series(1, %(n)s) g), array_fill(1::bigint, ARRAY[%(n)s]), %(first)s, true, now())
+    SELECT mantle.import_objects(5, %(ns)s, array_fill(%(pid)s::bigint, ARRAY[%(n)s]), 
+           ARRAY(SELECT 'o' || lpad(g::text, 6, '0') FROM generate_series(1, %(n)s) g), array_fill(1::bigint, ARRAY[%(n)s]), %(first)s, true, now())
 """
 
 
 @dataclass
 class Filled:
-    """A namespace with a large directory, one of subdirectories, and some to be used up."""
+    """A namespace with a large directory, one of subdirectories, and some for single use."""
 
     ns: int
     large: int
@@ -82,7 +83,7 @@ def call(connection: psycopg.Connection, ns: int, ops: list[Op]) -> None:
 
 
 def changes(connection: psycopg.Connection, at: Filled) -> dict[str, Callable[[int], None]]:
-    """Calls that change something, by what they are; each is given another number."""
+    """Calls that change something, by description; each gets another number."""
     ns, large, parent = at.ns, at.large, at.parent
     (epoch,) = connection.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()
 
@@ -130,14 +131,15 @@ def changes(connection: psycopg.Connection, at: Filled) -> dict[str, Callable[[i
     return calls | {"abort_rename": lambda n: verbs.abort_rename(connection, ns, Key(uuid.uuid4()))}
 
 
-# As the gateway asks (gateway/src/store/sql.rs).
+# As the gateway calls it (gateway/src/store/sql.rs).
 READS = {
     "stat": "SELECT * FROM mantle.stat(%(ns)s, ARRAY[%(large)s, %(large)s]::bigint[], ARRAY['o000001', 'o01000%(n)s'])",
     "dirstat": "SELECT * FROM mantle.dirstat(%(ns)s, ARRAY[%(large)s, %(parent)s]::bigint[])",
     "list": "SELECT * FROM mantle.list(%(ns)s, %(large)s, 'o01000%(n)s', NULL, %(page)s)",
     "list_tree": "SELECT * FROM mantle.list_tree(%(ns)s, %(ns)s, '', 'large/o01000%(n)s', %(page)s)",
     "resolve_path": "SELECT * FROM mantle.resolve_path('plans', ARRAY['parent', 's20%(n)s'])",
-    "replay": "SELECT r.* FROM mantle.namespace('plans') n CROSS JOIN LATERAL mantle.replay(5, n.ns, gen_random_uuid(), 0) r",
+    "replay": "SELECT r.* FROM mantle.namespace('plans') n CROSS JOIN LATERAL "
+    "mantle.replay(5, n.ns, gen_random_uuid(), 0) r",
     "assignment": "SELECT * FROM mantle.assignment('plans')",
     "terms": "SELECT g.epoch, mantle.assignment_changes(1) FROM mantle.index_group(1) g",
     "usage": "SELECT * FROM mantle.usage('plans', 'parent/s20%(n)s', 0)",
@@ -147,7 +149,7 @@ READS = {
 
 
 class Plans:
-    """The plans of what a session carries out, the statements within functions included."""
+    """The plans of all statements of a session, including those inside functions."""
 
     def __init__(self, connection: psycopg.Connection):
         self.connection, self.found = connection, []
@@ -176,7 +178,7 @@ def nodes(plan: dict) -> list[dict]:
 
 
 def complaints(name: str, found: list[dict], tables: set[str]) -> list[str]:
-    """What the statements of a call do that they must not."""
+    """The forbidden properties of a call's plans."""
     bound = BLOCKS_MAX * (BATCH if "a batch" in name else 1) + (BLOCKS_OF_ROW * PAGE if "list" in name else 0)
     texts = []
     for statement in found:
@@ -192,7 +194,7 @@ def complaints(name: str, found: list[dict], tables: set[str]) -> list[str]:
 def look(
     target: PlainTarget, only: set[str] | None = None, drop: str | None = None
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Complaints by call, and how many statements were looked at."""
+    """Complaints by call, and the number of statements checked."""
     with target.connect() as connection:
         at = fill(connection)
         tables = {name for (name,) in connection.execute(TABLES)}
@@ -207,7 +209,7 @@ def look(
             for n in range(WARM_UP):
                 calls[name](n)
             found = [plans.of(lambda name=name, n=n: calls[name](n)) for n in range(WARM_UP, WARM_UP + 3)]
-            # A vacuum, or a plan made anew, costs one call of them more than the others.
+            # After a vacuum, or for a new plan, one call may cost more than the others.
             bad[name] = min((complaints(name, one, tables) for one in found), key=len)
             statements[name] = min(len(one) for one in found)
         return {name: texts for name, texts in bad.items() if texts}, statements

@@ -1,9 +1,10 @@
-"""A directory rename that no index has prepared is refused by the database itself.
+"""The database itself refuses a directory rename that no index has prepared.
 
-What "prepared" means in SQL: the caller names the epoch of the namespace's own index group, an attempt that was neither
-aborted nor superseded, the id that was locked, and has the group's proof of all of it (`mantle.prove` makes it here, as the
-group's leader does with the key that it alone may ask for). The database does not know the prepares themselves (they are in
-the Raft log) and does not walk up from the destination: loops are the prepare's to refuse, but for the directory into itself.
+"Prepared" means in SQL: the caller names the epoch of the namespace's index group, an attempt that was neither aborted
+nor superseded, and the locked id, and has the group's proof of all of it. (`mantle.prove` makes it here; the group's
+leader does so with a key that only it may request.) The database does not know the prepares themselves, which are in
+the Raft log, and does not walk up from the destination. So the prepare must refuse loops, except for a directory into
+itself.
 """
 
 import uuid
@@ -50,7 +51,7 @@ def renames(make_target, request):
 
 
 def test_a_prepared_one_is_done(renames):
-    """The ground on which the refusals below stand."""
+    """Shows that the refusals below have no other cause."""
     renames.tree.apply(renames.op)
     assert renames.attempt(Key(uuid.uuid4())).code is None
     assert state.differences(renames.connection, renames.ns, renames.tree) == []
@@ -79,7 +80,7 @@ def test_an_unknown_index_group_is_refused(renames, monkeypatch, epoch):
 
 @pytest.mark.parametrize("verb", ["rename_directory", "remove_tree"])
 def test_another_group_s_epoch_is_refused(renames, monkeypatch, verb):
-    """The epoch that fences is that of the group which serves the namespace and holds its locks."""
+    """The epoch must be that of the group which serves the namespace and holds its locks."""
     renames.connection.execute(
         "INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (%s, 'other')", (OTHER_GROUP,)
     )
@@ -100,7 +101,7 @@ def test_an_aborted_attempt_is_refused(renames):
 
 
 def test_a_superseded_attempt_is_refused(renames):
-    """A newer prepare of the same request is known to the database once it was aborted, or has committed."""
+    """The database knows a newer prepare of the same request once that was aborted, or has committed."""
     key = Key(uuid.uuid4())
     assert verbs.abort_rename(renames.connection, renames.ns, Key(key.request)) == "aborted"
     assert renames.attempt(key).code == "MT025"
@@ -171,7 +172,7 @@ MADE_UP = {"none": "NULL", "another": "sha256('made up')", "short": "'\\x00'"}
 @pytest.mark.parametrize("verb", ["rename_directory", "remove_tree"])
 @pytest.mark.parametrize("proof", list(MADE_UP))
 def test_a_made_up_attempt_is_refused(renames, monkeypatch, verb, proof):
-    """Under the right epoch, and of a directory that is there."""
+    """With the right epoch, and a directory that exists."""
     text = verbs.CALLS[verb]
     monkeypatch.setitem(verbs.CALLS, verb, f"{text[: text.index('mantle.prove(')]}{MADE_UP[proof]})")
     assert renames.attempt(Key(uuid.uuid4()), verb=verb).code == "MT046"
@@ -200,7 +201,7 @@ def test_a_proof_of_something_else_is_refused(renames, monkeypatch, proven):
 
 
 def test_a_group_without_a_key_is_taken_at_its_word(renames, monkeypatch):
-    """So that renames go on while the IndexNodes and gateways of a version that knows no proofs are replaced."""
+    """So that renames go on while IndexNodes and gateways of a version without proofs are replaced."""
     text = verbs.CALLS["rename_directory"]
     monkeypatch.setitem(verbs.CALLS, "rename_directory", f"{text[: text.index('mantle.prove(')]}NULL)")
     renames.connection.execute("DELETE FROM mantle.prepare_keys")

@@ -1,6 +1,6 @@
 """Random concurrent histories against the model: load.py writes them, history.py judges them.
 
-The seed is printed with the counts, and with what was found; MANTLE_PROPERTY_SEED sets the first one.
+The seed is printed with the counts, and with every problem. MANTLE_PROPERTY_SEED sets the first one.
 """
 
 import collections
@@ -15,9 +15,9 @@ from .load import Load
 from .random_histories import SEED, one_history
 
 SECONDS = float(os.environ.get("MANTLE_PROPERTY_SECONDS", "45"))
-# How counts are kept, by turns; each must have its share of the histories.
+# The values of mantle.delta_records, in turn; the histories must cover each of them.
 DELTA_RECORDS = ("auto", "never", "always")
-# How many histories a broken step may survive, at most.
+# The number of histories that a broken step may survive.
 ROUNDS_TO_NOTICE = 20
 
 
@@ -29,7 +29,7 @@ def tally(load: Load) -> collections.Counter:
 
 
 def keep_counts(target, delta_records: str) -> None:
-    """What sessions that begin from now on go by."""
+    """Sets mantle.delta_records for sessions that begin later."""
     with target.connect() as connection:
         connection.execute(f"ALTER DATABASE {target.database} SET mantle.delta_records = {delta_records}")
 
@@ -54,7 +54,7 @@ def test_histories_are_sound(make_target, capsys):
             f"\n{histories.total()} histories ({dict(histories)} by mantle.delta_records), seeds {SEED} to {seed - 1},"
             f" {total.total()} operations: {dict(total.most_common())}"
         )
-    # A load that no longer collides would prove nothing.
+    # A load without collisions would prove nothing.
     wanted = ("done", "replayed", "unknown", "MT012", "MT017", "MT018", "MT020", "MT026")
     assert all(total[outcome] > 0 for outcome in wanted), total
 

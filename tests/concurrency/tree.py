@@ -1,7 +1,7 @@
-"""The model: what one namespace holds, and what each verb does to it when nothing else runs.
+"""The model: the content of one namespace, and the effect of each verb on it when nothing else runs.
 
-A pure core: no clock, no I/O. It states the verbs' meaning a second time, independently of `sql/`: the order of checks, the
-code of each refusal, ids and versions. The isolation matrix asks it for the serial outcome, the property test replays
+A pure core: no clock, no I/O. It states the verbs' meaning independently of `sql/`: the order of checks, the code of
+each refusal, ids and versions. The isolation matrix takes the serial outcome from it. The property test replays
 acknowledged operations on it in the order of their commits.
 """
 
@@ -13,7 +13,7 @@ TRASH = 1
 
 @dataclass(frozen=True)
 class Op:
-    """One element of a call. `id`: of what is made, or of what the caller expects to find."""
+    """One element of a call. `id`: of the entry to make, or of the one that the caller expects."""
 
     verb: str
     pid: int
@@ -28,7 +28,7 @@ class Op:
     dst_name: str = ""
     victim: int = 0
     overwrite: bool = False
-    epoch: int | None = 0  # of a rename: the one that it was prepared under
+    epoch: int | None = 0  # for a rename: the epoch that it was prepared under
 
     @property
     def is_directory(self) -> bool:
@@ -104,7 +104,7 @@ class Tree:
         return found
 
     def looks_busy(self, op: Op) -> bool:
-        """What rmdir and an overwriting rename see of the directory to be removed before they latch (P11)."""
+        """What rmdir and an overwriting rename see, before they latch, of the directory to be removed (P11)."""
         if op.verb == "rmdir":
             found = self.at(op.pid, op.name)
             return found is not None and found.id == op.id and not self.is_empty(op.id)
@@ -223,7 +223,7 @@ class Tree:
         return Outcome(None, old.id, old.version + 1)
 
     def _raise_epoch(self, op: Op, _busy: bool) -> Outcome:
-        """Only from the epoch that the raiser expects."""
+        """Only from the epoch that the caller expects."""
         if op.epoch != self.epoch:
             return Outcome("MT024")
         self.epoch += 1
@@ -233,7 +233,7 @@ class Tree:
         return Outcome()
 
     def _prune(self, op: Op, _busy: bool) -> Outcome:
-        """The worker's, known by the directory's id only. It says nothing when there is nothing to do."""
+        """The worker's step, which knows only the directory's id. It answers nothing when there is nothing to do."""
         found = [(place, entry) for place, entry in self.entries.items() if entry.id == op.id and entry.is_directory]
         if len(found) != 1 or found[0][1].explicit or not self.is_empty(op.id):
             return Outcome("MT017")

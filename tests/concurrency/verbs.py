@@ -1,5 +1,6 @@
-"""Calls of the extension's verbs, as the gateway makes them: arrays, an answer per element. Every SQL text that mutates through
-a verb is here."""
+"""Calls of the extension's verbs, as the gateway makes them: arrays, an answer per element. Every SQL text that mutates
+through a verb is here.
+"""
 
 import itertools
 import uuid
@@ -13,14 +14,16 @@ from .tree import Op, Outcome
 PRINCIPAL = 5
 INDEX_GROUP = 1
 BATCHED = ("put_object", "delete_object", "mkdir", "rmdir", "set_attributes")
-# The worker's, and the index's: no client retries them, so no answer is recorded.
+# The worker's verbs, and the index's: no client retries them, so no answer is recorded.
 WITHOUT_REQUEST = ("compact", "prune", "raise_epoch")
 attempts = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Key:
-    """A request id and the hash of the request. `attempt`: of a rename, the one that the index answered to the prepare."""
+    """A request id and the hash of the request. `attempt`: for a rename, the one that the index answered to the
+    prepare.
+    """
 
     request: uuid.UUID
     hash: int = 0
@@ -29,7 +32,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb said about one element."""
+    """A verb's answer for one element."""
 
     code: str | None
     id: int | None = None
@@ -42,38 +45,40 @@ class Answer:
 
 
 CALLS = {
-    "put_object": "SELECT code, id, version, replayed FROM mantle.put_object(%(principal)s::int[], %(ns)s::bigint[],"
+    "put_object": "SELECT code, id, version, replayed FROM mantle.put_object(%(principal)s::int[],"
+    " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[],"
+    " %(mode)s::int[], %(size)s::bigint[], %(etag)s::text[], %(etag)s::text[], %(null)s::text[]::jsonb[],"
+    " %(null)s::text[], %(condition)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    "delete_object": "SELECT code, id, NULL, replayed FROM mantle.delete_object(%(principal)s::int[],"
+    " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    "mkdir": "SELECT code, id, version, replayed FROM mantle.mkdir(%(principal)s::int[], %(ns)s::bigint[],"
     " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[], %(mode)s::int[],"
-    " %(size)s::bigint[], %(etag)s::text[], %(etag)s::text[], %(null)s::text[]::jsonb[], %(null)s::text[], %(condition)s::text[],"
-    " %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
-    "delete_object": "SELECT code, id, NULL, replayed FROM mantle.delete_object(%(principal)s::int[], %(ns)s::bigint[],"
-    " %(pid)s::bigint[], %(name)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
-    "mkdir": "SELECT code, id, version, replayed FROM mantle.mkdir(%(principal)s::int[], %(ns)s::bigint[], %(pid)s::bigint[],"
-    " %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[], %(mode)s::int[], %(explicit)s::boolean[],"
-    " %(null)s::text[]::jsonb[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
-    "rmdir": "SELECT code, id, NULL, replayed FROM mantle.rmdir(%(principal)s::int[], %(ns)s::bigint[], %(pid)s::bigint[],"
-    " %(name)s::text[], %(id)s::bigint[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
-    "set_attributes": "SELECT code, id, version, replayed FROM mantle.set_attributes(%(principal)s::int[], %(ns)s::bigint[],"
-    " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(null)s::int[], %(null)s::int[], %(mode)s::int[],"
-    " %(null)s::text[]::jsonb[], %(null)s::text[]::boolean[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
-    "rename_object": "SELECT code, id, NULL, replayed FROM mantle.rename_object(%(principal)s, %(ns)s, %(pid)s, %(name)s,"
-    " %(dst_pid)s, %(dst_name)s, %(overwrite)s, %(request)s, %(hash)s)",
-    "rename_directory": "SELECT code, id, version, replayed FROM mantle.rename_directory(%(principal)s, %(ns)s, %(pid)s, %(name)s,"
-    " %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s, %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, NULL,"
-    " mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s, %(pid)s, %(name)s, %(id)s, %(dst_pid)s,"
-    " %(dst_name)s, %(victim)s))",
-    "remove_tree": "SELECT code, id, version, replayed FROM mantle.remove_tree(%(principal)s, %(ns)s, %(pid)s, %(name)s, %(id)s,"
-    " %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid(), NULL, mantle.prove(%(group)s, %(epoch)s,"
-    " %(attempt)s, %(principal)s, %(ns)s, %(request)s, %(pid)s, %(name)s, %(id)s, 1, '', 0))",
+    " %(explicit)s::boolean[], %(null)s::text[]::jsonb[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    "rmdir": "SELECT code, id, NULL, replayed FROM mantle.rmdir(%(principal)s::int[], %(ns)s::bigint[],"
+    " %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    "set_attributes": "SELECT code, id, version, replayed FROM mantle.set_attributes(%(principal)s::int[],"
+    " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(null)s::int[], %(null)s::int[],"
+    " %(mode)s::int[], %(null)s::text[]::jsonb[], %(null)s::text[]::boolean[], %(request)s::uuid[],"
+    " %(hash)s::bigint[]) ORDER BY ord",
+    "rename_object": "SELECT code, id, NULL, replayed FROM mantle.rename_object(%(principal)s, %(ns)s, %(pid)s,"
+    " %(name)s, %(dst_pid)s, %(dst_name)s, %(overwrite)s, %(request)s, %(hash)s)",
+    "rename_directory": "SELECT code, id, version, replayed FROM mantle.rename_directory(%(principal)s, %(ns)s,"
+    " %(pid)s, %(name)s, %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s, %(group)s, %(epoch)s, %(attempt)s,"
+    " %(request)s, %(hash)s, NULL, mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s,"
+    " %(pid)s, %(name)s, %(id)s, %(dst_pid)s, %(dst_name)s, %(victim)s))",
+    "remove_tree": "SELECT code, id, version, replayed FROM mantle.remove_tree(%(principal)s, %(ns)s, %(pid)s,"
+    " %(name)s, %(id)s, %(group)s, %(epoch)s, %(attempt)s, %(request)s, %(hash)s, gen_random_uuid(), NULL,"
+    " mantle.prove(%(group)s, %(epoch)s, %(attempt)s, %(principal)s, %(ns)s, %(request)s, %(pid)s, %(name)s, %(id)s,"
+    " 1, '', 0))",
     "compact": "SELECT NULL, NULL, NULL, false FROM mantle.compact(%(pid)s)",
-    "raise_epoch": "SELECT CASE WHEN e IS NULL THEN 'MT024' END, NULL, NULL, false"
-    " FROM mantle.raise_epoch(%(group)s, %(epoch)s, 't') AS e",
+    "raise_epoch": "SELECT CASE WHEN e IS NULL THEN 'MT024' END, NULL, NULL, false FROM"
+    " mantle.raise_epoch(%(group)s, %(epoch)s, 't') AS e",
     "prune": "SELECT NULL, NULL, NULL, false FROM mantle.prune(%(id)s)",
 }
 
 
 def call(connection: psycopg.Connection, ns: int, ops: list[Op], keys: list[Key]) -> list[Answer]:
-    """One call with one or, for a batched verb, several elements. A whole call that fails raises psycopg.Error."""
+    """One call with one or, for a batched verb, several elements. A call that fails as a whole raises psycopg.Error."""
     verb = ops[0].verb
     if verb in BATCHED:
         given = {
@@ -97,7 +102,7 @@ def call_one(connection: psycopg.Connection, ns: int, op: Op, key: Key) -> Answe
 
 
 def tried(answer: Callable[[], Answer]) -> Answer:
-    """The answer, or the SQLSTATE with which it failed."""
+    """The answer, or the SQLSTATE of the error."""
     try:
         return answer()
     except psycopg.Error as error:
@@ -105,14 +110,14 @@ def tried(answer: Callable[[], Answer]) -> Answer:
 
 
 def abort_rename(connection: psycopg.Connection, ns: int, key: Key) -> str:
-    """The leader's: makes sure that an attempt can no longer commit, or says that it has."""
+    """The leader's call: makes sure that an attempt cannot commit any more, or answers that it has."""
     return connection.execute(
         "SELECT mantle.abort_rename(%s, %s, %s, %s)", (PRINCIPAL, ns, key.request, key.attempt)
     ).fetchone()[0]
 
 
 def allocate_ids(connection: psycopg.Connection, count: int) -> int:
-    """The first of so many ids."""
+    """The first of so many new ids."""
     return connection.execute("SELECT first_id FROM mantle.allocate_ids('tests', %s)", (count,)).fetchone()[0]
 
 
