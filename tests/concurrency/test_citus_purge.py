@@ -18,8 +18,9 @@ MADE_AT = (
     "SELECT (lpad(to_hex((extract(epoch FROM now() - %s::interval) * 1000)::bigint), 12, '0') || '70008'"
     " || repeat('0', 15))::uuid"
 )
-MKDIR = """SELECT r.code FROM mantle.mkdir('{5}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint],  ARRAY['made/'],
-               ARRAY[%(id)s::bigint], '{0}', '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[%(request)s::uuid], '{0}') AS r"""
+MKDIR = """SELECT r.code FROM mantle.mkdir('{5}', ARRAY[%(ns)s::bigint], ARRAY[%(pid)s::bigint], ARRAY['made/'],
+               ARRAY[%(id)s::bigint], '{0}', '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[],
+               ARRAY[%(request)s::uuid], '{0}') AS r"""
 
 
 @pytest.mark.timeout(300)

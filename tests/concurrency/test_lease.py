@@ -24,7 +24,8 @@ PUT = """SELECT r.code FROM mantle.put_object('{0}', ARRAY[%(ns)s::bigint], ARRA
              ARRAY[%(id)s::bigint], '{0}', '{0}', '{420}', '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}',
              ARRAY[NULL]::text[], ARRAY[gen_random_uuid()], '{0}', ARRAY[%(lease)s::text]) AS r"""
 MKDIR = """SELECT r.id FROM mantle.mkdir('{0}', ARRAY[%(ns)s::bigint], ARRAY[%(ns)s::bigint], ARRAY[%(name)s],
-             ARRAY[%(id)s::bigint], '{0}', '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') AS r"""
+             ARRAY[%(id)s::bigint], '{0}', '{0}', '{493}', '{t}', ARRAY[NULL]::jsonb[],
+             ARRAY[gen_random_uuid()], '{0}') AS r"""
 
 
 def new_namespace(connection: psycopg.Connection) -> int:

@@ -42,8 +42,9 @@ FILL = """
 """
 TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'mantle'::regnamespace AND relkind = 'r'"
 IMPORT = """
-    SELECT mantle.import_objects(5, %(ns)s, array_fill(%(pid)s::bigint, ARRAY[%(n)s]), 
-           ARRAY(SELECT 'o' || lpad(g::text, 6, '0') FROM generate_series(1, %(n)s) g), array_fill(1::bigint, ARRAY[%(n)s]), %(first)s, true, now())
+    SELECT mantle.import_objects(5, %(ns)s, array_fill(%(pid)s::bigint, ARRAY[%(n)s]),
+           ARRAY(SELECT 'o' || lpad(g::text, 6, '0') FROM generate_series(1, %(n)s) g),
+           array_fill(1::bigint, ARRAY[%(n)s]), %(first)s, true, now())
 """
 
 
