@@ -35,7 +35,7 @@ _ROWS = """
           FROM mantle.meta
          WHERE ns = %(ns)s AND removed
            AND xmin::text NOT IN (SELECT xmin::text FROM mantle.requests WHERE ns = %(ns)s))
-    SELECT request_id, request_hash, verb, id, version, 
+    SELECT request_id, request_hash, verb, id, version,
            extract(epoch FROM pg_xact_commit_timestamp(xid::text::xid))::float8
       FROM done ORDER BY pg_xact_commit_timestamp(xid::text::xid), xid, created, command, place
 """
