@@ -3,10 +3,7 @@
 
 -- One object. The old size comes from a statement of its own (P13). What no column or index would take is refused
 -- here, and not for the whole batch there.
-CREATE FUNCTION mantle.put_object_one(
-    p_principal int, p_ns bigint, p_pid bigint, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_size bigint,
-    p_etag text, p_content_type text, p_user_metadata jsonb, p_locator text, p_condition text, p_request uuid, p_hash bigint,
-    p_lease text)
+CREATE FUNCTION mantle.put_object_one({put_object.parameters_of_one})
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
@@ -57,74 +54,13 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.put_object_one(
-    int, bigint, bigint, text, bigint, int, int, int, bigint, text, text, jsonb, text, text, uuid, bigint, text) IS
+COMMENT ON FUNCTION mantle.put_object_one IS
     'Creates or overwrites one object of a batch';
-
--- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, one a
--- directory. A gateway is connected to the right one and never comes here, but for a shard that has just moved.
-CREATE FUNCTION mantle.put_object_delegated(
-    p_at bigint, p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
-    p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[],
-    p_condition text[], p_request uuid[], p_hash bigint[], p_lease text[])
-RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
-BEGIN
-    -- Else it would be sent on from here, to here.
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
-    RETURN QUERY SELECT * FROM mantle.put_object(
-        p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
-        p_locator, p_condition, p_request, p_hash, p_lease);
-END $$;
-COMMENT ON FUNCTION mantle.put_object_delegated(
-    bigint, int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[],
-    text[], uuid[], bigint[], text[]) IS
-    'mantle.put_object on the node of p_at, the one directory of all elements';
-
-CREATE FUNCTION mantle.put_object_distributed(
-    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[],
-    p_mode int[], p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[],
-    p_condition text[], p_request uuid[], p_hash bigint[], p_lease text[])
-RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE g record;
-BEGIN
-    FOR g IN
-        SELECT u.pid, array_agg(u.principal ORDER BY u.n) AS principal, array_agg(u.ns ORDER BY u.n) AS ns,
-               array_agg(u.name ORDER BY u.n) AS name, array_agg(u.id ORDER BY u.n) AS id,
-               array_agg(u.owner ORDER BY u.n) AS owner, array_agg(u.grp ORDER BY u.n) AS grp,
-               array_agg(u.mode ORDER BY u.n) AS mode, array_agg(u.size ORDER BY u.n) AS size,
-               array_agg(u.etag ORDER BY u.n) AS etag, array_agg(u.content_type ORDER BY u.n) AS content_type,
-               array_agg(u.user_metadata ORDER BY u.n) AS user_metadata, array_agg(u.locator ORDER BY u.n) AS locator,
-               array_agg(u.condition ORDER BY u.n) AS condition, array_agg(u.request ORDER BY u.n) AS request,
-               array_agg(u.hash ORDER BY u.n) AS hash, array_agg(u.lease ORDER BY u.n) AS lease,
-               array_agg(u.n ORDER BY u.n) AS ords, array_agg(u.pid) AS pids
-          FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type,
-                      p_user_metadata, p_locator, p_condition, p_request, p_hash, p_lease)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, size, etag, content_type, user_metadata,
-                                    locator, condition, request, hash, lease, n)
-         GROUP BY u.pid ORDER BY u.pid
-    LOOP
-        -- Dynamic, with constants: only such a call is one that Citus sends elsewhere.
-        RETURN QUERY EXECUTE
-            'SELECT ($1)[r.ord]::int, code, id, version, replayed, flush_lsn, old_locator
-               FROM mantle.put_object_delegated($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) AS r'
-            USING g.ords, g.pid, g.principal, g.ns, g.pids, g.name, g.id, g.owner, g.grp, g.mode, g.size, g.etag,
-                       g.content_type, g.user_metadata, g.locator, g.condition, g.request, g.hash, g.lease;
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION mantle.put_object_distributed(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[],
-    uuid[], bigint[], text[]) IS 'mantle.put_object on the nodes of its directories';
 
 -- What the short way leaves: elements that are not in p_made, or, where that is NULL, all of a call that was not begun,
 -- p_fault being why; without one the arrays do not fit.
-CREATE FUNCTION mantle.put_object_fallback(
-    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
-    p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
-    p_request uuid[], p_hash bigint[], p_lease text[], p_made int[], p_fault text)
-RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
+CREATE FUNCTION mantle.put_object_fallback({put_object.parameters}, p_made int[], p_fault text)
+RETURNS TABLE (ord int, {put_object.answer})
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     e record;
@@ -132,18 +68,11 @@ DECLARE
     v_deltas mantle.delta[];
 BEGIN
     IF p_made IS NULL THEN
-        PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
-            cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_owner),
-            cardinality(p_grp), cardinality(p_mode), cardinality(p_size), cardinality(p_etag), cardinality(p_content_type),
-            cardinality(p_user_metadata), cardinality(p_locator), cardinality(p_condition), cardinality(p_request),
-            cardinality(p_hash),
-            coalesce(cardinality(p_lease), cardinality(p_name))]));
+        PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[{put_object.lengths}]));
         IF p_fault <> '{wrong_node}' THEN
             PERFORM mantle.fault(p_fault);
         END IF;
-        RETURN QUERY SELECT * FROM mantle.put_object_distributed(
-            p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type, p_user_metadata,
-            p_locator, p_condition, p_request, p_hash, p_lease);
+        RETURN QUERY SELECT * FROM mantle.put_object_distributed({put_object.arrays});
         RETURN;
     END IF;
     version := 1; replayed := false;
@@ -155,17 +84,11 @@ BEGIN
         v_deltas := ARRAY(SELECT ROW(u.ns, u.pid, 1, 0, u.size)::mantle.delta
                             FROM unnest(p_ns, p_pid, p_size) WITH ORDINALITY AS u(ns, pid, size, n) WHERE u.n = ANY (p_made));
         FOR e IN
-            SELECT u.*
-              FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_size, p_etag, p_content_type,
-                          p_user_metadata, p_locator, p_condition, p_request, p_hash, p_lease)
-                   WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, size, etag, content_type,
-                                        user_metadata, locator, condition, request, hash, lease, n)
+            SELECT u.* FROM unnest({put_object.arrays}) WITH ORDINALITY AS u({put_object.columns}, n)
              WHERE u.n <> ALL (p_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
-            o := mantle.put_object_one(
-                e.principal, e.ns, e.pid, e.name, e.id, e.owner, e.grp, e.mode, e.size, e.etag, e.content_type,
-                e.user_metadata, e.locator, e.condition, e.request, e.hash, e.lease);
+            o := mantle.put_object_one({put_object.columns_of_e});
             IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;
             ord := e.n; code := o.code; id := o.id; version := o.version;
             replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn; old_locator := o.old_locator;
@@ -175,21 +98,12 @@ BEGIN
     END IF;
     PERFORM mantle.fault(mantle.placement_fault(p_pid));
 END $$;
-COMMENT ON FUNCTION mantle.put_object_fallback(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[], text[], int[], text) IS
+COMMENT ON FUNCTION mantle.put_object_fallback IS
     'Creates or overwrites those objects of a call that were not made by the short way of mantle.put_object';
 
-CREATE FUNCTION mantle.put_object(
-    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
-    p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
-    p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
-RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
+CREATE FUNCTION mantle.put_object({put_object.parameters} DEFAULT NULL)
+RETURNS TABLE (ord int, {put_object.answer})
 LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'mantle_put_object';
-COMMENT ON FUNCTION mantle.put_object(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[], text[]) IS
+COMMENT ON FUNCTION mantle.put_object IS
     'Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *) or an etag (If-Match)';
-GRANT EXECUTE ON FUNCTION mantle.put_object(
-    int[], bigint[], bigint[], text[], bigint[], int[], int[], int[], bigint[], text[], text[], jsonb[], text[], text[], uuid[],
-    bigint[], text[]) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.put_object TO mantle_gateway;

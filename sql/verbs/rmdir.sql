@@ -30,10 +30,8 @@ END $$;
 COMMENT ON FUNCTION mantle.rmdir_delegated(bigint, int, bigint, text, bigint, uuid, bigint, text) IS
     'Takes a directory that is empty out of its parent';
 
-CREATE FUNCTION mantle.rmdir(
-    p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_request uuid[], p_hash bigint[],
-    p_lease text[] DEFAULT NULL)
-RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn)
+CREATE FUNCTION mantle.rmdir({rmdir.parameters} DEFAULT NULL)
+RETURNS TABLE (ord int, {rmdir.answer})
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 DECLARE
     e record;
@@ -44,10 +42,7 @@ DECLARE
     v_placements bigint := mantle.placements();
     v_local boolean := mantle.is_local(p_pid || p_id);
 BEGIN
-    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[
-        cardinality(p_principal), cardinality(p_ns), cardinality(p_pid), cardinality(p_id), cardinality(p_request),
-        cardinality(p_hash),
-        coalesce(cardinality(p_lease), cardinality(p_name))]));
+    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[{rmdir.lengths}]));
     FOR i IN 1..cardinality(p_id) LOOP
         SELECT f INTO v_is FROM mantle.is_empty_delegated(p_id[i]) AS f;
         v_empty := v_empty || v_is;
@@ -57,8 +52,7 @@ BEGIN
             p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
     END IF;
     FOR e IN
-        SELECT u.* FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_request, p_hash, p_lease, v_empty)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, request, hash, lease, empty, n)
+        SELECT u.* FROM unnest({rmdir.arrays}, v_empty) WITH ORDINALITY AS u({rmdir.columns}, empty, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         IF NOT v_local THEN
@@ -78,6 +72,6 @@ BEGIN
     END LOOP;
     PERFORM mantle.fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) IS
+COMMENT ON FUNCTION mantle.rmdir IS
     'Removes empty directories. {not_found} not there, {directory_removed} another one by now, {not_empty} not empty';
-GRANT EXECUTE ON FUNCTION mantle.rmdir(int[], bigint[], bigint[], text[], bigint[], uuid[], bigint[], text[]) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.rmdir TO mantle_gateway;

@@ -1,19 +1,96 @@
 //! Converts the parallel arrays that a verb is called with into elements.
 
-use mantle_types::limits::{ID_MIN, MODE_MAX};
+use mantle_types::{
+    limits::{ID_MIN, MODE_MAX},
+    verbs::{Argument, BigInt, Boolean, Int, Jsonb, SqlType, Text, Uuid, Verb},
+};
 use pgrx::{pg_sys, prelude::*};
 
 use crate::{
-    postgres::call::Arguments,
+    postgres::{call::Arguments, row::Value},
     steps::{batch::shape_error, name::stem},
 };
 
-pub const INT4S: pg_sys::Oid = pg_sys::INT4ARRAYOID;
-pub const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
-pub const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
-pub const UUIDS: pg_sys::Oid = pg_sys::UUIDARRAYOID;
-pub const JSONBS: pg_sys::Oid = pg_sys::JSONBARRAYOID;
-pub const TEXT: pg_sys::Oid = pg_sys::TEXTOID;
+/// Values of a fixed width, by the type that the table of verbs gives an argument.
+pub trait Scalar {
+    type Values: FromDatum;
+}
+
+impl Scalar for Int {
+    type Values = Vec<Option<i32>>;
+}
+
+impl Scalar for BigInt {
+    type Values = Vec<Option<i64>>;
+}
+
+impl Scalar for Boolean {
+    type Values = Vec<Option<bool>>;
+}
+
+impl Scalar for Uuid {
+    type Values = Vec<Option<pgrx::Uuid>>;
+}
+
+/// The values of an argument, one an element; `None`: the array is NULL.
+pub fn values<T: Scalar>(call: &Arguments, argument: Argument<T>) -> Option<T::Values> {
+    call.get(argument.place())
+}
+
+/// The texts of an argument, as they lie in the call's memory.
+pub fn texts<'a>(call: &Arguments, argument: Argument<Text>) -> Option<Array<'a, &'a str>> {
+    call.get(argument.place())
+}
+
+/// The documents of an argument, not looked into.
+pub fn documents(call: &Arguments, argument: Argument<Jsonb>) -> Option<Vec<Value>> {
+    call.elements(argument.place(), pg_sys::JSONBOID)
+}
+
+/// Types of the arguments of a verb's fallback: the verb's own, the numbers of the elements made, and a fault.
+pub const fn fallback_types<const N: usize>(verb: &Verb) -> [pg_sys::Oid; N] {
+    assert!(N == verb.arguments.len() + 2);
+    let mut types = [pg_sys::TEXTOID; N];
+    let mut at = 0;
+    while at < verb.arguments.len() {
+        types[at] = match verb.arguments[at].1 {
+            SqlType::Int => pg_sys::INT4ARRAYOID,
+            SqlType::BigInt => pg_sys::INT8ARRAYOID,
+            SqlType::Text => pg_sys::TEXTARRAYOID,
+            SqlType::Boolean => pg_sys::BOOLARRAYOID,
+            SqlType::Jsonb => pg_sys::JSONBARRAYOID,
+            SqlType::Uuid => pg_sys::UUIDARRAYOID,
+        };
+        at += 1;
+    }
+    types[at] = pg_sys::INT4ARRAYOID;
+    types
+}
+
+/// The arguments that describe an entry to be made, of one of the two verbs.
+pub struct EntryArguments {
+    pub verb: Verb,
+    pub name: Argument<Text>,
+    pub id: Argument<BigInt>,
+    pub owner: Argument<Int>,
+    pub grp: Argument<Int>,
+    pub mode: Argument<Int>,
+}
+
+/// The [`EntryArguments`] of a verb.
+macro_rules! entry_arguments {
+    ($verb:ident) => {
+        $crate::verbs::elements::EntryArguments {
+            verb: $verb::VERB,
+            name: $verb::NAME,
+            id: $verb::ID,
+            owner: $verb::OWNER,
+            grp: $verb::GRP,
+            mode: $verb::MODE,
+        }
+    };
+}
+pub(super) use entry_arguments;
 
 /// The arrays that both verbs have.
 pub struct Columns<'a> {
@@ -39,8 +116,8 @@ pub struct Texts<'a> {
 
 impl Texts<'_> {
     /// `None` if the names are NULL.
-    pub fn of(call: &Arguments, lease_at: usize) -> Option<Self> {
-        Some(Self { name: call.get(3)?, lease: call.get(lease_at) })
+    pub fn of(call: &Arguments, of: &EntryArguments) -> Option<Self> {
+        Some(Self { name: texts(call, of.name)?, lease: texts(call, of.verb.lease) })
     }
 }
 
@@ -68,19 +145,19 @@ impl<'a> Element<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Principals to modes are the first arguments of a verb; the hash follows the request. `None` if an array is NULL.
-    pub fn of(call: &Arguments, texts: &'a Texts<'_>, request_at: usize) -> Option<Self> {
+    /// `None` if an array is NULL.
+    pub fn of(call: &Arguments, texts: &'a Texts<'_>, of: &EntryArguments) -> Option<Self> {
         Some(Self {
-            principal: call.get(0)?,
-            ns: call.get(1)?,
-            pid: call.get(2)?,
+            principal: values(call, of.verb.principal)?,
+            ns: values(call, of.verb.ns)?,
+            pid: values(call, of.verb.pid)?,
             name: texts.name.iter().collect(),
-            id: call.get(4)?,
-            owner: call.get(5)?,
-            grp: call.get(6)?,
-            mode: call.get(7)?,
-            request: call.get(request_at)?,
-            hash: call.get(request_at + 1)?,
+            id: values(call, of.id)?,
+            owner: values(call, of.owner)?,
+            grp: values(call, of.grp)?,
+            mode: values(call, of.mode)?,
+            request: values(call, of.verb.request)?,
+            hash: values(call, of.verb.hash)?,
             lease: texts.lease.iter().flat_map(|leases| leases.iter()).collect(),
         })
     }

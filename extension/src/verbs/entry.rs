@@ -10,13 +10,15 @@ use std::ffi::CStr;
 
 use pgrx::{pg_sys, prelude::*};
 
+use super::elements::EntryArguments;
 use crate::postgres::call::{Arguments, call_step, nullable, prepare};
 
 const INT8S: pg_sys::Oid = pg_sys::INT8ARRAYOID;
 const TEXTS: pg_sys::Oid = pg_sys::TEXTARRAYOID;
 
-/// One of the two verbs. Its first arguments are the arrays principal, ns, pid, name, id.
+/// One of the two verbs.
 pub struct Verb {
+    pub arguments: EntryArguments,
     /// The SQL function for all other cases. It has the verb's arguments and two more: the numbers of the elements made
     /// here (NULL if the fast path did not begin), and the fault that kept it from beginning, if any.
     pub fallback: &'static CStr,
@@ -34,10 +36,6 @@ enum Next {
 }
 
 impl Verb {
-    const PID: usize = 2;
-    const NAME: usize = 3;
-    const ID: usize = 4;
-
     /// # Safety
     /// PostgreSQL makes this call, of a function that is declared with this verb's arguments and returns rows.
     pub unsafe fn enter(&self, call: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
@@ -56,16 +54,19 @@ impl Verb {
     }
 
     fn run_fast_path(&self, call: &Arguments) -> Next {
-        let fault = call_step(c"latch_batch", &[INT8S, TEXTS], &[call.raw(Self::PID), call.raw(Self::NAME)]);
+        let EntryArguments { verb, name, id, .. } = &self.arguments;
+        let pids = call.raw(verb.pid.place());
+        let fault = call_step(c"latch_batch", &[INT8S, TEXTS], &[pids, call.raw(name.place())]);
         if fault.is_some() {
             return self.prepare_fallback(call, None, fault);
         }
         let Some(made) = (self.fast_path)(call) else { return self.prepare_fallback(call, None, None) };
-        let is_all = call.get::<Array<i64>>(Self::ID).is_some_and(|ids| ids.len() == made.len());
-        if !is_all || call_step(c"placement_fault", &[INT8S], &[call.raw(Self::PID)]).is_some() {
+        let ids: Option<Array<i64>> = call.get(id.place());
+        let is_all = ids.as_ref().is_some_and(|ids| ids.len() == made.len());
+        if !is_all || call_step(c"placement_fault", &[INT8S], &[pids]).is_some() {
             return self.prepare_fallback(call, Some(made), None);
         }
-        answer(call, &made, &call.get(Self::ID));
+        answer(call, &made, &ids);
         Next::Return
     }
 

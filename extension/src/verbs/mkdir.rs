@@ -2,11 +2,11 @@
 
 use std::ffi::CStr;
 
-use mantle_types::message::DirectoryOp;
+use mantle_types::{message::DirectoryOp, verbs::mkdir};
 use pgrx::prelude::*;
 
 use super::{
-    elements::{Columns, Element, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS},
+    elements::{Columns, Element, Texts, documents, entry_arguments, fallback_types, values},
     entry::{Verb, verb},
     fast_path::Batch,
     tables::LocalTables,
@@ -37,26 +37,13 @@ thread_local! {
         c"SELECT mantle.queue_pruning($1, $2)", &[pg_sys::INT8OID, pg_sys::INT8OID]) };
 }
 
+const FALLBACK_TYPES: [pg_sys::Oid; mkdir::COUNT + 2] = fallback_types(&mkdir::VERB);
+
 /// `mantle.mkdir`.
 static MKDIR: Verb = Verb {
+    arguments: entry_arguments!(mkdir),
     fallback: c"mkdir_fallback",
-    fallback_types: &[
-        INT4S,
-        INT8S,
-        INT8S,
-        TEXTS,
-        INT8S,
-        INT4S,
-        INT4S,
-        INT4S,
-        pg_sys::BOOLARRAYOID,
-        JSONBS,
-        UUIDS,
-        INT8S,
-        TEXTS,
-        INT4S,
-        TEXT,
-    ],
+    fallback_types: &FALLBACK_TYPES,
     fast_path,
 };
 
@@ -65,9 +52,9 @@ verb!(mantle_mkdir, pg_finfo_mantle_mkdir, MKDIR);
 /// Makes the new directories of a batch; returns the numbers of those made, from 1. If these are all, it also adds to
 /// the counts and emits the message; otherwise the fallback does both for the whole batch.
 fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
-    let texts = Texts::of(call, 12)?;
-    let columns = Columns::of(call, &texts, 10)?;
-    let (explicit, user_metadata) = (call.get::<Array<bool>>(8)?, call.elements(9, pg_sys::JSONBOID)?);
+    let texts = Texts::of(call, &MKDIR.arguments)?;
+    let columns = Columns::of(call, &texts, &MKDIR.arguments)?;
+    let (explicit, user_metadata) = (values(call, mkdir::EXPLICIT)?, documents(call, mkdir::USER_METADATA)?);
     if !columns.have_equal_lengths([explicit.len(), user_metadata.len()]) {
         return None;
     }
@@ -75,7 +62,7 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
     let mut made = Vec::new();
     Spi::connect_mut(|_| {
         let mut local = LocalTables::new(COLUMNS);
-        for (at, (explicit, user_metadata)) in explicit.iter().zip(user_metadata).enumerate() {
+        for (at, (explicit, user_metadata)) in explicit.into_iter().zip(user_metadata).enumerate() {
             let Some((e, explicit)) = columns.element(at).zip(explicit) else { continue };
             let Some(tables) = local.of(e.pid) else { continue };
             if !e.name.ends_with('/') || !batch.claim(tables, &e, "mkdir") {

@@ -2,11 +2,14 @@
 
 use std::ffi::CStr;
 
-use mantle_types::limits::{LOCATOR_BYTES_MAX, OBJECT_BYTES_MAX};
+use mantle_types::{
+    limits::{LOCATOR_BYTES_MAX, OBJECT_BYTES_MAX},
+    verbs::put_object,
+};
 use pgrx::prelude::*;
 
 use super::{
-    elements::{Columns, INT4S, INT8S, JSONBS, TEXT, TEXTS, Texts, UUIDS},
+    elements::{self, Columns, Texts, documents, entry_arguments, fallback_types, values},
     entry::{Verb, verb},
     fast_path::Batch,
     tables::LocalTables,
@@ -33,13 +36,13 @@ const COLUMNS: [&CStr; 17] = [
     c"modified",
 ];
 
+const FALLBACK_TYPES: [pg_sys::Oid; put_object::COUNT + 2] = fallback_types(&put_object::VERB);
+
 /// `mantle.put_object`.
 static PUT_OBJECT: Verb = Verb {
+    arguments: entry_arguments!(put_object),
     fallback: c"put_object_fallback",
-    fallback_types: &[
-        INT4S, INT8S, INT8S, TEXTS, INT8S, INT4S, INT4S, INT4S, INT8S, TEXTS, TEXTS, JSONBS, TEXTS, TEXTS, UUIDS,
-        INT8S, TEXTS, INT4S, TEXT,
-    ],
+    fallback_types: &FALLBACK_TYPES,
     fast_path,
 };
 
@@ -48,11 +51,12 @@ verb!(mantle_put_object, pg_finfo_mantle_put_object, PUT_OBJECT);
 /// Makes the new objects of a batch; returns the numbers of those made, from 1. If these are all, it also adds to the
 /// counts; otherwise the fallback does that for the whole batch.
 fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
-    let texts = Texts::of(call, 16)?;
-    let columns = Columns::of(call, &texts, 14)?;
-    let (size, user_metadata) = (call.get::<Array<i64>>(8)?, call.elements(11, pg_sys::JSONBOID)?);
-    let (etag, content_type) = (call.get::<Array<&str>>(9)?, call.get::<Array<&str>>(10)?);
-    let (locator, condition) = (call.get::<Array<&str>>(12)?, call.get::<Array<&str>>(13)?);
+    let texts = Texts::of(call, &PUT_OBJECT.arguments)?;
+    let columns = Columns::of(call, &texts, &PUT_OBJECT.arguments)?;
+    let text = |argument| elements::texts(call, argument);
+    let (size, user_metadata) = (values(call, put_object::SIZE)?, documents(call, put_object::USER_METADATA)?);
+    let (etag, content_type) = (text(put_object::ETAG)?, text(put_object::CONTENT_TYPE)?);
+    let (locator, condition) = (text(put_object::LOCATOR)?, text(put_object::CONDITION)?);
     let lengths = [size.len(), etag.len(), content_type.len(), user_metadata.len(), locator.len(), condition.len()];
     if !columns.have_equal_lengths(lengths) {
         return None;
@@ -62,7 +66,7 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
     let mut batch = Batch::default();
     Spi::connect_mut(|_| {
         let mut local = LocalTables::new(COLUMNS);
-        for (at, size) in size.iter().enumerate() {
+        for (at, size) in size.into_iter().enumerate() {
             let (etag, content_type, locator) =
                 (etag.next().flatten(), content_type.next().flatten(), locator.next().flatten());
             let (user_metadata, condition) = (user_metadata.next().flatten(), condition.next().flatten());

@@ -1,12 +1,16 @@
 //! Mutations of directories, and of the attributes of any entry.
 
-use mantle_types::{DirectoryId, EntryId, Epoch, GroupId, PartitionId, Permission, Result};
+use mantle_types::{
+    DirectoryId, EntryId, Epoch, GroupId, PartitionId, Permission, Result,
+    verbs::{Verb, mkdir, rmdir, set_attributes},
+};
 use serde_json::Value;
 use tokio_postgres::types::Type;
 
 use super::{
     RequestClaim, Store,
-    mutation::{Column, Mutation, column},
+    columns::{Column, column},
+    mutation::Mutation,
     resolution::LeasedPartition,
     rows::{Coded, Entry, Written},
     sql::{self, Statement},
@@ -85,19 +89,20 @@ impl SetAttributes {
 }
 
 impl Mutation for NewDirectory {
+    const VERB: &'static Verb = &mkdir::VERB;
     const STATEMENT: &'static Statement = &sql::MKDIR;
     /// The parent's, the name's.
     const LATCHES_MAX: usize = 2;
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::TEXT_ARRAY, |new| new.name.as_str()),
-            column(batch, Type::INT8_ARRAY, |new| new.id.as_i64()),
-            column(batch, Type::INT4_ARRAY, |new| new.permission.owner as i32),
-            column(batch, Type::INT4_ARRAY, |new| new.permission.group as i32),
-            column(batch, Type::INT4_ARRAY, |new| i32::from(new.permission.mode)),
-            column(batch, Type::BOOL_ARRAY, |new| new.explicit),
-            column(batch, Type::JSONB_ARRAY, |new| new.user_metadata.as_ref()),
+            column(batch, mkdir::NAME, |new| new.name.as_str()),
+            column(batch, mkdir::ID, |new| new.id.as_i64()),
+            column(batch, mkdir::OWNER, |new| new.permission.owner as i32),
+            column(batch, mkdir::GRP, |new| new.permission.group as i32),
+            column(batch, mkdir::MODE, |new| i32::from(new.permission.mode)),
+            column(batch, mkdir::EXPLICIT, |new| new.explicit),
+            column(batch, mkdir::USER_METADATA, |new| new.user_metadata.as_ref()),
         ]
     }
 }
@@ -109,32 +114,31 @@ pub struct Rmdir {
 }
 
 impl Mutation for Rmdir {
+    const VERB: &'static Verb = &rmdir::VERB;
     const STATEMENT: &'static Statement = &sql::RMDIR;
     /// The parent's, the directory's own, the name's.
     const LATCHES_MAX: usize = 3;
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
-        vec![
-            column(batch, Type::TEXT_ARRAY, |old| old.name.as_str()),
-            column(batch, Type::INT8_ARRAY, |old| old.id.as_i64()),
-        ]
+        vec![column(batch, rmdir::NAME, |old| old.name.as_str()), column(batch, rmdir::ID, |old| old.id.as_i64())]
     }
 }
 
 impl Mutation for SetAttributes {
+    const VERB: &'static Verb = &set_attributes::VERB;
     const STATEMENT: &'static Statement = &sql::SET_ATTRIBUTES;
     /// The partition's, the name's.
     const LATCHES_MAX: usize = 2;
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::TEXT_ARRAY, |set| set.name.as_str()),
-            column(batch, Type::INT8_ARRAY, |set| set.id.as_i64()),
-            column(batch, Type::INT4_ARRAY, |set| set.owner.map(|owner| owner as i32)),
-            column(batch, Type::INT4_ARRAY, |set| set.group.map(|group| group as i32)),
-            column(batch, Type::INT4_ARRAY, |set| set.mode.map(i32::from)),
-            column(batch, Type::JSONB_ARRAY, |set| set.user_metadata.as_ref()),
-            column(batch, Type::BOOL_ARRAY, |set| set.explicit),
+            column(batch, set_attributes::NAME, |set| set.name.as_str()),
+            column(batch, set_attributes::ID, |set| set.id.as_i64()),
+            column(batch, set_attributes::OWNER, |set| set.owner.map(|owner| owner as i32)),
+            column(batch, set_attributes::GRP, |set| set.group.map(|group| group as i32)),
+            column(batch, set_attributes::MODE, |set| set.mode.map(i32::from)),
+            column(batch, set_attributes::USER_METADATA, |set| set.user_metadata.as_ref()),
+            column(batch, set_attributes::EXPLICIT, |set| set.explicit),
         ]
     }
 }

@@ -4,6 +4,7 @@
 
 mod batch;
 mod coalesced_reads;
+mod columns;
 mod database;
 mod directories;
 mod emit_grants;

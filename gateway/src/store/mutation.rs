@@ -3,18 +3,16 @@
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
 
-use mantle_types::{ErrorCode, Result, limits::BATCH_LATCHES_MAX};
+use mantle_types::{ErrorCode, Result, limits::BATCH_LATCHES_MAX, verbs::Verb};
 use parking_lot::Mutex;
-use tokio_postgres::{
-    Row,
-    types::{ToSql, Type},
-};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{
     RequestClaim,
     batch::{Batcher, Bounds, Calls, Failure},
-    database::{Database, Param, count_retries, pause},
+    columns::{self, Column, column},
+    database::{Database, count_retries, pause},
     fault::Fault,
     nodes::{Node, Nodes},
     resolution::LeasedPartition,
@@ -24,17 +22,16 @@ use super::{
 };
 use crate::{config::Postgres, disconnect::check_client_waits};
 
-/// An array parameter.
-pub type Column<'a> = (Box<dyn ToSql + Sync + Send + 'a>, Type);
-
 /// What a verb changes in a partition.
 pub trait Mutation: Send + Sync + Sized + 'static {
-    /// The first three parameters are principals, namespaces and partitions; the last three are request ids, hashes and leases.
+    /// The arguments.
+    const VERB: &'static Verb;
+    /// The statement that calls the verb.
     const STATEMENT: &'static Statement;
     /// Most latches that one element adds to its batch.
     const LATCHES_MAX: usize;
 
-    /// The parameters in between.
+    /// The columns of those arguments that not every verb has.
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>>;
 }
 
@@ -43,14 +40,6 @@ pub struct Element<M> {
     claim: RequestClaim,
     partition: LeasedPartition,
     change: M,
-}
-
-/// One array, with a value of each element.
-pub fn column<'a, M, T>(batch: &[&'a M], array: Type, value: impl Fn(&'a M) -> T) -> Column<'a>
-where
-    T: ToSql + Sync + Send + 'a,
-{
-    (Box::new(batch.iter().map(|element| value(element)).collect::<Vec<T>>()), array)
 }
 
 /// How often a call follows its shard to another node.
@@ -122,7 +111,7 @@ impl<M: Mutation> Calls for MutationCalls<M> {
 
     async fn together(&self, elements: &[&Arc<Element<M>>]) -> Result<Vec<Result<Coded>>, Failure> {
         let columns = all_columns(&elements.iter().map(|element| &***element).collect::<Vec<_>>());
-        match self.database.query_once(M::STATEMENT, &params(&columns)).await {
+        match self.database.query_once(M::STATEMENT, &columns::params(&columns)).await {
             Ok(rows) => Ok(answers::<M>(&rows, elements.len())),
             Err(fault) => Err(failure(fault, M::STATEMENT, elements.len())),
         }
@@ -130,26 +119,22 @@ impl<M: Mutation> Calls for MutationCalls<M> {
 
     async fn alone(&self, element: &Arc<Element<M>>, lost: bool) -> Result<Coded> {
         let columns = all_columns(&[&**element]);
-        let rows = self.database.query(M::STATEMENT, &params(&columns), lost).await?;
+        let rows = self.database.query(M::STATEMENT, &columns::params(&columns), lost).await?;
         answers::<M>(&rows, 1).pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
     }
 }
 
 fn all_columns<'a, M: Mutation>(batch: &[&'a Element<M>]) -> Vec<Column<'a>> {
-    let mut columns = vec![
-        column(batch, Type::INT4_ARRAY, |element| element.claim.principal as i32),
-        column(batch, Type::INT8_ARRAY, |element| element.claim.ns.as_i64()),
-        column(batch, Type::INT8_ARRAY, |element| element.partition.pid.as_i64()),
-    ];
-    columns.extend(M::columns(&batch.iter().map(|element| &element.change).collect::<Vec<_>>()));
-    columns.push(column(batch, Type::UUID_ARRAY, |element| element.claim.request));
-    columns.push(column(batch, Type::INT8_ARRAY, |element| element.claim.hash));
-    columns.push(column(batch, Type::TEXT_ARRAY, |element| element.partition.lease.to_string()));
+    let mut columns = M::columns(&batch.iter().map(|element| &element.change).collect::<Vec<_>>());
+    columns.push(column(batch, M::VERB.principal, |element| element.claim.principal as i32));
+    columns.push(column(batch, M::VERB.ns, |element| element.claim.ns.as_i64()));
+    columns.push(column(batch, M::VERB.pid, |element| element.partition.pid.as_i64()));
+    columns.push(column(batch, M::VERB.request, |element| element.claim.request));
+    columns.push(column(batch, M::VERB.hash, |element| element.claim.hash));
+    columns.push(column(batch, M::VERB.lease, |element| element.partition.lease.to_string()));
+    columns::sort(&mut columns);
+    debug_assert!(columns::are_complete(&columns, M::VERB.arguments.len()), "{} lacks a column", M::VERB.name);
     columns
-}
-
-fn params<'a>(columns: &'a [Column<'_>]) -> Vec<Param<'a>> {
-    columns.iter().map(|(array, of)| (&**array as &(dyn ToSql + Sync), of.clone())).collect()
 }
 
 /// What a fault of a whole batch means for its elements.
@@ -202,7 +187,11 @@ mod tests {
 
     fn check<M: Mutation>() {
         let text = M::STATEMENT.text;
-        let count = all_columns::<M>(&[]).len();
+        let count = M::VERB.arguments.len();
+        assert!(
+            columns::are_complete(&all_columns::<M>(&[]), count),
+            "{text}: an argument lacks its column, or has two"
+        );
         assert!(text.contains(&format!("${count})")), "{text} takes other than {count} parameters");
         assert!(text.starts_with("SELECT ord, "), "{text} does not say whose row it is");
         assert!(M::STATEMENT.mutates && BATCH_LATCHES_MAX / M::LATCHES_MAX > 1);

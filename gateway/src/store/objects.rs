@@ -1,12 +1,16 @@
 //! Mutations of objects' metadata.
 
-use mantle_types::{EntryId, PartitionId, Permission, Result};
+use mantle_types::{
+    EntryId, PartitionId, Permission, Result,
+    verbs::{Verb, delete_object, put_object},
+};
 use serde_json::Value;
 use tokio_postgres::types::Type;
 
 use super::{
     RequestClaim, Store,
-    mutation::{Column, Mutation, column},
+    columns::{Column, column},
+    mutation::Mutation,
     precondition::Precondition,
     prepared::wait_for_prepared,
     resolution::LeasedPartition,
@@ -51,23 +55,24 @@ pub struct RenameObject<'a> {
 }
 
 impl Mutation for NewObject {
+    const VERB: &'static Verb = &put_object::VERB;
     const STATEMENT: &'static Statement = &sql::PUT_OBJECT;
     /// The directory's, the name's.
     const LATCHES_MAX: usize = 2;
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
         vec![
-            column(batch, Type::TEXT_ARRAY, |new| new.name.as_str()),
-            column(batch, Type::INT8_ARRAY, |new| new.id.as_i64()),
-            column(batch, Type::INT4_ARRAY, |new| new.permission.owner as i32),
-            column(batch, Type::INT4_ARRAY, |new| new.permission.group as i32),
-            column(batch, Type::INT4_ARRAY, |new| i32::from(new.permission.mode)),
-            column(batch, Type::INT8_ARRAY, |new| new.size as i64),
-            column(batch, Type::TEXT_ARRAY, |new| new.etag.as_str()),
-            column(batch, Type::TEXT_ARRAY, |new| new.content_type.as_deref()),
-            column(batch, Type::JSONB_ARRAY, |new| new.user_metadata.as_ref()),
-            column(batch, Type::TEXT_ARRAY, |new| new.locator.as_str()),
-            column(batch, Type::TEXT_ARRAY, |new| new.precondition.as_sql()),
+            column(batch, put_object::NAME, |new| new.name.as_str()),
+            column(batch, put_object::ID, |new| new.id.as_i64()),
+            column(batch, put_object::OWNER, |new| new.permission.owner as i32),
+            column(batch, put_object::GRP, |new| new.permission.group as i32),
+            column(batch, put_object::MODE, |new| i32::from(new.permission.mode)),
+            column(batch, put_object::SIZE, |new| new.size as i64),
+            column(batch, put_object::ETAG, |new| new.etag.as_str()),
+            column(batch, put_object::CONTENT_TYPE, |new| new.content_type.as_deref()),
+            column(batch, put_object::USER_METADATA, |new| new.user_metadata.as_ref()),
+            column(batch, put_object::LOCATOR, |new| new.locator.as_str()),
+            column(batch, put_object::CONDITION, |new| new.precondition.as_sql()),
         ]
     }
 }
@@ -78,12 +83,13 @@ pub struct DeleteObject {
 }
 
 impl Mutation for DeleteObject {
+    const VERB: &'static Verb = &delete_object::VERB;
     const STATEMENT: &'static Statement = &sql::DELETE_OBJECT;
     /// The directory's, the name's.
     const LATCHES_MAX: usize = 2;
 
     fn columns<'a>(batch: &[&'a Self]) -> Vec<Column<'a>> {
-        vec![column(batch, Type::TEXT_ARRAY, |old| old.name.as_str())]
+        vec![column(batch, delete_object::NAME, |old| old.name.as_str())]
     }
 }
 

@@ -5,6 +5,8 @@
 //! and what it would say of the past, of halves that are prepared, or of leases, may be false. What writes is refused by itself (25006);
 //! what reads asks for the end of the WAL, which a standby refuses (55000).
 
+use mantle_types::verbs;
+
 /// A statement: its name in metrics and logs, its text, and whether it changes anything.
 pub struct Statement {
     /// Name, as the verb's.
@@ -16,8 +18,8 @@ pub struct Statement {
 }
 
 macro_rules! statements {
-    ($($(#[$doc:meta])* $id:ident $name:literal $kind:ident $text:literal $(then $tail:literal)?;)*) => {
-        $($(#[$doc])* pub const $id: Statement = statements!(@ $kind $name $text $($tail)?);)*
+    ($($(#[$doc:meta])* $id:ident $name:literal $kind:ident $text:literal $(then $tail:literal)? $(of $verb:ident)?;)*) => {
+        $($(#[$doc])* pub const $id: Statement = statements!(@ $kind $name $text $($tail)? $($verb)?);)*
     };
     // Evaluated once, before anything is read: the condition depends on no row.
     (@ read $name:literal $text:literal $($tail:literal)?) => {
@@ -26,6 +28,10 @@ macro_rules! statements {
             text: concat!($text, " WHERE (SELECT pg_current_wal_flush_lsn()) IS NOT NULL", $(" ", $tail)?),
             mutates: false,
         }
+    };
+    // A batch verb: the columns of its rows, and what calls it with a parameter for each of its arguments.
+    (@ batch $name:literal $columns:literal $verb:ident) => {
+        Statement { name: $name, text: mantle_types::joined!("SELECT ", $columns, " FROM ", verbs::$verb::CALL), mutates: true }
     };
     (@ change $name:literal $text:literal) => { Statement { name: $name, text: $text, mutates: true } };
 }
@@ -85,25 +91,17 @@ statements! {
     HOSTED_GROUPS "hosted_groups" read "SELECT index_group FROM mantle.hosted_groups()";
     LIST_NAMESPACES "list_namespaces" read "SELECT ns, name, owner, created FROM mantle.list_namespaces()";
     NAMESPACE "namespace" read "SELECT ns, name, owner, created FROM mantle.namespace($1)";
-    MKDIR "mkdir" change
-        "SELECT ord, code, id, replayed \
-         FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
-    RMDIR "rmdir" change
-        "SELECT ord, code, id, replayed FROM mantle.rmdir($1, $2, $3, $4, $5, $6, $7, $8)";
+    MKDIR "mkdir" batch "ord, code, id, replayed" of mkdir;
+    RMDIR "rmdir" batch "ord, code, id, replayed" of rmdir;
     RENAME_DIRECTORY "rename_directory" change
         "SELECT code, id, replayed \
          FROM mantle.rename_directory($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
-    PUT_OBJECT "put_object" change
-        "SELECT ord, code, id, replayed, old_locator \
-         FROM mantle.put_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
-    DELETE_OBJECT "delete_object" change
-        "SELECT ord, code, id, replayed, old_locator FROM mantle.delete_object($1, $2, $3, $4, $5, $6, $7)";
+    PUT_OBJECT "put_object" batch "ord, code, id, replayed, old_locator" of put_object;
+    DELETE_OBJECT "delete_object" batch "ord, code, id, replayed, old_locator" of delete_object;
     RENAME_OBJECT "rename_object" change
         "SELECT code, id, replayed, old_locator \
          FROM mantle.rename_object($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-    SET_ATTRIBUTES "set_attributes" change
-        "SELECT ord, code, id, replayed \
-         FROM mantle.set_attributes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    SET_ATTRIBUTES "set_attributes" batch "ord, code, id, replayed" of set_attributes;
     STAT "stat" read
         "SELECT code, name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
          user_metadata, locator, created, modified FROM mantle.stat($1, $2, $3)" then "ORDER BY ord";

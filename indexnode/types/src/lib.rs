@@ -13,6 +13,7 @@ pub mod pages;
 pub mod permission;
 pub mod prepared;
 pub mod request;
+pub mod verbs;
 
 pub use error::{Error, ErrorCode, Result};
 pub use id::{DirectoryId, EntryId, Epoch, GroupId, NamespaceId, PartitionId};

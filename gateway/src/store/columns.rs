@@ -1,0 +1,68 @@
+//! Arrays for the arguments of a batch verb: one value an element, keyed by the argument, of a type that the argument takes. Their
+//! order is that of the table of verbs, whatever the order they are given in.
+
+use mantle_types::verbs::{Argument, BigInt, Boolean, Int, Jsonb, Text, Uuid};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::database::Param;
+
+/// What an argument's values are sent as.
+pub trait Array {
+    /// The array's type.
+    const TYPE: Type;
+}
+
+/// A Rust value that an argument of `T` takes.
+pub trait ValueOf<T>: ToSql + Sync + Send {}
+
+macro_rules! arrays {
+    ($($of:ident $array:ident: $($rust:ty),+;)+) => {
+        $(
+            impl Array for $of {
+                const TYPE: Type = Type::$array;
+            }
+            $(impl ValueOf<$of> for $rust {})+
+        )+
+    };
+}
+
+arrays! {
+    Int INT4_ARRAY: i32, Option<i32>;
+    BigInt INT8_ARRAY: i64;
+    Text TEXT_ARRAY: &str, Option<&str>, String;
+    Boolean BOOL_ARRAY: bool, Option<bool>;
+    Jsonb JSONB_ARRAY: Option<&serde_json::Value>;
+    Uuid UUID_ARRAY: uuid::Uuid;
+}
+
+/// One argument's array.
+pub struct Column<'a> {
+    place: usize,
+    array: Box<dyn ToSql + Sync + Send + 'a>,
+    of: Type,
+}
+
+/// The array of an argument: a value of each element.
+pub fn column<'a, M, T: Array, V: ValueOf<T> + 'a>(
+    batch: &[&'a M],
+    argument: Argument<T>,
+    value: impl Fn(&'a M) -> V,
+) -> Column<'a> {
+    let values: Vec<V> = batch.iter().map(|element| value(element)).collect();
+    Column { place: argument.place(), array: Box::new(values), of: T::TYPE }
+}
+
+/// Brings columns into the order of their arguments.
+pub fn sort(columns: &mut [Column<'_>]) {
+    columns.sort_by_key(|column| column.place);
+}
+
+/// Is there exactly one column for each of so many arguments?
+pub fn are_complete(columns: &[Column<'_>], arguments: usize) -> bool {
+    columns.iter().map(|column| column.place).eq(0..arguments)
+}
+
+/// As a statement's parameters.
+pub fn params<'a>(columns: &'a [Column<'_>]) -> Vec<Param<'a>> {
+    columns.iter().map(|column| (&*column.array as &(dyn ToSql + Sync), column.of.clone())).collect()
+}

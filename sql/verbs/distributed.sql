@@ -1,0 +1,31 @@
+-- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, once a
+-- directory. A gateway is connected to the right node and comes here only for a shard that has just moved.
+-- Rendered for each verb (extension/build.rs).
+CREATE FUNCTION mantle.{verb}_delegated(p_at bigint, {verb.parameters})
+RETURNS TABLE (ord int, {verb.answer})
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET citus.allow_nested_distributed_execution = on AS $$
+BEGIN
+    -- Otherwise it would be sent on from here, to here.
+    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
+    RETURN QUERY SELECT * FROM mantle.{verb}({verb.arrays});
+END $$;
+COMMENT ON FUNCTION mantle.{verb}_delegated IS 'mantle.{verb} on the node of p_at, the one directory of all elements';
+
+CREATE FUNCTION mantle.{verb}_distributed({verb.parameters})
+RETURNS TABLE (ord int, {verb.answer}) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE g record;
+BEGIN
+    FOR g IN
+        SELECT u.pid AS directory, array_agg(u.n ORDER BY u.n) AS ords, {verb.aggregates_of_u}
+          FROM unnest({verb.arrays}) WITH ORDINALITY AS u({verb.columns}, n)
+         GROUP BY u.pid ORDER BY u.pid
+    LOOP
+        -- Dynamic, with constants: Citus sends only such a call to another node.
+        RETURN QUERY EXECUTE
+            'SELECT ($1)[r.ord]::int, {verb.answer_names}
+               FROM mantle.{verb}_delegated($2, {verb.from_third}) AS r'
+            USING g.ords, g.directory, {verb.columns_of_g};
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION mantle.{verb}_distributed IS 'mantle.{verb} on the nodes of its directories';
