@@ -1,8 +1,9 @@
-"""An arena: one directory, a few clients that do everything at random in it, and the judge of what they were told.
+"""A judged workload: one directory, a few clients that call all verbs on it at random, and a judge of their answers.
 
-Clients are careful: what is refused for now (503, a broken connection) they repeat with the same idempotency key, until there is
-an answer that stays. So a call has one final outcome, and took effect once between its first attempt and that answer. They
-meet after every few calls: a *window* ends where none is under way, and the states that the tree may be in then begin the next.
+Clients are careful: they repeat a temporary refusal (503, a broken connection) with the same idempotency key until a
+final answer. So a call has one outcome, and took effect once between its first attempt and that answer. Clients meet
+after every few calls: a *window* ends when no call is in progress. The states that the tree may be in then begin the
+next window.
 """
 
 import random
@@ -22,19 +23,19 @@ OBJECTS = ("o", "p")
 MODES = ("0700", "0755")
 PAUSE_S = 0.02
 RETRY_PAUSE_S = 0.1
-# Longer than any failover: what has no answer by then is a fault of its own.
+# Longer than any failover: a call without an answer by then is a fault.
 ANSWER_BOUND_S = 240.0
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What clients do: verbs by their weight, on paths of these names, the shorter the likelier."""
+    """The verbs of the clients by weight, on paths of these names; shorter paths are more likely."""
 
     weights: dict[str, int]
     directories: tuple[str, ...]
     depths: tuple[int, ...]  # how likely a path of 1, 2, … names is
     renames: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()  # from, to; none: any path to any other
-    moved: str = ""  # of a directory that is there from the beginning, and moved from one of the others to the next
+    moved: str = ""  # a directory that exists from the beginning, and moves from one of the others to the next
 
 
 EVERYTHING = Mix(
@@ -42,16 +43,18 @@ EVERYTHING = Mix(
     ("a", "b", "c"),
     (5, 3, 1),
 )
-# What has just been made is used at once.
+# New entries are used at once.
 GROWING = Mix({"mkdir": 8, "rmdir": 1, "stat": 1}, ("a", "b"), (2, 2, 1))
-# What comes and goes, and what is made in it: a directory that is not there any more, or never was, has children for a moment.
+# Directories come and go, and entries are made in them. A directory that does not exist any more, or never did, may
+# have children for a moment.
 BUDDING = Mix({"mkdir": 6, "rmdir": 4, "stat": 1}, ("a", "b"), (2, 3))
 # Two directories, each moved into the other.
 CROSSING = Mix(
     {"mkdir": 3, "rename": 10, "stat": 2, "chmod": 2}, ("a", "b"), (1,),
     ((("a",), ("b", "a")), (("b",), ("a", "b")), (("b", "a"), ("a",)), (("a", "b"), ("b",))),
 )  # fmt: skip
-# One directory, moved to and fro between some on different nodes, and changed meanwhile: what the nodes tell may come in any order.
+# One directory moves back and forth between directories on different nodes, and changes meanwhile. The nodes' messages
+# may arrive in any order.
 HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), (1,), moved="x")
 FACTS = {
     "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop", "NoSuchKey": "missing",
@@ -59,7 +62,7 @@ FACTS = {
 
 
 class Arena:
-    """Runs until it is told to end; `wrong` is what nobody should have answered, and windows without an order."""
+    """Runs until it is told to end. `wrong` has the wrong answers, and the windows without an order."""
 
     def __init__(self, ns: str, name: str, mix: Mix, clients: list[tuple[Rest, Callable]], seed: int):
         self.ns, self.name, self.mix = ns, name, mix
@@ -101,12 +104,12 @@ class Arena:
                 self._meeting.wait()
         except threading.BrokenBarrierError:
             pass
-        except Exception as error:  # whatever it was, the others must not wait for this client for ever
+        except Exception as error:  # whatever the error is, the other clients must not wait for this one for ever
             self.wrong.append(f"{self.name} client {client}: {error!r}")
             self._meeting.abort()
 
     def _judge(self) -> None:
-        """Between two windows, by the last who came."""
+        """Between two windows, by the last client that arrives."""
         calls, self._window = self._window, []
         self.history += [f"window {self.windows + 1}", *map(str, sorted(calls, key=lambda call: call.began))]
         self.windows, self.calls = self.windows + 1, self.calls + len(calls)
@@ -129,7 +132,6 @@ class Arena:
         self.wrong.append(f"{self.name}, window {self.windows}: {why}\n    it began as {began}\n    {history}")
         self._over = True
 
-    # One call.
     def _operation(self, choose: random.Random) -> Operation:
         verb = choose.choices(list(self.mix.weights), list(self.mix.weights.values()))[0]
         if verb in ("put", "get", "delete"):

@@ -1,7 +1,7 @@
-"""What is done to a cluster: each fault by name, how it is done, how it is undone.
+"""The faults of a cluster: each has a name, a way to cause it and a way to undo it.
 
-Invariant: `undo` leaves nothing of it behind but what the cluster has to mend by itself: whoever was ended is started, whoever
-stood still goes on, links are whole. A fault acts on processes and hosts of its cluster only.
+Invariant: `undo` leaves only damage that the cluster must repair by itself. Killed processes are started, frozen ones
+continue, links are whole. A fault acts on processes and hosts of its cluster only.
 """
 
 import os
@@ -31,16 +31,16 @@ from . import clocks, slow
 
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0
-STUTTER_S = 3.0  # longer than a shard moves its last changes
+STUTTER_S = 3.0  # longer than a shard's move takes for its last changes
 MOVES = 5
 DROPS = 3
-CLOCK_JUMP_S = 600  # longer than every lease; what signs requests tolerates 15 minutes
+CLOCK_JUMP_S = 600  # longer than every lease; signed requests tolerate 15 minutes
 Undo = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`cause` does it and gives what undoes it; it lasts for so many seconds."""
+    """`cause` causes it and returns the function that undoes it. It lasts for so many seconds."""
 
     name: str
     cause: Callable[[Cluster, random.Random], Undo]
@@ -57,7 +57,6 @@ class Fault:
         )
 
 
-# Who is who at the moment.
 def index_leader(cluster: Cluster):
     """The replica that leads the index group."""
 
@@ -82,7 +81,7 @@ def standby(cluster: Cluster, group: int) -> Member:
 
 
 def is_behind(primary: Member) -> bool:
-    """Does a standby lack what its primary has flushed?"""
+    """Checks that a standby lacks WAL that its primary has flushed."""
     return (
         primary.psql("SELECT bool_or(flush_lsn < pg_current_wal_flush_lsn()) FROM pg_stat_replication").strip() == "t"
     )
@@ -95,7 +94,6 @@ def beside(cluster: Cluster, member: Member) -> Process:
     )
 
 
-# Kinds of faults.
 def killed(choose: Callable[[Cluster, random.Random], Process]) -> Callable[[Cluster, random.Random], Undo]:
     """kill -9; started again at the end."""
 
@@ -108,7 +106,7 @@ def killed(choose: Callable[[Cluster, random.Random], Process]) -> Callable[[Clu
 
 
 def frozen(choose: Callable[[Cluster, random.Random], list[Process]]) -> Callable[[Cluster, random.Random], Undo]:
-    """SIGSTOP, to the process and all that it started."""
+    """SIGSTOP to the process and its descendants."""
 
     def cause(cluster: Cluster, draw: random.Random) -> Undo:
         processes = choose(cluster, draw)
@@ -119,7 +117,7 @@ def frozen(choose: Callable[[Cluster, random.Random], list[Process]]) -> Callabl
 
 
 def cut_off(choose: Callable[[Cluster, random.Random], Host]) -> Callable[[Cluster, random.Random], Undo]:
-    """Its packets are lost, both ways."""
+    """Packets from and to the host are lost."""
 
     def cause(cluster: Cluster, draw: random.Random) -> Undo:
         host = choose(cluster, draw)
@@ -133,8 +131,9 @@ def cut_off(choose: Callable[[Cluster, random.Random], Host]) -> Callable[[Clust
 def machine_killed(
     of: Callable[[Cluster, random.Random], int], lags: bool = False
 ) -> Callable[[Cluster, random.Random], Undo]:
-    """A primary and its Patroni, as when the power goes; `lags`: its standby has stood still before, and lacks what it has, also
-    what the kernel has received for it: else it would read that when it goes on, and lack nothing."""
+    """A primary and its Patroni, as in a power failure. `lags`: its standby was frozen before. It lacks the primary's
+    last WAL, also what its kernel has received: else it would read that when it continues, and lack nothing.
+    """
 
     def cause(cluster: Cluster, draw: random.Random) -> Undo:
         primary = cluster.leader(of(cluster, draw))
@@ -142,7 +141,7 @@ def machine_killed(
             late = standby(cluster, primary.group)
             faults.freeze_postgresql(late)
             wait_until(lambda: is_behind(primary), "a standby that lacks what its primary has", LEADER_BOUND_S)
-            time.sleep(LAG_S)  # that is what the fault is: meanwhile nothing is acknowledged, and nobody may see it
+            time.sleep(LAG_S)  # this is the fault: meanwhile nothing is acknowledged, and no client may see the change
         faults.kill_machine(primary)
         if lags:
             faults.kill_all_of_postgresql(late)
@@ -171,7 +170,7 @@ def switched_over(of: Callable[[Cluster, random.Random], int]) -> Callable[[Clus
 
 
 def slot_dropped(cluster: Cluster, draw: random.Random) -> Undo:
-    """Taken from its reader, which comes back at once: tried until it is gone."""
+    """Dropped while free of its reader, which comes back at once: retried until it is gone."""
     with session(cluster, draw.choice(sources(cluster))) as connection:
 
         def is_gone() -> bool:
@@ -189,7 +188,7 @@ def slot_dropped(cluster: Cluster, draw: random.Random) -> Undo:
 
 
 def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo:
-    """A rename was prepared, and waits to commit; then the index is rebuilt, and knows nothing of its lock any more."""
+    """A rename was prepared and waits to commit. Then the index is rebuilt, and does not know its lock any more."""
     with ExitStack() as undoing:
         undoing.callback(slow.on_every_node, cluster, slow.renames_as_before)
         slow.on_every_node(cluster, lambda connection: slow.slower_renames(connection, slow.RENAME_SLEEP_BENEATH))
@@ -206,7 +205,7 @@ def slot_dropped_beneath_a_rename(cluster: Cluster, draw: random.Random) -> Undo
 
 
 def is_renaming_slowly(cluster: Cluster, group: int) -> bool:
-    """Has a rename just begun to wait?"""
+    """Checks that a rename has just begun to sleep."""
     with session(cluster, group) as connection:
         return connection.execute(slow.RENAMES_BEGUN).fetchone() is not None
 
@@ -219,7 +218,9 @@ def shard_moved(cluster: Cluster, draw: random.Random) -> Undo:
 
 
 def busy_shards_moved(cluster: Cluster, draw: random.Random) -> Undo:
-    """To and fro, each time that of the directory whose attributes were changed last: the next change is another node's."""
+    """Moves shards back and forth: each time the shard of the directory whose attributes changed last, so the next
+    change comes from another node.
+    """
     with session(cluster) as connection:
         for _ in range(MOVES):
             (shard,) = connection.execute(
@@ -231,7 +232,7 @@ def busy_shards_moved(cluster: Cluster, draw: random.Random) -> Undo:
 
 
 def placements(connection: psycopg.Connection) -> dict[int, tuple[str, int]]:
-    """Which node has which shard."""
+    """The node of each shard."""
     rows = connection.execute(
         "SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)"
         " JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' WHERE s.logicalrelid = 'mantle.meta'::regclass"
@@ -240,7 +241,7 @@ def placements(connection: psycopg.Connection) -> dict[int, tuple[str, int]]:
 
 
 def move(connection: psycopg.Connection, shard: int, draw: random.Random) -> None:
-    """To another node that has shards."""
+    """Moves it to another node that has shards."""
     nodes = placements(connection)
     here = nodes[shard]
     there = draw.choice(sorted(set(nodes.values()) - {here}))
@@ -248,7 +249,9 @@ def move(connection: psycopg.Connection, shard: int, draw: random.Random) -> Non
 
 
 def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
-    """What one node commits reaches the index late, while the other nodes' streams go on: one walsender after the other stands still."""
+    """Commits of one node reach the index late, while the streams of the others go on: one walsender after the other is
+    frozen.
+    """
     end = threading.Event()
 
     def stutter() -> None:
@@ -277,7 +280,7 @@ def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
 def clock_set(
     choose: Callable[[Cluster, random.Random], Host], seconds: int
 ) -> Callable[[Cluster, random.Random], Undo]:
-    """A host's clock jumps, and back again at the end."""
+    """A host's clock jumps, and back at the end."""
 
     def cause(cluster: Cluster, draw: random.Random) -> Undo:
         host = choose(cluster, draw)
@@ -289,7 +292,7 @@ def clock_set(
 
 
 def slowed(slower: Callable, as_before: Callable) -> Callable[[Cluster, random.Random], Undo]:
-    """Steps of changes that sleep now and then, on every node."""
+    """Steps of changes sleep now and then, on every node."""
 
     def cause(cluster: Cluster, _draw: random.Random) -> Undo:
         slow.on_every_node(cluster, slower)
@@ -299,7 +302,7 @@ def slowed(slower: Callable, as_before: Callable) -> Callable[[Cluster, random.R
 
 
 def disk_full(cluster: Cluster, _draw: random.Random) -> Undo:
-    """A follower of the index, whose log has no room left: it was moved to a small file system before."""
+    """The log of an index follower has no room left: it was moved to a small file system."""
     replica = index_follower(cluster)
     kept = replica.data.with_name(replica.data.name + ".kept")
     replica.process.stop()
@@ -315,7 +318,7 @@ def disk_full(cluster: Cluster, _draw: random.Random) -> Undo:
     subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=64k", "status=none"], capture_output=True, check=False)
 
     def undo() -> None:
-        replica.process.kill()  # whatever it made of it; it may be gone already
+        replica.process.kill()  # it may have ended by itself
         filler.unlink()
         moved = kept.with_suffix(".moved")
         subprocess.run(["cp", "-a", f"{replica.data}/.", str(moved)], check=True)

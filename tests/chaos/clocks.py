@@ -1,8 +1,9 @@
-"""Clocks that faults set: of the servers, the IndexNodes and the gateways of a cluster, by libfaketime and a file a host.
+"""Faults of clocks: of the servers, the IndexNodes and the gateways of a cluster, by libfaketime and one file for each
+host.
 
-Invariant: only the clock of the wall jumps, as when somebody sets a machine's clock; what programs measure time with does not.
-Patroni, etcd, PgBouncer and HAProxy keep the machine's clock: Patroni cannot sleep beneath the library, and etcd, in Go, asks the
-kernel itself.
+Invariant: only the wall clock jumps, as when a person sets a machine's clock. The clock that programs measure durations
+with does not. Patroni, etcd, PgBouncer and HAProxy keep the machine's clock: Patroni cannot sleep under the library,
+and etcd, in Go, asks the kernel directly.
 """
 
 import time
@@ -18,19 +19,19 @@ from stack.account import Account
 from stack.poll import wait_until
 
 LIBRARIES = "*/faketime/libfaketimeMT.so.1"
-# A program looks at the file that often, in seconds.
+# A program reads the file this often, in seconds.
 NOTICED_S = 1
 NOTICED_BOUND_S = 30.0
 PRECISE_S = 5.0
 
 
 def library() -> Path | None:
-    """Where Debian has it, if it is installed."""
+    """Debian's library, if it is installed."""
     return next(iter(sorted(Path("/usr/lib").glob(LIBRARIES))), None)
 
 
 def give(cluster: Cluster) -> None:
-    """Call within `alone`, before `start`; without the library nothing is given, and no clock can be set."""
+    """Call within `alone`, before `start`. Without the library no clock can be set."""
     if library() is None:
         return
     folder = _folder(cluster)
@@ -44,7 +45,7 @@ def give(cluster: Cluster) -> None:
 
 
 def put(cluster: Cluster, host: Host, seconds: int) -> None:
-    """Sets the host's clock so far before ours; after it, if negative."""
+    """Sets the host's clock this far ahead of ours, or behind if negative."""
     clock = _folder(cluster) / host.name
     new = clock.with_suffix(".new")
     new.write_text(f"{seconds:+d}\n", encoding="ascii")
@@ -53,8 +54,9 @@ def put(cluster: Cluster, host: Host, seconds: int) -> None:
 
 
 def jump(cluster: Cluster, host: Host, seconds: int) -> None:
-    """Sets it, and waits until the host's program says so: a server in any case, one that dates its answers unless its clock went
-    back, for it has the date in a cache until the time is past that."""
+    """Sets the clock, and waits until the host's program shows it. A server always does. A program with an HTTP date
+    does so only for a jump ahead: it caches the date until the time is past it.
+    """
     dates = all(member.address != host for member in cluster.members)
     before = _now_at(cluster, host) if dates else 0
     put(cluster, host, seconds)
@@ -65,7 +67,7 @@ def jump(cluster: Cluster, host: Host, seconds: int) -> None:
 
 
 def _now_at(cluster: Cluster, host: Host) -> float:
-    """Seconds since 1970, as PostgreSQL has them, or as an answer over HTTP is dated."""
+    """Seconds since 1970, by PostgreSQL or by the date of an HTTP answer."""
     for member in cluster.members:
         if member.address == host:
             return float(member.psql("SELECT extract(epoch FROM clock_timestamp())"))
@@ -88,13 +90,15 @@ def _variables(clock: Path) -> dict[str, str]:
         "FAKETIME_TIMESTAMP_FILE": str(clock),
         "FAKETIME_CACHE_DURATION": str(NOTICED_S),
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        # It would leave shared memory behind for each program; of one that is not there it needs none.
+        # The library would leave a shared memory segment behind for each program; with a missing one it makes none.
         "FAKETIME_SHARED": "/mantle-none /mantle-none",
     }
 
 
 def _behind(clock: Path, command: list[str]) -> list[str]:
-    """The command with the library before the program alone: what enters the host and becomes the account is not preloaded."""
+    """The command with the library before the program alone. The commands that enter the host and drop privileges are
+    not preloaded.
+    """
     at = len(command) - command[::-1].index("--") if "--" in command else 0
     given = [f"{name}={value}" for name, value in _variables(clock).items()]
     return [*command[:at], "/usr/bin/env", *given, *command[at:]]
@@ -103,7 +107,7 @@ def _behind(clock: Path, command: list[str]) -> list[str]:
 def _prepared_with_clock(
     member: Member, prepare: Callable[[], None], folder: Path, account: Account
 ) -> Callable[[], None]:
-    """Patroni starts its server by a script that hands the clock to it, and to it alone."""
+    """Patroni starts its server by a script that passes the clock to it alone."""
     script = folder / f"{member.name}-postgres"
 
     def prepare_with_clock() -> None:

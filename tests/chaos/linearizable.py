@@ -1,8 +1,10 @@
-"""Is a history linearizable? An independent judge: it knows the model of the namespace and the calls, nothing of Mantle.
+"""Decides whether a history is linearizable. It is independent of Mantle: it knows only the model of the namespace and
+the calls.
 
-The search of Wing and Gong with Lowe's memory of configurations (G. Lowe, "Testing for linearizability", 2017): of the calls
-that began before the first answer among those not yet ordered, one is ordered next; a pair (set of ordered calls, state) that
-was met before is not tried again. The number of steps is bounded: what cannot be decided within it is no pass.
+The search is that of Wing and Gong with Lowe's cache of configurations (G. Lowe, "Testing for linearizability", 2017).
+Of the unordered calls that began before the first answer among them, one is ordered next. A pair (set of ordered calls,
+state) that was met before is not tried again. The number of steps is bounded; a window that needs more is undecided,
+which is no pass.
 """
 
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ class Undecided(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """An operation with a final answer; it took effect once, at some moment between the two times (seconds)."""
+    """An operation with a final answer. It took effect once, at some moment between the two times (seconds)."""
 
     operation: Operation
     outcome: Outcome
@@ -36,8 +38,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`finals`: the states that the tree may be in afterwards; none if no order explains the answers. `furthest`: the calls
-    that the longest explained order leaves."""
+    """`finals`: the states that the tree may be in afterwards; none if no order explains the answers. `furthest`: the
+    calls that the longest explained order leaves.
+    """
 
     finals: frozenset[Tree]
     furthest: tuple[Call, ...] = ()
@@ -48,7 +51,7 @@ class Verdict:
 
 
 def check(calls: list[Call], starts: frozenset[Tree], steps_max: int = STEPS_MAX) -> Verdict:
-    """All orders of a window's calls, from each state in which it may have begun."""
+    """Searches all orders of a window's calls, from each state in which it may have begun."""
     calls = sorted(calls, key=lambda call: (call.began, call.ended))
     everything = (1 << len(calls)) - 1
     steps = count()

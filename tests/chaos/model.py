@@ -1,13 +1,13 @@
-"""What a small namespace does, one operation after the other: the specification that histories are checked against.
+"""The specification that histories are checked against: a small namespace, one operation after the other.
 
-A state is immutable and hashable, so that a search can come back to it. Paths are tuples of names below the arena, a directory
-of its own that only the checked operations touch; what no operation can do there needs no rule.
+A state is immutable and hashable, so that a search can return to it. Paths are tuples of names below a directory that
+only the checked operations touch, so effects of other operations need no rule.
 """
 
 from dataclasses import dataclass
 
 Path = tuple[str, ...]
-# An id of a directory, or what an object holds.
+# A directory's id, or an object's content.
 Value = int | str
 
 
@@ -23,7 +23,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was answered: `ok` with a value (an id, an object's content, names), or the fact that stood against it."""
+    """The answer: `ok` with a value (an id, an object's content, names), or the reason for a refusal."""
 
     fact: str = "ok"
     value: Value | frozenset[str] | None = None
@@ -48,17 +48,17 @@ class Tree:
         return frozenset(at[-1] for at, _ in self.entries if at[:-1] == path and at)
 
     def after(self, operation: Operation, outcome: Outcome) -> "Tree | None":
-        """The state in which the operation leaves the tree if that could be its answer, else None."""
+        """The state after the operation if that may be its answer, else None."""
         against = set(self._against(operation))
         if outcome.fact != "ok":
-            # Of several facts any may be named.
+            # If there are several reasons, the answer may name any.
             return self if outcome.fact in against else None
         if against:
             return None
         return getattr(self, f"_{operation.verb}")(operation, outcome)
 
     def _against(self, operation: Operation):
-        """Facts that forbid it."""
+        """Reasons that forbid it."""
         here = self.get(operation.path)
         if operation.verb == "mkdir":
             if not self.is_directory(operation.path[:-1]):
@@ -97,7 +97,7 @@ class Tree:
         return Tree((self.entries - frozenset(moved)) | arrived)
 
     def _chmod(self, _operation: Operation, _: Outcome) -> "Tree":
-        """Permissions are not looked at here: it is there to change the record that a rename moves."""
+        """Permissions are not checked here: chmod is there to change the record that a rename moves."""
         return self
 
     def _put(self, operation: Operation, _: Outcome) -> "Tree":

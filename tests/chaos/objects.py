@@ -1,4 +1,4 @@
-"""Objects over S3, as the arenas' clients ask for them: boto3, with the idempotency key that Mantle takes from a header."""
+"""Objects over S3 for the workloads' clients: boto3, with the idempotency key that Mantle takes from a header."""
 
 import botocore.exceptions
 
@@ -8,7 +8,7 @@ PASSING = ("ServiceUnavailable", "SlowDown", "RequestTimeout")
 
 
 def caller(s3):
-    """A function that does one call and answers as the native API does."""
+    """A function that makes one call and returns an answer like the native API's."""
 
     def call(verb: str, bucket: str, key: str, content: str, request_id: str) -> Answer:
         def add_key(request, **_ignored) -> None:

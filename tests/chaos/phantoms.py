@@ -1,10 +1,10 @@
-"""What an IndexNode answers with and should not: directories that PostgreSQL never had, and records older than one it has told of
-before. A watch beside the arenas.
+"""Watches IndexNodes for two wrong answers: directories that PostgreSQL never had, and records older than an earlier
+answer.
 
-Clients hardly meet the first: whoever asks for more than the way to such a directory asks PostgreSQL too, and whoever was making it
-makes it again. So the replicas are asked themselves, all the time, and at the end PostgreSQL whether it knows each id that was
-told: as a directory, or in the answer to a request that made one (removed since). Nor the second, which the index finds itself after
-some seconds, and mends by a rebuild.
+Clients hardly meet the first: reads of such a directory's content go to PostgreSQL too, and the client that was making
+it makes it again. So the watch asks the replicas directly, all the time. At the end it asks PostgreSQL about each id:
+as a directory, or in the answer to a request that made one (removed since). Clients hardly meet the second, either: the
+index finds it after some seconds, and repairs it by a rebuild.
 """
 
 import threading
@@ -21,11 +21,11 @@ messages, services = grpc.protos_and_services("index.proto")
 
 PAUSE_S = 0.05
 TIMEOUT_S = 1.0
-RECORDS = 512  # of those that were met last
+RECORDS = 512  # of the last ones that were seen
 
 
 class Phantoms:
-    """Asks one replica after the other for the paths of arenas, and for what lanes are making, until it is left."""
+    """Asks one replica after the other for the paths of workloads and of the probes' writers while the block runs."""
 
     def __init__(self, cluster: Cluster, ns: str, arenas: list[Arena], lanes: list[Lane]):
         self.cluster, self.ns, self.lanes = cluster, ns, lanes
@@ -54,7 +54,7 @@ class Phantoms:
                     self._ask(address, stub)
                     self._look(address, stub)
                 except (grpc.RpcError, StopIteration):
-                    pass  # it is down, or cut off: that is what a fault is
+                    pass  # it is down, or cut off: that is the fault
                 self._end.wait(PAUSE_S)
         for _, channel in with_each:
             channel.close()
@@ -73,7 +73,7 @@ class Phantoms:
         self.answers += len(answer.codes) > 0
 
     def _look(self, address: str, stub) -> None:
-        """Every answer is as of all that was committed before, so a version goes up, whoever is asked."""
+        """Every answer includes all earlier commits, so a version never decreases, whichever replica answers."""
         ids = messages.DirectoryIds(ids=list(self._seen)[-RECORDS:])
         answer = stub.Directories(
             messages.DirectoriesRequest(group=1, ids=ids, timeout_ms=int(TIMEOUT_S * 1000)), timeout=TIMEOUT_S
@@ -88,7 +88,7 @@ class Phantoms:
                 self._newest[found.id] = (found.version, address)
 
     def wrong(self) -> list[str]:
-        """What went back, and what PostgreSQL does not know."""
+        """Versions that decreased, and ids that PostgreSQL does not know."""
         if self.answers == 0:
             return ["no replica answered the watch for phantoms"]
         with session(self.cluster) as connection:
@@ -104,6 +104,6 @@ class Phantoms:
 
 
 def paths_of(arena: Arena) -> list[str]:
-    """Of one directory in it, and of two."""
+    """Paths of one name below the workload's directory, and of two."""
     names = (*arena.mix.directories, *filter(None, [arena.mix.moved]))
     return [f"{arena.name}/{one}" for one in names] + [f"{arena.name}/{one}/{two}" for one in names for two in names]

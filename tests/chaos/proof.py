@@ -1,8 +1,9 @@
-"""`make chaos-proof`: would `make chaos` notice? Each protection is left out, one at a time, on a cluster of its own; then the fault
-that it is there for is caused until the judges find something. A protection whose absence nobody notices fails.
+"""`make chaos-proof` checks that `make chaos` would notice a missing protection. It removes one protection at a time,
+on a cluster of its own, and causes the fault that the protection is for until the judges find a problem. If they find
+none, the protection's row fails.
 
-Left out: in TafDB by wrapping the step that checks (tests/support/broken_steps.py), at the primary of every group; in IndexNodes by a
-build with failpoints (indexnode/src/failpoints.rs), which no release has. Writes docs/chaos-proof.md.
+Removed in TafDB: the step that checks, by wrapping it (tests/support/broken_steps.py) at the primary of every group. In
+IndexNodes: by a build with failpoints (indexnode/src/failpoints.rs), which no release has. Writes docs/chaos-proof.md.
 """
 
 import argparse
@@ -33,14 +34,14 @@ REPORT = REPOSITORY / "docs" / "chaos-proof.md"
 # Built by tests/run.py.
 PROGRAM = packages.target() / "debug" / "mantle-indexnode"
 ROUNDS_MAX = 6
-MORE = 6  # arenas, of the one mix that meets the protection
+MORE = 6  # workloads of the one mix that needs the protection
 EPOCH_IS_COMPARED = r"\(s\.epoch = p_epoch AND d\.epoch = p_epoch\) IS NOT TRUE"
 NO_LEASE = BrokenStep("no_lease", ("lease_fault",), "RETURN NULL;")
 
 
 @dataclass(frozen=True)
 class Protection:
-    """What is left out, how, and under which faults of the catalogue and which load its absence shows."""
+    """A protection, the way to remove it, and the faults and the load that show its absence."""
 
     name: str
     leave_out: Callable[[Cluster], None]
@@ -50,7 +51,7 @@ class Protection:
 
 @dataclass
 class Finding:
-    """Of one protection: what the judges said first, after so many rounds."""
+    """For one protection, the judges' first finding, after so many rounds."""
 
     protection: Protection
     rounds: int
@@ -67,7 +68,7 @@ def without_step(*broken: BrokenStep) -> Callable[[Cluster], None]:
 
 
 def without_epoch(cluster: Cluster) -> None:
-    """Neither latched nor compared; nor the lease, which names it too."""
+    """Neither latched nor compared; nor the lease, which includes the epoch."""
     without_step(NO_EPOCH_LATCH, NO_LEASE)(cluster)
     slow.on_every_node(cluster, _compare_no_epoch)
 
@@ -83,7 +84,7 @@ def _compare_no_epoch(connection: psycopg.Connection) -> None:
 
 
 def failpoint(name: str) -> Callable[[Cluster], None]:
-    """Every replica goes on as a build that leaves this out."""
+    """Every replica continues with a build that omits the protection."""
 
     def leave_out(cluster: Cluster) -> None:
         program = cluster.layout.binaries / "mantle-indexnode-failpoints"
@@ -121,7 +122,7 @@ PROTECTIONS = [
 
 
 def prove(protection: Protection, given: argparse.Namespace) -> Finding:
-    """On a new cluster: rounds until one is not sound."""
+    """On a new cluster: rounds until one finds a problem."""
     cluster = Cluster(chaos.FOLDER, new_shape(citus.WORKERS, 1, plain=given.plain))
     chosen = [fault for name in protection.faults for fault in CATALOGUE if fault.name == name]
     began = time.monotonic()
@@ -139,7 +140,7 @@ def prove(protection: Protection, given: argparse.Namespace) -> Finding:
 
 
 def report(findings: list[Finding], given: argparse.Namespace) -> str:
-    """docs/chaos-proof.md: what was found now, and of the protections that were not left out now what it said before."""
+    """docs/chaos-proof.md: the new findings, and the old rows of the other protections."""
     head = f"""# Faults: would they be noticed?
 
 Written by `make chaos-proof` (`tests/chaos/proof.py`; `ONLY=name` renews the rows of that name); do not edit. {os.cpu_count()} processors,

@@ -1,9 +1,9 @@
-"""`make chaos`: every fault once, then pairs of them drawn by the seed, on a whole cluster under mixed load; what each cost.
+"""`make chaos`: every fault once, then pairs of faults drawn by the seed, on a whole cluster under mixed load.
 
-Per round: arenas whose histories are judged (arena.py), lanes that measure for how long nothing was acknowledged or answered,
-analysts who ask in SQL, a watch for directories that no PostgreSQL ever had (phantoms.py); the fault; its end; and then, once the
-cluster is whole again: nothing that was acknowledged is lost, `mantle fsck` finds no difference on any replica, no lock is left.
-Writes docs/chaos.md; fails if anything was wrong.
+A round runs workloads whose histories are judged (arena.py), probes that measure the time without an acknowledgement or
+an answer, analysts who query in SQL, and a watch for phantom directories (phantoms.py). Then comes the fault, and its
+end. Once the cluster is whole again, nothing acknowledged may be lost, `mantle fsck` must find no difference on any
+replica, and no lock may be left. Writes docs/chaos.md with the cost of each fault; fails if anything was wrong.
 """
 
 import argparse
@@ -51,7 +51,7 @@ ANALYST_PAUSE_S = 0.5
 
 @dataclass
 class Row:
-    """What a round came to."""
+    """The result of a round."""
 
     faults: str
     writes_s: float = 0.0
@@ -63,11 +63,11 @@ class Row:
     windows: int = 0
     acknowledged: int = 0
     wrong: list[str] = field(default_factory=list)
-    is_judged: bool = True  # False: the round itself broke, which says nothing of Mantle's answers
+    is_judged: bool = True  # False: the round itself broke, which says nothing about Mantle's answers
 
 
 class Analyst:
-    """Asks in SQL what is there, all the time; what a failover refuses is asked again."""
+    """Queries in SQL all the time; a query that a failover refuses is repeated."""
 
     def __init__(self, cluster: Cluster, ns: str):
         self.cluster, self.ns = cluster, ns
@@ -86,7 +86,7 @@ class Analyst:
                     while not self._end.wait(ANALYST_PAUSE_S):
                         connection.execute("SELECT * FROM mantle.du(%s, '')", (self.ns,)).fetchall()
             except psycopg.errors.InternalError_ as error:
-                # Citus says so of a node that is gone.
+                # Citus' error for a node that is gone.
                 if "connection" not in str(error) and "failed" not in str(error):
                     self.wrong.append(f"an analyst: {error}")
             except (psycopg.OperationalError, psycopg.errors.UndefinedTable):
@@ -105,7 +105,7 @@ class Analyst:
 
 
 def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix]) -> Row:
-    """One round, with an arena of each mix."""
+    """One round, with a workload of each mix."""
     row, draw = Row(" + ".join(fault.name for fault in chosen)), random.Random(seed)
     ns = f"chaos-{draw.getrandbits(40):010x}"
     rest_of(cluster).create_namespace(ns)
@@ -146,7 +146,7 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
 
 
 def evidence(cluster: Cluster, ns: str, arenas: list[Arena]) -> Path:
-    """A folder with what explains a problem: all calls, directories and requests as PostgreSQL has them, all logs."""
+    """A directory with the evidence of a problem: all calls, directories and requests in PostgreSQL, all logs."""
     place = kept_logs(cluster)
     for arena in arenas:
         (place / f"{arena.name}.txt").write_text("\n".join(arena.history), encoding="utf-8")
@@ -163,7 +163,7 @@ def evidence(cluster: Cluster, ns: str, arenas: list[Arena]) -> Path:
 
 
 def kept_logs(cluster: Cluster) -> Path:
-    """A folder that outlives the cluster, with all logs."""
+    """A directory with all logs, which outlives the cluster."""
     place = Path(tempfile.mkdtemp(prefix="mantle-chaos-"))
     shutil.copytree(cluster.layout.logs, place / "logs")
     return place
@@ -175,15 +175,17 @@ def clients(cluster: Cluster, at: int):
 
 
 def hit(cluster: Cluster, chosen: list[Fault], draw: random.Random) -> None:
-    """The faults, together, for as long as the longest lasts; undone whatever happens."""
+    """Causes the faults together, for as long as the longest lasts; undoes them in any case."""
     with ExitStack() as undoing:
         for fault in chosen:
             undoing.callback(fault.cause(cluster, draw))
-        time.sleep(max(fault.lasts_s for fault in chosen))  # that is what the fault is
+        time.sleep(max(fault.lasts_s for fault in chosen))  # this is the fault
 
 
 def mend(cluster: Cluster) -> None:
-    """Until the cluster is whole: everything runs, every group has a standby that may be promoted, a replica leads."""
+    """Waits until the cluster is whole: everything runs, every group has a standby that may be promoted, a replica
+    leads.
+    """
     cluster.network.heal()
     faults.thaw(list(cluster.processes.values()), cluster.members)
     for name, process in cluster.processes.items():
@@ -199,7 +201,7 @@ def mend(cluster: Cluster) -> None:
 
 
 def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
-    """What must hold after every round, and does not."""
+    """Violations of what must hold after every round."""
     found = []
     try:
         wait_until(
@@ -212,7 +214,7 @@ def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
             found += [
                 f"check_cluster: {row}" for row in connection.execute("SELECT * FROM mantle.check_cluster()").fetchall()
             ]
-    except Exception as error:  # a report of one round, then the next
+    except Exception as error:  # report this round, then run the next
         found.append(f"{type(error).__name__}: {error}")
     return found + fsck(cluster)
 
@@ -223,14 +225,15 @@ def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:
         named = [[fault for fault in possible if name in fault.name] for name in given.only.split(" + ")]
         return [list(chosen) for chosen in itertools.product(*named)] * given.times
     draw = random.Random(given.seed)
-    # A server that starts while its clock is not its Patroni's writes down when, and Patroni takes it for another's.
+    # A server that starts while its clock differs from its Patroni's records that time, and Patroni takes it for
+    # another server's.
     to_pair = [fault for fault in possible if not fault.needs_clocks]
     return [[fault] for fault in possible] + [draw.sample(to_pair, 2) for _ in range(given.pairs)]
 
 
 def begin() -> None:
-    """What an earlier run left goes; what this one makes is ended when it is."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the cluster is ended
+    """Removes the remains of an earlier run. Makes sure that this run's cluster is ended with it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds the stack, so that the cluster is ended
     os.umask(0o022)
     if not network.is_permitted():
         print("network namespaces are not permitted here: partitions are left out", flush=True)
@@ -268,7 +271,7 @@ def main() -> int:
 
 
 def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Sequence[Mix] = ARENAS) -> Row:
-    """A round that fails says so, and the next begins with a whole cluster."""
+    """A failing round reports its error, and the next begins with a whole cluster."""
     try:
         row = play(cluster, chosen, f"{seed} {number}", mixes)
     except Exception as error:
@@ -285,7 +288,7 @@ def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Se
 
 
 def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:
-    """docs/chaos.md."""
+    """The text of docs/chaos.md."""
     shape = cluster.shape
     what = (
         f"a Citus coordinator and {shape.workers} workers" if shape.is_citus else "one PostgreSQL group, without Citus"
@@ -309,7 +312,7 @@ linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice
 
 
 def line(row: Row, when: str = "") -> str:
-    """Of the page's table."""
+    """A row of the page's table."""
     outcome = "sound" if not row.wrong else f"**{len(row.wrong)} problems**"
     cells = [
         f"{row.writes_s:.1f}",
@@ -324,7 +327,7 @@ def line(row: Row, when: str = "") -> str:
 
 
 def renewed(page: str, rows: list[Row]) -> str:
-    """The page with the rows of faults that were caused once more, by themselves; they say when."""
+    """The page with new rows for faults that were caused again by themselves; they show the time."""
     lines = page.splitlines()
     for row in rows:
         new = line(row, f", alone at {datetime.now(UTC):%Y-%m-%d %H:%M}")

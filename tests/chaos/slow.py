@@ -1,6 +1,6 @@
-"""Changes that take their time: a step of the extension sleeps now and then, on every node, as on a slow or crowded server.
+"""Slow changes: a step of the extension sleeps now and then, on every node, as on a slow or crowded server.
 
-Invariant: when something happens changes, not what: a step that is wrapped does what it did.
+Invariant: only the timing changes. A wrapped step has the same effect as before.
 """
 
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from tests.support.sql_wrappers import put_before
 
 PRIMARY_BOUND_S = 60.0
 
-# Before the latch is taken, and with it held, when everything has been looked at and written.
+# Before the latch is taken, and while it is held, when everything is read and written.
 CHANGE_STEPS = ("latch_batch", "latch_entries", "placement_fault", "placements_fault")
 CHANGE_SLEEP = "IF random() < 0.3 THEN PERFORM pg_sleep(random() / 2); END IF;"
-# Only what the index has prepared names an index group here. Longer than the lock of a rename (times.toml: rename_lock_ms),
-# shorter than what it resolved may be relied on (lease_s).
+# Only renames that the index prepared name an index group here. The sleep is longer than the lock of a rename
+# (times.toml: rename_lock_ms), and shorter than the lease of its resolved paths (lease_s).
 RENAME_STEP = "latch_sides"
 RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(13); END IF;"
-# Beneath these the index is rebuilt, and what they excluded has begun, before they go on.
+# During these sleeps the index is rebuilt, and conflicting renames begin, before they go on.
 RENAME_SLEEP_BENEATH = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(18); END IF;"
-# Those that have not waited for long yet.
+# Renames that have not slept for long yet.
 RENAMES_BEGUN = (
     "SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%rename_directory%'"
     " AND query_start > clock_timestamp() - interval '2 seconds'"
@@ -33,7 +33,9 @@ RENAMES_BEGUN = (
 
 
 def on_every_node(cluster: Cluster, work: Callable[[psycopg.Connection], None]) -> None:
-    """At the primary of every group, at once for all who look; nothing that Citus sends on. Beside a failover: when it is over."""
+    """At the primary of every group, in one transaction each; Citus does not propagate it. During a failover it waits
+    for the new primary.
+    """
     for group in cluster.groups:
         wait_until(
             partial(is_done, cluster, group, work),

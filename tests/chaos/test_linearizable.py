@@ -1,4 +1,4 @@
-"""The judge itself: it passes what has an order and finds what has none."""
+"""The judge: it accepts histories that have an order, and rejects those that have none."""
 
 import random
 
@@ -27,7 +27,7 @@ def test_overlapping_calls_may_stand_in_either_order():
         [call(0, 1, "mkdir", "a", value=1), call(2, 3, "stat", "a", "missing")],
         [call(0, 1, "mkdir", "a", value=1), call(2, 3, "mkdir", "a", value=2)],
         [call(0, 1, "mkdir", "a", value=1), call(2, 3, "rename", "a", to="b"), call(4, 5, "stat", "a", value=1)],
-        # Seen moved, then seen where it was.
+        # Seen moved, then seen at its old path.
         [
             call(0, 1, "mkdir", "a", value=1),
             call(2, 9, "rename", "a", to="b"),
@@ -74,7 +74,7 @@ def test_a_window_that_is_too_large_is_no_pass():
 
 
 def random_history(choose: random.Random, length: int) -> list[Call]:
-    """A true history: each call's effect at one moment within its times."""
+    """A true history: each call takes effect at one moment within its times."""
     tree, calls = Tree(), []
     names = ["a", "b", "c"]
     ids = iter(range(1, 1000))
@@ -96,7 +96,7 @@ def test_true_histories_pass_and_false_ones_do_not():
     for _ in range(200):
         calls = random_history(choose, 14)
         assert check(calls, EMPTY).is_linearizable
-        # A lookup of what nobody ever made.
+        # A lookup of a directory that was never made.
         at = choose.randrange(len(calls))
         lie = Call(Operation("stat", ("a",)), Outcome("ok", 5000), calls[at].began, calls[at].ended)
         assert not check([*calls, lie], EMPTY).is_linearizable

@@ -1,4 +1,4 @@
-"""Clients of a cluster under test: REST, S3, a superuser's session, and the directories that a load works in."""
+"""Clients of a cluster under test: REST, S3, a superuser's session, and the availability probes."""
 
 import uuid
 
@@ -25,7 +25,7 @@ def rest_of(cluster: Cluster, gateway: int = 0) -> Rest:
 
 
 def s3_of(cluster: Cluster, gateway: int = 0):
-    """S3 at one gateway, as boto3 speaks it; it does not retry."""
+    """S3 at one gateway through boto3, which does not retry."""
     read = lambda name: secret.read(cluster.layout, name)
     return boto3.session.Session().client(
         "s3", endpoint_url=cluster.gateways[gateway].url, region_name=REGION, aws_access_key_id=read("access_key"),
@@ -35,7 +35,7 @@ def s3_of(cluster: Cluster, gateway: int = 0):
 
 
 def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
-    """A superuser's, at a group's primary."""
+    """A superuser's session at a group's primary."""
     leader = cluster.leader(group)
     return psycopg.connect(
         host=leader.host,
@@ -48,7 +48,7 @@ def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
 
 
 def make_lanes(cluster: Cluster, ns: str) -> dict[int, list[Lane]]:
-    """Directories to be put under load, by the group that has what is in them."""
+    """Probes in new directories, by the group that has the content of each."""
     found: dict[int, list[Lane]] = {group: [] for group in cluster.groups if cluster.groups[group][0].is_source}
     writer = rest_of(cluster)
     with session(cluster) as connection:

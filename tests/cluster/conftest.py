@@ -1,7 +1,8 @@
-"""Fixtures of the cluster tests: one cluster for the session, made anew in .test-cluster/, clients, and the oracles.
+"""Fixtures of the cluster tests: one new cluster in .test-cluster/ for the session, clients, and the checks after each
+test.
 
-After every test PostgreSQL and every replica are asked: `mantle.check()` reports nothing, and each replica, the learner too,
-answers for every directory as PostgreSQL does. What each fault cost is printed at the end, in seconds.
+After every test `mantle.check()` must report nothing, and each replica, the learner too, must answer for every
+directory as PostgreSQL does. The unavailability of each fault is printed at the end, in seconds.
 """
 
 import os
@@ -43,7 +44,9 @@ def pytest_terminal_summary(terminalreporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """What a gateway answered 500 for is in its log alone, which goes with the folder: a failure quotes its last errors."""
+    """The cause of a 500 is only in the gateway's log, which is removed with its directory. So a failure quotes the
+    log's last errors.
+    """
     report = yield
     if report.failed:
         for log in sorted((FOLDER / "logs").glob("gateway[0-9].log")):
@@ -55,7 +58,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """The cluster under test."""
     if not network.is_permitted():
         pytest.skip("network namespaces are not permitted on this machine, so no cluster was tested")
     if (FOLDER / "shape.json").exists():
@@ -88,7 +90,7 @@ def lanes(cluster: Cluster, ns: str) -> dict[int, list[Lane]]:
 
 @pytest.fixture(autouse=True)
 def sound(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The cluster is whole and PostgreSQL is sound, at the end of every test of it."""
+    """At the end of every test of the cluster, it is complete and PostgreSQL is sound."""
     yield
     if "cluster" not in request.fixturenames:
         return

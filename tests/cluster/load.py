@@ -1,8 +1,8 @@
-"""A light load on a cluster, and what of it was acknowledged, refused, unknown, and when.
+"""A light load on a cluster. It records what was acknowledged, refused and unknown, and when.
 
-Each directory under load has a writer and a reader of its own, so that what stands still because of one PostgreSQL node is told
-from what goes on. A writer repeats a passing refusal (503, a broken connection) with the same idempotency key, as a careful client does.
-Two gateways share the work. Times are of the monotonic clock, in seconds.
+Each directory under load has its own writer and reader, so that a stall of one PostgreSQL node shows only in its
+directories. A writer retries a temporary refusal (503, a broken connection) with the same idempotency key, as a careful
+client does. Two gateways share the work. Times are of the monotonic clock, in seconds.
 """
 
 import itertools
@@ -20,7 +20,7 @@ PROGRESS_BOUND_S = 120.0
 
 @dataclass
 class Times:
-    """When something succeeded."""
+    """The times of successes."""
 
     at: list[float] = field(default_factory=list)
     refusals: int = 0
@@ -32,10 +32,10 @@ class Times:
 
 
 class Lane:
-    """One directory: a thread that makes directories in it, one that looks them up.
+    """Measures the availability of one directory: a thread makes directories in it, another looks them up.
 
-    `keyed`: it names its requests, and repeats a refused one until it is answered, which takes every node; if not, it goes on with
-    another directory.
+    `keyed`: the writer names its requests and retries each until it is answered, which takes every node. Otherwise it
+    goes on with another directory.
     """
 
     def __init__(self, ns: str, directory: str, id: int, writer: Rest, reader: Rest, keyed: bool):
@@ -79,7 +79,7 @@ class Lane:
 
 
 class Load:
-    """Lanes under load while the block runs; a wrong answer ends it with a failure."""
+    """Probes that run while the block does; a wrong answer ends it with a failure."""
 
     def __init__(self, lanes: list[Lane]):
         self.lanes = lanes
@@ -88,7 +88,7 @@ class Load:
         self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
 
     def longest_s(self, since: float, until: float, chosen: list[Lane]) -> tuple[float, float]:
-        """Of some lanes, the longest time without a write, of those that name no request, and without a lookup."""
+        """For the given probes, the longest time without a write (of unkeyed ones) and without a lookup."""
         writes = max(lane.writes.longest_gap_s(since, until) for lane in chosen if not lane.keyed)
         return writes, max(lane.reads.longest_gap_s(since, until) for lane in chosen)
 
@@ -114,7 +114,7 @@ class Load:
         return [path for lane in self.lanes for path in lane.acknowledged]
 
     def await_progress(self, more: int = 10) -> None:
-        """Until every lane has had so many further acknowledgements and answers."""
+        """Waits until every probe has had so many further acknowledgements and answers."""
         before = [(len(lane.writes.at), len(lane.reads.at)) for lane in self.lanes]
 
         def have_moved() -> bool:

@@ -1,4 +1,4 @@
-"""Measures for how long nothing succeeded while a block runs; conftest.py prints the report."""
+"""Measures unavailability while a block runs; conftest.py prints the report."""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +14,9 @@ REPORT: list[str] = []
 
 @contextmanager
 def measured(what: str, lanes: dict[int, list[Lane]], hit: int) -> Iterator[Load]:
-    """Load on everything while the block runs; says for how long nothing succeeded, on what was hit and on the rest."""
+    """Puts load on all probes while the block runs. Reports the longest time without a success, for the affected group
+    and for the others.
+    """
     every = [lane for group in lanes.values() for lane in group]
     with Load(every) as load:
         load.await_progress()
@@ -35,7 +37,7 @@ def measured(what: str, lanes: dict[int, list[Lane]], hit: int) -> Iterator[Load
 
 
 def index_leader(cluster: Cluster, other_than: Replica | None = None) -> Replica | None:
-    """Who says so; whoever is cut off is not asked."""
+    """The replica that reports to lead. A replica that was cut off reports nothing."""
     return next(
         (
             replica

@@ -1,4 +1,4 @@
-"""What must hold whatever happened: PostgreSQL and every replica of the index know everything that was acknowledged, and the
+"""Checks that hold after any fault: PostgreSQL and every index replica have everything that was acknowledged, and the
 same directories.
 """
 
@@ -25,13 +25,13 @@ GROUP_OF = """
 
 
 def group_of(coordinator: psycopg.Connection, pid: int) -> int:
-    """The worker group that has what is in a directory."""
+    """The worker group that has the content of a directory."""
     return coordinator.execute(GROUP_OF, (pid,)).fetchone()[0]
 
 
 @contextmanager
 def only_replica(cluster: Cluster, number: int) -> Iterator[Rest]:
-    """The native API, answered by one replica: what it answers is what that replica knows."""
+    """The native API, answered by one replica, so its answers show what that replica knows."""
     name = f"gateway-of-{cluster.layout.index_hosts[number - 1].name}"
     address = cluster.layout.index_addresses[number - 1]
     gateway = Entrance(cluster.layout, cluster.account, FIRST_PRIVATE_GATEWAY + number, name, [address])
@@ -45,7 +45,7 @@ def only_replica(cluster: Cluster, number: int) -> Iterator[Rest]:
 
 
 def assert_nothing_is_lost(cluster: Cluster, ns: str, acknowledged: list[str]) -> None:
-    """Every acknowledged directory is in PostgreSQL, and every replica has the directories that PostgreSQL has."""
+    """Every acknowledged directory is in PostgreSQL, and every replica has the directories of PostgreSQL."""
     entrance = cluster.gateways[0]
     rest = Rest(entrance.host.address, entrance.port, secret.read(cluster.layout, "token"))
     listed = {
@@ -59,11 +59,13 @@ def assert_nothing_is_lost(cluster: Cluster, ns: str, acknowledged: list[str]) -
     for replica in cluster.replicas:
         with only_replica(cluster, replica.replica) as one:
             for path in acknowledged[-SAMPLE:]:
-                one.list(ns, path + "/")  # raises what is refused
+                one.list(ns, path + "/")  # raises a refusal
 
 
 def assert_replicas_agree(cluster: Cluster) -> None:
-    """No replica has lost or kept a directory. (A gateway cannot show that: what a replica lacks it asks PostgreSQL for.)"""
+    """Every replica has exactly PostgreSQL's directories. A gateway cannot show that: it asks PostgreSQL for what a
+    replica lacks.
+    """
     leader = cluster.leader(COORDINATOR)
 
     def do_agree() -> bool:
@@ -74,7 +76,7 @@ def assert_replicas_agree(cluster: Cluster) -> None:
 
 
 def fsck(cluster: Cluster) -> list[str]:
-    """What `mantle fsck` finds wrong; nothing if it finds nothing."""
+    """The differences that `mantle fsck` finds."""
     done = subprocess.run(
         [str(cluster.layout.binaries / "mantle"), "fsck"], capture_output=True, text=True, check=False,
         env={"MANTLE_INDEX": ",".join(cluster.layout.index_addresses), "DATABASE_URL": cluster.leader(COORDINATOR).url("postgres", "superuser")},
@@ -83,5 +85,5 @@ def fsck(cluster: Cluster) -> list[str]:
 
 
 def rebuilds(cluster: Cluster) -> float:
-    """Ended, by whichever replica led."""
+    """Completed rebuilds, over all replicas."""
     return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)

@@ -1,6 +1,6 @@
-"""docs/runbooks.md, typed: the commands of a section, as they stand there.
+"""Runs the commands of docs/runbooks.md, as the page shows them.
 
-Invariant: nothing is typed that the page does not show; a test gives the words in capitals, no more.
+Invariant: a test adds nothing to the page's commands but values for the words in capitals.
 """
 
 import re
@@ -20,7 +20,7 @@ def commands(section: str) -> str:
 
 
 def statements(section: str) -> list[str]:
-    """Its SQL statements."""
+    """The SQL statements of a section."""
     return [statement.strip() for statement in blocks(section, "sql").split(";") if statement.strip()]
 
 
@@ -33,7 +33,7 @@ def blocks(section: str, language: str) -> str:
 
 
 def typed(cluster: Cluster, section: str, **words: str) -> str:
-    """Runs a section's commands in a shell that has read the environment file; gives what they print."""
+    """Runs a section's commands in a shell that has read the environment file; returns their output."""
     environment.write(cluster)
     script = f"set -e\n. {cluster.layout.environment_file}\n{commands(section)}"
     done = subprocess.run(
@@ -45,5 +45,5 @@ def typed(cluster: Cluster, section: str, **words: str) -> str:
 
 
 def group(cluster: Cluster, number: int) -> str:
-    """$GROUP"""
+    """The value of $GROUP."""
     return str(number) if cluster.shape.is_citus else ""

@@ -1,4 +1,4 @@
-"""The whole cluster: it serves, and goes on serving while primaries change, as planned and not."""
+"""The whole cluster serves, and continues to serve during planned and unplanned changes of primaries."""
 
 import shutil
 import time
@@ -18,7 +18,8 @@ from .load import PROGRESS_BOUND_S, Lane
 from .measure import index_leader, measured
 from .oracle import assert_nothing_is_lost
 
-OTHERS_LEAST = 10  # changes and lookups elsewhere while a node is away: there would be none, or what was under way
+# changes and lookups of other groups while a node is away: without service only calls in progress would end
+OTHERS_LEAST = 10
 FAILOVER_BOUND_S = times.read()["client"]["retry_s"]
 
 
@@ -68,19 +69,20 @@ def test_failover(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]], of: s
         until = time.monotonic()
     old.start()
     wait_until(lambda: old.answers("liveness"), f"Patroni of {old.name}", FAILOVER_BOUND_S)
-    if of == "last":  # its data are thrown away; the coordinator's are rewound
+    if of == "last":  # its data directory is discarded; the coordinator's is rewound
         runbook.typed(cluster, "Failover", GROUP=runbook.group(cluster, group), SERVER=old.name)
     cluster.await_protection(group)
     assert cluster.leader(group) is new
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
-    # What does not need the group goes on: the index is read, and fed by the other groups. Requests with a key wait for every node.
+    # Work that does not need the group goes on: the index is read, and reads from the other groups. Requests with a key
+    # wait for every node.
     for lane in (lane for other in lanes if other != group for lane in lanes[other] if not lane.keyed):
         for times_of in (lane.writes, lane.reads):
             assert sum(since < at < until for at in times_of.at) >= OTHERS_LEAST
 
 
 def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
-    """A real partition: packets are lost, nothing is refused. Whoever is cut off answers nobody."""
+    """A real partition: packets are lost, nothing is refused."""
     leader = wait_until(lambda: index_leader(cluster), "a leader of the index", PROGRESS_BOUND_S)
     with measured("the index's leader cut off", lanes, max(lanes)) as load:
         cluster.network.partition(leader.host)
@@ -93,7 +95,7 @@ def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, la
 
 @pytest.mark.long
 def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
-    """Two of three members stand still for longer than a leader's key lives: failsafe mode keeps every primary."""
+    """Two of three members are frozen for longer than a leader key's ttl: failsafe mode keeps every primary."""
     before = {group: cluster.leader(group) for group in cluster.groups}
     with measured("two of three etcd members frozen", lanes, max(lanes)) as load:
         frozen = [member.process for member in cluster.etcd[:2]]
@@ -108,7 +110,7 @@ def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, lanes: dict[int, 
 
 @pytest.mark.long
 def test_lost_slot(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
-    """Patroni makes a dropped slot again, too far ahead: the index notices that it may have missed something."""
+    """Patroni recreates a dropped slot at a later position. The index notices that it may have missed changes."""
     group = max(lanes)
     rebuilt = rebuilds(cluster)
     with measured("a slot dropped", lanes, group) as load:
@@ -125,7 +127,7 @@ def rebuilds(cluster: Cluster) -> float:
 
 
 def drop_slot(connection: psycopg.Connection) -> bool:
-    """Takes it from its reader; false when the reader was faster."""
+    """Drops the slot while it is free of its reader; false when the reader was faster."""
     connection.execute(
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
     )
@@ -137,14 +139,14 @@ def drop_slot(connection: psycopg.Connection) -> bool:
 
 
 def test_replaced_indexnode(cluster: Cluster, ns: str) -> None:
-    """A voter whose disk is gone comes back by itself; the learner is taken out, and joins again when it is started."""
+    """A voter that lost its disk rejoins by itself. The learner is removed, and joins again when it is started."""
     rest_of(cluster).mkdir(ns, "before/a", parents=True)
     voter, learner = cluster.replicas[1], cluster.replicas[-1]
     voter.process.stop()
     shutil.rmtree(voter.data)
     learner.process.stop()
     assert learner.listen not in runbook.typed(cluster, "Replacing an IndexNode", ADDRESS=learner.listen).split()
-    shutil.rmtree(learner.data)  # whoever was removed comes back as somebody new, or not at all
+    shutil.rmtree(learner.data)  # a removed member can only come back under a new id
     for replica in (voter, learner):
         replica.prepare()
         replica.start()

@@ -1,4 +1,4 @@
-"""A worker joins a cluster under load, and shards move there: the runbooks for it."""
+"""A worker joins a cluster under load, and shards move to it, by the runbooks."""
 
 import pytest
 

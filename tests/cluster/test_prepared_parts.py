@@ -1,4 +1,4 @@
-"""A change on two nodes of which one half has committed, and the other one is only prepared: nobody is told that it is done."""
+"""A change on two nodes: one part has committed, the other is only prepared. No client gets an acknowledgement."""
 
 import uuid
 
@@ -8,7 +8,7 @@ from cluster.cluster import Cluster
 
 from .clients import rest_of, session
 
-# Of a coordinator that there is not: Citus' recovery leaves it alone.
+# Of a coordinator that does not exist, so Citus' recovery leaves it alone.
 HALF = "citus_99_1_1_1"
 
 

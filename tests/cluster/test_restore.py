@@ -1,4 +1,4 @@
-"""TafDB restored to a point in time beneath Patroni, every group to the same point, as docs/runbooks.md has it."""
+"""TafDB is restored to a point in time under Patroni, every group to the same point, by docs/runbooks.md."""
 
 import os
 import shutil
@@ -79,7 +79,7 @@ class Backup:
         wait_until(lambda: leader.psql(last).strip() == "t", f"the WAL of {leader.name} to be kept", BOUND_S)
 
     def restore(self, primary: Member) -> None:
-        """What docs/runbooks.md has in words: the files of the group's next primary."""
+        """The steps that docs/runbooks.md describes in words, for the data directory of the group's next primary."""
         for member in self.cluster.groups[primary.group]:
             member.signal_postmaster(signal.SIGQUIT)
         for member in self.cluster.groups[primary.group]:
@@ -94,7 +94,7 @@ class Backup:
         self.start(primary)
 
     def start(self, primary: Member) -> None:
-        """Once only with the point: Patroni's next start knows nothing of it."""
+        """Only the first start has the recovery target; Patroni's next start does not know it."""
         fetch = f"cp {self.archive(primary.group)}/%f %p"
         given = f"-c recovery_target_name={POINT} -c recovery_target_action=promote -c restore_command='{fetch}'"
         log = self.cluster.layout.logs / f"{primary.name}-restored.log"

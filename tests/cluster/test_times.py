@@ -1,4 +1,4 @@
-"""The time budget holds together, says what the sources say, and is checked at all."""
+"""The time budget's relations hold, it agrees with the sources, and it is checked."""
 
 import copy
 

@@ -1,7 +1,7 @@
-"""A rolling upgrade under load, as docs/runbooks.md has it: every server, every IndexNode, every gateway, one by one.
+"""A rolling upgrade under load, by docs/runbooks.md: every server, every IndexNode, every gateway, one by one.
 
-`MANTLE_PREVIOUS` names a folder with `mantle-indexnode` and `mantle-gateway` of the release before: IndexNodes and gateways are of that
-one when it begins, so that both releases are there side by side. Without it they are upgraded to themselves.
+`MANTLE_PREVIOUS` names a directory with `mantle-indexnode` and `mantle-gateway` of the previous release. IndexNodes and
+gateways then start with those, so that both releases run side by side. Without it they are upgraded to themselves.
 """
 
 import os
