@@ -235,7 +235,8 @@ def placements(connection: psycopg.Connection) -> dict[int, tuple[str, int]]:
     """The node of each shard."""
     rows = connection.execute(
         "SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)"
-        " JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' WHERE s.logicalrelid = 'mantle.meta'::regclass"
+        " JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' "
+        " WHERE s.logicalrelid = 'mantle.meta'::regclass"
     ).fetchall()
     return {shard: (host, port) for shard, host, port in rows}
 

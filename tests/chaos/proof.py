@@ -27,8 +27,8 @@ from tests.support.broken_steps import NO_EPOCH_LATCH, NO_LATCH, NO_TOMBSTONE, B
 
 from . import run as chaos
 from . import slow
-from .arena import BUDDING, CROSSING, HOPPING, Mix
 from .catalogue import CATALOGUE
+from .workload import BUDDING, CROSSING, HOPPING, Mix
 
 REPORT = REPOSITORY / "docs" / "chaos-proof.md"
 # Built by tests/run.py.
@@ -46,7 +46,7 @@ class Protection:
     name: str
     leave_out: Callable[[Cluster], None]
     faults: tuple[str, ...]
-    mixes: Sequence[Mix] = chaos.ARENAS
+    mixes: Sequence[Mix] = chaos.MIXES
 
 
 @dataclass
@@ -143,9 +143,10 @@ def report(findings: list[Finding], given: argparse.Namespace) -> str:
     """docs/chaos-proof.md: the new findings, and the old rows of the other protections."""
     head = f"""# Faults: would they be noticed?
 
-Written by `make chaos-proof` (`tests/chaos/proof.py`; `ONLY=name` renews the rows of that name); do not edit. {os.cpu_count()} processors,
-{platform.release()}. One protection is left out, on a cluster of its own; the faults beside it are caused, under the load of `make chaos`
-(or more of the part of it that meets the protection), until its judges find something wrong.
+Written by `make chaos-proof` (`tests/chaos/proof.py`; `ONLY=name` renews the rows of that name); do not edit.
+{os.cpu_count()} processors, {platform.release()}. One protection at a time is left out, on a cluster of its own. The faults
+beside it are caused, under the load of `make chaos` (or more of the part that needs the protection), until its judges find
+something wrong.
 
 | left out | faults | rounds until it was noticed | what was said first | when |
 |---|---|---|---|---|

@@ -1,8 +1,8 @@
 """`make chaos`: every fault once, then pairs of faults drawn by the seed, on a whole cluster under mixed load.
 
-A round runs workloads whose histories are judged (arena.py), probes that measure the time without an acknowledgement or
-an answer, analysts who query in SQL, and a watch for phantom directories (phantoms.py). Then comes the fault, and its
-end. Once the cluster is whole again, nothing acknowledged may be lost, `mantle fsck` must find no difference on any
+A round runs workloads whose histories are judged (workload.py), probes that measure the time without an acknowledgement
+or an answer, analysts who query in SQL, and a watch for phantom directories (phantom_watch.py). Then comes the fault, and
+its end. Once the cluster is whole again, nothing acknowledged may be lost, `mantle fsck` must find no difference on any
 replica, and no lock may be left. Writes docs/chaos.md with the cost of each fault; fails if anything was wrong.
 """
 
@@ -32,18 +32,18 @@ from cluster.shape import new_shape
 from stack import citus, secret
 from stack.layout import DATABASE, REPOSITORY
 from stack.poll import wait_until
-from tests.cluster.clients import make_lanes, rest_of, s3_of, session
+from tests.cluster.clients import make_probes, rest_of, s3_of, session
 from tests.cluster.load import Load
 from tests.cluster.oracle import assert_nothing_is_lost, fsck
 
 from . import clocks
-from .arena import CROSSING, EVERYTHING, GROWING, HOPPING, Arena, Mix
 from .catalogue import CATALOGUE, LEADER_BOUND_S, Fault
 from .objects import caller
-from .phantoms import Phantoms
+from .phantom_watch import Phantoms
+from .workload import CROSSING, EVERYTHING, GROWING, HOPPING, Mix, Workload
 
 FOLDER = REPOSITORY / ".chaos"
-ARENAS = (EVERYTHING, GROWING, CROSSING, HOPPING)
+MIXES = (EVERYTHING, GROWING, CROSSING, HOPPING)
 CLIENTS = 3
 REPORT = REPOSITORY / "docs" / "chaos.md"
 ANALYST_PAUSE_S = 0.5
@@ -80,8 +80,8 @@ class Analyst:
             try:
                 proxy = self.cluster.proxies[-1].host.address
                 with psycopg.connect(
-                    host=proxy, dbname=DATABASE, user="postgres", password=secret.read(self.cluster.layout, "superuser"),
-                    connect_timeout=5, autocommit=True,
+                    host=proxy, dbname=DATABASE, user="postgres", connect_timeout=5, autocommit=True,
+                    password=secret.read(self.cluster.layout, "superuser"),
                 ) as connection:  # fmt: skip
                     while not self._end.wait(ANALYST_PAUSE_S):
                         connection.execute("SELECT * FROM mantle.du(%s, '')", (self.ns,)).fetchall()
@@ -109,50 +109,55 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
     row, draw = Row(" + ".join(fault.name for fault in chosen)), random.Random(seed)
     ns = f"chaos-{draw.getrandbits(40):010x}"
     rest_of(cluster).create_namespace(ns)
-    lanes = make_lanes(cluster, ns)
-    every = [lane for of_group in lanes.values() for lane in of_group]
-    arenas = [
-        Arena(ns, f"arena{at}", mix, [clients(cluster, at + n) for n in range(CLIENTS)], draw.getrandbits(32))
+    probes = make_probes(cluster, ns)
+    every = [probe for of_group in probes.values() for probe in of_group]
+    workloads = [
+        Workload(ns, f"workload{at}", mix, [clients(cluster, at + n) for n in range(CLIENTS)], draw.getrandbits(32))
         for at, mix in enumerate(mixes)
     ]
     with Analyst(cluster, ns) as analyst, ExitStack() as running:
         load = running.enter_context(Load(every))
-        for arena in arenas:
-            running.enter_context(arena)
-        phantoms = running.enter_context(Phantoms(cluster, ns, arenas, every))
+        for workload in workloads:
+            running.enter_context(workload)
+        phantoms = running.enter_context(Phantoms(cluster, ns, workloads, every))
         load.await_progress()
         since = time.monotonic()
         hit(cluster, chosen, draw)
         mend(cluster)
         load.await_progress()
         until = time.monotonic()
-    writes, reads = zip(*(load.longest_s(since, until, of_group) for of_group in lanes.values()), strict=True)
+    writes, reads = zip(*(load.longest_s(since, until, of_group) for of_group in probes.values()), strict=True)
     row.writes_s, row.other_writes_s = max(writes), min(writes)
     row.reads_s, row.other_reads_s = max(reads), min(reads)
-    row.refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every) + sum(
-        arena.refusals for arena in arenas
+    row.refusals = sum(probe.writes.refusals + probe.reads.refusals for probe in every) + sum(
+        workload.refusals for workload in workloads
     )
-    row.calls, row.windows = sum(arena.calls for arena in arenas), sum(arena.windows for arena in arenas)
+    row.calls, row.windows = (
+        sum(workload.calls for workload in workloads),
+        sum(workload.windows for workload in workloads),
+    )
     row.acknowledged = len(load.acknowledged)
     row.wrong += (
-        [problem for arena in arenas for problem in arena.wrong]
+        [problem for workload in workloads for problem in workload.wrong]
         + analyst.wrong
         + phantoms.wrong()
         + unsound(cluster, ns, load.acknowledged)
     )
     if row.wrong:
-        row.wrong.append(f"what there was: {evidence(cluster, ns, arenas)}")
+        row.wrong.append(f"what there was: {evidence(cluster, ns, workloads)}")
     return row
 
 
-def evidence(cluster: Cluster, ns: str, arenas: list[Arena]) -> Path:
+def evidence(cluster: Cluster, ns: str, workloads: list[Workload]) -> Path:
     """A directory with the evidence of a problem: all calls, directories and requests in PostgreSQL, all logs."""
     place = kept_logs(cluster)
-    for arena in arenas:
-        (place / f"{arena.name}.txt").write_text("\n".join(arena.history), encoding="utf-8")
+    for workload in workloads:
+        (place / f"{workload.name}.txt").write_text("\n".join(workload.history), encoding="utf-8")
     tables = {
-        "directories": "SELECT m.id, m.pid, m.name, m.version, m.created FROM mantle.meta m WHERE m.ns = %s AND m.explicit IS NOT NULL",
-        "requests": "SELECT r.id, r.pid, r.verb, r.version, r.created, r.principal, r.request_id FROM mantle.requests r WHERE r.ns = %s",
+        "directories": "SELECT m.id, m.pid, m.name, m.version, m.created FROM mantle.meta m WHERE m.ns = %s"
+        " AND m.explicit IS NOT NULL",
+        "requests": "SELECT r.id, r.pid, r.verb, r.version, r.created, r.principal, r.request_id"
+        " FROM mantle.requests r WHERE r.ns = %s",
     }
     with session(cluster) as connection:
         (number,) = connection.execute("SELECT n.ns FROM mantle.namespaces n WHERE n.name = %s", (ns,)).fetchone()
@@ -270,7 +275,7 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Sequence[Mix] = ARENAS) -> Row:
+def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Sequence[Mix] = MIXES) -> Row:
     """A failing round reports its error, and the next begins with a whole cluster."""
     try:
         row = play(cluster, chosen, f"{seed} {number}", mixes)
@@ -280,8 +285,13 @@ def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Se
         row.is_judged = isinstance(error, AssertionError)
         row.wrong.append(f"logs: {kept_logs(cluster)}")
         mend(cluster)
-    print(f"{row.faults:<60} writes {row.writes_s:5.1f}  reads {row.reads_s:5.1f}  others {row.other_writes_s:5.1f} {row.other_reads_s:5.1f}"
-          f"  refusals {row.refusals:5}  windows {row.windows:4}  {'sound' if not row.wrong else f'{len(row.wrong)} WRONG'}", flush=True)  # fmt: skip
+    outcome = f"{len(row.wrong)} WRONG" if row.wrong else "sound"
+    print(
+        f"{row.faults:<60} writes {row.writes_s:5.1f}  reads {row.reads_s:5.1f}"
+        f"  others {row.other_writes_s:5.1f} {row.other_reads_s:5.1f}"
+        f"  refusals {row.refusals:5}  windows {row.windows:4}  {outcome}",
+        flush=True,
+    )
     for problem in row.wrong:
         print(f"    {problem}", flush=True)
     return row
@@ -295,15 +305,17 @@ def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:
     )
     head = f"""# Faults
 
-Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); do not edit. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC,
-{os.cpu_count()} processors, {platform.release()}; {what}, {shape.standbys} standby each; three IndexNode replicas and a learner, two
-gateways, all on one machine in network namespaces of their own. Load over S3, REST and SQL while each fault lasts.
+Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); do not edit.
+{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, {platform.release()}; {what},
+{shape.standbys} standby each; three IndexNode replicas and a learner, two gateways, all on one machine in network namespaces
+of their own. Load over S3, REST and SQL while each fault lasts.
 
-*Writes*, *reads*: the longest time, in seconds, without any acknowledged mkdir (of clients that name no request: one that is named is looked
-for on every node first), or answered lookup with its row, of the directories that waited longest; *other writes*, *other reads*: the same of those on the PostgreSQL group that waited least.
-*Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history that were found
-linearizable, of so many calls. *Sound*: nothing acknowledged lost or done twice, no replica told of a directory that PostgreSQL never had,
-`mantle fsck` clean on every replica, no lock left.
+*Writes*, *reads*: the longest time, in seconds, without an acknowledged mkdir, and without an answered lookup, in the
+directories that waited longest. The mkdirs are those of clients that name no request: a named one is looked for on every
+node first. *Other writes*, *other reads*: the same for the PostgreSQL group that waited least.
+*Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history that
+were found linearizable, of so many calls. *Sound*: nothing acknowledged is lost or done twice, no replica answered with a
+directory that PostgreSQL never had, `mantle fsck` is clean on every replica, no lock is left.
 
 | fault | writes | reads | other writes | other reads | refusals | windows | calls | acknowledged | outcome |
 |---|---|---|---|---|---|---|---|---|---|

@@ -13,9 +13,9 @@ from stack.layout import DATABASE, REGION
 from tests.support.rest import Rest
 
 from . import oracle
-from .load import Lane
+from .load import Probe
 
-LANES_EACH = 2
+PROBES_EACH = 2
 
 
 def rest_of(cluster: Cluster, gateway: int = 0) -> Rest:
@@ -47,17 +47,17 @@ def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
     )
 
 
-def make_lanes(cluster: Cluster, ns: str) -> dict[int, list[Lane]]:
+def make_probes(cluster: Cluster, ns: str) -> dict[int, list[Probe]]:
     """Probes in new directories, by the group that has the content of each."""
-    found: dict[int, list[Lane]] = {group: [] for group in cluster.groups if cluster.groups[group][0].is_source}
+    found: dict[int, list[Probe]] = {group: [] for group in cluster.groups if cluster.groups[group][0].is_source}
     writer = rest_of(cluster)
     with session(cluster) as connection:
-        while min(len(lanes) for lanes in found.values()) < LANES_EACH:
+        while min(len(probes) for probes in found.values()) < PROBES_EACH:
             name = f"d{uuid.uuid4().hex[:8]}"
             id = writer.mkdir(ns, name).body["id"]
             group = oracle.group_of(connection, id) if cluster.shape.is_citus else COORDINATOR
-            if len(found[group]) < LANES_EACH:
+            if len(found[group]) < PROBES_EACH:
                 number = len(found[group])
                 gateways = [rest_of(cluster, (number + at) % 2) for at in range(2)]
-                found[group].append(Lane(ns, name, id, *gateways, keyed=number % 2 == 0))
+                found[group].append(Probe(ns, name, id, *gateways, keyed=number % 2 == 0))
     return found

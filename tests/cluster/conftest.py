@@ -18,8 +18,8 @@ from stack import citus
 from stack.layout import REPOSITORY
 from tests.support.rest import Rest
 
-from .clients import make_lanes, rest_of, session
-from .load import Lane
+from .clients import make_probes, rest_of, session
+from .load import Probe
 from .measure import REPORT
 
 FOLDER = REPOSITORY / ".test-cluster"
@@ -84,8 +84,8 @@ def ns(rest: Rest) -> str:
 
 
 @pytest.fixture
-def lanes(cluster: Cluster, ns: str) -> dict[int, list[Lane]]:
-    return make_lanes(cluster, ns)
+def probes(cluster: Cluster, ns: str) -> dict[int, list[Probe]]:
+    return make_probes(cluster, ns)
 
 
 @pytest.fixture(autouse=True)

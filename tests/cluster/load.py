@@ -31,7 +31,7 @@ class Times:
         return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
 
-class Lane:
+class Probe:
     """Measures the availability of one directory: a thread makes directories in it, another looks them up.
 
     `keyed`: the writer names its requests and retries each until it is answered, which takes every node. Otherwise it
@@ -81,16 +81,16 @@ class Lane:
 class Load:
     """Probes that run while the block does; a wrong answer ends it with a failure."""
 
-    def __init__(self, lanes: list[Lane]):
-        self.lanes = lanes
+    def __init__(self, probes: list[Probe]):
+        self.probes = probes
         self._end = threading.Event()
-        works = [work for lane in lanes for work in (lane.write_one, lane.read_one)]
+        works = [work for probe in probes for work in (probe.write_one, probe.read_one)]
         self._threads = [threading.Thread(target=self._repeat, args=(work,), daemon=True) for work in works]
 
-    def longest_s(self, since: float, until: float, chosen: list[Lane]) -> tuple[float, float]:
+    def longest_s(self, since: float, until: float, chosen: list[Probe]) -> tuple[float, float]:
         """For the given probes, the longest time without a write (of unkeyed ones) and without a lookup."""
-        writes = max(lane.writes.longest_gap_s(since, until) for lane in chosen if not lane.keyed)
-        return writes, max(lane.reads.longest_gap_s(since, until) for lane in chosen)
+        writes = max(probe.writes.longest_gap_s(since, until) for probe in chosen if not probe.keyed)
+        return writes, max(probe.reads.longest_gap_s(since, until) for probe in chosen)
 
     def _repeat(self, work) -> None:
         while not self._end.is_set():
@@ -106,24 +106,24 @@ class Load:
         self._end.set()
         for thread in self._threads:
             thread.join()
-        wrong = [what for lane in self.lanes for what in lane.wrong]
+        wrong = [what for probe in self.probes for what in probe.wrong]
         assert wrong == [], f"{len(wrong)} wrong answers, first: {wrong[0]}"
 
     @property
     def acknowledged(self) -> list[str]:
-        return [path for lane in self.lanes for path in lane.acknowledged]
+        return [path for probe in self.probes for path in probe.acknowledged]
 
     def await_progress(self, more: int = 10) -> None:
         """Waits until every probe has had so many further acknowledgements and answers."""
-        before = [(len(lane.writes.at), len(lane.reads.at)) for lane in self.lanes]
+        before = [(len(probe.writes.at), len(probe.reads.at)) for probe in self.probes]
 
         def have_moved() -> bool:
-            now = ((len(lane.writes.at), len(lane.reads.at)) for lane in self.lanes)
+            now = ((len(probe.writes.at), len(probe.reads.at)) for probe in self.probes)
             return all(w >= w0 + more and r >= r0 + more for (w, r), (w0, r0) in zip(now, before, strict=True))
 
         wait_until(
-            have_moved, f"{more} more acknowledgements and answers of each lane", PROGRESS_BOUND_S, self._why_not
+            have_moved, f"{more} more acknowledgements and answers of each probe", PROGRESS_BOUND_S, self._why_not
         )
 
     def _why_not(self) -> str | None:
-        return next((what for lane in self.lanes for what in lane.wrong), None)
+        return next((what for probe in self.probes for what in probe.wrong), None)

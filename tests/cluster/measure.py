@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from cluster.clients import Replica
 from cluster.cluster import Cluster
 
-from .load import Lane, Load
+from .load import Load, Probe
 
 REPORT: list[str] = []
 
 
 @contextmanager
-def measured(what: str, lanes: dict[int, list[Lane]], hit: int) -> Iterator[Load]:
+def measured(what: str, probes: dict[int, list[Probe]], hit: int) -> Iterator[Load]:
     """Puts load on all probes while the block runs. Reports the longest time without a success, for the affected group
     and for the others.
     """
-    every = [lane for group in lanes.values() for lane in group]
+    every = [probe for group in probes.values() for probe in group]
     with Load(every) as load:
         load.await_progress()
         since = time.monotonic()
@@ -26,13 +26,13 @@ def measured(what: str, lanes: dict[int, list[Lane]], hit: int) -> Iterator[Load
         until = time.monotonic()
     parts = []
     for name, chosen in (
-        ("its shards", lanes.get(hit, [])),
-        ("others", [lane for group in lanes if group != hit for lane in lanes[group]]),
+        ("its shards", probes.get(hit, [])),
+        ("others", [probe for group in probes if group != hit for probe in probes[group]]),
     ):
         if chosen:
             writes, reads = load.longest_s(since, until, chosen)
             parts.append(f"{name}: writes {writes:.1f}, lookups {reads:.1f}")
-    refusals = sum(lane.writes.refusals + lane.reads.refusals for lane in every)
+    refusals = sum(probe.writes.refusals + probe.reads.refusals for probe in every)
     REPORT.append(f"{what:<48}{'; '.join(parts)}  ({len(load.acknowledged)} acknowledged, {refusals} passing refusals)")
 
 

@@ -77,10 +77,12 @@ def assert_replicas_agree(cluster: Cluster) -> None:
 
 def fsck(cluster: Cluster) -> list[str]:
     """The differences that `mantle fsck` finds."""
-    done = subprocess.run(
-        [str(cluster.layout.binaries / "mantle"), "fsck"], capture_output=True, text=True, check=False,
-        env={"MANTLE_INDEX": ",".join(cluster.layout.index_addresses), "DATABASE_URL": cluster.leader(COORDINATOR).url("postgres", "superuser")},
-    )  # fmt: skip
+    environment = {
+        "MANTLE_INDEX": ",".join(cluster.layout.index_addresses),
+        "DATABASE_URL": cluster.leader(COORDINATOR).url("postgres", "superuser"),
+    }
+    command = [str(cluster.layout.binaries / "mantle"), "fsck"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return [] if done.returncode == 0 else [f"fsck: {done.stdout}{done.stderr}"]
 
 

@@ -14,7 +14,7 @@ from stack.poll import wait_until
 
 from . import runbook
 from .clients import rest_of, s3_of, session
-from .load import PROGRESS_BOUND_S, Lane
+from .load import PROGRESS_BOUND_S, Probe
 from .measure import index_leader, measured
 from .oracle import assert_nothing_is_lost
 
@@ -38,9 +38,9 @@ def test_both_gateways_write_and_every_replica_has_it(cluster: Cluster, ns: str)
 
 
 @pytest.mark.parametrize("of", ["worker", pytest.param("coordinator", marks=pytest.mark.long)])
-def test_switchover(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]], of: str) -> None:
+def test_switchover(cluster: Cluster, ns: str, probes: dict[int, list[Probe]], of: str) -> None:
     group = group_of(cluster, of)
-    with measured(f"switchover of the {of}'s group", lanes, group) as load:
+    with measured(f"switchover of the {of}'s group", probes, group) as load:
         old = cluster.leader(group)
         standby = next(member for member in cluster.groups[group] if member is not old)
         names = {"PRIMARY": old.name, "STANDBY": standby.name}
@@ -50,18 +50,20 @@ def test_switchover(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]], of:
 
 
 @pytest.mark.long
-def test_a_killed_postmaster_comes_back_or_is_replaced(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
-    group = max(lanes)
-    with measured("kill -9 of a primary's postmaster", lanes, group) as load:
+def test_a_killed_postmaster_comes_back_or_is_replaced(
+    cluster: Cluster, ns: str, probes: dict[int, list[Probe]]
+) -> None:
+    group = max(probes)
+    with measured("kill -9 of a primary's postmaster", probes, group) as load:
         faults.kill_postgresql(cluster.leader(group))
         load.await_progress()
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
 
 
 @pytest.mark.parametrize("of", ["last", pytest.param("coordinator", marks=pytest.mark.long)])
-def test_failover(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]], of: str) -> None:
-    group = max(lanes) if of == "last" else group_of(cluster, of)
-    with measured(f"power cut of group {group}'s primary", lanes, group) as load:
+def test_failover(cluster: Cluster, ns: str, probes: dict[int, list[Probe]], of: str) -> None:
+    group = max(probes) if of == "last" else group_of(cluster, of)
+    with measured(f"power cut of group {group}'s primary", probes, group) as load:
         old = cluster.leader(group)
         faults.kill_machine(old)
         since = time.monotonic()
@@ -76,15 +78,15 @@ def test_failover(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]], of: s
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
     # Work that does not need the group goes on: the index is read, and reads from the other groups. Requests with a key
     # wait for every node.
-    for lane in (lane for other in lanes if other != group for lane in lanes[other] if not lane.keyed):
-        for times_of in (lane.writes, lane.reads):
+    for probe in (probe for other in probes if other != group for probe in probes[other] if not probe.keyed):
+        for times_of in (probe.writes, probe.reads):
             assert sum(since < at < until for at in times_of.at) >= OTHERS_LEAST
 
 
-def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
     """A real partition: packets are lost, nothing is refused."""
     leader = wait_until(lambda: index_leader(cluster), "a leader of the index", PROGRESS_BOUND_S)
-    with measured("the index's leader cut off", lanes, max(lanes)) as load:
+    with measured("the index's leader cut off", probes, max(probes)) as load:
         cluster.network.partition(leader.host)
         wait_until(lambda: index_leader(cluster, other_than=leader), "another leader of the index", PROGRESS_BOUND_S)
         load.await_progress()
@@ -94,10 +96,10 @@ def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, la
 
 
 @pytest.mark.long
-def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
     """Two of three members are frozen for longer than a leader key's ttl: failsafe mode keeps every primary."""
     before = {group: cluster.leader(group) for group in cluster.groups}
-    with measured("two of three etcd members frozen", lanes, max(lanes)) as load:
+    with measured("two of three etcd members frozen", probes, max(probes)) as load:
         frozen = [member.process for member in cluster.etcd[:2]]
         faults.freeze(*frozen)
         until = time.monotonic() + times.read()["patroni"]["ttl_s"] + times.read()["patroni"]["retry_timeout_s"]
@@ -109,11 +111,11 @@ def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, lanes: dict[int, 
 
 
 @pytest.mark.long
-def test_lost_slot(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+def test_lost_slot(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
     """Patroni recreates a dropped slot at a later position. The index notices that it may have missed changes."""
-    group = max(lanes)
+    group = max(probes)
     rebuilt = rebuilds(cluster)
-    with measured("a slot dropped", lanes, group) as load:
+    with measured("a slot dropped", probes, group) as load:
         with session(cluster, group) as connection:
             wait_until(lambda: drop_slot(connection), "the slot to be dropped", PROGRESS_BOUND_S)
         wait_until(lambda: rebuilds(cluster) > rebuilt, "the index to be rebuilt", PROGRESS_BOUND_S)

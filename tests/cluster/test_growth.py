@@ -8,7 +8,7 @@ from stack.poll import wait_until
 
 from . import runbook
 from .clients import session
-from .load import PROGRESS_BOUND_S, Lane
+from .load import PROGRESS_BOUND_S, Probe
 from .measure import measured
 from .oracle import assert_nothing_is_lost
 
@@ -18,10 +18,10 @@ SHARDS_OF = "SELECT count(*) FROM pg_dist_placement WHERE groupid = %s"
 pytestmark = pytest.mark.long
 
 
-def test_a_worker_joins_and_gets_shards(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+def test_a_worker_joins_and_gets_shards(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
     if not cluster.shape.is_citus:
         pytest.skip("without Citus there are no workers")
-    with measured("a worker joins, shards move there", lanes, max(lanes)) as load:
+    with measured("a worker joins, shards move there", probes, max(probes)) as load:
         group = cluster.add_worker()
         wait_until(lambda: not problems(cluster), "check_cluster to be content", PROGRESS_BOUND_S)
         assert cluster.leader(group).name in runbook.typed(cluster, "Adding a worker")

@@ -99,8 +99,8 @@ class Backup:
         given = f"-c recovery_target_name={POINT} -c recovery_target_action=promote -c restore_command='{fetch}'"
         log = self.cluster.layout.logs / f"{primary.name}-restored.log"
         command = [
-            str(self.cluster.layout.postgresql_bin / "pg_ctl"), "start", "-w", "-t", str(int(BOUND_S)), "-D", str(primary.data),
-            "-l", str(log), "-o", given,
+            str(self.cluster.layout.postgresql_bin / "pg_ctl"), "start", "-w", "-t", str(int(BOUND_S)),
+            "-D", str(primary.data), "-l", str(log), "-o", given,
         ]  # fmt: skip
         entered, account = command_on(primary.address, self.cluster.account, command)
         environment = {"PATH": os.environ["PATH"], "PGPASSFILE": primary.environment()["PGPASSFILE"]}

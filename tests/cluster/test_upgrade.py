@@ -15,7 +15,7 @@ from stack.poll import wait_until
 
 from . import runbook
 from .clients import session
-from .load import PROGRESS_BOUND_S, Lane
+from .load import PROGRESS_BOUND_S, Probe
 from .measure import index_leader, measured
 from .oracle import assert_nothing_is_lost
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.long
 PROGRAMS = ("mantle-indexnode", "mantle-gateway")
 
 
-def test_servers(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
-    with measured("rolling upgrade of the servers", lanes, max(lanes)) as load:
+def test_servers(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
+    with measured("rolling upgrade of the servers", probes, max(probes)) as load:
         for group in cluster.groups:
             primary = cluster.leader(group)
             for standby in (member for member in cluster.groups[group] if member is not primary):
@@ -47,11 +47,11 @@ def restart(cluster: Cluster, group: int, server: str) -> None:
     cluster.await_protection(group)
 
 
-def test_indexnodes_and_gateways(cluster: Cluster, ns: str, lanes: dict[int, list[Lane]]) -> None:
+def test_indexnodes_and_gateways(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
     before = kept(cluster, Path(os.environ.get("MANTLE_PREVIOUS", cluster.layout.binaries)))
     for part in (*cluster.replicas, *cluster.gateways):
         start_again(part, before)
-    with measured("rolling upgrade of IndexNodes and gateways", lanes, max(lanes)) as load:
+    with measured("rolling upgrade of IndexNodes and gateways", probes, max(probes)) as load:
         first = wait_until(lambda: index_leader(cluster), "a leader of the index", PROGRESS_BOUND_S)
         others = [replica for replica in cluster.replicas if replica is not first]
         for part in others:

@@ -104,10 +104,12 @@ def e2e(_stack: Stack) -> Counts:
 
 
 def cluster(_stack: Stack) -> Counts:
-    """The judge of histories; then switchover, crash and failover of a cluster of its own, in .test-cluster/; MANTLE_CLUSTER_LONG
-    adds what takes minutes. Skipped where hosts cannot be told apart."""
+    """The judge of histories; then switchovers, crashes and failovers of a cluster in .test-cluster/.
+
+    MANTLE_CLUSTER_LONG adds tests that take minutes. Skipped where network namespaces are not permitted.
+    """
     counts = run_pytest(str(TESTS / "chaos"))
-    if os.geteuid() == 0:  # nobody else may make namespaces; whether they can be made is tried with a program of these
+    if os.geteuid() == 0:  # only root may make namespaces; iproute2, one of these packages, shows whether it can
         packages.install_missing(programs.PACKAGES)
     if not network.is_permitted():
         print("network namespaces are not permitted on this machine: the cluster's tests were skipped")

@@ -57,11 +57,12 @@ CROSSING = Mix(
 # may arrive in any order.
 HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), (1,), moved="x")
 FACTS = {
-    "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop", "NoSuchKey": "missing",
+    "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop",
+    "NoSuchKey": "missing",
 }  # fmt: skip
 
 
-class Arena:
+class Workload:
     """Runs until it is told to end. `wrong` has the wrong answers, and the windows without an order."""
 
     def __init__(self, ns: str, name: str, mix: Mix, clients: list[tuple[Rest, Callable]], seed: int):
@@ -78,7 +79,7 @@ class Arena:
         self._meeting = threading.Barrier(len(clients), action=self._judge)
         self._threads = [threading.Thread(target=self._play, args=(at,), daemon=True) for at in range(len(clients))]
 
-    def __enter__(self) -> "Arena":
+    def __enter__(self) -> "Workload":
         rest, _ = self.clients[0]
         rest.mkdir(self.ns, self.name)
         if self.mix.moved:

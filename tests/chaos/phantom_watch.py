@@ -13,9 +13,9 @@ import grpc
 
 from cluster.cluster import Cluster
 from tests.cluster.clients import session
-from tests.cluster.load import Lane
+from tests.cluster.load import Probe
 
-from .arena import Arena
+from .workload import Workload
 
 messages, services = grpc.protos_and_services("index.proto")
 
@@ -27,9 +27,9 @@ RECORDS = 512  # of the last ones that were seen
 class Phantoms:
     """Asks one replica after the other for the paths of workloads and of the probes' writers while the block runs."""
 
-    def __init__(self, cluster: Cluster, ns: str, arenas: list[Arena], lanes: list[Lane]):
-        self.cluster, self.ns, self.lanes = cluster, ns, lanes
-        self.paths = [path for arena in arenas for path in paths_of(arena)]
+    def __init__(self, cluster: Cluster, ns: str, workloads: list[Workload], probes: list[Probe]):
+        self.cluster, self.ns, self.probes = cluster, ns, probes
+        self.paths = [path for workload in workloads for path in paths_of(workload)]
         self.answers = 0
         self._seen: dict[int, str] = {}
         self._newest: dict[int, tuple[int, str]] = {}
@@ -60,7 +60,7 @@ class Phantoms:
             channel.close()
 
     def _ask(self, address: str, stub) -> None:
-        paths = [*self.paths, *(lane.writing for lane in self.lanes if lane.writing)]
+        paths = [*self.paths, *(probe.writing for probe in self.probes if probe.writing)]
         count = len(paths)
         request = messages.ResolveRequest(
             number=1, timeout_ms=int(TIMEOUT_S * 1000), paths="".join(paths), path_bytes=[len(path) for path in paths],
@@ -103,7 +103,9 @@ class Phantoms:
         ]
 
 
-def paths_of(arena: Arena) -> list[str]:
+def paths_of(workload: Workload) -> list[str]:
     """Paths of one name below the workload's directory, and of two."""
-    names = (*arena.mix.directories, *filter(None, [arena.mix.moved]))
-    return [f"{arena.name}/{one}" for one in names] + [f"{arena.name}/{one}/{two}" for one in names for two in names]
+    names = (*workload.mix.directories, *filter(None, [workload.mix.moved]))
+    return [f"{workload.name}/{one}" for one in names] + [
+        f"{workload.name}/{one}/{two}" for one in names for two in names
+    ]
