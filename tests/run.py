@@ -1,7 +1,7 @@
 """Runs the test suite: `python3 tests/run.py --only e2e`; `--help` names the phases (tests/suite/__main__.py).
 
-The runner and the launchers it calls (patroni/stack, patroni/cluster) are packages of two directories. This is the one place
-that puts both on Python's path, for the runner and for all that it starts.
+The runner and the launchers it calls (patroni/stack, patroni/cluster) are packages of two directories. This is the one
+place that puts both on Python's path, for the runner and for all that it starts.
 """
 
 import os

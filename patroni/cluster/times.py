@@ -21,7 +21,10 @@ COMPILED = {
         "gateway/src/store/pool.rs",
         r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);",
     ),
-    "standby_recheck_s": ("indexnode/src/source/standby_gate.rs", r"const RECHECK: Duration = Duration::from_secs\((\d+)\);"),
+    "standby_recheck_s": (
+        "indexnode/src/source/standby_gate.rs",
+        r"const RECHECK: Duration = Duration::from_secs\((\d+)\);",
+    ),
     "source_retry_s": ("indexnode/src/source/leader.rs", r"const RETRY_MAX: Duration = Duration::from_secs\((\d+)\);"),
     "epoch_lease_s": (
         "extension/src/settings.rs",

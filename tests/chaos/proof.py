@@ -144,9 +144,9 @@ def report(findings: list[Finding], given: argparse.Namespace) -> str:
     head = f"""# Faults: would they be noticed?
 
 Written by `make chaos-proof` (`tests/chaos/proof.py`; `ONLY=name` renews the rows of that name); do not edit.
-{os.cpu_count()} processors, {platform.release()}. One protection at a time is left out, on a cluster of its own. The faults
-beside it are caused, under the load of `make chaos` (or more of the part that needs the protection), until its judges find
-something wrong.
+{os.cpu_count()} processors, {platform.release()}. One protection at a time is left out, on a cluster of its own. The
+faults beside it are caused, under the load of `make chaos` (or more of the part that needs the protection), until its
+judges find something wrong.
 
 | left out | faults | rounds until it was noticed | what was said first | when |
 |---|---|---|---|---|

@@ -1,9 +1,9 @@
 """`make chaos`: every fault once, then pairs of faults drawn by the seed, on a whole cluster under mixed load.
 
 A round runs workloads whose histories are judged (workload.py), probes that measure the time without an acknowledgement
-or an answer, analysts who query in SQL, and a watch for phantom directories (phantom_watch.py). Then comes the fault, and
-its end. Once the cluster is whole again, nothing acknowledged may be lost, `mantle fsck` must find no difference on any
-replica, and no lock may be left. Writes docs/chaos.md with the cost of each fault; fails if anything was wrong.
+or an answer, analysts who query in SQL, and a watch for phantom directories (phantom_watch.py). Then comes the fault,
+and its end. Once the cluster is whole again, nothing acknowledged may be lost, `mantle fsck` must find no difference on
+any replica, and no lock may be left. Writes docs/chaos.md with the cost of each fault; fails if anything was wrong.
 """
 
 import argparse
@@ -306,16 +306,16 @@ def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:
     head = f"""# Faults
 
 Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); do not edit.
-{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, {platform.release()}; {what},
-{shape.standbys} standby each; three IndexNode replicas and a learner, two gateways, all on one machine in network namespaces
-of their own. Load over S3, REST and SQL while each fault lasts.
+{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, {platform.release()}; {what}, {shape.standbys}
+standby each; three IndexNode replicas and a learner, two gateways, all on one machine in network namespaces of their
+own. Load over S3, REST and SQL while each fault lasts.
 
 *Writes*, *reads*: the longest time, in seconds, without an acknowledged mkdir, and without an answered lookup, in the
-directories that waited longest. The mkdirs are those of clients that name no request: a named one is looked for on every
-node first. *Other writes*, *other reads*: the same for the PostgreSQL group that waited least.
-*Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history that
-were found linearizable, of so many calls. *Sound*: nothing acknowledged is lost or done twice, no replica answered with a
-directory that PostgreSQL never had, `mantle fsck` is clean on every replica, no lock is left.
+directories that waited longest. The mkdirs are those of clients that name no request: a named one is looked for on
+every node first. *Other writes*, *other reads*: the same for the PostgreSQL group that waited least.
+*Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history
+that were found linearizable, of so many calls. *Sound*: nothing acknowledged is lost or done twice, no replica
+answered with a directory that PostgreSQL never had, `mantle fsck` is clean on every replica, no lock is left.
 
 | fault | writes | reads | other writes | other reads | refusals | windows | calls | acknowledged | outcome |
 |---|---|---|---|---|---|---|---|---|---|

@@ -1,9 +1,9 @@
 """Finds circles of imports, and imports that point upwards. `make lint` runs it; exit 1 names each edge.
 
-A circle is a set of files that import each other; a module and its own submodules do not count. Layers come from the head of a
-crate's `lib.rs`: a list item that begins with a module's name in backquotes is a layer, and a module imports only from its own
-layer and from those listed below it. Reads Rust as text (`use` trees and `crate::`, `super::`, `self::` paths) without test
-code, and Python by its syntax tree.
+A circle is a set of files that import each other; a module and its own submodules do not count. Layers come from the
+head of a crate's `lib.rs`: a list item that begins with a module's name in backquotes is a layer, and a module imports
+only from its own layer and from those listed below it. Reads Rust as text (`use` trees and `crate::`, `super::`,
+`self::` paths) without test code, and Python by its syntax tree.
 """
 
 import ast

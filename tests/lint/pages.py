@@ -1,6 +1,8 @@
-"""Checks the pages: every relative link leads to a file, every anchor to a heading, and no sentence of the first pages is long.
+"""Checks the pages: every relative link leads to a file, every anchor to a heading, and no sentence of the first pages
+is long.
 
-`make lint` runs it; exit 1 names page and line. Anchors follow GitHub's rule: lower case, punctuation gone, spaces to hyphens.
+`make lint` runs it; exit 1 names page and line. Anchors follow GitHub's rule: lower case, punctuation gone, spaces to
+hyphens.
 """
 
 import re

@@ -1,7 +1,7 @@
 """One test by its name: what `make one TEST=…` runs, with the services that its suite needs.
 
-A Python test is named as pytest does (`tests/e2e/test_renames.py::test_x`, or a whole file), a pgTAP file by its path, a
-Rust test by its path or a part of it (`index::tests::rules`).
+A Python test is named as pytest does (`tests/e2e/test_renames.py::test_x`, or a whole file), a pgTAP file by its path,
+a Rust test by its path or a part of it (`index::tests::rules`).
 """
 
 from pathlib import Path

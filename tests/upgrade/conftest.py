@@ -1,7 +1,8 @@
-"""From an older version to the one just built: the scripts (test_script.py), the catalog and the data (test_upgrade.py).
+"""From an older version to the one just built: the scripts (test_script.py), the catalog and the data
+(test_upgrade.py).
 
-libpq's variables (PGHOST, …) name the server, as a superuser, on this machine. Each test makes databases of its own there and
-removes them.
+libpq's variables (PGHOST, …) name the server, as a superuser, on this machine. Each test makes databases of its own
+there and removes them.
 """
 
 import os

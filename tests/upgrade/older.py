@@ -1,4 +1,5 @@
-"""An artificial older version: the current install script with a few changes taken back, and the hand-written way from it.
+"""An artificial older version: the current install script with a few changes taken back, and the hand-written way from
+it.
 
 It exercises every kind of change that an upgrade makes, whether or not a released version is frozen.
 """

@@ -24,8 +24,13 @@ def test_statements(script: str, expected: list[str]):
     assert statements(script) == expected
 
 
-@pytest.mark.parametrize("script", ["SELECT 'a;", "DO $$ a;", "SELECT 1", "/* a; SELECT 1;", "/* a /* b */ c */ SELECT 1;", 'SELECT "a;',
-                                    "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "script",
+    [
+        *("SELECT 'a;", "DO $$ a;", "SELECT 1", "/* a; SELECT 1;", "/* a /* b */ c */ SELECT 1;", 'SELECT "a;'),
+        "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END;",
+    ],
+)
 def test_what_is_not_understood_is_refused(script: str):
     with pytest.raises(Failure):
         statements(script)

@@ -85,13 +85,13 @@ def test_the_comparison_sees(make_database: Make, change: str):
 FILL = """
 SELECT mantle.allocate_ids('test', 1000);
 SELECT mantle.create_namespace(5, 'photos', 1024, 7, 8, 493, '{0}1', 1);
-SELECT mantle.mkdir('{{5,5}}', '{{1024,1024}}', '{{1024,1024}}', '{{album/,old/}}', '{{1025,1026}}', '{{7,7}}', '{{8,8}}',
-                    '{{493,493}}', '{{true,true}}', '{{NULL,NULL}}', '{{{0}2,{0}3}}', '{{2,3}}');
-SELECT mantle.mkdir('{{5}}', '{{1024}}', '{{1025}}', '{{implied/}}', '{{1027}}', '{{7}}', '{{8}}', '{{493}}', '{{false}}',
-                    '{{NULL}}', '{{{0}4}}', '{{4}}');
+SELECT mantle.mkdir('{{5,5}}', '{{1024,1024}}', '{{1024,1024}}', '{{album/,old/}}', '{{1025,1026}}',
+                    '{{7,7}}', '{{8,8}}', '{{493,493}}', '{{true,true}}', '{{NULL,NULL}}', '{{{0}2,{0}3}}', '{{2,3}}');
+SELECT mantle.mkdir('{{5}}', '{{1024}}', '{{1025}}', '{{implied/}}', '{{1027}}',
+                    '{{7}}', '{{8}}', '{{493}}', '{{false}}', '{{NULL}}', '{{{0}4}}', '{{4}}');
 SET mantle.delta_records = always;
-SELECT mantle.put_object('{{5}}', '{{1024}}', '{{1025}}', '{{sea.jpg}}', '{{1028}}', '{{7}}', '{{8}}', '{{420}}', '{{250}}',
-                         '{{s2}}', '{{image/jpeg}}', '{{NULL}}', '{{blob-1}}', '{{NULL}}', '{{{0}5}}', '{{5}}');
+SELECT mantle.put_object('{{5}}', '{{1024}}', '{{1025}}', '{{sea.jpg}}', '{{1028}}', '{{7}}', '{{8}}',
+                         '{{420}}', '{{250}}', '{{s2}}', '{{image/jpeg}}', '{{NULL}}', '{{blob-1}}', '{{NULL}}', '{{{0}5}}', '{{5}}');
 SELECT mantle.remove_tree(5, 1024, 1024, 'old/', 1026, 1, 0, 44, '{0}6', 6, '{0}7', NULL,
                           mantle.prove(1, 0, 44, 5, 1024, '{0}6', 1024, 'old/', 1026, 1, '', 0));
 SELECT mantle.abort_rename(5, 1024, '{0}8', 45);
