@@ -168,7 +168,7 @@ async fn replicas_follow_a_standby_that_has_all_they_applied() {
     assert_eq!(scene.outcome("on the new timeline").await, Ok(()));
 }
 
-/// FACTS: a logical slot can run ahead of what a failover leaves.
+/// P35: a logical slot can run ahead of the database that a failover leaves.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_drop_what_a_failover_lost() {
@@ -236,7 +236,7 @@ async fn replicas_rebuild_when_the_slot_was_advanced_or_is_gone_or_lost() {
     }
 }
 
-/// Rule 28. Where WAL would pile up without a bound for a reader that is gone, no slot is made; it is, once there is a bound.
+/// P28. Where WAL would pile up without a bound for a reader that is gone, no slot is made; it is, once there is a bound.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_make_no_slot_that_may_fill_the_disk() {
@@ -278,7 +278,7 @@ async fn replicas_go_back_with_a_postgresql_that_was_restored() {
     assert_eq!(scene.outcome("later").await, Err(ErrorCode::NotFound));
 }
 
-/// Rule 3. A row that changes without a message is what the index sees of a message that was lost.
+/// P3. A row that changes without a message is what the index sees of a message that was lost.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_find_a_lost_message() {
@@ -305,7 +305,7 @@ async fn replicas_find_a_lost_message() {
     assert_eq!(outcomes, [Ok(()), Ok(()), Err(ErrorCode::NotFound)]);
 }
 
-/// Rule 5.
+/// P5.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_apply_nothing_that_a_synchronous_standby_lacks() {

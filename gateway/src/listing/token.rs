@@ -69,4 +69,14 @@ mod tests {
             assert!(decode_token(&URL_SAFE_NO_PAD.encode(bytes)).is_err(), "{bytes:?}");
         }
     }
+
+    /// docs/formats.md: clients keep tokens over an upgrade.
+    #[test]
+    fn tokens_stay_as_they_are() {
+        let positions = [After::Start, After::Key("a/b".to_owned()), After::Prefix("a/".to_owned())];
+        for (position, token) in positions.iter().zip(["AWs", "AWthL2I", "AXBhLw"]) {
+            assert_eq!(encode_token(position), token, "another format needs another VERSION");
+            assert_eq!(&decode_token(token).unwrap(), position);
+        }
+    }
 }

@@ -133,10 +133,19 @@ mod tests {
         }
     }
 
+    /// docs/formats.md: a change needs another field of `ResolveResponse`, and one of the request that says it is read.
     #[test]
     fn a_row_is_as_the_protocol_says() {
         let bytes = row(0x0102, 23).as_bytes().to_vec();
-        assert_eq!((bytes.len(), &bytes[8..10], &bytes[46..]), (49, &[2, 1][..], &[23, 0, 1][..]));
+        let (ids, numbers) =
+            ("0300000000000000 0201000000000000 0101000000000000 ffffffffffffffff", "80000000 07000000 ffffffff");
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            format!("{ids}{numbers}e801170001").replace(' ', ""),
+            "the row has changed: see docs/formats.md"
+        );
+        assert_eq!(Row::ref_from_bytes(&bytes), Ok(&row(0x0102, 23)));
     }
 
     #[test]

@@ -140,4 +140,89 @@ mod tests {
         assert_eq!(RequestKey::try_from(proto::RequestKey::from(key)), Ok(key));
         assert!(RequestKey::try_from(proto::RequestKey { id: vec![1], ..key.into() }).is_err());
     }
+
+    /// docs/formats.md: gateways and IndexNodes of two releases talk to each other.
+    #[test]
+    fn messages_stay_as_they_are() {
+        fn check<M: prost::Message + Default + PartialEq + std::fmt::Debug>(message: &M, golden: &str) {
+            let bytes = message.encode_to_vec();
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, golden, "{message:?}: a number or type of a field has changed: see docs/formats.md");
+            assert_eq!(&M::decode(&bytes[..]).unwrap(), message);
+        }
+        let text = str::to_owned;
+        let outcome = Some(proto::Outcome { code: 23, detail: text("d"), leader_address: text("a") });
+        let request = RequestKey { principal: 7, ns: NamespaceId(9), id: Uuid::from_u128(11) };
+        let caller = proto::Caller { uid: 1, gids: vec![2, 300] };
+        let resolve = proto::ResolveRequest {
+            number: 1,
+            epoch: 2,
+            timeout_ms: 3,
+            paths: text("a/b"),
+            path_bytes: vec![3],
+            namespaces: vec![text("ns")],
+            namespace_queries: vec![1],
+            callers: vec![caller.clone()],
+            caller_queries: vec![1],
+            lineages: vec![proto::Lineage { source: 1, system_identifier: 2, timeline: 3 }],
+            group: 4,
+            reads_rows: true,
+        };
+        check(&resolve, "0801100218032203612f622a010332026e733a010142070801120302ac024a0101520608011002180358046001");
+        let resolved = proto::ResolveResponse {
+            number: 1,
+            outcome: outcome.clone(),
+            epoch: 2,
+            codes: vec![3],
+            namespaces: vec![4],
+            ids: vec![5],
+            depths: vec![6],
+            parent_ids: vec![7],
+            owners: vec![8],
+            groups: vec![9],
+            modes: vec![10],
+            versions: vec![11],
+            crossed_locks: vec![true],
+            rows: vec![12, 13],
+        };
+        check(
+            &resolved,
+            "0801120808171201641a016118022201032a01043201053a01064201074a01085201095a010a62010b6a010172020c0d",
+        );
+        let prepare = proto::PrepareRenameRequest {
+            request: Some(request.into()),
+            namespace: text("ns"),
+            source: vec![text("a"), text("b")],
+            destination: vec![text("c")],
+            caller: Some(caller),
+            lock_ms: 1,
+            overwrite: true,
+            remove: true,
+            group: 2,
+        };
+        check(
+            &prepare,
+            "0a16080710091a100000000000000000000000000000000b12026e731a01611a01622201632a070801120302ac023001380140014802",
+        );
+        let prepared = proto::PrepareRenameResponse {
+            outcome,
+            attempt: 1,
+            epoch: 2,
+            ns: 3,
+            source_pid: 4,
+            source_id: 5,
+            source_version: 6,
+            destination_pid: 7,
+            victim_id: 8,
+            proof: vec![9],
+        };
+        check(&prepared, "0a0808171201641a016110011802200328043005380640074808520109");
+        let what = Some(proto::await_request::What::Request(request.into()));
+        check(
+            &proto::AwaitRequest { timeout_ms: 1, source: 2, group: 3, what },
+            "0a16080710091a100000000000000000000000000000000b180120022803",
+        );
+        let what = Some(proto::await_request::What::Lsn(4));
+        check(&proto::AwaitRequest { timeout_ms: 1, source: 2, group: 3, what }, "1004180120022803");
+    }
 }

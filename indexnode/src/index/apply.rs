@@ -143,7 +143,7 @@ impl Index {
                 cursor.next_batch();
                 continue;
             };
-            // A new leader reads the slot again from its confirmed position: what was applied comes twice (rule 4).
+            // A new leader reads the slot again from its confirmed position: what was applied comes twice (P4).
             if transaction.commit_lsn <= tree.applied_lsn(batch.source) && !failpoints::is_hit(Failpoint::ApplyTwice) {
                 cursor.next_transaction();
                 continue;

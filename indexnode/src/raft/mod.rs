@@ -6,6 +6,8 @@
 pub mod builder;
 pub mod disk_executor;
 pub mod durable;
+#[cfg(test)]
+mod formats;
 pub mod identity;
 pub mod log;
 pub mod log_limit;

@@ -315,7 +315,7 @@ pub(super) mod tests {
         assert_eq!(refused, Some(Refused::TooLarge));
     }
 
-    /// Rule 5.
+    /// P5.
     #[test]
     fn nothing_passes_the_gate_before_its_end_is_flushed() {
         let mut backlog = Backlog::new(SourceId(0), Lsn(50), ENTRY_BYTES_MAX);

@@ -1,7 +1,7 @@
 //! May the index go on from where it is, or must it be rebuilt? Decided for each source when its stream begins, from what the
 //! walsender says on the very connection that will stream.
 //!
-//! A logical slot can run ahead of what a failover leaves (DESIGN.md §2), and a dropped slot may have been made again. So the
+//! A logical slot can run ahead of the database that a failover leaves, and a dropped slot may have been made again (P35). So the
 //! position that the index has applied counts together with the system identifier and the timeline it was read under: on a
 //! newer timeline it holds only up to the point where that timeline left the older one.
 

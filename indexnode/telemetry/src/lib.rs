@@ -1,10 +1,10 @@
-//! The log of a process, and its OpenTelemetry spans: what one request did in the gateway, in PostgreSQL as the gateway saw it,
-//! and in an IndexNode.
+//! The log of a process, and its OpenTelemetry spans: the steps of one request in the gateway, in PostgreSQL as the gateway
+//! sees it, and in an IndexNode.
 //!
-//! Spans are made only where they are sent: to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` (or
-//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) names, over gRPC without TLS. `OTEL_TRACES_SAMPLER`,
-//! `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and those of the batches (`OTEL_BSP_…`) hold as OpenTelemetry has them.
-//! Without an endpoint a span costs a comparison. A trace goes from process to process in W3C's `traceparent`.
+//! Spans are made only if `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` names a collector. They go
+//! there over gRPC without TLS. `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_…` mean
+//! what OpenTelemetry says. Without an endpoint a span costs one comparison. A trace goes from process to process in W3C's
+//! `traceparent` header.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use tracing_subscriber::{
     EnvFilter, Layer as _, filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-/// The target of all spans; they have level `debug`. (`RUST_LOG=mantle_trace=debug` shows them in the log too.)
+/// Target of all spans; their level is `debug`. (`RUST_LOG=mantle_trace=debug` shows them in the log too.)
 pub const TARGET: &str = "mantle_trace";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
-/// What is left at the end is sent for no longer than this.
+/// At shutdown the last spans are sent for at most this long.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// A span of what one request does, below the current one; none when that is not traced (work for many requests at once is
-/// nobody's own).
+/// A span for one step of a request, below the current span. No span if the request is not traced. Work for many requests at
+/// once belongs to none of them.
 #[macro_export]
 macro_rules! step {
     ($($fields:tt)*) => {
@@ -41,13 +41,13 @@ macro_rules! step {
 #[doc(hidden)]
 pub use tracing;
 
-/// What is to be ended with the process.
+/// Ends with the process: see [`Self::end`].
 #[must_use]
 pub struct Telemetry(Option<SdkTracerProvider>);
 
 impl Telemetry {
-    /// The process's log, to standard error; and its spans, if the environment says where to send them. `service`: its name in
-    /// traces, unless `OTEL_SERVICE_NAME` gives another. Once a process, within a tokio runtime. Fails when an endpoint is none.
+    /// Sends the log to standard error, and spans to the collector that the environment names. `service` is the name in traces
+    /// unless `OTEL_SERVICE_NAME` gives another. Call it once, within a tokio runtime. Fails if an endpoint is malformed.
     pub fn install(service: &'static str, log: EnvFilter, has_colors: bool) -> Result<Self> {
         let provider = is_wanted().then(|| provider(service)).transpose()?;
         let spans = provider.as_ref().map(|provider| {
@@ -62,7 +62,7 @@ impl Telemetry {
         Ok(Self(provider))
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the spans that are left.
     pub async fn end(self) {
         let Some(provider) = self.0 else { return };
         let ended = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(END_LIMIT)).await;
@@ -85,22 +85,21 @@ fn provider(service: &'static str) -> Result<SdkTracerProvider> {
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build())
 }
 
-/// Is the current span one of a trace?
+/// True if the current span belongs to a trace.
 pub fn is_traced() -> bool {
     !Span::current().is_disabled()
 }
 
-/// Makes a span the continuation of the trace that a request's headers name, if they do.
+/// Makes a span part of the trace that the request's headers name, if they name one.
 pub fn continue_trace(span: &Span, headers: &HeaderMap) {
     if !span.is_disabled() && is_continuation(headers) {
         let parent = global::get_text_map_propagator(|propagator| propagator.extract(&HeaderExtractor(headers)));
-        // It fails when there is no layer for it: the span goes to the log alone.
+        // Fails if no layer is installed: then the span goes to the log alone.
         let _ = span.set_parent(parent);
     }
 }
 
-/// Says what the current span turned out to be, and whether it failed. (Of a span that others continue already, tracing's fields
-/// change neither.)
+/// Sets the current span's name and status. (Once other processes continue a span, tracing's fields change neither.)
 pub fn conclude(name: &'static str, failed: bool) {
     let span = Span::current();
     if !span.is_disabled() {
@@ -111,12 +110,12 @@ pub fn conclude(name: &'static str, failed: bool) {
     }
 }
 
-/// Do a request's headers name a trace?
+/// True if the request's headers name a trace.
 pub fn is_continuation(headers: &HeaderMap) -> bool {
     headers.contains_key("traceparent")
 }
 
-/// Puts the current trace into the metadata of each call of a client.
+/// Puts the current trace into the metadata of each call that a client makes.
 #[derive(Clone, Copy, Debug)]
 pub struct Propagate;
 

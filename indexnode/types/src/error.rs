@@ -1,5 +1,5 @@
-//! The error table: one row an error, from which SQLSTATE, HTTP status, S3 code, retry advice and the documentation
-//! page (`docs/errors.md`) come. SQL functions raise or return these SQLSTATEs; nothing parses message texts.
+//! The error table: one row per error. SQLSTATE, HTTP status, S3 code, retry advice and `docs/errors.md` come from it. SQL
+//! functions raise or return these SQLSTATEs; nothing parses message texts.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Retry {
     /// The same request will fail the same way.
     No,
-    /// The same request, with the same request id, may succeed later. It was not carried out, or its id makes a second
+    /// The same request, with the same request id, may succeed later: it was not carried out, or its id makes a second
     /// attempt harmless.
     SameRequestId,
 }
@@ -18,19 +18,19 @@ pub enum Retry {
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorRow {
-    /// The code.
+    /// The row's key.
     pub code: ErrorCode,
     /// Stable name: `code` in problem+json, label in metrics.
     pub name: &'static str,
-    /// SQLSTATE, of Mantle's own class `MT`.
+    /// SQLSTATE in Mantle's own class `MT`.
     pub sqlstate: &'static str,
-    /// HTTP status.
+    /// Status of the HTTP answer.
     pub http: u16,
     /// `Code` in an S3 error document.
     pub s3: &'static str,
-    /// What to do about it.
+    /// Advice to the client.
     pub retry: Retry,
-    /// Meaning, for the documentation.
+    /// One sentence for `docs/errors.md`.
     pub meaning: &'static str,
 }
 
@@ -105,7 +105,7 @@ impl ErrorCode {
         &ERROR_TABLE[self as usize]
     }
 
-    /// The code of a SQLSTATE, if it is one of ours.
+    /// The code of a SQLSTATE; `None` for a SQLSTATE of PostgreSQL itself.
     pub fn from_sqlstate(sqlstate: &str) -> Option<Self> {
         ERROR_TABLE.iter().find(|row| row.sqlstate == sqlstate).map(|row| row.code)
     }
@@ -117,7 +117,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A Mantle error: its code, and a sentence for the client. Causes that a client must not see are logged, not carried.
+/// A Mantle error: its code and a sentence for the client. A cause that the client must not see goes to the log instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct Error {
@@ -129,17 +129,17 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error with its explanation for the client.
+    /// `detail` is shown to the client.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into() }
     }
 
-    /// The code.
+    /// Which error this is.
     pub fn code(&self) -> ErrorCode {
         self.code
     }
 
-    /// The explanation.
+    /// The sentence for the client.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -151,7 +151,7 @@ impl From<ErrorCode> for Error {
     }
 }
 
-/// The documentation page of the table, as Markdown. `docs/errors.md` is this text; a test keeps it so.
+/// The table as Markdown: the text of `docs/errors.md`, which a test compares.
 pub fn error_page() -> String {
     let mut page = String::from(
         "# Errors\n\nGenerated from `indexnode/types/src/error.rs`; do not edit. REST answers carry the name as `code` in \

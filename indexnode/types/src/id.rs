@@ -1,4 +1,4 @@
-//! Identifiers. All are allocated once and never reused, so a stale reference can miss but never hit another thing.
+//! Identifiers. Each is allocated once and never reused, so a stale reference can miss, but never hit something else.
 
 use std::fmt;
 
@@ -37,8 +37,8 @@ id_type!(
     DirectoryId
 );
 id_type!(
-    /// Where a directory's entries are stored (`mantle.meta.pid`). A directory that was never split has one partition,
-    /// whose id is the directory's; the types differ so that code cannot take one for the other.
+    /// Where a directory's entries are stored (`mantle.meta.pid`). An unsplit directory has one partition, whose id is the
+    /// directory's. The types differ so that code cannot take one for the other.
     PartitionId
 );
 id_type!(
@@ -54,15 +54,15 @@ id_type!(
     GroupId
 );
 id_type!(
-    /// How often a group's index was rebuilt or may have forgotten locks; kept in PostgreSQL, only ever raised.
+    /// Counts how often a group's index was rebuilt or may have forgotten locks. PostgreSQL keeps it; it only grows.
     Epoch
 );
 
 impl DirectoryId {
     /// The parent of all namespace roots. It has no entry of its own.
     pub const SUPER_ROOT: Self = Self(0);
-    /// The parent of directories that were removed with all that is below them, until a worker has emptied them. It has
-    /// no entry of its own and is no namespace, so no path leads to it. Its entries are named by their ids.
+    /// The parent of removed trees until the worker has emptied them. It has no entry of its own and is no namespace, so no
+    /// path leads to it. Its entries are named by their ids.
     pub const TRASH: Self = Self(1);
 
     /// The partition of an unsplit directory.

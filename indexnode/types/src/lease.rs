@@ -1,9 +1,8 @@
-//! How long, and under what, a resolved id may be used in a mutation (P8).
+//! The lease: until when, and in which history of the database, a resolved id may be used in a change (P8).
 //!
-//! A directory without an attribute record is live, one that was removed has a tombstone, and tombstones go after a while:
-//! so "absent" proves "live" only to a caller who resolved the id shortly before, in this very history of the database. The
-//! caller says when its right to change what it resolved ends, and what it resolved it under; PostgreSQL compares both
-//! after the latch.
+//! A directory without an attribute record is live; a removed one has a tombstone, and tombstones are purged after a while. So
+//! "absent" proves "live" only if the id was resolved shortly before, in this history of the database. The caller sends its
+//! deadline and what it resolved under; PostgreSQL checks both after the latches.
 
 use std::{fmt, str::FromStr};
 
@@ -11,24 +10,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Epoch, Error, ErrorCode};
 
-/// A PostgreSQL node's history, in which its LSNs are positions: a restore to a point in time and a promotion begin a new
-/// timeline, and positions are comparable up to where it left the older one.
+/// A PostgreSQL node's history, in which its LSNs are positions. A promotion or a restore to a point in time begins a new
+/// timeline; positions are comparable up to the point where it left the older one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lineage {
     /// `pg_control_system().system_identifier`.
     pub system_identifier: u64,
-    /// Timeline of the WAL that the node writes.
+    /// Timeline on which the node writes its WAL.
     pub timeline: u32,
 }
 
-/// What a resolved id is good for. As text `deadline/system identifier/timeline/epoch`, in decimal.
+/// As text: `deadline/system identifier/timeline/epoch`, in decimal (docs/formats.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// No change after this: microseconds since 1970, by the database's clock.
+    /// No change after this, in microseconds since 1970 by the database's clock.
     pub deadline_us: i64,
-    /// Of the node that carries out the change.
+    /// Lineage of the node that carries out the change.
     pub lineage: Lineage,
-    /// Of the index group that resolved, or would have resolved, the path.
+    /// Epoch of the index group that serves the namespace.
     pub epoch: Epoch,
 }
 
@@ -44,7 +43,7 @@ impl fmt::Display for Lease {
     }
 }
 
-/// The next decimal number between slashes.
+/// Parses the next decimal number between slashes.
 fn number<'a, T: FromStr>(parts: &mut impl Iterator<Item = &'a str>) -> Result<T, Error> {
     let malformed = || Error::new(ErrorCode::InvalidArgument, "decimal numbers between slashes are expected");
     parts.next().and_then(|part| part.parse().ok()).ok_or_else(malformed)

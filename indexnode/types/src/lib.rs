@@ -1,6 +1,6 @@
-//! What the extension, the IndexNode, the gateway and their clients share: ids, LSN, names and paths, permissions,
-//! request keys, leases, proofs of what was prepared, the change-stream message and the error table. Plain data: no I/O,
-//! no clock, no async.
+//! Types that the extension, the IndexNode, the gateway and their clients share: ids, LSN, names and paths, permissions,
+//! request keys, leases, proofs of prepared changes, the change-stream message, and the error table. Plain data: no I/O, no
+//! clock, no async.
 
 pub mod error;
 pub mod id;

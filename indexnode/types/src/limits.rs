@@ -29,24 +29,24 @@ limits! {
     MODE_MAX: u32 = 0o777;
     /// Permission bits of an imported object's mode: nobody may execute it.
     IMPORTED_MODE_MAX: u32 = 0o666;
-    /// Largest object, in bytes: so large that the sum of a batch cannot overflow.
+    /// Largest object, in bytes. The sum of a batch cannot overflow.
     OBJECT_BYTES_MAX: u64 = 1 << 48;
-    /// Longest data locator, in bytes: PostgreSQL has an index of them, which takes no value of a third of a page.
+    /// Longest data locator, in bytes. Locators are in a PostgreSQL index, which refuses values over a third of a page.
     LOCATOR_BYTES_MAX: usize = 2048;
     /// Most elements of one SQL batch.
     BATCH_ELEMENTS_MAX: usize = 16_384;
-    /// Most latches one batch takes: 512 entries of as many directories. PostgreSQL's lock table must have room for so many a
-    /// session (`max_locks_per_transaction`): with its default, 1,000 each exhausted it at 16 sessions.
+    /// Most latches that one batch takes: 512 entries in as many directories. PostgreSQL's lock table needs room for them in
+    /// every session (`max_locks_per_transaction`): with its default, 1,000 latches each exhausted it at 16 sessions.
     BATCH_LATCHES_MAX: usize = 1024;
     /// Most operations one change-stream message carries.
     MESSAGE_OPS_MAX: usize = 65_536;
     /// Most keys one listing page returns (as in S3).
     LIST_KEYS_MAX: usize = 1000;
-    /// How long a resolved id may be used in mutations, in seconds (P8). A body of bytes may take longer to arrive: then
-    /// its path is resolved again.
+    /// How long a resolved id may be used in changes, in seconds (P8). If a body takes longer to arrive, its path is resolved
+    /// again.
     LEASE_S: u64 = 20;
-    /// Tombstones and abort records are kept at least this long, in seconds: a lease, the wait for latches that may follow the
-    /// check of it, and what the clocks of a primary and the standby that takes its place may differ by.
+    /// How long tombstones and abort records are kept at least, in seconds. It covers a lease, the wait for latches after the
+    /// check of the lease, and the clock difference between a primary and its promoted standby.
     TOMBSTONE_RETENTION_MIN_S: u64 = 60;
 }
 

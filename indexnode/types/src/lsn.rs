@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A byte position in the WAL of one PostgreSQL node and timeline. Comparable only within that source: whoever keeps
+/// A byte position in the WAL of one PostgreSQL node and timeline. Comparable only within that source: code that keeps
 /// LSNs of several sources keys them by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -1,8 +1,8 @@
 //! The change-stream message: the directory operations of one transaction on one PostgreSQL node.
 //!
-//! Emitted by the extension with `LogLogicalMessage(transactional, prefix "mantle")`, read by the IndexNode through
-//! pgoutput. Layout: format version (1 byte), operation count, then the operations; integers are LEB128 varints. A reader
-//! refuses what it does not understand, whole: a message half applied would be a wrong index.
+//! The extension emits it with `LogLogicalMessage(transactional, prefix "mantle")`; the IndexNode reads it through pgoutput.
+//! Layout (docs/formats.md): format version (1 byte), operation count, then the operations; integers are LEB128 varints. A
+//! reader refuses a message that it does not understand, whole: applying a part would make a wrong index.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -12,15 +12,15 @@ use crate::{
     limits::{MESSAGE_OPS_MAX, NAME_BYTES_MAX},
 };
 
-/// Prefix of our logical messages.
+/// Prefix that tells our logical messages from others.
 pub const MESSAGE_PREFIX: &str = "mantle";
 /// Version of the layout below.
 pub const FORMAT_VERSION: u8 = 1;
 
-/// One directory as the index knows it: the whole record, so that applying needs nothing but the newest version.
+/// A directory's whole record, so that applying needs nothing but the newest version (P1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryRecord {
-    /// The namespace.
+    /// The namespace that the directory never leaves.
     pub ns: NamespaceId,
     /// Where the entry is: a partition of the parent directory.
     pub pid: PartitionId,
@@ -28,36 +28,36 @@ pub struct DirectoryRecord {
     pub name: String,
     /// The directory itself.
     pub id: DirectoryId,
-    /// Record version: 1 at creation, raised by every change of the record.
+    /// Record version: 1 at creation, one more with every change of the record.
     pub version: u64,
     /// Owner, group, mode.
     pub permission: Permission,
 }
 
-/// The request that made a change, and for a rename the attempt (log index of its prepare) whose lock it held.
+/// The request that made a change; for a rename also the attempt that holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     /// The request.
     pub request: RequestKey,
-    /// The attempt, 0 when the change took no lock.
+    /// Log index of the prepare; 0 when the change took no lock.
     pub attempt: u64,
 }
 
-/// One operation.
+/// One change of a directory, or the end of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DirectoryOp {
     /// The directory is now this: created, changed, or moved here from wherever it was.
     Put {
-        /// Its record.
+        /// The new record.
         record: DirectoryRecord,
-        /// Why.
+        /// The request that this finishes.
         cause: Option<Cause>,
     },
     /// The directory was removed from `(pid, name)`.
     Remove {
-        /// Its record as it was removed; `version` is that of the removal (one more than the last).
+        /// The last record; `version` is that of the removal, one more than the last.
         record: DirectoryRecord,
-        /// Why.
+        /// The request that this finishes.
         cause: Option<Cause>,
     },
     /// Nothing changed here, but the request is done.
@@ -65,10 +65,10 @@ pub enum DirectoryOp {
         /// The request.
         cause: Cause,
     },
-    /// A rename across nodes has done its part in this directory, and on this node. It is done when both parts are: the
-    /// record that the destination's part puts names no request.
+    /// A rename across nodes has done its source part or its destination part. The request is done when both are (P2), so
+    /// the record that the destination part puts names no request.
     Half {
-        /// Its source or its destination.
+        /// The directory of the source or of the destination.
         pid: PartitionId,
         /// The request.
         cause: Cause,
@@ -76,7 +76,7 @@ pub enum DirectoryOp {
 }
 
 impl DirectoryOp {
-    /// The namespace that it is of.
+    /// The namespace of the directory or request.
     pub fn namespace(&self) -> NamespaceId {
         match self {
             Self::Put { record, .. } | Self::Remove { record, .. } => record.ns,
@@ -84,7 +84,7 @@ impl DirectoryOp {
         }
     }
 
-    /// The directory that it changes.
+    /// The record of the directory that it changes, if any.
     pub fn record(&self) -> Option<&DirectoryRecord> {
         match self {
             Self::Put { record, .. } | Self::Remove { record, .. } => Some(record),
@@ -92,7 +92,7 @@ impl DirectoryOp {
         }
     }
 
-    /// The request that this operation finishes.
+    /// The request that it finishes alone.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Put { cause, .. } | Self::Remove { cause, .. } => cause.as_ref(),
@@ -105,22 +105,22 @@ impl DirectoryOp {
 /// Why a message was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// It ends before it should.
+    /// The bytes end within an operation.
     #[error("message is truncated")]
     Truncated,
-    /// Bytes follow the last operation.
+    /// So many bytes follow the last operation.
     #[error("{0} bytes follow the last operation")]
     Trailing(usize),
-    /// A newer writer.
+    /// The format version of another writer.
     #[error("message format {0} is not known")]
     Version(u8),
     /// An unknown operation.
     #[error("operation {0} is not known")]
     Operation(u8),
-    /// A number out of its range.
+    /// A number or length is out of its range.
     #[error("a number is out of range")]
     Range,
-    /// A name that is not UTF-8.
+    /// A name is not UTF-8.
     #[error("a name is not UTF-8")]
     Utf8,
 }
@@ -133,7 +133,7 @@ const OP_HALF: u8 = 4;
 /// Encodes a transaction's operations.
 ///
 /// # Panics
-/// If there are more than [`MESSAGE_OPS_MAX`] operations; writers are bounded below that.
+/// If there are more than [`MESSAGE_OPS_MAX`] operations. Writers have a lower bound.
 pub fn encode(ops: &[DirectoryOp]) -> Vec<u8> {
     assert!(ops.len() <= MESSAGE_OPS_MAX, "too many operations for one message");
     let mut out = Vec::with_capacity(8 + ops.len() * 48);
@@ -348,5 +348,31 @@ mod tests {
             }
             let _ = decode(&bytes);
         }
+    }
+
+    /// docs/formats.md: a change of these bytes needs another [`FORMAT_VERSION`] and an entry there.
+    #[test]
+    fn bytes_stay_as_they_are() {
+        let permission = Permission { owner: 5, group: 300, mode: 0o755 };
+        let (ns, pid, id) = (NamespaceId(1), PartitionId(2), DirectoryId(1024));
+        let record = DirectoryRecord { ns, pid, name: "d\u{e4}".to_owned(), id, version: 3, permission };
+        let request = RequestKey { principal: 7, ns, id: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10) };
+        let cause = Cause { request, attempt: 1 << 40 };
+        let ops = [
+            DirectoryOp::Put { record: record.clone(), cause: Some(cause) },
+            DirectoryOp::Remove { record, cause: None },
+            DirectoryOp::Done { cause },
+            DirectoryOp::Half { pid, cause },
+        ];
+        let record = "01 02 80 08 03 05 ac 02 ed 03 03 64 c3 a4";
+        let cause = "01 07 01 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 10 80 80 80 80 80 20";
+        let text = format!("01 04 01 {record} {cause} 02 {record} 00 03 {cause} 04 02 {cause}");
+        let bytes: Vec<u8> = text.split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        assert_eq!(encode(&ops), bytes, "the format of messages has changed: see docs/formats.md");
+        assert_eq!(decode(&bytes).unwrap(), ops);
+        for version in [0, 2, u8::MAX] {
+            assert_eq!(decode(&[version, 0]), Err(DecodeError::Version(version)));
+        }
+        assert_eq!(decode(&[FORMAT_VERSION, 1, 5]), Err(DecodeError::Operation(5)));
     }
 }

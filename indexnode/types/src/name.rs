@@ -1,4 +1,4 @@
-//! Names of entries and paths inside a namespace: what is refused, and how a key is split.
+//! Names of entries and paths inside a namespace: which are refused, and how a key is split into components.
 
 use crate::{
     error::{Error, ErrorCode, Result},
@@ -36,8 +36,8 @@ pub struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Parses a key. A trailing slash names a directory; the empty key is the root. A leading slash, an empty
-    /// component, `.`, `..` and NUL are refused, so are keys, names and depths over their limits.
+    /// Parses a key. A trailing slash names a directory; the empty key is the root. Refuses a leading slash, an empty
+    /// component, `.`, `..`, NUL, and keys, names and depths over their limits.
     pub fn parse(key: &'a str) -> Result<Self> {
         if key.len() > KEY_BYTES_MAX {
             return Err(Error::new(
@@ -65,17 +65,17 @@ impl<'a> Path<'a> {
         Ok(Self { components, is_directory })
     }
 
-    /// The components, from the root's child down.
+    /// The names on the path, from the root's child down.
     pub fn components(&self) -> &[&'a str] {
         &self.components
     }
 
-    /// Did the key end in a slash (or was it empty, the root)?
+    /// True if the key ended in a slash, or was empty (the root).
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
 
-    /// Is this the namespace's root?
+    /// True for the namespace's root.
     pub fn is_root(&self) -> bool {
         self.components.is_empty()
     }

@@ -9,32 +9,32 @@ pub struct Permission {
     pub owner: u32,
     /// Numeric id of the owning group.
     pub group: u32,
-    /// Mode bits, only the low nine are used.
+    /// Mode bits; only the low nine count.
     pub mode: u16,
 }
 
-/// Who asks. Uid 0 passes every check, as in POSIX.
+/// The principal of a call. Uid 0 passes every check, as in POSIX.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
-    /// The principal.
+    /// Numeric id of the principal.
     pub uid: u32,
-    /// The groups it belongs to.
+    /// Numeric ids of its groups.
     pub gids: Vec<u32>,
 }
 
-/// What a caller wants to do with an entry.
+/// A kind of access to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// List a directory, read an object.
     Read,
     /// Create, remove or rename entries of a directory; overwrite an object.
     Write,
-    /// Pass through a directory on the way to something below it.
+    /// Pass through a directory to an entry below it.
     Search,
 }
 
 impl Permission {
-    /// May `caller` do `access` to an entry with these permissions? The first class that matches decides (POSIX).
+    /// Checks an access of `caller`. The first class that matches decides (POSIX).
     pub fn allows(&self, caller: &Caller, access: Access) -> bool {
         if caller.uid == 0 {
             return true;

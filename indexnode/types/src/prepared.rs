@@ -1,51 +1,51 @@
-//! Proof that an index group has prepared a change of directories: resolved it, found no loop and no other lock, and locked
-//! its source (DESIGN.md, section 4). PostgreSQL cannot see the index's locks, so the group's leader signs what it prepared,
-//! under a key that PostgreSQL keeps for it (`mantle.prepare_key`), and PostgreSQL carries out nothing else. Without it
-//! whoever may call `mantle.rename_directory` could make up an attempt, and move a directory below itself.
+//! Proof that an index group has prepared a change of directories: it resolved the paths, found no loop and no other lock,
+//! and locked the source (P31). PostgreSQL cannot see the index's locks. So the group's leader signs what it prepared with a
+//! key that PostgreSQL keeps for it (`mantle.prepare_key`), and PostgreSQL carries out nothing else. Without the proof any
+//! caller of `mantle.rename_directory` could make up an attempt and move a directory below itself.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::{DirectoryId, Epoch, PartitionId, RequestKey};
 
-/// Bytes of a proof.
+/// Length of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
 
-/// Of what is signed, so that nothing else under the same key is taken for it.
+/// Begins what is signed, so that nothing else under the same key passes for it. Names the version of the field list.
 const DOMAIN: &[u8] = b"mantle prepared 1";
 
-/// A change as it was prepared. Names are without their slashes.
+/// A prepared change. Names are without slashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepared<'a> {
-    /// The group that has the locks.
+    /// The index group that holds the lock.
     pub index_group: i32,
-    /// Its epoch.
+    /// The group's epoch at the prepare.
     pub epoch: Epoch,
-    /// The attempt: the log index of the prepare, and above it the moves of its namespace.
+    /// Log index of the prepare; above 2^40 the moves of the namespace.
     pub attempt: u64,
-    /// Whose lock it is.
+    /// The request that owns the lock.
     pub request: RequestKey,
-    /// Where the source is.
+    /// The source's partition.
     pub source_pid: PartitionId,
-    /// Its name there.
+    /// The source's name.
     pub source_name: &'a str,
     /// The directory that is locked.
     pub source_id: DirectoryId,
-    /// Where it is to go; the trash for a removal.
+    /// The destination's partition; the trash for a removal.
     pub destination_pid: PartitionId,
-    /// Its name there; empty for a removal.
+    /// The destination's name; empty for a removal.
     pub destination_name: &'a str,
-    /// The empty directory that it replaces, if any.
+    /// The empty directory that the rename replaces.
     pub victim: Option<DirectoryId>,
 }
 
 impl Prepared<'_> {
-    /// The proof: HMAC-SHA-256 over all fields, in order, numbers little-endian, names after their lengths.
+    /// HMAC-SHA-256 over all fields; the byte layout is in docs/formats.md.
     pub fn proof(&self, key: &[u8]) -> [u8; PROOF_BYTES] {
         self.signed(key).finalize().into_bytes().into()
     }
 
-    /// Is it the proof of this? Compared in constant time.
+    /// Compares in constant time.
     pub fn is_proven(&self, key: &[u8], proof: &[u8]) -> bool {
         self.signed(key).verify_slice(proof).is_ok()
     }
@@ -126,5 +126,16 @@ mod tests {
         for other in others {
             assert!(!other.is_proven(b"key", &proof), "{other:?}");
         }
+    }
+
+    /// docs/formats.md: PostgreSQL checks what an IndexNode of another release signed. A change needs another [`DOMAIN`].
+    #[test]
+    fn proofs_stay_as_they_are() {
+        let signed = Prepared { victim: Some(DirectoryId(10)), ..prepared() };
+        let hex: String = signed.proof(b"key").iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex, "04a7640398f15628fdb508f5b4d7fff95fa673f876b2a9e80a1d3c7c4abbd3e9",
+            "the proof has changed: see docs/formats.md"
+        );
     }
 }

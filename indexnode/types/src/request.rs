@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::NamespaceId;
 
-/// A client's request id, scoped to its principal and namespace: two principals that choose the same UUID do not meet.
+/// A client's request id, scoped to its principal and namespace: equal UUIDs of two principals do not collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestKey {
     /// The principal's numeric id (`Caller::uid`).
@@ -15,7 +15,7 @@ pub struct RequestKey {
     /// The namespace that the request changes; [`DirectoryId::SUPER_ROOT`](crate::DirectoryId::SUPER_ROOT)'s number
     /// for the creation of a namespace.
     pub ns: NamespaceId,
-    /// The request id proper.
+    /// The UUID that the client sent, or that the gateway made.
     pub id: Uuid,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for RequestKey {
     }
 }
 
-/// The request id of one step of a request that takes several (a chain of missing parents): a retry derives the same.
+/// Derives the request id of one step of a request that takes several (missing parents). A retry derives the same id.
 pub fn derive_request_id(request: Uuid, step: &str) -> Uuid {
     Uuid::new_v5(&request, step.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! Rule 1: whatever the order in which the streams of several sources arrive, and whenever each was copied, the index
+//! P1: whatever the order in which the streams of several sources arrive, and whenever each was copied, the index
 //! comes to hold exactly what PostgreSQL holds.
 //!
 //! The world is a list of committed transactions; time is their number, and a transaction's commit LSN at every source.

@@ -1,6 +1,7 @@
 //! Tests of the index: protocol rules by example, and random runs against models that are too simple to be wrong.
 
 mod convergence;
+mod formats;
 mod imports;
 mod memory;
 pub(crate) mod model;

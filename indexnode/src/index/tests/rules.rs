@@ -73,7 +73,7 @@ fn search_permission_is_needed_on_the_way_but_not_at_the_end() {
     assert_eq!(replica.index.resolve("ns", &["a", "b", "c"], &owner).outcome, Ok(()));
 }
 
-/// Rule 2: the marker or a late message unlocks and acknowledges though a newer record came first.
+/// P2: the marker or a late message unlocks and acknowledges though a newer record came first.
 #[test]
 fn a_message_unlocks_even_when_its_version_loses() {
     let mut replica = small_tree();
@@ -101,7 +101,7 @@ fn a_marker_unlocks_and_acknowledges() {
     assert_eq!(replica.effects.finished, [key(1)]);
 }
 
-/// Rule 2.
+/// P2.
 #[test]
 fn a_rename_across_nodes_is_done_when_both_halves_are_applied() {
     let half = |pid| DirectoryOp::Half { pid: PartitionId(pid), cause: Cause { request: key(1), attempt: 0 } };
@@ -125,7 +125,7 @@ fn a_rename_across_nodes_is_done_when_both_halves_are_applied() {
     }
 }
 
-/// Rule 4.
+/// P4.
 #[test]
 fn a_transaction_that_comes_twice_is_dropped() {
     let mut replica = small_tree();
@@ -150,7 +150,7 @@ fn a_position_advances_without_transactions_and_never_goes_back() {
     }
 }
 
-/// Rule 1: with two sources a message older than a removal may come after it, until both are past the horizon.
+/// P1: with two sources a message older than a removal may come after it, until both are past the horizon.
 #[test]
 fn a_late_message_does_not_resurrect_a_removed_directory() {
     let other = SourceId(1);
@@ -227,7 +227,7 @@ fn overwriting_takes_an_empty_directory_only() {
     assert_eq!((replica.id_of("d/e"), replica.id_of("d/e/b/c"), replica.id_of("a")), (Some(10), Some(12), None));
 }
 
-/// Rule 23, and DESIGN's walk: nothing on either path may be under way.
+/// P23: no directory on either path may be locked.
 #[test]
 fn a_lock_on_either_path_refuses_another_rename() {
     let mut replica = small_tree();
@@ -324,7 +324,7 @@ fn a_source_goes_on_on_another_timeline() {
     assert_eq!(replica.id_of("old"), Some(40));
 }
 
-/// Rule 1: what a source put between its slot and the copy may be older than a removal that another source committed before
+/// P1: what a source put between its slot and the copy may be older than a removal that another source committed before
 /// its own slot was made, and so never sends.
 #[test]
 fn what_was_put_before_the_copy_is_not_put_again() {
