@@ -1,7 +1,7 @@
 //! Error codes on their way from Rust to SQL.
 //!
 //! pgrx can raise only PostgreSQL's own SQLSTATEs, and loses others that pass through it. So functions answer a code,
-//! and `mantle.fault` raises it: `PERFORM mantle.fault(mantle.latch_…(…))`. It is plpgsql and STRICT, so for NULL it is
+//! and `mantle.raise_fault` raises it: `PERFORM mantle.raise_fault(mantle.latch_…(…))`. It is plpgsql and STRICT, so for NULL it is
 //! not even called.
 
 use mantle_types::ErrorCode;

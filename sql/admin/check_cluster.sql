@@ -23,7 +23,7 @@ BEGIN
         'hot_shards', (SELECT count(*) FROM pg_class c WHERE c.relname ~ '^meta_\d+$' AND c.relnamespace = 'mantle'::regnamespace
                           AND NOT coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_vacuum_scale_factor=0']));
 END $$;
-COMMENT ON FUNCTION mantle.node_facts() IS 'What check_cluster asks of each node';
+COMMENT ON FUNCTION mantle.node_facts IS 'What check_cluster asks of each node';
 
 -- What speaks against one node; NULL slots: not asked for.
 CREATE FUNCTION mantle.node_problems(f jsonb, p_version text, p_slots text[])
@@ -52,7 +52,7 @@ RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
     UNION ALL
     SELECT 'slot', s || ' has lost its position: the index must be rebuilt' FROM unnest(p_slots) AS s WHERE f->'slots'->>s = 'lost'
 $$;
-COMMENT ON FUNCTION mantle.node_problems(jsonb, text, text[]) IS 'What check_cluster makes of what a node tells';
+COMMENT ON FUNCTION mantle.node_problems IS 'What check_cluster makes of what a node tells';
 
 -- What speaks against the shards. New entries are written to the shards themselves only where one lock keeps all that is written.
 CREATE FUNCTION mantle.shard_problems() RETURNS TABLE (problem text, detail text)
@@ -72,7 +72,7 @@ BEGIN
      WHERE NOT EXISTS (SELECT FROM pg_dist_partition d
                         WHERE d.logicalrelid = format('mantle.%I', t.name)::regclass AND d.colocationid = m.colocationid);
 END $$;
-COMMENT ON FUNCTION mantle.shard_problems() IS 'What check_cluster finds of shards, where Citus is';
+COMMENT ON FUNCTION mantle.shard_problems IS 'What check_cluster finds of shards, where Citus is';
 
 CREATE FUNCTION mantle.check_cluster() RETURNS TABLE (node text, problem text, detail text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -113,6 +113,6 @@ BEGIN
      WHERE mantle.is_distributed() AND NOT EXISTS (
                SELECT FROM pg_dist_object o WHERE o.classid = 'pg_proc'::regclass AND o.objid = f AND o.force_delegation);
 END $$;
-COMMENT ON FUNCTION mantle.check_cluster() IS
+COMMENT ON FUNCTION mantle.check_cluster IS
     'What is missing on which node: extension, worker, publication, slots, settings, privileges. No row: nothing';
-GRANT EXECUTE ON FUNCTION mantle.check_cluster() TO mantle_monitor;
+GRANT EXECUTE ON FUNCTION mantle.check_cluster TO mantle_monitor;

@@ -2,12 +2,12 @@
 -- Shared latch (an exclusive one would queue every create behind it, a try-lock would starve: P11); a tombstone
 -- cannot come meanwhile, and a directory that has one has no deltas. Two compactions at once take different rows.
 -- In three statements: what passes from one part of a statement to the next, Citus would send to every node.
-CREATE FUNCTION mantle.compact_some(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.compact_directory(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_chosen bigint[];
     v_sum mantle.meta;
 BEGIN
-    PERFORM mantle.fault(mantle.latch_pids(ARRAY[p_pid], '{}'));
+    PERFORM mantle.raise_fault(mantle.latch_pids(ARRAY[p_pid], '{}'));
     SELECT array_agg(c.ts) INTO v_chosen
       FROM (SELECT m.ts FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts > 0
              ORDER BY m.ts LIMIT p_limit FOR UPDATE SKIP LOCKED) AS c;
@@ -26,11 +26,11 @@ BEGIN
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
     RETURN cardinality(v_chosen);
 END $$;
-COMMENT ON FUNCTION mantle.compact_some(bigint, int) IS 'Folds up to so many delta records of a directory';
+COMMENT ON FUNCTION mantle.compact_directory IS 'Folds up to so many delta records of a directory';
 
--- As compact_some, for many directories in one statement, each latched by the caller. In order, as whoever else waits for
+-- As compact_directory, for many directories in one statement, each latched by the caller. In order, as whoever else waits for
 -- several attribute records takes them. Answers how many were folded of each. Not on Citus: its rows are of many shards.
-CREATE FUNCTION mantle.compact_many(p_pids bigint[], p_limit int) RETURNS TABLE (pid bigint, folded bigint)
+CREATE FUNCTION mantle.compact_directories(p_pids bigint[], p_limit int) RETURNS TABLE (pid bigint, folded bigint)
 LANGUAGE sql VOLATILE AS $$
     WITH chosen AS MATERIALIZED (
         SELECT m.pid, m.ts FROM mantle.meta m WHERE m.pid = ANY (p_pids) AND m.name = '/_ATTR' AND m.ts > 0
@@ -47,18 +47,18 @@ LANGUAGE sql VOLATILE AS $$
                bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified))
     SELECT g.pid, count(*) FROM gone g GROUP BY g.pid;
 $$;
-COMMENT ON FUNCTION mantle.compact_many(bigint[], int) IS 'Folds up to so many delta records of several directories';
+COMMENT ON FUNCTION mantle.compact_directories IS 'Folds up to so many delta records of several directories';
 
 -- On the node that has the directory: its latch is there.
 CREATE FUNCTION mantle.compact_delegated(p_pid bigint, p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '1s' AS $$
-DECLARE v_folded bigint := mantle.compact_some(p_pid, p_limit);
+DECLARE v_folded bigint := mantle.compact_directory(p_pid, p_limit);
 BEGIN
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
     RETURN v_folded;
 END $$;
-COMMENT ON FUNCTION mantle.compact_delegated(bigint, int) IS 'mantle.compact_some on the node that has the directory';
+COMMENT ON FUNCTION mantle.compact_delegated IS 'mantle.compact_directory on the node that has the directory';
 
 CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -66,13 +66,13 @@ DECLARE
     v_limit int := current_setting('mantle.compaction_batch')::int;
     v_folded bigint;
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     SELECT f INTO v_folded FROM mantle.compact_delegated(p_pid, v_limit) AS f;
     RETURN v_folded;
 END $$;
-COMMENT ON FUNCTION mantle.compact(bigint) IS
+COMMENT ON FUNCTION mantle.compact IS
     'Folds one batch of a directory''s delta records into its primary attribute record; answers how many';
-GRANT EXECUTE ON FUNCTION mantle.compact(bigint) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.compact TO mantle_gateway;
 
 CREATE VIEW mantle.compaction_backlog WITH (security_invoker = true) AS
     SELECT m.pid, count(*) AS deltas, min(m.modified) AS oldest FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.pid;

@@ -14,5 +14,5 @@ BEGIN
     EXECUTE 'SELECT citus_create_restore_point($1)' INTO v_lsn USING p_name;
     RETURN v_lsn;
 END $$;
-COMMENT ON FUNCTION mantle.create_restore_point(text) IS
+COMMENT ON FUNCTION mantle.create_restore_point IS
     'A point to restore to, on Citus of all nodes at once and at the coordinator: no change is on one side of it here and on the other there';

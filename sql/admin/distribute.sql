@@ -6,15 +6,15 @@ CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column 
     VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'), ('rename_attempts', 'ns'),
            ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL), ('prepare_keys', NULL)
 $$;
-COMMENT ON FUNCTION mantle.distributed_tables() IS 'Citus: how each table is distributed';
+COMMENT ON FUNCTION mantle.distributed_tables IS 'Citus: how each table is distributed';
 
 -- Functions that do their part on the node of the directory that their first argument names.
 CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE sql STABLE AS $$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND p.prokind = 'f'
-       AND (p.proname LIKE '%\_delegated' OR p.proname IN ('take_out', 'put_in')) AND p.proargtypes[0] = 'bigint'::regtype
+       AND p.proname LIKE '%\_delegated' AND p.proargtypes[0] = 'bigint'::regtype
 $$;
-COMMENT ON FUNCTION mantle.delegated_functions() IS 'Citus: functions that run on the node of their first argument';
+COMMENT ON FUNCTION mantle.delegated_functions IS 'Citus: functions that run on the node of their first argument';
 
 -- Also after an upgrade of the extension that brings new ones.
 CREATE FUNCTION mantle.delegate_functions() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -24,7 +24,8 @@ BEGIN
                 colocate_with => 'mantle.meta', force_delegation => true)
        FROM mantle.delegated_functions() AS f;
 END $$;
-COMMENT ON FUNCTION mantle.delegate_functions() IS 'Citus: makes the functions known that run on the node of their first argument';
+COMMENT ON FUNCTION mantle.delegate_functions IS
+    'Citus: makes the functions known that run on the node of their first argument';
 
 -- A row of requests is where the change was, so the key of the table has to say where that is: an id is then unique in its
 -- directory only. mantle.replay asks everywhere.
@@ -33,7 +34,7 @@ BEGIN
     ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (pid, ns, principal, request_id);
     COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id in a directory';
 END $$;
-COMMENT ON FUNCTION mantle.rekey_requests() IS 'Citus: puts the directory into the key of the request ids';
+COMMENT ON FUNCTION mantle.rekey_requests IS 'Citus: puts the directory into the key of the request ids';
 
 -- One copy of a shard: replication is PostgreSQL's; copies that Citus writes would each have a change stream.
 CREATE FUNCTION mantle.distribute() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -72,5 +73,5 @@ BEGIN
     GRANT SELECT ON mantle.meta TO mantle_index;
     PERFORM mantle.delegate_functions();
 END $$;
-COMMENT ON FUNCTION mantle.distribute() IS
+COMMENT ON FUNCTION mantle.distribute IS
     'Distributes the tables over the nodes of a Citus cluster: once, on the coordinator, while nothing is written';

@@ -1,5 +1,5 @@
 -- Emptying removed trees, bottom-up, in small transactions: `mantle.trash_targets` descends to a directory where there is
--- something to do, `mantle.empty_some` does it. State is in the tables only, so the worker may stop at any time.
+-- something to do, `mantle.empty_directories` does it. State is in the tables only, so the worker may stop at any time.
 -- A directory is emptied and removed under its exclusive latch, which is only tried for. Creates that resolved it before
 -- it was removed may still come: what they made before the latch goes too, what comes after meets the tombstone.
 
@@ -17,7 +17,7 @@ BEGIN
       WHERE m.pid = p_pid AND m.name >= '0' AND m.ts = 0 ORDER BY m.name LIMIT p_limit)
     LIMIT p_limit;
 END $$;
-COMMENT ON FUNCTION mantle.first_entries(bigint, int) IS 'The first entries of a directory, in name order';
+COMMENT ON FUNCTION mantle.first_entries IS 'The first entries of a directory, in name order';
 
 -- Is a directory in the trash, or below one that is?
 CREATE FUNCTION mantle.is_in_trash(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -30,7 +30,7 @@ BEGIN
     END LOOP;
     RETURN v_id IS NOT DISTINCT FROM 1;
 END $$;
-COMMENT ON FUNCTION mantle.is_in_trash(bigint) IS 'Was a directory removed with a tree that is not emptied yet?';
+COMMENT ON FUNCTION mantle.is_in_trash IS 'Was a directory removed with a tree that is not emptied yet?';
 
 -- The directories to be worked on now: the first one, by descending from a removed one, that begins with an object or is
 -- empty; or children of one directory, at least one of which is so. At most 100: two latches each, and one for the parent.
@@ -53,7 +53,7 @@ BEGIN
         v_id := v_children[1];
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.trash_targets(bigint) IS 'Directories of a removed tree that can be emptied of something now';
+COMMENT ON FUNCTION mantle.trash_targets IS 'Directories of a removed tree that can be emptied of something now';
 
 -- The content's part: removes objects of a directory that could be latched exclusively. NULL objects: it is in use.
 CREATE FUNCTION mantle.empty_delegated(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
@@ -75,19 +75,19 @@ BEGIN
     IF objects > 0 AND NOT empty THEN
         PERFORM mantle.add_counts(p_ns, p_pid, -objects, 0, -bytes);
     END IF;
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.empty_delegated(bigint, bigint, int) IS 'Removes objects of a directory of a removed tree; is it empty then?';
+COMMENT ON FUNCTION mantle.empty_delegated IS 'Removes objects of a directory of a removed tree; is it empty then?';
 
 -- Objects of these directories, and those that are empty then. A directory in use is passed over.
-CREATE FUNCTION mantle.empty_some(
+CREATE FUNCTION mantle.empty_directories(
     p_ns bigint, p_targets bigint[], p_batch int, OUT objects bigint, OUT bytes bigint, OUT directories bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_id bigint;
     d mantle.meta;
     s record;
-    v_side mantle.side;
+    v_place mantle.place_state;
     v_placements bigint := mantle.placements();
     v_limit int := greatest(p_batch / greatest(cardinality(p_targets), 1), 10);
 BEGIN
@@ -102,16 +102,16 @@ BEGIN
         bytes := bytes + coalesce(s.bytes, 0);
         IF s.empty THEN
             -- Still there, now that its name is latched.
-            SELECT * INTO v_side FROM mantle.side_delegated(d.pid, d.name, NULL, NULL);
-            IF (v_side.entry).id = v_id THEN
-                PERFORM mantle.remove_directory(v_side.entry);
+            SELECT * INTO v_place FROM mantle.read_place_delegated(d.pid, d.name, NULL, NULL);
+            IF (v_place.entry).id = v_id THEN
+                PERFORM mantle.remove_directory(v_place.entry);
                 directories := directories + 1;
             END IF;
         END IF;
     END LOOP;
-    PERFORM mantle.fault(mantle.placements_fault(v_placements));
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.empty_some(bigint, bigint[], int) IS
+COMMENT ON FUNCTION mantle.empty_directories IS
     'Removes objects of a removed tree, and directories that are empty then';
 
 -- The operation that waits longest has its turn, so that none waits for another one's end.
@@ -122,7 +122,7 @@ DECLARE
     v_done boolean;
     v_now timestamptz;
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     -- On Citus the one node that has the trash.
     IF NOT mantle.is_local('{1}') THEN
         RETURN 0;
@@ -132,7 +132,7 @@ BEGIN
     IF v_operation.id IS NULL THEN
         RETURN 0;
     END IF;
-    SELECT * INTO s FROM mantle.empty_some(v_operation.ns, mantle.trash_targets(v_operation.directory_id), p_batch);
+    SELECT * INTO s FROM mantle.empty_directories(v_operation.ns, mantle.trash_targets(v_operation.directory_id), p_batch);
     v_now := clock_timestamp();
     v_done := NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = 1 AND m.name = v_operation.directory_id || '/');
     -- Citus takes no volatile function in an UPDATE.
@@ -143,4 +143,4 @@ BEGIN
      WHERE o.pid = 1 AND o.id = v_operation.id;
     RETURN s.objects + s.directories;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_trash(int) IS 'The worker''s step that empties removed trees';
+COMMENT ON FUNCTION mantle.maintain_trash IS 'The worker''s step that empties removed trees';

@@ -11,11 +11,11 @@ BEGIN
     END IF;
     SELECT n.ns INTO v_ns FROM mantle.namespaces n WHERE n.name = p_name;
     IF NOT FOUND THEN
-        PERFORM mantle.fault('{namespace_not_found}');
+        PERFORM mantle.raise_fault('{namespace_not_found}');
     END IF;
     RETURN v_ns;
 END $$;
-COMMENT ON FUNCTION mantle.grantable(text) IS 'What namespace_grants calls a namespace; * is all';
+COMMENT ON FUNCTION mantle.grantable IS 'What namespace_grants calls a namespace; * is all';
 
 CREATE FUNCTION mantle.grant_namespace(ns text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -26,7 +26,7 @@ BEGIN
     INSERT INTO mantle.namespace_grants AS g (role, ns) VALUES (grant_namespace.role, mantle.grantable(grant_namespace.ns))
     ON CONFLICT ON CONSTRAINT namespace_grants_pkey DO NOTHING;
 END $$;
-COMMENT ON FUNCTION mantle.grant_namespace(text, name) IS
+COMMENT ON FUNCTION mantle.grant_namespace IS
     'Lets a role, and the members of it, read a namespace (*: all); the role is to be a member of mantle_analyst besides';
 
 -- The role need not exist any more: whoever drops one may forget this.
@@ -36,4 +36,4 @@ DECLARE v_ns bigint := mantle.grantable(ns);
 BEGIN
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns AND g.role = revoke_namespace.role;
 END $$;
-COMMENT ON FUNCTION mantle.revoke_namespace(text, name) IS 'Takes back what grant_namespace gave; a grant of * is taken back as *';
+COMMENT ON FUNCTION mantle.revoke_namespace IS 'Takes back what grant_namespace gave; a grant of * is taken back as *';

@@ -14,7 +14,7 @@ BEGIN
     END LOOP;
     RETURN v_made;
 END $$;
-COMMENT ON FUNCTION mantle.make_prepare_keys() IS
+COMMENT ON FUNCTION mantle.make_prepare_keys IS
     'Makes the keys of index groups that have none, so that nothing is carried out that they have not signed; how many';
 
 CREATE FUNCTION mantle.create_index_group(p_index_group int) RETURNS text
@@ -31,7 +31,7 @@ BEGIN
     END IF;
     RETURN (SELECT g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group);
 END $$;
-COMMENT ON FUNCTION mantle.create_index_group(int) IS
+COMMENT ON FUNCTION mantle.create_index_group IS
     'Makes an index group, to be hosted by processes and chosen for namespaces; answers the name of its slot. Done already is done';
 
 CREATE FUNCTION mantle.drop_index_slot(p_slot_name text) RETURNS void
@@ -40,7 +40,8 @@ BEGIN
     PERFORM pg_drop_replication_slot(s.slot_name) FROM pg_replication_slots s
       WHERE s.slot_name = p_slot_name AND s.database = current_database();
 END $$;
-COMMENT ON FUNCTION mantle.drop_index_slot(text) IS 'Drops an index group''s slot on this node, if it is there; an error if it is read';
+COMMENT ON FUNCTION mantle.drop_index_slot IS
+    'Drops an index group''s slot on this node, if it is there; an error if it is read';
 
 CREATE FUNCTION mantle.drop_index_group(p_index_group int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -71,5 +72,5 @@ BEGIN
         PERFORM mantle.drop_index_slot(v_slot);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.drop_index_group(int) IS
+COMMENT ON FUNCTION mantle.drop_index_group IS
     'Removes an index group that no namespace is in and no process hosts any more, with its slot';

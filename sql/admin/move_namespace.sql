@@ -7,7 +7,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE n mantle.namespaces;
 BEGIN
     -- Shared: the group stays (mantle.drop_index_group).
-    PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
+    PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, false));
     SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
     IF n.ns IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no namespace %s', p_name);
@@ -25,7 +25,7 @@ BEGIN
     UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
     RETURN 'copy';
 END $$;
-COMMENT ON FUNCTION mantle.move_namespace(text, int) IS
+COMMENT ON FUNCTION mantle.move_namespace IS
     'Begins to move a namespace to an index group, whose leader does the rest; answers how far it is: copy, both, switched, done';
 
 CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text
@@ -42,12 +42,12 @@ BEGIN
     END IF;
     RETURN coalesce(n.move_phase, 'done');
 END $$;
-COMMENT ON FUNCTION mantle.abort_move(text) IS
+COMMENT ON FUNCTION mantle.abort_move IS
     'Takes the move of a namespace back, unless the new group serves it already: then it answers switched; done when it does not move';
 
 -- By the leader of the group that the namespace moves to; false: it is not as that leader thought. `both` to `switched` waits
 -- for every rename that the old group has prepared, and lets none of them begin after: they carry the old group's epoch,
--- under its latch, and mantle.side_delegated finds no epoch for a group that does not serve the namespace.
+-- under its latch, and mantle.read_place_delegated finds no epoch for a group that does not serve the namespace.
 CREATE FUNCTION mantle.advance_move(p_ns bigint, p_index_group int, p_phase text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -76,13 +76,14 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION mantle.advance_move(bigint, int, text) IS
+COMMENT ON FUNCTION mantle.advance_move IS
     'The next step of a namespace''s move to an index group, from the phase given; false if it is in another';
-GRANT EXECUTE ON FUNCTION mantle.advance_move(bigint, int, text) TO mantle_index;
+GRANT EXECUTE ON FUNCTION mantle.advance_move TO mantle_index;
 
 CREATE FUNCTION mantle.namespace_groups() RETURNS TABLE (name text, index_group int, other_group int, move_phase text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.name, n.index_group, n.other_group, n.move_phase FROM mantle.namespaces n ORDER BY n.name
 $$;
-COMMENT ON FUNCTION mantle.namespace_groups() IS 'The index group of every namespace; of one that moves, the other group and how far it is';
-GRANT EXECUTE ON FUNCTION mantle.namespace_groups() TO mantle_monitor;
+COMMENT ON FUNCTION mantle.namespace_groups IS
+    'The index group of every namespace; of one that moves, the other group and how far it is';
+GRANT EXECUTE ON FUNCTION mantle.namespace_groups TO mantle_monitor;

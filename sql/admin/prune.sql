@@ -5,10 +5,10 @@ DECLARE
     v_changes text := ARRAY[
         ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL, NULL)::mantle.directory_change];
 BEGIN
-    PERFORM FROM mantle.bury_delegated(d.id, d.ns);
-    PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
+    PERFORM FROM mantle.write_tombstone_delegated(d.id, d.ns);
+    PERFORM FROM mantle.remove_entry_delegated(d.pid, v_row, v_changes, 0);
 END $$;
-COMMENT ON FUNCTION mantle.remove_directory(mantle.meta) IS 'Removes a directory that is latched and empty';
+COMMENT ON FUNCTION mantle.remove_directory IS 'Removes a directory that is latched and empty';
 
 -- Removes one implicit, empty directory, and puts its parent into the queue: pruning goes bottom-up (P17). Its
 -- entry is read without a latch first, then under latches that are only tried for: a directory in use is not pruned now.
@@ -16,11 +16,11 @@ COMMENT ON FUNCTION mantle.remove_directory(mantle.meta) IS 'Removes a directory
 CREATE FUNCTION mantle.prune(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_seen mantle.meta;
-    s mantle.side;
+    s mantle.place_state;
     v_got boolean;
     v_placements bigint := mantle.placements();
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     SELECT * INTO v_seen FROM mantle.meta m WHERE m.id = p_id AND m.explicit IS NOT NULL;
     IF v_seen.id IS NULL OR v_seen.explicit OR v_seen.pid IN (0, 1) OR NOT mantle.is_empty(p_id) THEN
         RETURN true;
@@ -37,15 +37,15 @@ BEGIN
     IF NOT v_got THEN
         RETURN false;
     END IF;
-    SELECT * INTO s FROM mantle.side_delegated(v_seen.pid, v_seen.name, NULL, NULL);
+    SELECT * INTO s FROM mantle.read_place_delegated(v_seen.pid, v_seen.name, NULL, NULL);
     IF (s.entry).id IS DISTINCT FROM p_id OR (s.entry).explicit THEN
         RETURN false;
     END IF;
     SELECT e INTO v_got FROM mantle.is_empty_delegated(p_id) AS e;
     IF v_got THEN
         PERFORM mantle.remove_directory(s.entry);
-        PERFORM mantle.fault(mantle.placements_fault(v_placements));
+        PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION mantle.prune(bigint) IS 'Removes an implicit directory that has been left empty';
+COMMENT ON FUNCTION mantle.prune IS 'Removes an implicit directory that has been left empty';

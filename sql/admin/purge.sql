@@ -14,7 +14,8 @@ BEGIN
       JOIN pg_dist_local_group l ON l.groupid = p.groupid
      WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass;
 END $$;
-COMMENT ON FUNCTION mantle.local_shards(text) IS 'The tables that this node has of a table: its shards under Citus, else the one';
+COMMENT ON FUNCTION mantle.local_shards IS
+    'The tables that this node has of a table: its shards under Citus, else the one';
 
 -- Removes rows of a kind, up to a batch. `p_where` is ours, never a client's. On Citus those of this node's shards, but through the
 -- distributed table, which knows when a shard has moved meanwhile: one partition after the other.
@@ -47,7 +48,7 @@ BEGIN
     END LOOP;
     RETURN v_purged;
 END $$;
-COMMENT ON FUNCTION mantle.purge(text, text, text, int) IS 'Removes rows that are kept no longer, up to a batch';
+COMMENT ON FUNCTION mantle.purge IS 'Removes rows that are kept no longer, up to a batch';
 
 -- When the last of the oldest so many answers on this node was recorded. Those of the last minute are left alone: an id that is
 -- younger needs no look at where the purge is (extension/src/steps/request_age.rs).
@@ -65,7 +66,7 @@ BEGIN
     END IF;
     RETURN v_end;
 END $$;
-COMMENT ON FUNCTION mantle.oldest_requests_end(bigint) IS 'When the last of the oldest so many answers was recorded';
+COMMENT ON FUNCTION mantle.oldest_requests_end IS 'When the last of the oldest so many answers was recorded';
 
 -- Of so many answers too many, the oldest, up to a batch. What was purged is written down first: whoever finds an answer no
 -- longer finds that.
@@ -81,7 +82,8 @@ BEGIN
     PERFORM pg_stat_force_next_flush();
     RETURN mantle.purge('requests', 'pid', format('created <= %L', v_end), least(p_excess, p_batch)::int);
 END $$;
-COMMENT ON FUNCTION mantle.purge_oldest_requests(bigint, int) IS 'Removes the oldest of too many answers to request ids, up to a batch';
+COMMENT ON FUNCTION mantle.purge_oldest_requests IS
+    'Removes the oldest of too many answers to request ids, up to a batch';
 
 -- The worker's step. How many there are is what the statistics say: changes of the last seconds, and those before a crash until
 -- the next vacuum or analyze, are not in them.
@@ -99,5 +101,5 @@ BEGIN
     END IF;
     RETURN v_purged;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_requests(timestamptz, int) IS
+COMMENT ON FUNCTION mantle.maintain_requests IS
     'The worker''s step that purges answers to request ids: those that are too old, and the oldest of too many';

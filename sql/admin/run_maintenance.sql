@@ -17,8 +17,7 @@ BEGIN
     END IF;
     RETURN coalesce(v_pids, '{}');
 END $$;
-COMMENT ON FUNCTION mantle.local_partitions(text, text, text, int) IS
-    'Citus: partitions that have rows of a kind in this node''s shards';
+COMMENT ON FUNCTION mantle.local_partitions IS 'Citus: partitions that have rows of a kind in this node''s shards';
 
 -- Folds what it may latch of these directories, in order of pids, up to a batch; answers the directory that it stopped at if
 -- there was more than a batch. Those that had many are kept in mind, in the session: they are looked at between the rounds
@@ -43,10 +42,10 @@ BEGIN
     END LOOP;
     IF NOT mantle.is_distributed() THEN
         SELECT coalesce(sum(c.folded), 0), coalesce(array_agg(c.pid) FILTER (WHERE c.folded >= p_busy_min), '{}'), max(c.pid)
-          INTO v_folded, v_found, v_last FROM mantle.compact_many(v_latched, p_batch) AS c;
+          INTO v_folded, v_found, v_last FROM mantle.compact_directories(v_latched, p_batch) AS c;
     ELSE
         FOREACH v_last IN ARRAY v_latched LOOP
-            v_one := mantle.compact_some(v_last, p_batch);
+            v_one := mantle.compact_directory(v_last, p_batch);
             v_folded := v_folded + v_one;
             v_found := CASE WHEN v_one >= p_busy_min THEN v_found || v_last ELSE v_found END;
             EXIT WHEN v_folded >= p_batch;
@@ -62,7 +61,7 @@ BEGIN
     PERFORM set_config('mantle.compact_busy', (v_busy || v_found)::text, false);
     RETURN v_stopped_at;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_directories(bigint[], int, int, boolean) IS 'Folds delta records of directories, and remembers which had many';
+COMMENT ON FUNCTION mantle.maintain_directories IS 'Folds delta records of directories, and remembers which had many';
 
 -- Some directories a call, in order of pids, from where this session was. 0 ends a round. (One transaction for each
 -- directory, without a rest, took more of a processor than the changes themselves.)
@@ -91,7 +90,7 @@ BEGIN
     PERFORM set_config('mantle.compact_from', coalesce(v_stopped_at, v_pids[cardinality(v_pids)] + 1)::text, false);
     RETURN cardinality(v_pids);
 END $$;
-COMMENT ON FUNCTION mantle.maintain_compaction(int) IS 'The worker''s compaction step';
+COMMENT ON FUNCTION mantle.maintain_compaction IS 'The worker''s compaction step';
 
 -- Between two rounds: directories that had many delta records when they were last looked at. Answers how many of them there
 -- still are.
@@ -104,7 +103,7 @@ BEGIN
     END IF;
     RETURN coalesce(cardinality(nullif(current_setting('mantle.compact_busy', true), '')::bigint[]), 0);
 END $$;
-COMMENT ON FUNCTION mantle.maintain_busy_directories(int) IS 'The worker''s compaction of directories that many change';
+COMMENT ON FUNCTION mantle.maintain_busy_directories IS 'The worker''s compaction of directories that many change';
 
 -- One directory a transaction: its latches go with it. All due requests for it are taken out before it is looked at, so
 -- whatever they saw deleted is seen deleted.
@@ -130,7 +129,7 @@ BEGIN
     END IF;
     RETURN 1;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_pruning() IS 'The worker''s pruning step';
+COMMENT ON FUNCTION mantle.maintain_pruning IS 'The worker''s pruning step';
 
 CREATE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
@@ -150,5 +149,5 @@ BEGIN
         WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
     END;
 END $$;
-COMMENT ON FUNCTION mantle.run_maintenance(text) IS
+COMMENT ON FUNCTION mantle.run_maintenance IS
     'One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones or purge_attempts';

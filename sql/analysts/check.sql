@@ -47,8 +47,8 @@ BEGIN
      WHERE m.id = ANY (ARRAY(SELECT t.id FROM mantle.meta t WHERE t.id IS NOT NULL GROUP BY t.id HAVING count(*) > 1))
      GROUP BY m.id;
 END $$;
-COMMENT ON FUNCTION mantle.check_entries() IS 'check: entries, one by one';
-GRANT EXECUTE ON FUNCTION mantle.check_entries() TO mantle_analyst;
+COMMENT ON FUNCTION mantle.check_entries IS 'check: entries, one by one';
+GRANT EXECUTE ON FUNCTION mantle.check_entries TO mantle_analyst;
 
 -- Directories as places: what is recorded of one against what is in it, and against its own entry.
 CREATE FUNCTION mantle.check_places(p_ids bigint[], p_namespaces bigint[])
@@ -92,9 +92,9 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.check_places(bigint[], bigint[]) IS
+COMMENT ON FUNCTION mantle.check_places IS
     'check: recorded counts against entries, entries without a directory; given all directories and their namespaces';
-GRANT EXECUTE ON FUNCTION mantle.check_places(bigint[], bigint[]) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.check_places TO mantle_analyst;
 
 CREATE FUNCTION mantle.check_roots()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
@@ -113,8 +113,8 @@ BEGIN
     SELECT 'root_without_namespace', u.id, 0::bigint, u.name, 'no row in mantle.namespaces'
       FROM unnest(v_ids, v_names) AS u(id, name) WHERE u.id <> ALL (ARRAY(SELECT n.ns FROM mantle.namespaces n));
 END $$;
-COMMENT ON FUNCTION mantle.check_roots() IS 'check: namespaces against the entries of the super-root';
-GRANT EXECUTE ON FUNCTION mantle.check_roots() TO mantle_analyst;
+COMMENT ON FUNCTION mantle.check_roots IS 'check: namespaces against the entries of the super-root';
+GRANT EXECUTE ON FUNCTION mantle.check_roots TO mantle_analyst;
 
 CREATE FUNCTION mantle.check_directories()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
@@ -135,8 +135,8 @@ BEGIN
           FROM mantle.meta m WHERE m.explicit IS NOT NULL AND m.id = ANY (v_ids);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.check_directories() IS 'check: what the set of all directories shows';
-GRANT EXECUTE ON FUNCTION mantle.check_directories() TO mantle_analyst;
+COMMENT ON FUNCTION mantle.check_directories IS 'check: what the set of all directories shows';
+GRANT EXECUTE ON FUNCTION mantle.check_directories TO mantle_analyst;
 
 -- Nested loops are off: with statistics that are behind, the planner would walk whole tables in them.
 CREATE FUNCTION mantle."check"()
@@ -148,6 +148,6 @@ BEGIN
     RETURN QUERY SELECT * FROM mantle.check_roots();
     RETURN QUERY SELECT * FROM mantle.check_directories();
 END $$;
-COMMENT ON FUNCTION mantle."check"() IS
+COMMENT ON FUNCTION mantle."check" IS
     'Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that are not the entries';
-GRANT EXECUTE ON FUNCTION mantle."check"() TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle."check" TO mantle_analyst;

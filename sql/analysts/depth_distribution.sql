@@ -20,8 +20,8 @@ BEGIN
                  LEFT JOIN unnest(v_namespaces) WITH ORDINALITY AS n(ns, row) ON n.ns = u.ns ORDER BY u.i)) AS s
      WHERE s.directories + s.objects > 0;
 END $$;
-COMMENT ON FUNCTION mantle.depths() IS 'What depth_distribution shows';
-GRANT EXECUTE ON FUNCTION mantle.depths() TO mantle_analyst;
+COMMENT ON FUNCTION mantle.depths IS 'What depth_distribution shows';
+GRANT EXECUTE ON FUNCTION mantle.depths TO mantle_analyst;
 
 CREATE VIEW mantle.depth_distribution WITH (security_invoker = true) AS
 SELECT d.namespace, d.depth, d.directories, d.objects, d.bytes FROM mantle.depths() AS d ORDER BY 1, 2;

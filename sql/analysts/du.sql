@@ -12,8 +12,8 @@ BEGIN
                FROM unnest($1, $2, $3) AS u(id, n, path) JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
-COMMENT ON FUNCTION mantle.du_rows(bigint[], int[], text[]) IS 'du: the next level, of directories that are rows of the result';
-GRANT EXECUTE ON FUNCTION mantle.du_rows(bigint[], int[], text[]) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.du_rows IS 'du: the next level, of directories that are rows of the result';
+GRANT EXECUTE ON FUNCTION mantle.du_rows TO mantle_analyst;
 
 -- One row for the directory (level 0, empty name) and for each below it down to `depth` levels, parents first; each with
 -- all that is below it, however deep. Directories below that level count for the row above them.

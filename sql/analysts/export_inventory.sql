@@ -26,6 +26,6 @@ BEGIN
                      || CASE WHEN mantle.are_many(t.ids) THEN ' OFFSET 0' ELSE '' END || ') AS e ON e.pid = u.id
           WHERE u.key IS NOT NULL ORDER BY (u.key || e.name) COLLATE "C"' USING v_start.ns, t.ids, t.keys, ns;
 END $$;
-COMMENT ON FUNCTION mantle.export_inventory(text, text) IS
+COMMENT ON FUNCTION mantle.export_inventory IS
     'All keys below a directory in S3''s order, as S3 lists them: objects, and explicit directories as dir/';
-GRANT EXECUTE ON FUNCTION mantle.export_inventory(text, text) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.export_inventory TO mantle_analyst;

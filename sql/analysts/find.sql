@@ -2,8 +2,8 @@
 CREATE FUNCTION mantle.like_pattern(p_glob text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT replace(replace(replace(replace(replace(p_glob, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')
 $$;
-COMMENT ON FUNCTION mantle.like_pattern(text) IS 'A pattern of the shell (*, ?) as one of LIKE';
-GRANT EXECUTE ON FUNCTION mantle.like_pattern(text) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.like_pattern IS 'A pattern of the shell (*, ?) as one of LIKE';
+GRANT EXECUTE ON FUNCTION mantle.like_pattern TO mantle_analyst;
 
 CREATE FUNCTION mantle.find(
     ns text, path text, pattern text DEFAULT NULL, min_size bigint DEFAULT NULL, newer_than timestamptz DEFAULT NULL)
@@ -32,6 +32,6 @@ BEGIN
           WHERE u.key IS NOT NULL'
         USING v_start.ns, t.ids, t.keys, mantle.like_pattern(pattern), min_size, newer_than;
 END $$;
-COMMENT ON FUNCTION mantle.find(text, text, text, bigint, timestamptz) IS
+COMMENT ON FUNCTION mantle.find IS
     'What is below a directory, however deep: by name (* and ?), least size (objects only), time of the last change; NULL: any';
-GRANT EXECUTE ON FUNCTION mantle.find(text, text, text, bigint, timestamptz) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.find TO mantle_analyst;

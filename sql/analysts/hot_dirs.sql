@@ -22,6 +22,6 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.hot_dirs(int) IS
+COMMENT ON FUNCTION mantle.hot_dirs IS
     'The directories that most is changed in: by delta records not folded yet, then by their last change; at most n';
-GRANT EXECUTE ON FUNCTION mantle.hot_dirs(int) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.hot_dirs TO mantle_analyst;

@@ -9,5 +9,5 @@ BEGIN
       FROM mantle.meta m WHERE m.pid = v_id AND (m.name < '/' OR m.name >= '0') AND m.ts = 0
      ORDER BY m.name;
 END $$;
-COMMENT ON FUNCTION mantle.ls(text, text) IS 'Entries of a directory in name order (bytes); directories end in a slash';
-GRANT EXECUTE ON FUNCTION mantle.ls(text, text) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.ls IS 'Entries of a directory in name order (bytes); directories end in a slash';
+GRANT EXECUTE ON FUNCTION mantle.ls TO mantle_analyst;

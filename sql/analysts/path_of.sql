@@ -26,6 +26,6 @@ BEGIN
     END LOOP;
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION mantle.path_of(text, bigint) IS
+COMMENT ON FUNCTION mantle.path_of IS
     'Path of a directory or object by its id, a directory''s with a slash at its end (empty: the root); NULL when there is none';
-GRANT EXECUTE ON FUNCTION mantle.path_of(text, bigint) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.path_of TO mantle_analyst;

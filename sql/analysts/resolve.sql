@@ -2,14 +2,14 @@ CREATE FUNCTION mantle.split_path(p_path text) RETURNS text[] LANGUAGE sql IMMUT
     SELECT CASE WHEN trim(BOTH '/' FROM p_path) = '' THEN '{}'::text[]
                 ELSE string_to_array(trim(BOTH '/' FROM p_path), '/') END
 $$;
-COMMENT ON FUNCTION mantle.split_path(text) IS 'Components of a path; slashes at its ends do not matter';
-GRANT EXECUTE ON FUNCTION mantle.split_path(text) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.split_path IS 'Components of a path; slashes at its ends do not matter';
+GRANT EXECUTE ON FUNCTION mantle.split_path TO mantle_analyst;
 
 CREATE FUNCTION mantle.octal(p_mode int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT lpad(((p_mode >> 6 & 7) * 100 + (p_mode >> 3 & 7) * 10 + (p_mode & 7))::text, 3, '0')
 $$;
-COMMENT ON FUNCTION mantle.octal(int) IS 'A mode as it is usually written: 493 is 755';
-GRANT EXECUTE ON FUNCTION mantle.octal(int) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.octal IS 'A mode as it is usually written: 493 is 755';
+GRANT EXECUTE ON FUNCTION mantle.octal TO mantle_analyst;
 
 -- Level by level, one primary-key lookup each: a join of the table with itself, or a recursion, Citus could not run. STABLE,
 -- so all of them see the snapshot of the calling statement.
@@ -33,9 +33,9 @@ BEGIN
         name := p_components[depth + 1] || '/';
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.walk_path(text, text[]) IS
+COMMENT ON FUNCTION mantle.walk_path IS
     'The deepest existing directory on a path, and at which depth; its place too, if that is the whole path';
-GRANT EXECUTE ON FUNCTION mantle.walk_path(text, text[]) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.walk_path TO mantle_analyst;
 
 -- Where the analysts' functions begin.
 CREATE FUNCTION mantle.directory_at(p_ns text, p_path text, OUT ns bigint, OUT id bigint, OUT key text)
@@ -51,8 +51,9 @@ BEGIN
         key := array_to_string(v_path || ''::text, '/');
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.directory_at(text, text) IS 'The directory at a path, and its key (empty: the root); NULLs when there is none';
-GRANT EXECUTE ON FUNCTION mantle.directory_at(text, text) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.directory_at IS
+    'The directory at a path, and its key (empty: the root); NULLs when there is none';
+GRANT EXECUTE ON FUNCTION mantle.directory_at TO mantle_analyst;
 
 CREATE FUNCTION mantle.resolve(ns text, path text)
 RETURNS TABLE (kind text, pid bigint, name text, id bigint, owner int, grp int, mode int, version bigint, size bigint)
@@ -76,6 +77,5 @@ BEGIN
            m.version, m.size
       FROM mantle.meta m WHERE m.pid = w.id AND m.name = ANY (v_names) AND m.ts = 0 AND m.id IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION mantle.resolve(text, text) IS
-    'What is at a path: a directory or an object; no row when nothing is';
-GRANT EXECUTE ON FUNCTION mantle.resolve(text, text) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.resolve IS 'What is at a path: a directory or an object; no row when nothing is';
+GRANT EXECUTE ON FUNCTION mantle.resolve TO mantle_analyst;

@@ -14,6 +14,6 @@ COMMENT ON POLICY analyst ON mantle.meta IS 'Entries of the namespaces that are 
 COMMENT ON POLICY analyst ON mantle.namespaces IS 'Namespaces that are granted to whoever reads';
 COMMENT ON POLICY index ON mantle.meta IS 'Directories, for the index';
 
-COMMENT ON FUNCTION mantle.may_read(bigint) IS
+COMMENT ON FUNCTION mantle.may_read IS
     'May the current role read a namespace? As granted by grant_namespace, in the statement''s snapshot (0: all of them)';
-GRANT EXECUTE ON FUNCTION mantle.may_read(bigint) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.may_read TO mantle_analyst;

@@ -1,8 +1,8 @@
 CREATE FUNCTION mantle.powers_of_two() RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
     SELECT array_agg(1::bigint << i) FROM generate_series(0, 62) AS i
 $$;
-COMMENT ON FUNCTION mantle.powers_of_two() IS '1, 2, 4, … as far as sizes go';
-GRANT EXECUTE ON FUNCTION mantle.powers_of_two() TO mantle_analyst;
+COMMENT ON FUNCTION mantle.powers_of_two IS '1, 2, 4, … as far as sizes go';
+GRANT EXECUTE ON FUNCTION mantle.powers_of_two TO mantle_analyst;
 
 -- The analysts' views read the tables as whoever queries them (security_invoker): the policies decide.
 CREATE VIEW mantle.size_histogram WITH (security_invoker = true) AS

@@ -27,6 +27,6 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.top_dirs(text, text, int, text) IS
+COMMENT ON FUNCTION mantle.top_dirs IS
     'The largest directories below one (and itself) by what they hold themselves: by bytes, objects or entries';
-GRANT EXECUTE ON FUNCTION mantle.top_dirs(text, text, int, text) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.top_dirs TO mantle_analyst;

@@ -5,8 +5,8 @@
 -- directories, Citus brings both together on the coordinator.
 
 CREATE FUNCTION mantle.are_many(p_ids bigint[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT cardinality(p_ids) > 5000 $$;
-COMMENT ON FUNCTION mantle.are_many(bigint[]) IS 'Are these too many directories to be looked up one by one?';
-GRANT EXECUTE ON FUNCTION mantle.are_many(bigint[]) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.are_many IS 'Are these too many directories to be looked up one by one?';
+GRANT EXECUTE ON FUNCTION mantle.are_many TO mantle_analyst;
 
 -- Rows: whatever the caller counts its start directories by. NULL rows are of directories that are not below.
 CREATE FUNCTION mantle.rows_below(p_ns bigint, p_ids bigint[], p_rows int[], OUT ids bigint[], OUT rows int[])
@@ -29,9 +29,9 @@ BEGIN
       FROM mantle.meta m WHERE m.ns = p_ns AND m.explicit IS NOT NULL;
     ids := p_ids || v_ids; rows := p_rows || mantle.tree_rows(p_ids, p_rows, v_ids, v_pids);
 END $$;
-COMMENT ON FUNCTION mantle.rows_below(bigint, bigint[], int[]) IS
+COMMENT ON FUNCTION mantle.rows_below IS
     'Directories and all below them, each with the row of the one it is below, NULL for none; of directories that are not below each other';
-GRANT EXECUTE ON FUNCTION mantle.rows_below(bigint, bigint[], int[]) TO mantle_analyst;
+GRANT EXECUTE ON FUNCTION mantle.rows_below TO mantle_analyst;
 
 CREATE FUNCTION mantle.keys_below(p_ns bigint, p_id bigint, p_key text, OUT ids bigint[], OUT keys text[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
@@ -54,8 +54,9 @@ BEGIN
       INTO v_ids, v_pids, v_names FROM mantle.meta m WHERE m.ns = p_ns AND m.explicit IS NOT NULL;
     ids := p_id || v_ids; keys := p_key || mantle.tree_keys(p_id, p_key, v_ids, v_pids, v_names);
 END $$;
-COMMENT ON FUNCTION mantle.keys_below(bigint, bigint, text) IS 'A directory and all below it, with their keys, NULL for those that are not below';
-GRANT EXECUTE ON FUNCTION mantle.keys_below(bigint, bigint, text) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.keys_below IS
+    'A directory and all below it, with their keys, NULL for those that are not below';
+GRANT EXECUTE ON FUNCTION mantle.keys_below TO mantle_analyst;
 
 -- From attribute and delta records, which are exact; each kind has a PostgreSQL index. Objects are not read.
 CREATE FUNCTION mantle.sums_by_row(p_namespaces bigint[], p_ids bigint[], p_rows int[])
@@ -73,5 +74,6 @@ BEGIN
            FROM (' || v_of_kind || ' UNION ALL ' || v_of_kind || ') AS c GROUP BY c.n', '= 0' || v_fence, '> 0' || v_fence)
         USING p_namespaces, p_ids, p_rows;
 END $$;
-COMMENT ON FUNCTION mantle.sums_by_row(bigint[], bigint[], int[]) IS 'What directories hold themselves, summed by row; those without a row are left out';
-GRANT EXECUTE ON FUNCTION mantle.sums_by_row(bigint[], bigint[], int[]) TO mantle_analyst;
+COMMENT ON FUNCTION mantle.sums_by_row IS
+    'What directories hold themselves, summed by row; those without a row are left out';
+GRANT EXECUTE ON FUNCTION mantle.sums_by_row TO mantle_analyst;

@@ -28,8 +28,7 @@ BEGIN
       LEFT JOIN LATERAL (SELECT m.id FROM mantle.meta m
                           WHERE u.looked_up AND m.pid = u.pid AND m.name = left(u.name, -1) AND m.ts = 0 OFFSET 0) AS o ON true;
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup(bigint[], text[], text[], bigint[], text[], bigint[]) IS
-    'Finds what exists already of an import of directories';
+COMMENT ON FUNCTION mantle.import_lookup IS 'Finds what exists already of an import of directories';
 
 -- Inserts what the plan left, counts it, emits one message.
 CREATE FUNCTION mantle.import_insert(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
@@ -48,13 +47,12 @@ BEGIN
         RETURN;
     END IF;
     PERFORM mantle.add_deltas_waiting(v_deltas);
-    PERFORM mantle.fault(mantle.emit_directories(
+    PERFORM mantle.raise_fault(mantle.emit_directories(
                 NULL, 0, array_agg(false), array_agg(p_ns), array_agg(u.pid), array_agg(u.name), array_agg(u.id),
                 array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode), NULL, NULL))
        FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
 END $$;
-COMMENT ON FUNCTION mantle.import_insert(bigint, bigint[], text[], bigint[], text[]) IS
-    'Inserts the directories of an import that the plan left';
+COMMENT ON FUNCTION mantle.import_insert IS 'Inserts the directories of an import that the plan left';
 
 CREATE FUNCTION mantle.import_directories(p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[])
 RETURNS TABLE (ord int, code text, id bigint)
@@ -72,10 +70,10 @@ DECLARE
     v_latched bigint[] := '{}';
     v_distributed boolean := mantle.is_distributed();
 BEGIN
-    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
+    PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
     -- There, directories that the call makes are latched too.
     IF v_distributed AND (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > {BATCH_LATCHES_MAX} THEN
-        PERFORM mantle.fault('{batch_too_large}');
+        PERFORM mantle.raise_fault('{batch_too_large}');
     END IF;
     -- Usually all ids are of one block: then its two ends tell.
     v_unrecorded := CASE WHEN NOT EXISTS (
@@ -97,13 +95,13 @@ BEGIN
         EXIT WHEN v_fresh IS NULL;
         v_latched := v_latched || v_fresh;
         IF cardinality(v_latched) > {BATCH_LATCHES_MAX} THEN
-            PERFORM mantle.fault('{batch_too_large}');
+            PERFORM mantle.raise_fault('{batch_too_large}');
         END IF;
         IF v_distributed THEN
             SELECT l.p_code, l.p_existing INTO v_code, v_existing
               FROM mantle.import_lookup_distributed(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
         ELSE
-            PERFORM mantle.fault(mantle.latch_pids('{}', v_fresh));
+            PERFORM mantle.raise_fault(mantle.latch_pids('{}', v_fresh));
             SELECT l.p_code, l.p_existing INTO v_code, v_existing
               FROM mantle.import_lookup(v_pid, p_name, v_planned, v_fresh, v_code, v_existing) AS l;
         END IF;
@@ -116,6 +114,6 @@ BEGIN
     RETURN QUERY SELECT u.n::int, u.code, u.existing
                    FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n) WHERE u.code IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) IS
+COMMENT ON FUNCTION mantle.import_directories IS
     'Imports implicit directories, parents before children; answers only those not inserted, {already_exists} with the existing id';
-GRANT EXECUTE ON FUNCTION mantle.import_directories(int, bigint, bigint[], text[], bigint[]) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.import_directories TO mantle_gateway;

@@ -1,5 +1,5 @@
 -- Bulk imports on Citus: an import spans directories, so each one's part is a function of its own that runs on the node that
--- has the directory (sql/steps/sides.sql says what holds for such functions), and all commit together. A part latches its
+-- has the directory (sql/steps/cross_directory.sql says what holds for such functions), and all commit together. A part latches its
 -- directory exclusively, inserts, counts, emits the message of its rows there (P1), and checks that they are there
 -- still (P14). One row a statement: Citus carries an INSERT … SELECT of an array through intermediate results.
 --
@@ -16,8 +16,7 @@ BEGIN
        SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
 END $$;
-COMMENT ON FUNCTION mantle.import_count(bigint, bigint, bigint, bigint, bigint) IS
-    'Adds to one directory''s primary attribute record, made where absent';
+COMMENT ON FUNCTION mantle.import_count IS 'Adds to one directory''s primary attribute record, made where absent';
 
 -- The row (/_ATTR, NULL) alone: the directory was removed.
 CREATE FUNCTION mantle.import_lookup_delegated(p_at bigint, p_name text[])
@@ -26,14 +25,14 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '10s' AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM mantle.fault(mantle.latch_pids('{}', ARRAY[p_at]));
+    PERFORM mantle.raise_fault(mantle.latch_pids('{}', ARRAY[p_at]));
     IF mantle.removed_fault(p_at) IS NOT NULL THEN
         RETURN QUERY VALUES ('/_ATTR', NULL::bigint);
         RETURN;
     END IF;
     RETURN QUERY SELECT m.name, m.id FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (p_name) AND m.ts = 0;
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup_delegated(bigint, text[]) IS
+COMMENT ON FUNCTION mantle.import_lookup_delegated IS
     'Latches a directory exclusively; which of these names it has, or that it was removed';
 
 CREATE FUNCTION mantle.import_lookup_distributed(
@@ -71,7 +70,7 @@ BEGIN
       LEFT JOIN unnest(v_pids, v_names, v_ids) AS e(pid, name, id) ON e.pid = u.pid AND e.name = u.name
       LEFT JOIN unnest(v_pids, v_names) AS o(pid, name) ON o.pid = u.pid AND o.name = left(u.name, -1);
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup_distributed(bigint[], text[], text[], bigint[], text[], bigint[]) IS
+COMMENT ON FUNCTION mantle.import_lookup_distributed IS
     'mantle.import_lookup on the nodes of its directories, which it latches';
 
 CREATE FUNCTION mantle.import_directories_delegated(
@@ -83,7 +82,7 @@ DECLARE
     v_name text;
     v_id bigint;
 BEGIN
-    PERFORM mantle.fault(mantle.latch_pids('{}', ARRAY[p_at]));
+    PERFORM mantle.raise_fault(mantle.latch_pids('{}', ARRAY[p_at]));
     FOR i IN 1..n LOOP
         v_name := p_name[i];
         v_id := p_id[i];
@@ -91,14 +90,13 @@ BEGIN
         VALUES (p_at, v_name, p_ns, v_id, p_owner, p_grp, p_mode, 1, false, now());
     END LOOP;
     PERFORM mantle.import_count(p_at, p_ns, n, n, 0);
-    PERFORM mantle.fault(mantle.emit_directories(
+    PERFORM mantle.raise_fault(mantle.emit_directories(
                 NULL, 0, array_fill(false, ARRAY[n]), array_fill(p_ns, ARRAY[n]), array_fill(p_at, ARRAY[n]), p_name, p_id,
                 array_fill(1::bigint, ARRAY[n]), array_fill(p_owner, ARRAY[n]), array_fill(p_grp, ARRAY[n]),
                 array_fill(p_mode, ARRAY[n]), NULL, NULL));
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
 END $$;
-COMMENT ON FUNCTION mantle.import_directories_delegated(bigint, bigint, int, int, int, text[], bigint[]) IS
-    'Inserts what an import makes in one directory';
+COMMENT ON FUNCTION mantle.import_directories_delegated IS 'Inserts what an import makes in one directory';
 
 CREATE FUNCTION mantle.import_insert_distributed(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -116,8 +114,7 @@ BEGIN
             USING d.pid, p_ns, v_root.owner, v_root.grp, v_root.mode, d.names, d.ids;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.import_insert_distributed(bigint, bigint[], text[], bigint[], text[]) IS
-    'mantle.import_insert on the nodes of its directories';
+COMMENT ON FUNCTION mantle.import_insert_distributed IS 'mantle.import_insert on the nodes of its directories';
 
 CREATE FUNCTION mantle.import_objects_delegated(
     p_at bigint, p_ns bigint, p_owner int, p_grp int, p_mode int, p_name text[], p_size bigint[], p_id bigint[],
@@ -136,7 +133,7 @@ DECLARE
     v_size bigint;
     v_bytes bigint := 0;
 BEGIN
-    PERFORM mantle.fault(mantle.latch_pids('{}', ARRAY[p_at]));
+    PERFORM mantle.raise_fault(mantle.latch_pids('{}', ARRAY[p_at]));
     v_removed := CASE WHEN mantle.removed_fault(p_at) IS NULL THEN '{}' ELSE ARRAY[p_at] END;
     SELECT * INTO s FROM mantle.import_screen(array_fill(p_at, ARRAY[cardinality(p_name)]), p_name, p_size, v_removed, ARRAY[p_at]);
     v_probed := ARRAY(SELECT u.name FROM unnest(s.check_name) AS u(name) UNION ALL SELECT u.name || '/' FROM unnest(s.check_name) AS u(name));
@@ -168,11 +165,10 @@ BEGIN
     IF inserted > 0 THEN
         PERFORM mantle.import_count(p_at, p_ns, inserted, 0, v_bytes);
     END IF;
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
     RETURN NEXT;
 END $$;
-COMMENT ON FUNCTION mantle.import_objects_delegated(
-    bigint, bigint, int, int, int, text[], bigint[], bigint[], boolean, timestamptz) IS 'Imports the objects of one directory';
+COMMENT ON FUNCTION mantle.import_objects_delegated IS 'Imports the objects of one directory';
 
 CREATE FUNCTION mantle.import_objects_distributed(
     p_ns bigint, p_owner int, p_grp int, p_mode int, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint,
@@ -208,6 +204,4 @@ BEGIN
     SELECT coalesce(array_agg(x.n ORDER BY x.code = '{is_directory}', x.n), '{}'), coalesce(array_agg(x.code ORDER BY x.code = '{is_directory}', x.n), '{}')
       INTO refused_ord, refused_code FROM unnest(refused_ord, refused_code) AS x(n, code);
 END $$;
-COMMENT ON FUNCTION mantle.import_objects_distributed(
-    bigint, int, int, int, bigint[], text[], bigint[], bigint, boolean, timestamptz) IS
-    'Imports objects on the nodes of their directories';
+COMMENT ON FUNCTION mantle.import_objects_distributed IS 'Imports objects on the nodes of their directories';

@@ -34,8 +34,7 @@ BEGIN
     refused_code := s.refused_code || array_fill('{is_directory}'::text, ARRAY[cardinality(refused_ord) - cardinality(s.refused_ord)]);
     passed_ord := s.repeated_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = '{already_exists}');
 END $$;
-COMMENT ON FUNCTION mantle.import_refusals(bigint[], text[], bigint[]) IS
-    'Which objects of an import are not inserted: refused, or there already';
+COMMENT ON FUNCTION mantle.import_refusals IS 'Which objects of an import are not inserted: refused, or there already';
 
 CREATE FUNCTION mantle.import_objects(
     p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint, p_synthetic boolean,
@@ -52,17 +51,17 @@ DECLARE
     v_deltas mantle.delta[];
     v_distributed boolean := mantle.is_distributed();
 BEGIN
-    PERFORM mantle.fault(mantle.batch_fault(n, ARRAY[cardinality(p_pid), cardinality(p_size)]));
+    PERFORM mantle.raise_fault(mantle.batch_fault(n, ARRAY[cardinality(p_pid), cardinality(p_size)]));
     IF NOT v_distributed THEN
-        PERFORM mantle.fault(mantle.latch_pids('{}', p_pid));
+        PERFORM mantle.raise_fault(mantle.latch_pids('{}', p_pid));
     ELSIF (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > {BATCH_LATCHES_MAX} THEN
-        PERFORM mantle.fault('{batch_too_large}');
+        PERFORM mantle.raise_fault('{batch_too_large}');
     END IF;
     SELECT * INTO v_root FROM mantle.meta m WHERE m.id = p_ns AND m.explicit IS NOT NULL AND m.pid = 0;
     IF v_root.id IS NULL THEN
-        PERFORM mantle.fault('{namespace_not_found}');
+        PERFORM mantle.raise_fault('{namespace_not_found}');
     ELSIF NOT EXISTS (SELECT FROM mantle.id_blocks b WHERE b.first_id <= p_first_id AND b.last_id >= p_first_id + n - 1) THEN
-        PERFORM mantle.fault('{invalid_id}');
+        PERFORM mantle.raise_fault('{invalid_id}');
     END IF;
     IF v_distributed THEN
         SELECT r.inserted, r.existing, r.refused_ord, r.refused_code INTO inserted, existing, refused_ord, refused_code
@@ -86,7 +85,6 @@ BEGIN
              WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n)) GROUP BY u.pid) AS d;
     PERFORM mantle.add_deltas_waiting(v_deltas);
 END $$;
-COMMENT ON FUNCTION mantle.import_objects(int, bigint, bigint[], text[], bigint[], bigint, boolean, timestamptz) IS
+COMMENT ON FUNCTION mantle.import_objects IS
     'Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace''s root';
-GRANT EXECUTE ON FUNCTION mantle.import_objects(int, bigint, bigint[], text[], bigint[], bigint, boolean, timestamptz)
-    TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.import_objects TO mantle_gateway;

@@ -12,7 +12,7 @@ BEGIN
               JOIN pg_class c ON c.relnamespace = 'mantle'::regnamespace AND c.relname = coalesce(p_index, p_table) || '_' || s.shardid
              WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass);
 END $$;
-COMMENT ON FUNCTION mantle.local_rows_estimate(text, text) IS 'PostgreSQL''s estimate of rows, on this node';
+COMMENT ON FUNCTION mantle.local_rows_estimate IS 'PostgreSQL''s estimate of rows, on this node';
 
 -- On all nodes; -1: none was.
 CREATE FUNCTION mantle.rows_estimate(p_table text, p_index text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -23,7 +23,7 @@ BEGIN
     RETURN (SELECT coalesce(sum(r.result::bigint) FILTER (WHERE r.success AND r.result <> '-1'), -1)
               FROM run_command_on_all_nodes(format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index)) AS r);
 END $$;
-COMMENT ON FUNCTION mantle.rows_estimate(text, text) IS 'PostgreSQL''s estimate of rows, on all nodes';
+COMMENT ON FUNCTION mantle.rows_estimate IS 'PostgreSQL''s estimate of rows, on all nodes';
 
 -- Of tables that may be large: the estimate of the rows, and the oldest by index. By a function that runs as the owner, who may
 -- ask other nodes: on Citus a view's owner does not count where the shards are.
@@ -43,8 +43,8 @@ BEGIN
     SELECT min(q.queued) INTO oldest FROM mantle.prune_queue q;
     RETURN QUERY VALUES ('prune queue', mantle.rows_estimate('prune_queue', NULL), oldest, v_pruning);
 END $$;
-COMMENT ON FUNCTION mantle.backlogs_now() IS 'What mantle.backlogs shows';
-GRANT EXECUTE ON FUNCTION mantle.backlogs_now() TO mantle_monitor;
+COMMENT ON FUNCTION mantle.backlogs_now IS 'What mantle.backlogs shows';
+GRANT EXECUTE ON FUNCTION mantle.backlogs_now TO mantle_monitor;
 
 CREATE VIEW mantle.backlogs AS SELECT b.backlog, b.rows_estimate, b.oldest, b.kept FROM mantle.backlogs_now() AS b;
 GRANT SELECT ON mantle.backlogs TO mantle_monitor;

@@ -6,8 +6,8 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 BEGIN
     RETURN QUERY SELECT m.ns, m.pid, count(*), min(m.modified) FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.ns, m.pid;
 END $$;
-COMMENT ON FUNCTION mantle.delta_backlog_now() IS 'What mantle.delta_backlog shows';
-GRANT EXECUTE ON FUNCTION mantle.delta_backlog_now() TO mantle_monitor;
+COMMENT ON FUNCTION mantle.delta_backlog_now IS 'What mantle.delta_backlog shows';
+GRANT EXECUTE ON FUNCTION mantle.delta_backlog_now TO mantle_monitor;
 
 CREATE VIEW mantle.delta_backlog AS
 SELECT d.ns, d.pid, d.deltas, d.oldest, now() - d.oldest AS age FROM mantle.delta_backlog_now() AS d ORDER BY d.deltas DESC, d.pid;

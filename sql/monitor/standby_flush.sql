@@ -9,6 +9,6 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
            min(r.flush_lsn) FILTER (WHERE r.sync_state IN ('sync', 'quorum') AND s.slot_type IS DISTINCT FROM 'logical')
       FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
 $$;
-COMMENT ON FUNCTION mantle.standby_flush() IS
+COMMENT ON FUNCTION mantle.standby_flush IS
     'Are there to be synchronous standbys, and up to where have all that are connected flushed the WAL';
-GRANT EXECUTE ON FUNCTION mantle.standby_flush() TO mantle_index, mantle_monitor;
+GRANT EXECUTE ON FUNCTION mantle.standby_flush TO mantle_index, mantle_monitor;

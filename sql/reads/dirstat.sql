@@ -17,6 +17,6 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.dirstat(bigint, bigint[]) IS
+COMMENT ON FUNCTION mantle.dirstat IS
     'Counts of directories: entries, subdirectories, bytes of their own objects. {directory_removed} for a removed one';
-GRANT EXECUTE ON FUNCTION mantle.dirstat(bigint, bigint[]) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.dirstat TO mantle_gateway;

@@ -3,25 +3,26 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.ns, n.index_group = p_index_group, n.move_phase, n.moves FROM mantle.namespaces n
      WHERE n.index_group = p_index_group OR n.other_group = p_index_group
 $$;
-COMMENT ON FUNCTION mantle.index_namespaces(int) IS
+COMMENT ON FUNCTION mantle.index_namespaces IS
     'The namespaces that an index group has to have, whether it serves them, and how far their moves are';
-GRANT EXECUTE ON FUNCTION mantle.index_namespaces(int) TO mantle_index;
+GRANT EXECUTE ON FUNCTION mantle.index_namespaces TO mantle_index;
 
 -- Trees that are being emptied outlive their namespace.
 CREATE FUNCTION mantle.trash_namespaces() RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT DISTINCT m.ns FROM mantle.meta m WHERE m.pid = 1 AND m.explicit IS NOT NULL
 $$;
-COMMENT ON FUNCTION mantle.trash_namespaces() IS 'The namespaces of removed trees that are not emptied yet; some may be gone themselves';
-GRANT EXECUTE ON FUNCTION mantle.trash_namespaces() TO mantle_index;
+COMMENT ON FUNCTION mantle.trash_namespaces IS
+    'The namespaces of removed trees that are not emptied yet; some may be gone themselves';
+GRANT EXECUTE ON FUNCTION mantle.trash_namespaces TO mantle_index;
 
 -- What gateways go by, and what an index asks about a namespace that it meets for the first time.
 CREATE FUNCTION mantle.assignments(p_ns bigint[]) RETURNS TABLE (ns bigint, index_group int, has_moved boolean)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.ns, n.index_group, n.moves > 0 FROM mantle.namespaces n WHERE n.ns = ANY (p_ns)
 $$;
-COMMENT ON FUNCTION mantle.assignments(bigint[]) IS 'Which index groups namespaces are assigned to, and were they ever moved';
-GRANT EXECUTE ON FUNCTION mantle.assignments(bigint[]) TO mantle_index;
+COMMENT ON FUNCTION mantle.assignments IS 'Which index groups namespaces are assigned to, and were they ever moved';
+GRANT EXECUTE ON FUNCTION mantle.assignments TO mantle_index;
 
 -- `changes` is of the group, at the same moment: as long as it is what it was, so is every assignment to the group.
 CREATE FUNCTION mantle.assignment(p_name text, OUT index_group int, OUT also int, OUT changes bigint)
@@ -29,26 +30,29 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.index_group, CASE WHEN n.move_phase <> 'copy' THEN n.other_group END, g.changes FROM mantle.namespaces n JOIN mantle.index_groups g ON g.index_group = n.index_group
      WHERE n.name = p_name
 $$;
-COMMENT ON FUNCTION mantle.assignment(text) IS 'Which index group serves a namespace, and which one also has to have its changes; NULL without such a namespace';
-GRANT EXECUTE ON FUNCTION mantle.assignment(text) TO mantle_gateway;
+COMMENT ON FUNCTION mantle.assignment IS
+    'Which index group serves a namespace, and which one also has to have its changes; NULL without such a namespace';
+GRANT EXECUTE ON FUNCTION mantle.assignment TO mantle_gateway;
 
 CREATE FUNCTION mantle.assignment_changes(p_index_group int) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT g.changes FROM mantle.index_groups g WHERE g.index_group = p_index_group
 $$;
-COMMENT ON FUNCTION mantle.assignment_changes(int) IS 'How often a namespace that was assigned to an index group ceased to be, or began to move';
-GRANT EXECUTE ON FUNCTION mantle.assignment_changes(int) TO mantle_gateway;
+COMMENT ON FUNCTION mantle.assignment_changes IS
+    'How often a namespace that was assigned to an index group ceased to be, or began to move';
+GRANT EXECUTE ON FUNCTION mantle.assignment_changes TO mantle_gateway;
 
 CREATE FUNCTION mantle.hosted_groups() RETURNS TABLE (index_group int)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT g.index_group FROM mantle.index_groups g WHERE g.cluster_id IS NOT NULL
 $$;
-COMMENT ON FUNCTION mantle.hosted_groups() IS 'The index groups that have, or had, replicas';
-GRANT EXECUTE ON FUNCTION mantle.hosted_groups() TO mantle_gateway;
+COMMENT ON FUNCTION mantle.hosted_groups IS 'The index groups that have, or had, replicas';
+GRANT EXECUTE ON FUNCTION mantle.hosted_groups TO mantle_gateway;
 
 CREATE FUNCTION mantle.all_assignment_changes() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(sum(g.changes), 0)::bigint FROM mantle.index_groups g
 $$;
-COMMENT ON FUNCTION mantle.all_assignment_changes() IS 'Another number than before: an index group looks at its namespaces';
-GRANT EXECUTE ON FUNCTION mantle.all_assignment_changes() TO mantle_index;
+COMMENT ON FUNCTION mantle.all_assignment_changes IS
+    'Another number than before: an index group looks at its namespaces';
+GRANT EXECUTE ON FUNCTION mantle.all_assignment_changes TO mantle_index;

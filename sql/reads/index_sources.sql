@@ -25,8 +25,9 @@ BEGIN
     END IF;
     RETURN (SELECT s.source FROM mantle.index_sources() AS s JOIN pg_dist_local_group l ON l.groupid = s.source);
 END $$;
-COMMENT ON FUNCTION mantle.index_source() IS 'The number of this node among mantle.index_sources(); NULL if it is none of them';
-GRANT EXECUTE ON FUNCTION mantle.index_source() TO mantle_gateway;
+COMMENT ON FUNCTION mantle.index_source IS
+    'The number of this node among mantle.index_sources(); NULL if it is none of them';
+GRANT EXECUTE ON FUNCTION mantle.index_source TO mantle_gateway;
 
-COMMENT ON FUNCTION mantle.index_sources() IS 'The nodes whose change streams an index group reads';
-GRANT EXECUTE ON FUNCTION mantle.index_sources() TO mantle_index;
+COMMENT ON FUNCTION mantle.index_sources IS 'The nodes whose change streams an index group reads';
+GRANT EXECUTE ON FUNCTION mantle.index_sources TO mantle_index;

@@ -33,6 +33,6 @@ BEGIN
       CROSS JOIN LATERAL (SELECT * FROM mantle.meta m
                            WHERE m.pid = w.pid AND m.name = w.name AND m.ts = 0 AND m.ns = p_ns OFFSET 0) AS e;
 END $$;
-COMMENT ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) IS
+COMMENT ON FUNCTION mantle.list_tree IS
     'One page of the keys below a directory, in S3''s order: objects, and explicit directories as dir/';
-GRANT EXECUTE ON FUNCTION mantle.list_tree(bigint, bigint, text, text, int) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.list_tree TO mantle_gateway;

@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     SELECT * INTO v_request FROM mantle.requests r
      WHERE r.ns = p_ns AND r.principal = p_principal AND r.request_id = p_request LIMIT 1;
-    o := mantle.answer_of(v_request, p_hash);
+    o := mantle.outcome_of_request(v_request, p_hash);
     code := o.code; id := o.id; version := o.version; flush_lsn := o.flush_lsn;
     known := v_request.request_id IS NOT NULL;
     IF NOT known THEN
@@ -19,6 +19,6 @@ BEGIN
     END IF;
     verb := CASE WHEN o.replayed THEN v_request.verb END;
 END $$;
-COMMENT ON FUNCTION mantle.replay(int, bigint, uuid, bigint) IS
+COMMENT ON FUNCTION mantle.replay IS
     'The first answer to a request id, if there is one; {request_mismatch} when it was used for another request, {request_expired} when it is too old to be known';
-GRANT EXECUTE ON FUNCTION mantle.replay(int, bigint, uuid, bigint) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.replay TO mantle_gateway;

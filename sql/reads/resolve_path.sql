@@ -24,7 +24,7 @@ BEGIN
         v_name := p_components[depth + 1] || '/';
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.walk_down(text, text[]) IS 'mantle.resolve_path, one walk; with the ids and versions on the way';
+COMMENT ON FUNCTION mantle.walk_down IS 'mantle.resolve_path, one walk; with the ids and versions on the way';
 
 CREATE FUNCTION mantle.resolve_path(p_ns_name text, p_components text[])
 RETURNS TABLE (
@@ -49,6 +49,6 @@ BEGIN
                             w.chain_mode;
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.resolve_path(text, text[]) IS
+COMMENT ON FUNCTION mantle.resolve_path IS
     'The deepest existing directory on a path, and the permissions of all on the way, root first; no row: no such namespace';
-GRANT EXECUTE ON FUNCTION mantle.resolve_path(text, text[]) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.resolve_path TO mantle_gateway;

@@ -11,5 +11,5 @@ BEGIN
          WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY 1;
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.shard_map() IS 'Citus: which node has which hash values of pid';
-GRANT EXECUTE ON FUNCTION mantle.shard_map() TO mantle_gateway;
+COMMENT ON FUNCTION mantle.shard_map IS 'Citus: which node has which hash values of pid';
+GRANT EXECUTE ON FUNCTION mantle.shard_map TO mantle_gateway;

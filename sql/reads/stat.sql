@@ -25,6 +25,6 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.stat(bigint, bigint[], text[]) IS
+COMMENT ON FUNCTION mantle.stat IS
     'Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} where there is none';
-GRANT EXECUTE ON FUNCTION mantle.stat(bigint, bigint[], text[]) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.stat TO mantle_gateway;

@@ -7,5 +7,5 @@ DECLARE v_used text[] := ARRAY(SELECT m.locator FROM mantle.meta m WHERE m.locat
 BEGIN
     RETURN QUERY SELECT u.locator FROM unnest(p_locator) AS u(locator) WHERE u.locator <> ALL (v_used);
 END $$;
-COMMENT ON FUNCTION mantle.unused_locators(text[]) IS 'Of these data locators, those that no object names';
-GRANT EXECUTE ON FUNCTION mantle.unused_locators(text[]) TO mantle_gateway;
+COMMENT ON FUNCTION mantle.unused_locators IS 'Of these data locators, those that no object names';
+GRANT EXECUTE ON FUNCTION mantle.unused_locators TO mantle_gateway;

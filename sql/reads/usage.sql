@@ -6,6 +6,6 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 BEGIN
     RETURN QUERY SELECT * FROM mantle.du(p_ns_name, p_path, p_depth);
 END $$;
-COMMENT ON FUNCTION mantle.usage(text, text, int) IS
+COMMENT ON FUNCTION mantle.usage IS
     'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row: no such directory';
-GRANT EXECUTE ON FUNCTION mantle.usage(text, text, int) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.usage TO mantle_gateway;

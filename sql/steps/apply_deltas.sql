@@ -5,7 +5,7 @@ BEGIN
        FROM (SELECT u.pid, min(u.ns) AS ns, sum(u.entries) AS entries, sum(u.subdirectories) AS subdirectories, sum(u.bytes) AS bytes
                FROM unnest(p_deltas) AS u GROUP BY u.pid ORDER BY u.pid) AS d;
 END $$;
-COMMENT ON FUNCTION mantle.apply_deltas(mantle.delta[]) IS 'Adds to directories'' counts, as mantle.delta_records says';
+COMMENT ON FUNCTION mantle.apply_deltas IS 'Adds to directories'' counts, as mantle.delta_records says';
 
 -- For bulk imports, which hold exclusive latches: straight into primary attribute records, made where absent; in order of
 -- pids, or two deadlock.
@@ -18,5 +18,5 @@ BEGIN
        SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
 END $$;
-COMMENT ON FUNCTION mantle.add_deltas_waiting(mantle.delta[]) IS
+COMMENT ON FUNCTION mantle.add_deltas_waiting IS
     'Adds to primary attribute records, made where absent; waits for whoever holds one';

@@ -1,10 +1,10 @@
 -- Half of a change across nodes: the node of `p_pid` has done its part. The request is applied once both halves are
 -- (P2), so the change itself names no request then.
-CREATE FUNCTION mantle.half_change(p_ns bigint, p_pid bigint, p_principal int, p_request uuid)
+CREATE FUNCTION mantle.part_marker(p_ns bigint, p_pid bigint, p_principal int, p_request uuid)
 RETURNS mantle.directory_change LANGUAGE sql IMMUTABLE AS $$
     SELECT ROW(NULL, p_ns, p_pid, '', 0, 0, 0, 0, 0, p_principal, p_request)::mantle.directory_change
 $$;
-COMMENT ON FUNCTION mantle.half_change(bigint, bigint, int, uuid) IS 'Half of a change across nodes, for the change stream';
+COMMENT ON FUNCTION mantle.part_marker IS 'Half of a change across nodes, for the change stream';
 
 -- `p_cause_ns`: the namespace that the requests' ids belong to where it is not the changed directories' own (0: the creation
 -- and the removal of a namespace).
@@ -12,12 +12,11 @@ CREATE FUNCTION mantle.emit(p_cause_ns bigint, p_attempt bigint, p_changes mantl
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF cardinality(p_changes) > 0 THEN
-        PERFORM mantle.fault(mantle.emit_directories(
+        PERFORM mantle.raise_fault(mantle.emit_directories(
                     p_cause_ns, p_attempt, array_agg(c.removed), array_agg(c.ns), array_agg(c.pid), array_agg(c.name),
                     array_agg(c.id), array_agg(c.version), array_agg(c.owner), array_agg(c.grp), array_agg(c.mode),
                     array_agg(c.principal), array_agg(c.request)))
            FROM unnest(p_changes) AS c;
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.emit(bigint, bigint, mantle.directory_change[]) IS
-    'Emits the one message of a call, if it changed directories';
+COMMENT ON FUNCTION mantle.emit IS 'Emits the one message of a call, if it changed directories';

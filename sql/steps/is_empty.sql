@@ -5,4 +5,4 @@ BEGIN
     RETURN (SELECT m.name FROM mantle.meta m WHERE m.pid = p_id AND m.name < '/' ORDER BY m.name LIMIT 1) IS NULL
        AND (SELECT m.name FROM mantle.meta m WHERE m.pid = p_id AND m.name >= '0' ORDER BY m.name LIMIT 1) IS NULL;
 END $$;
-COMMENT ON FUNCTION mantle.is_empty(bigint) IS 'Has a directory no entries?';
+COMMENT ON FUNCTION mantle.is_empty IS 'Has a directory no entries?';

@@ -4,8 +4,9 @@ CREATE FUNCTION mantle.prepare_key(p_index_group int) RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT k.key FROM mantle.prepare_keys k WHERE k.index_group = p_index_group
 $$;
-COMMENT ON FUNCTION mantle.prepare_key(int) IS 'The key by which an index group signs what it has prepared; NULL: it signs nothing yet';
-GRANT EXECUTE ON FUNCTION mantle.prepare_key(int) TO mantle_index;
+COMMENT ON FUNCTION mantle.prepare_key IS
+    'The key by which an index group signs what it has prepared; NULL: it signs nothing yet';
+GRANT EXECUTE ON FUNCTION mantle.prepare_key TO mantle_index;
 
 -- A removal goes to the trash (pid 1), under no name.
 CREATE FUNCTION mantle.prepare_fault(
@@ -18,8 +19,7 @@ BEGIN
                          v_key, p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
                          p_src_id, p_dst_pid, p_dst_name, p_victim_id) IS NOT TRUE THEN '{not_prepared}' END;
 END $$;
-COMMENT ON FUNCTION mantle.prepare_fault(
-    bytea, int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
+COMMENT ON FUNCTION mantle.prepare_fault IS
     '{not_prepared} for a change that the index has not prepared as it is called';
 
 -- For a superuser who has to carry out by hand what no index prepares, and for tests.
@@ -32,5 +32,5 @@ BEGIN
     RETURN mantle.proof(v_key, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name, p_src_id,
                         p_dst_pid, p_dst_name, p_victim_id);
 END $$;
-COMMENT ON FUNCTION mantle.prove(int, bigint, bigint, int, bigint, uuid, bigint, text, bigint, bigint, text, bigint) IS
+COMMENT ON FUNCTION mantle.prove IS
     'What an index group would sign a change with that it has prepared; for those who know that no index runs';

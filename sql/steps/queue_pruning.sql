@@ -5,4 +5,4 @@ DECLARE
 BEGIN
     INSERT INTO mantle.prune_queue (pid, seq, id) VALUES (p_pid, v_seq, p_id);
 END $$;
-COMMENT ON FUNCTION mantle.queue_pruning(bigint, bigint) IS 'Has the worker look at a directory, from where the change was';
+COMMENT ON FUNCTION mantle.queue_pruning IS 'Has the worker look at a directory, from where the change was';

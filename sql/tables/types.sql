@@ -13,3 +13,8 @@ CREATE TYPE mantle.outcome AS (
     change mantle.directory_change, delta mantle.delta
 );
 COMMENT ON TYPE mantle.outcome IS 'What a verb did with one element: its answer, and what is left to emit and to count';
+
+-- Read under the place's latch (P21). `opposite`: an entry of the other kind, directory or object, has this name. `removed`: the
+-- directory was removed. `epoch`: of the index group given, if that group serves the namespace.
+CREATE TYPE mantle.place_state AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);
+COMMENT ON TYPE mantle.place_state IS 'What a change that spans directories reads of a place: see mantle.read_place_delegated';

@@ -4,23 +4,23 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE v_state text;
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     INSERT INTO mantle.rename_attempts (ns, principal, request_id, attempt, state)
     VALUES (p_pid, p_principal, p_request, p_attempt, 'aborted') ON CONFLICT DO NOTHING;
     SELECT a.state INTO STRICT v_state FROM mantle.rename_attempts a
      WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt = p_attempt;
     RETURN v_state;
 END $$;
-COMMENT ON FUNCTION mantle.abort_rename_delegated(bigint, int, uuid, bigint) IS 'mantle.abort_rename on the node of its record, the namespace''s';
+COMMENT ON FUNCTION mantle.abort_rename_delegated IS 'mantle.abort_rename on the node of its record, the namespace''s';
 
 CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_state text;
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     SELECT s INTO v_state FROM mantle.abort_rename_delegated(p_ns, p_principal, p_request, p_attempt) AS s;
     RETURN v_state;
 END $$;
-COMMENT ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) IS
+COMMENT ON FUNCTION mantle.abort_rename IS
     'Makes sure that a rename''s attempt can no longer commit, or says that it has: aborted or committed';
-GRANT EXECUTE ON FUNCTION mantle.abort_rename(int, bigint, uuid, bigint) TO mantle_index;
+GRANT EXECUTE ON FUNCTION mantle.abort_rename TO mantle_index;

@@ -10,9 +10,9 @@ DECLARE
     v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
 BEGIN
     IF p_owner IS NULL OR p_count IS NULL OR p_count NOT BETWEEN 1 AND {ID_BLOCK_MAX} THEN
-        PERFORM mantle.fault('{invalid_argument}');
+        PERFORM mantle.raise_fault('{invalid_argument}');
     END IF;
-    PERFORM mantle.fault(mantle.latch_allocation());
+    PERFORM mantle.raise_fault(mantle.latch_allocation());
     -- The latch is this node's: two nodes may come to the same block, which one of them then gets.
     LOOP
         SELECT * INTO v_last FROM mantle.id_blocks b ORDER BY b.first_id DESC LIMIT 1;
@@ -26,5 +26,5 @@ BEGIN
         EXIT WHEN FOUND;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.allocate_ids(text, bigint) IS 'Allocates a block of up to 2^24 ids; use them only after the commit';
-GRANT EXECUTE ON FUNCTION mantle.allocate_ids(text, bigint) TO mantle_gateway;
+COMMENT ON FUNCTION mantle.allocate_ids IS 'Allocates a block of up to 2^24 ids; use them only after the commit';
+GRANT EXECUTE ON FUNCTION mantle.allocate_ids TO mantle_gateway;

@@ -13,7 +13,7 @@ DECLARE
     v_placements bigint := mantle.placements();
 BEGIN
     -- With the group's epoch, so that the group stays (mantle.drop_index_group).
-    PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], '{}', v_index_group);
+    PERFORM mantle.latch_across_nodes(ARRAY[0::bigint], ARRAY[p_name], '{}', v_index_group);
     SELECT '{namespace_exists}', n.ns, n.owner INTO code, ns, owner FROM mantle.namespaces n WHERE n.name = p_name;
     code := CASE
         WHEN mantle.namespace_name_fault(p_name) IS NOT NULL THEN mantle.namespace_name_fault(p_name)
@@ -22,7 +22,7 @@ BEGIN
               AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}'
         WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN '{invalid_argument}'
         ELSE mantle.id_fault(p_id) END;
-    SELECT * INTO o FROM mantle.claim_delegated(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
+    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
     code := o.code; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF replayed THEN
         ns := o.id;
@@ -37,11 +37,11 @@ BEGIN
     v_changes := ARRAY[
         ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request)::mantle.directory_change];
     v_row := v_root;
-    PERFORM FROM mantle.put_in(0, v_row, NULL, v_changes, 0);
-    PERFORM mantle.fault(mantle.placements_fault(v_placements));
+    PERFORM FROM mantle.insert_entry_delegated(0, v_row, NULL, v_changes, 0);
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     ns := p_id;
     owner := p_owner;
 END $$;
-COMMENT ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) IS
+COMMENT ON FUNCTION mantle.create_namespace IS
     'Makes a namespace, in index group 1 or the one given, and its root directory; {namespace_exists} with number and owner when the name is taken';
-GRANT EXECUTE ON FUNCTION mantle.create_namespace(int, text, bigint, int, int, int, uuid, bigint, int) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.create_namespace TO mantle_gateway;

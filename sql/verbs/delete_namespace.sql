@@ -21,7 +21,7 @@ BEGIN
     END LOOP;
     RETURN v_all;
 END $$;
-COMMENT ON FUNCTION mantle.removable_directories(bigint) IS
+COMMENT ON FUNCTION mantle.removable_directories IS
     'Directories to be removed with a namespace, NULL when it has content';
 
 -- Looks first, then latches every directory exclusively, then looks again: what came in between is content.
@@ -36,20 +36,20 @@ DECLARE
     v_ns bigint;
     v_index_group int;
     v_all bigint[];
-    v_refusal text;
+    v_fault text;
     v_row text;
     v_changes text;
     v_placements bigint := mantle.placements();
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     SELECT n.ns INTO v_ns FROM mantle.namespaces n WHERE n.name = p_name;
     v_all := mantle.removable_directories(v_ns);
-    PERFORM mantle.latch_sides(ARRAY[0::bigint], ARRAY[p_name], coalesce(v_all, '{}'), NULL);
-    v_refusal := CASE
+    PERFORM mantle.latch_across_nodes(ARRAY[0::bigint], ARRAY[p_name], coalesce(v_all, '{}'), NULL);
+    v_fault := CASE
         WHEN p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN '{namespace_not_found}'
         WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN '{not_empty}' END;
-    SELECT * INTO o FROM mantle.claim_delegated(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_refusal, v_ns, NULL);
+    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_fault, v_ns, NULL);
     code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed THEN
         RETURN;
@@ -62,15 +62,15 @@ BEGIN
         v_changes := ARRAY[ROW(true, v_ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, p_principal,
                                CASE WHEN d.id = v_ns THEN p_request END)::mantle.directory_change];
         v_row := d;
-        PERFORM FROM mantle.take_out(d.pid, v_row, v_changes, 0);
-        PERFORM FROM mantle.bury_delegated(d.id, v_ns);
+        PERFORM FROM mantle.remove_entry_delegated(d.pid, v_row, v_changes, 0);
+        PERFORM FROM mantle.write_tombstone_delegated(d.id, v_ns);
     END LOOP;
     -- The namespace before its group, as its moves do.
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns RETURNING n.index_group INTO v_index_group;
     UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = v_index_group;
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns;
-    PERFORM mantle.fault(mantle.placements_fault(v_placements));
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) IS
+COMMENT ON FUNCTION mantle.delete_namespace IS
     'Removes a namespace that holds nothing but implicit directories; {not_empty} otherwise';
-GRANT EXECUTE ON FUNCTION mantle.delete_namespace(int, text, uuid, bigint) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.delete_namespace TO mantle_gateway;

@@ -3,7 +3,7 @@ CREATE FUNCTION mantle.delete_object_one({delete_object.parameters_of_one})
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
-    v_new mantle.outcome := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
         RETURN v_new;
@@ -20,8 +20,8 @@ BEGIN
         v_new.code := '{not_found}';
         RETURN v_new;
     END IF;
-    IF NOT mantle.claim(p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version) THEN
-        RETURN mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version) THEN
+        RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
     v_new.id := v_old.id;
@@ -50,7 +50,7 @@ BEGIN
     END IF;
     v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
     IF v_fault IS NOT NULL THEN
-        PERFORM mantle.fault(v_fault);
+        PERFORM mantle.raise_fault(v_fault);
     END IF;
     FOR e IN
         SELECT u.* FROM unnest({delete_object.arrays}) WITH ORDINALITY AS u({delete_object.columns}, n)
@@ -63,12 +63,11 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     PERFORM mantle.queue_pruning(d.pid, d.pid) FROM (SELECT DISTINCT u.pid FROM unnest(v_deltas) AS u) AS d;
-    PERFORM mantle.finish(0, '{}', v_deltas);
+    PERFORM mantle.count_and_emit(0, '{}', v_deltas);
     v_fault := mantle.placement_fault(p_pid);
     IF v_fault IS NOT NULL THEN
-        PERFORM mantle.fault(v_fault);
+        PERFORM mantle.raise_fault(v_fault);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.delete_object IS
-    'Deletes objects; answers the data locator that is free now';
+COMMENT ON FUNCTION mantle.delete_object IS 'Deletes objects; answers the data locator that is free now';
 GRANT EXECUTE ON FUNCTION mantle.delete_object TO mantle_gateway;

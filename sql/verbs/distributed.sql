@@ -7,7 +7,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     -- Otherwise it would be sent on from here, to here.
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_at]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
     RETURN QUERY SELECT * FROM mantle.{verb}({verb.arrays});
 END $$;
 COMMENT ON FUNCTION mantle.{verb}_delegated IS 'mantle.{verb} on the node of p_at, the one directory of all elements';

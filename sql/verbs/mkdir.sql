@@ -6,7 +6,7 @@ RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
     v_object boolean;
-    v_new mantle.outcome := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
         RETURN v_new;
@@ -37,8 +37,8 @@ BEGIN
         v_new.id := p_id;
         v_new.version := 1;
     END IF;
-    IF NOT mantle.claim(p_principal, p_ns, p_request, p_hash, 'mkdir', p_pid, v_new.id, v_new.version) THEN
-        RETURN mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'mkdir', p_pid, v_new.id, v_new.version) THEN
+        RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     IF v_old.id IS NOT NULL THEN
         -- An implicit directory becomes explicit; its owner and mode stay.
@@ -60,8 +60,7 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.mkdir_one IS
-    'Makes one directory of a batch';
+COMMENT ON FUNCTION mantle.mkdir_one IS 'Makes one directory of a batch';
 
 -- As mantle.put_object_fallback.
 CREATE FUNCTION mantle.mkdir_fallback({mkdir.parameters}, p_made int[], p_fault text)
@@ -74,9 +73,9 @@ DECLARE
     v_deltas mantle.delta[];
 BEGIN
     IF p_made IS NULL THEN
-        PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[{mkdir.lengths}]));
+        PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_name), ARRAY[{mkdir.lengths}]));
         IF p_fault <> '{wrong_node}' THEN
-            PERFORM mantle.fault(p_fault);
+            PERFORM mantle.raise_fault(p_fault);
         END IF;
         RETURN QUERY SELECT * FROM mantle.mkdir_distributed({mkdir.arrays});
         RETURN;
@@ -105,9 +104,9 @@ BEGIN
             replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
             RETURN NEXT;
         END LOOP;
-        PERFORM mantle.finish(0, v_changes, v_deltas);
+        PERFORM mantle.count_and_emit(0, v_changes, v_deltas);
     END IF;
-    PERFORM mantle.fault(mantle.placement_fault(p_pid));
+    PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
 COMMENT ON FUNCTION mantle.mkdir_fallback IS
     'Makes those directories of a call that were not made by the short way of mantle.mkdir';

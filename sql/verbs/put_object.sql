@@ -7,7 +7,7 @@ CREATE FUNCTION mantle.put_object_one({put_object.parameters_of_one})
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
-    v_new mantle.outcome := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
         RETURN v_new;
@@ -34,8 +34,8 @@ BEGIN
     END IF;
     v_new.id := coalesce(v_old.id, p_id);
     v_new.version := coalesce(v_old.version, 0) + 1;
-    IF NOT mantle.claim(p_principal, p_ns, p_request, p_hash, 'put_object', p_pid, v_new.id, v_new.version) THEN
-        RETURN mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'put_object', p_pid, v_new.id, v_new.version) THEN
+        RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     IF v_old.id IS NULL THEN
         INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, etag, content_type,
@@ -54,8 +54,7 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.put_object_one IS
-    'Creates or overwrites one object of a batch';
+COMMENT ON FUNCTION mantle.put_object_one IS 'Creates or overwrites one object of a batch';
 
 -- What the short way leaves: elements that are not in p_made, or, where that is NULL, all of a call that was not begun,
 -- p_fault being why; without one the arrays do not fit.
@@ -68,9 +67,9 @@ DECLARE
     v_deltas mantle.delta[];
 BEGIN
     IF p_made IS NULL THEN
-        PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[{put_object.lengths}]));
+        PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_name), ARRAY[{put_object.lengths}]));
         IF p_fault <> '{wrong_node}' THEN
-            PERFORM mantle.fault(p_fault);
+            PERFORM mantle.raise_fault(p_fault);
         END IF;
         RETURN QUERY SELECT * FROM mantle.put_object_distributed({put_object.arrays});
         RETURN;
@@ -94,9 +93,9 @@ BEGIN
             replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn; old_locator := o.old_locator;
             RETURN NEXT;
         END LOOP;
-        PERFORM mantle.finish(0, '{}', v_deltas);
+        PERFORM mantle.count_and_emit(0, '{}', v_deltas);
     END IF;
-    PERFORM mantle.fault(mantle.placement_fault(p_pid));
+    PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
 COMMENT ON FUNCTION mantle.put_object_fallback IS
     'Creates or overwrites those objects of a call that were not made by the short way of mantle.put_object';

@@ -2,24 +2,25 @@ CREATE FUNCTION mantle.latch_epoch_delegated(p_pid bigint, p_index_group int) RE
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
-    PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));
+    PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, true));
 END $$;
-COMMENT ON FUNCTION mantle.latch_epoch_delegated(bigint, int) IS 'Latches an index group''s epoch exclusively, on the node of a partition';
+COMMENT ON FUNCTION mantle.latch_epoch_delegated IS
+    'Latches an index group''s epoch exclusively, on the node of a partition';
 
 -- Waits for every rename under way (they hold the latch shared, each on its own node), and lets none begin until it commits
 -- (P21).
 CREATE FUNCTION mantle.latch_epoch_everywhere(p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_pid bigint;
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     FOR v_pid IN SELECT p.pid FROM mantle.node_partitions() AS p(pid) LOOP
         PERFORM FROM mantle.latch_epoch_delegated(v_pid, p_index_group);
     END LOOP;
     IF NOT mantle.is_distributed() THEN
-        PERFORM mantle.fault(mantle.latch_epoch(p_index_group, true));
+        PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, true));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.latch_epoch_everywhere(int) IS 'Latches an index group''s epoch exclusively, on every node';
+COMMENT ON FUNCTION mantle.latch_epoch_everywhere IS 'Latches an index group''s epoch exclusively, on every node';
 
 CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text)
 RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -35,6 +36,5 @@ BEGIN
     RETURNING g.epoch INTO v_epoch;
     RETURN v_epoch;
 END $$;
-COMMENT ON FUNCTION mantle.raise_epoch(int, bigint, text) IS
-    'Raises an index group''s epoch if it is the expected one; NULL if it is not';
-GRANT EXECUTE ON FUNCTION mantle.raise_epoch(int, bigint, text) TO mantle_index;
+COMMENT ON FUNCTION mantle.raise_epoch IS 'Raises an index group''s epoch if it is the expected one; NULL if it is not';
+GRANT EXECUTE ON FUNCTION mantle.raise_epoch TO mantle_index;

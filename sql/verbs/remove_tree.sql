@@ -10,7 +10,7 @@ BEGIN
     INSERT INTO mantle.operations (pid, id, ns, principal, kind, directory_id)
     VALUES (p_pid, p_id, p_ns, p_principal, 'remove_tree', p_directory_id);
 END $$;
-COMMENT ON FUNCTION mantle.begin_operation_delegated(bigint, uuid, bigint, int, bigint) IS 'Records the operation that empties a removed tree';
+COMMENT ON FUNCTION mantle.begin_operation_delegated IS 'Records the operation that empties a removed tree';
 
 -- The order of checks, and the attempt's row, are those of mantle.rename_directory.
 CREATE FUNCTION mantle.remove_tree(
@@ -20,20 +20,20 @@ CREATE FUNCTION mantle.remove_tree(
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
-    s mantle.side;
+    s mantle.place_state;
     o mantle.outcome;
     v_dir mantle.meta;
-    v_refusal text;
+    v_fault text;
     v_row text;
     v_changes mantle.directory_change[];
-    v_half mantle.directory_change[];
-    v_told text;
+    v_marker mantle.directory_change[];
+    v_emitted text;
     v_placements bigint := mantle.placements();
-    v_has_halves boolean := NOT mantle.is_local(ARRAY[p_src_pid, 1]);
+    v_spans_nodes boolean := NOT mantle.is_local(ARRAY[p_src_pid, 1]);
 BEGIN
     replayed := false;
-    PERFORM mantle.latch_sides(ARRAY[p_src_pid], ARRAY[p_src_name], '{}', p_index_group);
-    SELECT * INTO s FROM mantle.side_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
+    PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid], ARRAY[p_src_name], '{}', p_index_group);
+    SELECT * INTO s FROM mantle.read_place_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= {ID_MIN} AND p_src_id IS NOT NULL AND p_attempt IS NOT NULL AND p_request IS NOT NULL
@@ -49,31 +49,30 @@ BEGIN
     v_dir.pid := 1;
     v_dir.name := v_dir.id || '/';
     v_dir.version := v_dir.version + 1;
-    v_refusal := coalesce(
+    v_fault := coalesce(
         mantle.lease_fault(p_ns, p_lease),
         CASE WHEN v_dir.id IS DISTINCT FROM p_src_id OR v_dir.ns <> p_ns THEN '{source_changed}' END);
-    SELECT * INTO o FROM mantle.attempt_delegated(
-        p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_refusal, v_dir.id, v_dir.version);
+    SELECT * INTO o FROM mantle.record_attempt_delegated(
+        p_ns, p_principal, p_request, p_hash, p_attempt, 'remove_tree', v_fault, v_dir.id, v_dir.version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
         id := v_dir.id; version := v_dir.version;
         v_changes := ARRAY[ROW(false, p_ns, 1, v_dir.name, v_dir.id, v_dir.version, v_dir.owner, v_dir.grp, v_dir.mode,
-                               p_principal, CASE WHEN NOT v_has_halves THEN p_request END)::mantle.directory_change];
-        IF v_has_halves THEN
-            v_half := ARRAY[mantle.half_change(p_ns, p_src_pid, p_principal, p_request)];
-            v_changes := v_changes || mantle.half_change(p_ns, 1, p_principal, p_request);
+                               p_principal, CASE WHEN NOT v_spans_nodes THEN p_request END)::mantle.directory_change];
+        IF v_spans_nodes THEN
+            v_marker := ARRAY[mantle.part_marker(p_ns, p_src_pid, p_principal, p_request)];
+            v_changes := v_changes || mantle.part_marker(p_ns, 1, p_principal, p_request);
         END IF;
         v_row := s.entry;
-        v_told := v_half;
-        PERFORM FROM mantle.take_out(p_src_pid, v_row, v_told, p_attempt);
+        v_emitted := v_marker;
+        PERFORM FROM mantle.remove_entry_delegated(p_src_pid, v_row, v_emitted, p_attempt);
         v_row := v_dir;
-        v_told := v_changes;
-        PERFORM FROM mantle.put_in(1, v_row, NULL, v_told, p_attempt);
+        v_emitted := v_changes;
+        PERFORM FROM mantle.insert_entry_delegated(1, v_row, NULL, v_emitted, p_attempt);
         PERFORM FROM mantle.begin_operation_delegated(1, p_operation, p_ns, p_principal, v_dir.id);
-        PERFORM mantle.fault(mantle.placements_fault(v_placements));
+        PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea) IS
+COMMENT ON FUNCTION mantle.remove_tree IS
     'Moves a directory, with all that is below it, into the trash, and begins the operation that empties it';
-GRANT EXECUTE ON FUNCTION mantle.remove_tree(int, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, uuid, text, bytea)
-    TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.remove_tree TO mantle_gateway;

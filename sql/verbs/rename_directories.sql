@@ -13,7 +13,7 @@ DECLARE
     v_exclusive bigint[] := '{}';
     v_placements bigint := mantle.placements();
 BEGIN
-    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_src_name), ARRAY[
+    PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_src_name), ARRAY[
         cardinality(p_principal), cardinality(p_ns), cardinality(p_src_pid), cardinality(p_src_id), cardinality(p_dst_pid),
         cardinality(p_dst_name), cardinality(p_victim_id), cardinality(p_epoch), cardinality(p_attempt), cardinality(p_request),
         cardinality(p_hash), coalesce(cardinality(p_lease), cardinality(p_src_name)),
@@ -26,7 +26,7 @@ BEGIN
             v_exclusive := v_exclusive || v_victim;
         END IF;
     END LOOP;
-    PERFORM mantle.latch_places(p_src_pid, p_src_name, p_dst_pid, p_dst_name, v_exclusive, p_index_group);
+    PERFORM mantle.latch_rename_batch(p_src_pid, p_src_name, p_dst_pid, p_dst_name, v_exclusive, p_index_group);
     FOR i IN 1..cardinality(p_src_name) LOOP
         SELECT * INTO r FROM mantle.rename_directory(
             p_principal[i], p_ns[i], p_src_pid[i], p_src_name[i], p_src_id[i], p_dst_pid[i], p_dst_name[i], p_victim_id[i], p_index_group,
@@ -34,11 +34,9 @@ BEGIN
         ord := i; code := r.code; id := r.id; version := r.version; replayed := r.replayed; flush_lsn := r.flush_lsn;
         RETURN NEXT;
     END LOOP;
-    PERFORM mantle.fault(mantle.placements_fault(v_placements));
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory(
-    int[], bigint[], bigint[], text[], bigint[], bigint[], text[], bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[]) IS
+COMMENT ON FUNCTION mantle.rename_directory( int[], bigint[], bigint[], text[], bigint[], bigint[], text[], bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[]) IS
     'Commits directory renames that the index prepared, in the order given';
-GRANT EXECUTE ON FUNCTION mantle.rename_directory(
-    int[], bigint[], bigint[], text[], bigint[], bigint[], text[], bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[])
-    TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.rename_directory( int[], bigint[], bigint[], text[], bigint[], bigint[], text[],
+    bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[]) TO mantle_gateway;

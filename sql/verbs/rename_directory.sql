@@ -1,12 +1,12 @@
 -- The transaction of a directory rename that the index has prepared: resolved, loop-checked and locked under `p_epoch`,
 -- by the log index `p_attempt`, as `p_proof` shows. Order of checks: epoch, proof, attempt, replay, source, destination. Everything is checked before
--- anything is written, but for the attempt's row (see mantle.attempt_delegated).
+-- anything is written, but for the attempt's row (see mantle.record_attempt_delegated).
 -- Old place, new place, the directory replaced (which must be empty) and the record of the request, kept with the
--- namespace's root, may be on several nodes: see sql/steps/sides.sql.
+-- namespace's root, may be on several nodes: see sql/steps/cross_directory.sql.
 
 -- Why it cannot be, in order; NULL: nothing speaks against it.
-CREATE FUNCTION mantle.rename_directory_refusal(
-    s mantle.side, d mantle.side, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint, p_was_empty boolean,
+CREATE FUNCTION mantle.rename_directory_fault(
+    s mantle.place_state, d mantle.place_state, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint, p_was_empty boolean,
     p_is_empty boolean)
 RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -20,8 +20,7 @@ BEGIN
         WHEN d.opposite THEN '{is_object}'
         WHEN NOT p_is_empty THEN '{not_empty}' END;
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory_refusal(
-    mantle.side, mantle.side, bigint, bigint, bigint, bigint, boolean, boolean) IS 'Why a directory cannot be renamed';
+COMMENT ON FUNCTION mantle.rename_directory_fault IS 'Why a directory cannot be renamed';
 
 -- Checked and claimed: moves the entry, buries the victim.
 CREATE FUNCTION mantle.rename_directory_move(
@@ -31,28 +30,27 @@ RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_new mantle.meta := p_src;
     v_changes mantle.directory_change[] := '{}';
-    v_half mantle.directory_change[];
-    v_has_halves boolean := NOT mantle.is_local(ARRAY[p_src.pid, p_dst_pid]);
+    v_marker mantle.directory_change[];
+    v_spans_nodes boolean := NOT mantle.is_local(ARRAY[p_src.pid, p_dst_pid]);
 BEGIN
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
     v_new.version := p_src.version + 1;
     IF p_victim.id IS NOT NULL THEN
-        PERFORM FROM mantle.bury_delegated(p_victim.id, p_victim.ns);
+        PERFORM FROM mantle.write_tombstone_delegated(p_victim.id, p_victim.ns);
         v_changes := v_changes || ROW(true, p_victim.ns, p_victim.pid, p_victim.name, p_victim.id, p_victim.version + 1,
                                       p_victim.owner, p_victim.grp, p_victim.mode, NULL, NULL)::mantle.directory_change;
     END IF;
     v_changes := v_changes || ROW(false, v_new.ns, v_new.pid, v_new.name, v_new.id, v_new.version, v_new.owner, v_new.grp,
-                                  v_new.mode, p_principal, CASE WHEN NOT v_has_halves THEN p_request END)::mantle.directory_change;
-    IF v_has_halves THEN
-        v_half := ARRAY[mantle.half_change(p_src.ns, p_src.pid, p_principal, p_request)];
-        v_changes := v_changes || mantle.half_change(p_src.ns, p_dst_pid, p_principal, p_request);
+                                  v_new.mode, p_principal, CASE WHEN NOT v_spans_nodes THEN p_request END)::mantle.directory_change;
+    IF v_spans_nodes THEN
+        v_marker := ARRAY[mantle.part_marker(p_src.ns, p_src.pid, p_principal, p_request)];
+        v_changes := v_changes || mantle.part_marker(p_src.ns, p_dst_pid, p_principal, p_request);
     END IF;
     PERFORM mantle.move_entry(
-        p_src.pid, p_src::text, v_half::text, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
+        p_src.pid, p_src::text, v_marker::text, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory_move(int, mantle.meta, bigint, text, mantle.meta, bigint, uuid) IS
-    'Moves a directory''s entry, checked before';
+COMMENT ON FUNCTION mantle.rename_directory_move IS 'Moves a directory''s entry, checked before';
 
 CREATE FUNCTION mantle.rename_directory(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text,
@@ -61,13 +59,13 @@ CREATE FUNCTION mantle.rename_directory(
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
-    s mantle.side;
-    d mantle.side;
+    s mantle.place_state;
+    d mantle.place_state;
     o mantle.outcome;
     v_victim bigint := coalesce(p_victim_id, 0);
     v_was_empty boolean := true;
     v_is_empty boolean := true;
-    v_refusal text;
+    v_fault text;
     v_version bigint;
     v_placements bigint := mantle.placements();
 BEGIN
@@ -76,10 +74,10 @@ BEGIN
     IF v_victim <> 0 THEN
         SELECT e INTO v_was_empty FROM mantle.is_empty_delegated(v_victim) AS e;
     END IF;
-    PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
+    PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
                                CASE WHEN v_victim <> 0 AND v_was_empty THEN ARRAY[v_victim] ELSE '{}' END, p_index_group);
-    SELECT * INTO s FROM mantle.side_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
-    SELECT * INTO d FROM mantle.side_delegated(p_dst_pid, p_dst_name, p_ns, p_index_group);
+    SELECT * INTO s FROM mantle.read_place_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
+    SELECT * INTO d FROM mantle.read_place_delegated(p_dst_pid, p_dst_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= {ID_MIN} AND p_dst_pid >= {ID_MIN} AND p_victim_id >= 0 AND p_attempt IS NOT NULL
@@ -94,21 +92,20 @@ BEGIN
     IF v_victim <> 0 AND v_was_empty THEN
         SELECT e INTO v_is_empty FROM mantle.is_empty_delegated(v_victim) AS e;
     END IF;
-    v_refusal := coalesce(
+    v_fault := coalesce(
         mantle.lease_fault(p_ns, p_lease),
-        mantle.rename_directory_refusal(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty, v_is_empty));
+        mantle.rename_directory_fault(s, d, p_ns, p_src_id, p_dst_pid, v_victim, v_was_empty, v_is_empty));
     v_version := (s.entry).version + 1;
-    SELECT * INTO o FROM mantle.attempt_delegated(
-        p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_refusal, p_src_id, v_version);
+    SELECT * INTO o FROM mantle.record_attempt_delegated(
+        p_ns, p_principal, p_request, p_hash, p_attempt, 'rename_directory', v_fault, p_src_id, v_version);
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
         id := p_src_id; version := v_version;
         PERFORM mantle.rename_directory_move(p_principal, s.entry, p_dst_pid, p_dst_name, d.entry, p_attempt, p_request);
-        PERFORM mantle.fault(mantle.placements_fault(v_placements));
+        PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) IS
+COMMENT ON FUNCTION mantle.rename_directory( int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) IS
     'Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free';
-GRANT EXECUTE ON FUNCTION mantle.rename_directory(
-    int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) TO mantle_gateway;
+GRANT EXECUTE ON FUNCTION mantle.rename_directory( int, bigint, bigint, text, bigint, bigint, text, bigint, int,
+    bigint, bigint, uuid, bigint, text, bytea) TO mantle_gateway;

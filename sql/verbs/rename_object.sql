@@ -1,4 +1,4 @@
--- One object (several: rename_objects.sql). The object's old place and its new one may be on two nodes: see sql/steps/sides.sql.
+-- One object (several: rename_objects.sql). The object's old place and its new one may be on two nodes: see sql/steps/cross_directory.sql.
 CREATE FUNCTION mantle.rename_object(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
     p_overwrite boolean, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,
@@ -6,15 +6,15 @@ CREATE FUNCTION mantle.rename_object(
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    s mantle.side;
-    d mantle.side;
+    s mantle.place_state;
+    d mantle.place_state;
     o mantle.outcome;
     v_new mantle.meta;
     v_placements bigint := mantle.placements();
 BEGIN
-    PERFORM mantle.latch_sides(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
-    SELECT * INTO s FROM mantle.side_delegated(p_src_pid, p_src_name, NULL, NULL);
-    SELECT * INTO d FROM mantle.side_delegated(p_dst_pid, p_dst_name, NULL, NULL);
+    PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name], '{}', NULL);
+    SELECT * INTO s FROM mantle.read_place_delegated(p_src_pid, p_src_name, NULL, NULL);
+    SELECT * INTO d FROM mantle.read_place_delegated(p_dst_pid, p_dst_name, NULL, NULL);
     v_new := s.entry;
     code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease),
@@ -25,7 +25,7 @@ BEGIN
         CASE WHEN v_new.id IS NULL OR v_new.ns <> p_ns THEN '{not_found}'
              WHEN d.opposite THEN '{is_directory}'
              WHEN (d.entry).id IS NOT NULL AND NOT p_overwrite THEN '{already_exists}' END);
-    SELECT * INTO o FROM mantle.claim_delegated(
+    SELECT * INTO o FROM mantle.record_request_delegated(
         p_dst_pid, p_principal, p_ns, p_request, p_hash, 'rename_object', code, v_new.id, v_new.version);
     code := o.code; id := coalesce(o.id, v_new.id); replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed OR (p_src_pid, p_src_name) = (p_dst_pid, p_dst_name) THEN
@@ -36,7 +36,7 @@ BEGIN
     v_new.pid := p_dst_pid;
     v_new.name := p_dst_name;
     PERFORM mantle.move_entry(p_src_pid, (s.entry)::text, NULL, p_dst_pid, v_new::text, (d.entry)::text, NULL, 0);
-    PERFORM mantle.fault(mantle.placements_fault(v_placements));
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) IS
     'Renames an object within its namespace; with overwrite, replaces one and answers its data locator';

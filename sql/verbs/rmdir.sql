@@ -1,10 +1,10 @@
 -- Looks for entries without the latch first and fails fast; then latches (the parent shared, the directory exclusively, its
 -- name exclusively), under a lock_timeout, and looks again (P11). A directory's entry is with its parent, its
--- content and its tombstone with itself: they may be on two nodes, see sql/steps/sides.sql.
+-- content and its tombstone with itself: they may be on two nodes, see sql/steps/cross_directory.sql.
 
 -- The parent's part. Refused, or answered before: the code or the first answer; else all is NULL but id and version.
 CREATE FUNCTION mantle.rmdir_delegated(
-    p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_refusal text)
+    p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_fault text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
@@ -12,14 +12,14 @@ DECLARE
     o mantle.outcome;
 BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
-    o := mantle.claim_delegated(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
+    o := mantle.record_request_delegated(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
             mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
             CASE WHEN p_pid IS NULL OR p_pid < {ID_MIN} OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
                  WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN '{not_found}'
                  WHEN v_old.id <> p_id THEN '{directory_removed}'
-                 ELSE p_refusal END), p_id, v_old.version + 1);
+                 ELSE p_fault END), p_id, v_old.version + 1);
     IF o IS NULL THEN
-        PERFORM mantle.take_out(p_pid, v_old::text, ARRAY[
+        PERFORM mantle.remove_entry_delegated(p_pid, v_old::text, ARRAY[
             ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_principal,
                 p_request)::mantle.directory_change]::text, 0);
         o.id := p_id;
@@ -27,8 +27,7 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.rmdir_delegated(bigint, int, bigint, text, bigint, uuid, bigint, text) IS
-    'Takes a directory that is empty out of its parent';
+COMMENT ON FUNCTION mantle.rmdir_delegated IS 'Takes a directory that is empty out of its parent';
 
 CREATE FUNCTION mantle.rmdir({rmdir.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {rmdir.answer})
@@ -38,17 +37,17 @@ DECLARE
     o mantle.outcome;
     v_empty boolean[] := '{}';
     v_is boolean;
-    v_refusal text;
+    v_fault text;
     v_placements bigint := mantle.placements();
     v_local boolean := mantle.is_local(p_pid || p_id);
 BEGIN
-    PERFORM mantle.fault(mantle.batch_fault(cardinality(p_name), ARRAY[{rmdir.lengths}]));
+    PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_name), ARRAY[{rmdir.lengths}]));
     FOR i IN 1..cardinality(p_id) LOOP
         SELECT f INTO v_is FROM mantle.is_empty_delegated(p_id[i]) AS f;
         v_empty := v_empty || v_is;
     END LOOP;
     IF v_local THEN
-        PERFORM mantle.fault(mantle.latch_entries(
+        PERFORM mantle.raise_fault(mantle.latch_entries(
             p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
     END IF;
     FOR e IN
@@ -56,21 +55,21 @@ BEGIN
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         IF NOT v_local THEN
-            PERFORM mantle.latch_sides(ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}' END, NULL);
+            PERFORM mantle.latch_across_nodes(ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}' END, NULL);
         END IF;
         v_is := e.empty;
         IF v_is THEN
             SELECT f INTO v_is FROM mantle.is_empty_delegated(e.id) AS f;
         END IF;
-        v_refusal := coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN '{not_empty}' END);
-        SELECT * INTO o FROM mantle.rmdir_delegated(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_refusal);
+        v_fault := coalesce(mantle.lease_fault(e.ns, e.lease), CASE WHEN NOT v_is THEN '{not_empty}' END);
+        SELECT * INTO o FROM mantle.rmdir_delegated(e.pid, e.principal, e.ns, e.name, e.id, e.request, e.hash, v_fault);
         IF o.code IS NULL AND o.replayed IS NULL THEN
-            PERFORM FROM mantle.bury_delegated(e.id, e.ns);
+            PERFORM FROM mantle.write_tombstone_delegated(e.id, e.ns);
         END IF;
         ord := e.n; code := o.code; id := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
         RETURN NEXT;
     END LOOP;
-    PERFORM mantle.fault(mantle.placements_fault(v_placements));
+    PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.rmdir IS
     'Removes empty directories. {not_found} not there, {directory_removed} another one by now, {not_empty} not empty';

@@ -3,7 +3,7 @@ CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one})
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
-    v_new mantle.outcome := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF NOT v_new IS NULL THEN
         RETURN v_new;
@@ -24,8 +24,8 @@ BEGIN
     END IF;
     v_new.id := v_old.id;
     v_new.version := v_old.version + 1;
-    IF NOT mantle.claim(p_principal, p_ns, p_request, p_hash, 'set_attributes', p_pid, v_new.id, v_new.version) THEN
-        RETURN mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'set_attributes', p_pid, v_new.id, v_new.version) THEN
+        RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     UPDATE mantle.meta m
        SET owner = coalesce(p_owner, m.owner), grp = coalesce(p_grp, m.grp), mode = coalesce(p_mode, m.mode),
@@ -47,8 +47,7 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.set_attributes_one IS
-    'Changes attributes of one entry of a batch';
+COMMENT ON FUNCTION mantle.set_attributes_one IS 'Changes attributes of one entry of a batch';
 
 CREATE FUNCTION mantle.set_attributes({set_attributes.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {set_attributes.answer})
@@ -68,7 +67,7 @@ BEGIN
     END IF;
     v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
     IF v_fault IS NOT NULL THEN
-        PERFORM mantle.fault(v_fault);
+        PERFORM mantle.raise_fault(v_fault);
     END IF;
     FOR e IN
         SELECT u.* FROM unnest({set_attributes.arrays}) WITH ORDINALITY AS u({set_attributes.columns}, n)
@@ -80,10 +79,10 @@ BEGIN
         replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
         RETURN NEXT;
     END LOOP;
-    PERFORM mantle.finish(0, v_changes, '{}');
+    PERFORM mantle.count_and_emit(0, v_changes, '{}');
     v_fault := mantle.placement_fault(p_pid);
     IF v_fault IS NOT NULL THEN
-        PERFORM mantle.fault(v_fault);
+        PERFORM mantle.raise_fault(v_fault);
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.set_attributes IS

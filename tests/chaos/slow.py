@@ -21,7 +21,7 @@ CHANGE_STEPS = ("latch_batch", "latch_entries", "placement_fault", "placements_f
 CHANGE_SLEEP = "IF random() < 0.3 THEN PERFORM pg_sleep(random() / 2); END IF;"
 # Only renames that the index prepared name an index group here. The sleep is longer than the lock of a rename
 # (times.toml: rename_lock_ms), and shorter than the lease of its resolved paths (lease_s).
-RENAME_STEP = "latch_sides"
+RENAME_STEP = "latch_across_nodes"
 RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(13); END IF;"
 # During these sleeps the index is rebuilt, and conflicting renames begin, before they go on.
 RENAME_SLEEP_BENEATH = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(18); END IF;"

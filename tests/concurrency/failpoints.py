@@ -40,7 +40,7 @@ POINTS = (
         for step in ("latch_batch", "latch_entries", "latch_pids")
         for name, when in ((BEFORE_LATCHES, "before"), (AFTER_LATCHES, "after"))
     ),
-    Point(BEFORE_CLAIM, "claim", "before"),
+    Point(BEFORE_CLAIM, "record_request", "before"),
     Point(BEFORE_COUNTS, "add_counts", "before"),
     Point(BEFORE_COUNTS, "apply_deltas", "before"),
     Point(BEFORE_EMIT, "emit_directories", "before"),

@@ -27,7 +27,7 @@ OF_PART, OF_SESSION = "placement_fault", "placements_fault"
 CHECKS = (OF_PART, OF_SESSION)
 # Reached when a part of a change is on its node, before it does anything.
 BEGUN = "part_has_begun"
-PARTS = ("take_out", "put_in", "claim_delegated", "attempt_delegated", "bury_delegated")
+PARTS = ("remove_entry_delegated", "insert_entry_delegated", "record_request_delegated", "record_attempt_delegated", "write_tombstone_delegated")
 
 
 @dataclass
@@ -215,15 +215,15 @@ def over_another(places: Places, at: Sides, epoch: int) -> Op:
 
 # The parts of a change that are the first to write to the moving shard. After that write the shard stays.
 WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
-    "rename_object, the source": ("take_out", ACROSS["rename_object from what moves"]),
-    "rename_object, the request": ("claim_delegated", ACROSS["rename_object to what moves"]),
-    "rename_directory, the source": ("take_out", ACROSS["rename_directory from what moves"]),
-    "rename_directory, the destination": ("put_in", ACROSS["rename_directory to what moves"]),
-    "rename_directory, what it replaces": ("bury_delegated", over_another),
-    "remove_tree, the source": ("take_out", ACROSS["remove_tree out of what moves"]),
-    "rmdir, the parent": ("claim_delegated", ACROSS["rmdir in what moves"]),
+    "rename_object, the source": ("remove_entry_delegated", ACROSS["rename_object from what moves"]),
+    "rename_object, the request": ("record_request_delegated", ACROSS["rename_object to what moves"]),
+    "rename_directory, the source": ("remove_entry_delegated", ACROSS["rename_directory from what moves"]),
+    "rename_directory, the destination": ("insert_entry_delegated", ACROSS["rename_directory to what moves"]),
+    "rename_directory, what it replaces": ("write_tombstone_delegated", over_another),
+    "remove_tree, the source": ("remove_entry_delegated", ACROSS["remove_tree out of what moves"]),
+    "rmdir, the parent": ("record_request_delegated", ACROSS["rmdir in what moves"]),
     "rmdir, the directory": (
-        "bury_delegated",
+        "write_tombstone_delegated",
         lambda places, at, _: Op("rmdir", places.ns, places.name(at.moving), at.moving),
     ),
 }
@@ -242,7 +242,7 @@ def test_a_part_of_a_change(overtaken, which, checked):
     moving = overtaken.directory(here, (places.ns,))
     other = overtaken.directory(1 - here)
     fill(places, other)
-    if part != "bury_delegated":
+    if part != "write_tombstone_delegated":
         fill(places, moving)
     op, key, session = make(places, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), places.sessions[here]
     with (

@@ -47,7 +47,7 @@ def test_a_number_that_is_being_folded_may_be_wanted_again(make_target):
 
         def fold() -> None:
             try:
-                compaction.execute("SELECT mantle.compact_many(%s, 100)", ([lower, upper],))
+                compaction.execute("SELECT mantle.compact_directories(%s, 100)", ([lower, upper],))
             except psycopg.Error as error:
                 failures.append(error)
 

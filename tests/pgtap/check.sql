@@ -19,7 +19,7 @@ EXCEPTION WHEN raise_exception THEN
     RETURN v_found;
 END $$;
 SELECT is(pg_temp.found(format('DELETE FROM mantle.meta WHERE pid = %s AND name = ''b/''', :a), :ns), '{counts,no_parent}', 'counts, no_parent');
-SELECT is(pg_temp.found(format('SELECT mantle.bury(%s, %s)', :ns, :c), :ns), '{counts,removed_parent}', 'counts, removed_parent');
+SELECT is(pg_temp.found(format('SELECT mantle.write_tombstone(%s, %s)', :ns, :c), :ns), '{counts,removed_parent}', 'counts, removed_parent');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET id = %s WHERE pid = %s AND name = ''o''', :b, :c), :ns), '{id_twice}', 'id_twice');
 SELECT is(pg_temp.found(format('SELECT tap.displace(%s, ''b/'', %s)', :a, :c), :ns), '{counts,cycle}', 'counts, cycle');
 SELECT is(pg_temp.found(format('UPDATE mantle.meta SET entries = entries + 1 WHERE pid = %s AND name = ''/_ATTR''', :c), :ns), '{counts}', 'counts');

@@ -47,7 +47,7 @@ SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$
 SELECT ok(mantle.move_namespace('grouped', 1) = 'copy' AND mantle.advance_move(:id, 1, 'copy') AND mantle.advance_move(:id, 1, 'both'), 'switched');
 SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (1, 7)', 'the new group answers, both acknowledge');
 SELECT is(mantle.abort_move('grouped'), 'switched', 'too late to take it back');
-SELECT is((mantle.side_delegated(0, 'grouped/', :id, 7)).epoch, NULL, 'what the old group prepared finds no epoch');
+SELECT is((mantle.read_place_delegated(0, 'grouped/', :id, 7)).epoch, NULL, 'what the old group prepared finds no epoch');
 SELECT ok(mantle.advance_move(:id, 1, 'switched') AND pg_temp.has_changed(), 'done');
 SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (1, NULL::int)', 'it has moved');
 

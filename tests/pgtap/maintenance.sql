@@ -12,7 +12,7 @@ SELECT count(tap.put(:ns, :b, 'o' || i, i)) AS x FROM generate_series(1, 20) i \
 SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :b AND ts > 0), 20::bigint, 'twenty deltas');
 SELECT is((SELECT deltas FROM mantle.compaction_backlog WHERE pid = :b), 20::bigint, 'are the backlog');
 SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b), 'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted before');
-SELECT is(mantle.compact_some(:b, 7), 7::bigint, 'a batch');
+SELECT is(mantle.compact_directory(:b, 7), 7::bigint, 'a batch');
 SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b), 'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted within');
 SELECT is(mantle.compact(:b), 13::bigint, 'the rest');
 SELECT is(mantle.compact(:b), 0::bigint, 'nothing left');

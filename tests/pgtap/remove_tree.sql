@@ -62,7 +62,7 @@ BEGIN
         EXIT WHEN n = 0;
     END LOOP;
 END $$;
-SELECT results_eq(format('SELECT objects, directories FROM mantle.empty_some(%s, ''{}'', 1000)', :ns), 'VALUES (0::bigint, 0::bigint)', 'a step that gets no latch does nothing');
+SELECT results_eq(format('SELECT objects, directories FROM mantle.empty_directories(%s, ''{}'', 1000)', :ns), 'VALUES (0::bigint, 0::bigint)', 'a step that gets no latch does nothing');
 SELECT results_eq(format('SELECT n > 0, damage FROM pg_temp.steps(%s, 1)', :ns), 'VALUES (true, NULL::text)', 'a step removes something, and leaves no damage');
 SELECT ok((SELECT state = 'running' AND objects + directories > 0 FROM mantle.operation(5, :'operation')), 'which the operation tells');
 SELECT is((SELECT code FROM tap.put(:ns, :b, 'late', 7)), NULL, 'a create that resolved its directory before may come late');

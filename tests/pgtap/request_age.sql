@@ -53,7 +53,7 @@ VALUES (:a, :ns, 5, :'old', 0, 'put_object', 4711, 3);
 SELECT results_eq(format('SELECT code, new_id, replayed FROM tap.put(%s, %s, ''kept'', request => %L)', :ns, :a, :'old'),
                   'VALUES (NULL::text, 4711::bigint, true)', 'its answer is still there');
 SELECT is((SELECT known FROM mantle.replay(5, :ns, :'old', 0)), true, 'and known');
-SELECT ok(NOT mantle.claim(5, :ns, pg_temp.made('2 days'), 0, 'put_object', :a, 1, 1), 'an answer that is purged between the look and the record');
+SELECT ok(NOT mantle.record_request(5, :ns, pg_temp.made('2 days'), 0, 'put_object', :a, 1, 1), 'an answer that is purged between the look and the record');
 SELECT is((SELECT count(*) FROM tap.requests() WHERE ns = :ns AND id = 1), 0::bigint, 'is not recorded anew');
 
 -- A batch: each by itself.

@@ -24,12 +24,12 @@ NO_COMPACTION_LATCH = BrokenStep("no_compaction_latch", ("latch_pids",), "RETURN
 NO_EPOCH_LATCH = BrokenStep("no_epoch_latch", ("latch_epoch",), "RETURN NULL;")
 # A removed directory looks like a live one that has no counts yet.
 NO_TOMBSTONE = BrokenStep(
-    "no_tombstone", ("bury",), "DELETE FROM mantle.meta m WHERE m.pid = $2 AND m.name = '/_ATTR'; RETURN;"
+    "no_tombstone", ("write_tombstone",), "DELETE FROM mantle.meta m WHERE m.pid = $2 AND m.name = '/_ATTR'; RETURN;"
 )
 NO_LOOK_INSIDE = BrokenStep("no_look_inside", ("is_empty",), "RETURN true;")
 # Ignores whether the request's row existed.
 ANY_CLAIM = BrokenStep(
-    "any_claim", ("claim",), "PERFORM mantle.claim_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;"
+    "any_claim", ("record_request",), "PERFORM mantle.record_request_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;"
 )
 NO_PRUNING_LATCH = BrokenStep("no_pruning_latch", ("try_latch_exclusive", "try_latch_name"), "RETURN true;")
 # A row may be written to another node than its message.

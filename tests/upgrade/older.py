@@ -9,6 +9,7 @@ VERSION = "0.0.1"
 # Objects that the older version lacks, as statements of the install script name them outside of a function's body.
 MISSING = (
     "mantle.usage(",
+    "mantle.usage ",
     "mantle.namespace_grants",
     "mantle.small_objects",
     "prune_queue_queued",

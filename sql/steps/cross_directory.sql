@@ -8,22 +8,17 @@
 -- checks that they are on its node still. That this is the node where they were latched and read is known to the session
 -- that sends the parts alone: after the last one it asks whether any shard has moved since the first (P14).
 
--- What a change reads of a place, latched: the entry; is there one of the other kind with this name; was the directory
--- removed; and the epoch of the namespace's index group, on this node, if it is the one given (P21).
-CREATE TYPE mantle.side AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);
-COMMENT ON TYPE mantle.side IS 'What a change that spans directories reads of a place: see mantle.side_delegated';
-
 CREATE FUNCTION mantle.latch_delegated(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '2s' AS $$
 BEGIN
     IF p_index_group IS NOT NULL THEN
-        PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
+        PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, false));
     END IF;
-    PERFORM mantle.fault(mantle.latch_entries(
+    PERFORM mantle.raise_fault(mantle.latch_entries(
                 array_fill(p_pid, ARRAY[cardinality(p_names)]), p_names, CASE WHEN p_exclusive THEN ARRAY[p_pid] END));
 END $$;
-COMMENT ON FUNCTION mantle.latch_delegated(bigint, text[], boolean, int) IS
+COMMENT ON FUNCTION mantle.latch_delegated IS
     'Latches a directory and names in it, and an index group''s epoch if one is given';
 
 -- As latch_delegated, but only tried for: what the worker removes is not in use. What was got stays latched until the commit.
@@ -31,18 +26,18 @@ CREATE FUNCTION mantle.try_latch_delegated(p_pid bigint, p_name text) RETURNS bo
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     RETURN CASE WHEN p_name IS NULL THEN mantle.try_latch_exclusive(p_pid)
                 ELSE mantle.try_latch_shared(p_pid) AND mantle.try_latch_name(p_pid, p_name) END;
 END $$;
-COMMENT ON FUNCTION mantle.try_latch_delegated(bigint, text) IS
+COMMENT ON FUNCTION mantle.try_latch_delegated IS
     'Tries for the latches of a place, or without a name for the exclusive latch of a directory';
 
-CREATE FUNCTION mantle.side_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int) RETURNS mantle.side
+CREATE FUNCTION mantle.read_place_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int) RETURNS mantle.place_state
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
-    s mantle.side;
+    s mantle.place_state;
     v_entry mantle.meta;
 BEGIN
     SELECT * INTO v_entry FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
@@ -57,7 +52,7 @@ BEGIN
                  WHERE g.index_group = p_index_group AND n.ns = p_ns);
     RETURN s;
 END $$;
-COMMENT ON FUNCTION mantle.side_delegated(bigint, text, bigint, int) IS 'What a change that spans directories reads of a place';
+COMMENT ON FUNCTION mantle.read_place_delegated IS 'What a change that spans directories reads of a place';
 
 CREATE FUNCTION mantle.is_empty_delegated(p_pid bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -65,42 +60,43 @@ SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
     RETURN mantle.is_empty(p_pid);
 END $$;
-COMMENT ON FUNCTION mantle.is_empty_delegated(bigint) IS 'mantle.is_empty, as a part of a change that spans directories';
+COMMENT ON FUNCTION mantle.is_empty_delegated IS 'mantle.is_empty, as a part of a change that spans directories';
 
-CREATE FUNCTION mantle.bury_delegated(p_pid bigint, p_ns bigint) RETURNS void
+CREATE FUNCTION mantle.write_tombstone_delegated(p_pid bigint, p_ns bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
-    PERFORM mantle.bury(p_ns, p_pid);
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    PERFORM mantle.write_tombstone(p_ns, p_pid);
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.bury_delegated(bigint, bigint) IS 'mantle.bury, as a part of a change that spans directories';
+COMMENT ON FUNCTION mantle.write_tombstone_delegated IS
+    'mantle.write_tombstone, as a part of a change that spans directories';
 
 -- The first answer if there was one; else the refusal, if there is one; else records the answer: then all is NULL.
-CREATE FUNCTION mantle.claim_delegated(
-    p_pid bigint, p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_refusal text, p_id bigint,
+CREATE FUNCTION mantle.record_request_delegated(
+    p_pid bigint, p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_fault text, p_id bigint,
     p_version bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
-DECLARE o mantle.outcome := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+DECLARE o mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF o IS NULL THEN
-        o.code := p_refusal;
-        IF p_refusal IS NULL AND NOT mantle.claim(p_principal, p_ns, p_request, p_hash, p_verb, p_pid, p_id, p_version) THEN
-            o := mantle.recall(p_principal, p_ns, p_request, p_hash, p_pid);
+        o.code := p_fault;
+        IF p_fault IS NULL AND NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, p_verb, p_pid, p_id, p_version) THEN
+            o := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
         END IF;
     END IF;
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.claim_delegated(bigint, int, bigint, uuid, bigint, text, text, bigint, bigint) IS
+COMMENT ON FUNCTION mantle.record_request_delegated IS
     'Answers a request that was answered before or is refused; else records its answer';
 
--- As claim_delegated, for what the index has prepared, recorded with the namespace's root: requests and attempts of one key meet
+-- As record_request_delegated, for what the index has prepared, recorded with the namespace's root: requests and attempts of one key meet
 -- there wherever they were resolved. Order: attempt, replay, refusal. The attempt's row must be written to be checked; it
 -- stays only with the transaction that carries the attempt out. Until then an abort of it waits on the unique key.
-CREATE FUNCTION mantle.attempt_delegated(
-    p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_refusal text, p_id bigint,
+CREATE FUNCTION mantle.record_attempt_delegated(
+    p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_fault text, p_id bigint,
     p_version bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
@@ -110,7 +106,7 @@ BEGIN
     VALUES (p_pid, p_principal, p_request, p_attempt, 'committed') ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         -- Aborted; or committed by this very attempt, whose answer was lost.
-        o := mantle.recall(p_principal, p_pid, p_request, p_hash, p_pid);
+        o := mantle.recorded_outcome(p_principal, p_pid, p_request, p_hash, p_pid);
         IF o IS NULL THEN
             o.code := '{attempt_superseded}';
         END IF;
@@ -120,7 +116,7 @@ BEGIN
                 WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt > p_attempt) THEN
         o.code := '{attempt_superseded}';
     ELSE
-        o := mantle.claim_delegated(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_refusal, p_id, p_version);
+        o := mantle.record_request_delegated(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_fault, p_id, p_version);
     END IF;
     IF NOT o IS NULL THEN
         DELETE FROM mantle.rename_attempts a
@@ -128,12 +124,12 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.attempt_delegated(bigint, int, uuid, bigint, bigint, text, text, bigint, bigint) IS
-    'mantle.claim_delegated for an attempt that the index has prepared; p_pid is the namespace';
+COMMENT ON FUNCTION mantle.record_attempt_delegated IS
+    'mantle.record_request_delegated for an attempt that the index has prepared; p_pid is the namespace';
 
 -- The trash (pid 1) has no counts: nobody reads them, and every removal would change them. The super-root (pid 0) is of no
 -- namespace, and the requests that change it are kept as none's.
-CREATE FUNCTION mantle.take_out(p_pid bigint, p_row text, p_changes text, p_attempt bigint)
+CREATE FUNCTION mantle.remove_entry_delegated(p_pid bigint, p_row text, p_changes text, p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
@@ -148,12 +144,11 @@ BEGIN
         PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, -1, -v_directory, -coalesce(v_entry.size, 0));
     END IF;
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.take_out(bigint, text, text, bigint) IS
-    'Takes an entry out of its directory';
+COMMENT ON FUNCTION mantle.remove_entry_delegated IS 'Takes an entry out of its directory';
 
-CREATE FUNCTION mantle.put_in(p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint)
+CREATE FUNCTION mantle.insert_entry_delegated(p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
@@ -176,9 +171,9 @@ BEGIN
             CASE WHEN v_replaced.id IS NULL THEN v_directory ELSE 0 END, coalesce(v_entry.size, 0) - coalesce(v_replaced.size, 0));
     END IF;
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
-    PERFORM mantle.fault(mantle.placement_fault(ARRAY[p_pid]));
+    PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.put_in(bigint, text, text, text, bigint) IS
+COMMENT ON FUNCTION mantle.insert_entry_delegated IS
     'Puts an entry into a directory, in the place of another if one is given';
 
 -- From one directory to another, which may be the same; the change stream hears of it where the entry comes to. The directory
@@ -190,30 +185,30 @@ CREATE FUNCTION mantle.move_entry(
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF p_src_pid <= p_dst_pid THEN
-        PERFORM FROM mantle.take_out(p_src_pid, p_src_row, p_src_changes, p_attempt);
-        PERFORM FROM mantle.put_in(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
+        PERFORM FROM mantle.remove_entry_delegated(p_src_pid, p_src_row, p_src_changes, p_attempt);
+        PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
     ELSE
-        PERFORM FROM mantle.put_in(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
-        PERFORM FROM mantle.take_out(p_src_pid, p_src_row, p_src_changes, p_attempt);
+        PERFORM FROM mantle.insert_entry_delegated(p_dst_pid, p_dst_row, p_replaced_row, p_dst_changes, p_attempt);
+        PERFORM FROM mantle.remove_entry_delegated(p_src_pid, p_src_row, p_src_changes, p_attempt);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.move_entry(bigint, text, text, bigint, text, text, text, bigint) IS
+COMMENT ON FUNCTION mantle.move_entry IS
     'Takes an entry out of its directory and puts it into another, in the order that deltas are applied in';
 
 -- The latches of places, and of directories exclusively. On one node all at once; else one directory after
 -- the other, in their order, so that two changes do not wait for each other.
-CREATE FUNCTION mantle.latch_sides(
+CREATE FUNCTION mantle.latch_across_nodes(
     p_pids bigint[], p_names text[], p_exclusive bigint[], p_index_group int)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE d record;
 BEGIN
     -- Citus does not tell another node that this transaction may only read.
-    PERFORM mantle.fault(mantle.mutation_fault_code());
+    PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     IF mantle.is_local(p_pids || p_exclusive) THEN
         IF p_index_group IS NOT NULL THEN
-            PERFORM mantle.fault(mantle.latch_epoch(p_index_group, false));
+            PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, false));
         END IF;
-        PERFORM mantle.fault(mantle.latch_entries(p_pids, p_names, p_exclusive));
+        PERFORM mantle.raise_fault(mantle.latch_entries(p_pids, p_names, p_exclusive));
         RETURN;
     END IF;
     FOR d IN
@@ -225,5 +220,4 @@ BEGIN
         PERFORM FROM mantle.latch_delegated(d.pid, d.names, d.exclusive, p_index_group);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.latch_sides(bigint[], text[], bigint[], int) IS
-    'Latches places and, exclusively, directories, wherever they are';
+COMMENT ON FUNCTION mantle.latch_across_nodes IS 'Latches places and, exclusively, directories, wherever they are';

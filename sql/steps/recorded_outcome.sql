@@ -1,7 +1,7 @@
 -- replayed = true: the first answer. code `request_mismatch`: the request id was used for another request; `request_expired`: it is not known, and so
 -- old that its answer may have been purged. Neither: not known.
 -- On Citus an answer lies where the change was, and is asked for there alone; mantle.replay asks everywhere.
-CREATE FUNCTION mantle.recall(p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_pid bigint)
+CREATE FUNCTION mantle.recorded_outcome(p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_pid bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_request mantle.requests;
@@ -18,6 +18,6 @@ BEGIN
         o.code := mantle.request_fault(p_request);
         RETURN o;
     END IF;
-    RETURN mantle.answer_of(v_request, p_hash);
+    RETURN mantle.outcome_of_request(v_request, p_hash);
 END $$;
-COMMENT ON FUNCTION mantle.recall(int, bigint, uuid, bigint, bigint) IS 'The recorded answer to a request id, or why there can be none';
+COMMENT ON FUNCTION mantle.recorded_outcome IS 'The recorded answer to a request id, or why there can be none';

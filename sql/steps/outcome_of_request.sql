@@ -1,4 +1,4 @@
-CREATE FUNCTION mantle.answer_of(p_recorded mantle.requests, p_hash bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.outcome_of_request(p_recorded mantle.requests, p_hash bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_outcome mantle.outcome;
 BEGIN
     IF p_recorded.request_id IS NULL THEN
@@ -14,4 +14,4 @@ BEGIN
     END IF;
     RETURN v_outcome;
 END $$;
-COMMENT ON FUNCTION mantle.answer_of(mantle.requests, bigint) IS 'What a recorded request answers to one of this hash';
+COMMENT ON FUNCTION mantle.outcome_of_request IS 'What a recorded request answers to one of this hash';

@@ -4,7 +4,7 @@ CREATE FUNCTION mantle.namespace_fault(p_ns bigint) RETURNS text LANGUAGE plpgsq
 BEGIN
     RETURN CASE WHEN NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = p_ns) THEN '{namespace_not_found}' END;
 END $$;
-COMMENT ON FUNCTION mantle.namespace_fault(bigint) IS '{namespace_not_found} where there is no such namespace';
+COMMENT ON FUNCTION mantle.namespace_fault IS '{namespace_not_found} where there is no such namespace';
 
 -- Checked by every create (P7).
 CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -13,4 +13,4 @@ BEGIN
     PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND coalesce(m.removed, false);
     RETURN CASE WHEN FOUND THEN '{directory_removed}' END;
 END $$;
-COMMENT ON FUNCTION mantle.removed_fault(bigint) IS '{directory_removed} for a directory that was removed';
+COMMENT ON FUNCTION mantle.removed_fault IS '{directory_removed} for a directory that was removed';

@@ -1,6 +1,6 @@
 -- Called when every check has passed and nothing has been written. A concurrent call of the same request makes this wait
 -- for its end: a row then means that it was first.
-CREATE FUNCTION mantle.claim(
+CREATE FUNCTION mantle.record_request(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_pid bigint, p_id bigint, p_version bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -19,5 +19,5 @@ BEGIN
     DELETE FROM mantle.requests r WHERE r.pid = p_pid AND r.ns = p_ns AND r.principal = p_principal AND r.request_id = p_request;
     RETURN false;
 END $$;
-COMMENT ON FUNCTION mantle.claim(int, bigint, uuid, bigint, text, bigint, bigint, bigint) IS
-    'Records a request''s answer; false when it has one already, or is too old to get one: mantle.recall says which';
+COMMENT ON FUNCTION mantle.record_request IS
+    'Records a request''s answer; false when it has one already, or is too old to get one: mantle.recorded_outcome says which';

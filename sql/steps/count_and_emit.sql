@@ -1,4 +1,4 @@
-CREATE FUNCTION mantle.finish(p_attempt bigint, p_changes mantle.directory_change[], p_deltas mantle.delta[])
+CREATE FUNCTION mantle.count_and_emit(p_attempt bigint, p_changes mantle.directory_change[], p_deltas mantle.delta[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF cardinality(p_deltas) > 0 THEN
@@ -8,5 +8,4 @@ BEGIN
         PERFORM mantle.emit(NULL, p_attempt, p_changes);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.finish(bigint, mantle.directory_change[], mantle.delta[]) IS
-    'Ends a mutation: counts, then the one message';
+COMMENT ON FUNCTION mantle.count_and_emit IS 'Ends a mutation: counts, then the one message';

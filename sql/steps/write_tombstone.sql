@@ -1,6 +1,6 @@
 -- The caller holds the exclusive latch of p_id and has found it empty after that. The tombstone stops creates that
 -- resolved the directory before; delta records go in the same transaction.
-CREATE FUNCTION mantle.bury(p_ns bigint, p_id bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.write_tombstone(p_ns bigint, p_id bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM mantle.meta m WHERE m.pid = p_id AND m.name = '/_ATTR' AND m.ts > 0;
     INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, created, modified, removed)
@@ -9,4 +9,4 @@ BEGIN
        SET entries = 0, subdirectories = 0, bytes = 0, created = excluded.created, modified = excluded.modified,
            removed = true;
 END $$;
-COMMENT ON FUNCTION mantle.bury(bigint, bigint) IS 'Leaves the tombstone of a removed directory';
+COMMENT ON FUNCTION mantle.write_tombstone IS 'Leaves the tombstone of a removed directory';

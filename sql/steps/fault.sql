@@ -1,6 +1,0 @@
-CREATE FUNCTION mantle.fault(p_code text) RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT AS $$
-BEGIN
-    RAISE EXCEPTION USING ERRCODE = p_code, MESSAGE = mantle.error_meaning(p_code);
-END $$;
-COMMENT ON FUNCTION mantle.fault(text) IS 'Raises one of our SQLSTATEs; does nothing for NULL';
