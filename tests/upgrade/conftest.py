@@ -40,7 +40,7 @@ def make_database() -> Iterator[Callable[[str], psycopg.Connection]]:
 
 @pytest.fixture(scope="session")
 def older_version(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Freezes an artificial older version in a temporary directory, and installs its upgrade scripts into the server."""
+    """Freezes an artificial older version in a temporary directory; installs its upgrade scripts into the server."""
     with psycopg.connect(dbname="postgres") as server:
         (share,) = server.execute("SELECT setting FROM pg_config() WHERE name = 'SHAREDIR'").fetchone()
     folder = Path(share) / "extension"
