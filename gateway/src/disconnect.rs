@@ -1,5 +1,5 @@
 //! Clients that go away while their request is under way. What was sent to PostgreSQL is never cancelled (P18);
-//! but nothing is sent any more once the client has gone.
+//! but nothing is sent any more once the client has gone (P44).
 //!
 //! Else a request that stood still, on a connection to a server that was cut off, comes to life a minute later, finds its
 //! lease expired, resolves its path anew, and makes a change that its client, who has repeated it long since, was told could

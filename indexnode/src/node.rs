@@ -126,7 +126,7 @@ impl Node {
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
         let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
         // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
-        // nor campaigns. Alone there is nobody to betray.
+        // nor campaigns (P38). Alone there is nobody to betray.
         let is_alone = is_only_voter(&raft, identity.node_id).await?;
         let is_bound = !is_alone && !failpoints::is_hit(Failpoint::VoteWithinLease);
         let votes_from = (has_promised && is_bound).then(|| Instant::now() + config.raft.lease());

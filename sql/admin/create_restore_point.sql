@@ -1,4 +1,4 @@
--- A point in the WAL of every node, to which all of them may be restored (recovery_target_name).
+-- A point in the WAL of every node, to which all of them may be restored (recovery_target_name; P43).
 -- citus_create_restore_point() by itself keeps only the coordinator's own transactions away meanwhile: what a session on a
 -- worker commits on two nodes might be before the point on one of them, and after it on the other. So whoever writes is waited
 -- for, and waits, on every node: a lock on a distributed table is one on all of them, and what is prepared there holds it too.

@@ -1,4 +1,4 @@
--- Moving a namespace to another index group, while it is used (ARCHITECTURE.md). An administrator begins it, or takes it back;
+-- Moving a namespace to another index group, while it is used (P33; ARCHITECTURE.md). An administrator begins it, or takes it back;
 -- the leader of the new group takes each further step when it may, so it goes on whoever restarts. Each step changes what
 -- gateways go by, and they have to hear of it: `changes` of the group that they know.
 

@@ -1,4 +1,4 @@
--- Has the index prepared this very change? PostgreSQL cannot see the index's locks; the group's leader signs what it locked.
+-- Has the index prepared this very change? PostgreSQL cannot see the index's locks; the group's leader signs what it locked (P31).
 
 CREATE FUNCTION mantle.prepare_key(p_index_group int) RETURNS bytea
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -1,4 +1,4 @@
-//! The map of the MetaTable's shards when Citus distributes it.
+//! The map of the MetaTable's shards when Citus distributes it (P41).
 //!
 //! A session reads the map from Citus' catalogs once, and again after PostgreSQL has reported a change of the
 //! MetaTable's definition; Citus causes such a report when a shard moves. So a map may be out of date, and every

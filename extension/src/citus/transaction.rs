@@ -1,4 +1,4 @@
-//! Tells Citus of changes that are made in its shards without it (see [`super::placement::local_tables_of`]).
+//! Tells Citus of changes that are made in its shards without it (P41; see [`super::placement::local_tables_of`]).
 //!
 //! Citus must record such a change like one of its own. Otherwise it would commit a transaction that also changes
 //! another node in one phase; send a later statement over a connection that does not see the change; split a shard

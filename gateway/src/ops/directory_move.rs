@@ -65,7 +65,7 @@ impl Gateway {
             match self.try_move(change).await? {
                 Outcome::Done(id) => return Ok(id),
                 Outcome::Refused(refusal) if is_current => return Err(refusal),
-                // The index may be a moment behind PostgreSQL, which may have shown the client a newer tree.
+                // The index may be a moment behind PostgreSQL, which may have shown the client a newer tree (P47).
                 Outcome::Refused(_) => {
                     self.index.catch_up(change.namespace).await?;
                     is_current = true;

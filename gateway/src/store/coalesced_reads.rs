@@ -1,6 +1,6 @@
 //! CoalescedReads that may come in storms, such as for what does not exist: asked together, shared, and few statements at once, so
 //! that whatever else needs the database finds a connection (P28). Whatever arrives while statements are in flight
-//! goes together in the next; who asks the same shares its answer. Invariants: an answer is of a statement that was sent after
+//! goes together in the next; who asks the same shares its answer. Invariants (P40): an answer is of a statement that was sent after
 //! the question arrived (whoever was told of a change before asking sees it); at most `in_flight_max` statements are in
 //! flight; a caller is answered, or refused for a passing reason, within `wait`.
 

@@ -1,7 +1,7 @@
 //! Every SQL string of the gateway's process (the command line has `bin/mantle/sql.rs`). One statement a call, nearly always of
 //! one function, so that no call needs BEGIN and COMMIT around it: it is its own transaction, one round trip.
 //!
-//! Invariant: a standby answers none of them. One may stand where the primary was before the proxy, or `pg_dist_node`, says so,
+//! Invariant (P45): a standby answers none of them. One may stand where the primary was before the proxy, or `pg_dist_node`, says so,
 //! and what it would say of the past, of halves that are prepared, or of leases, may be false. What writes is refused by itself (25006);
 //! what reads asks for the end of the WAL, which a standby refuses (55000).
 

@@ -157,7 +157,7 @@ pub enum Command {
         /// They are served.
         namespaces: Vec<NamespaceId>,
     },
-    /// Begin to copy a namespace from PostgreSQL beside the served ones. Its changes are applied from here on.
+    /// Begin to copy a namespace from PostgreSQL beside the served ones (P32). Its changes are applied from here on.
     Track {
         /// Which; the group does not have it yet.
         ns: NamespaceId,

@@ -1,4 +1,4 @@
-//! Read indexes for linearizable lookups, batched naturally.
+//! Read indexes for linearizable lookups, batched naturally (P39).
 //!
 //! Invariant: a read index serves only those who asked before it was asked for (P27): a batch is closed when its
 //! request leaves; whoever comes later waits for the next. The leader reads by its lease, or confirms it with a quorum; any

@@ -1,6 +1,6 @@
 //! Which namespaces the group has: what its leader learns from PostgreSQL and puts into the log, before whatever depends on it.
 //!
-//! Invariant: an operation is proposed only after the group has decided about its namespace. A namespace that appears in the
+//! Invariant (P34): an operation is proposed only after the group has decided about its namespace. A namespace that appears in the
 //! change stream for the first time is asked for then: its creation is in PostgreSQL by that time, since its own record, or a
 //! directory below it, has arrived.
 

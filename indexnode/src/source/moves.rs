@@ -2,7 +2,7 @@
 //! that the group is to have is compared with what it has; each difference has one next step. The new group's leader also takes
 //! the move's steps in PostgreSQL.
 //!
-//! Invariants: the group counts as having all of a namespace ([`NamespaceState::Ready`]) only when every source is applied past a
+//! Invariants (P32, P33): the group counts as having all of a namespace ([`NamespaceState::Ready`]) only when every source is applied past a
 //! position sampled after its copy; it prepares renames there only when it is applied past one sampled after PostgreSQL
 //! ceased to accept the other group's. What gateways go by is changed again only after the last change is known to all of
 //! them. A leader that knows less than its predecessor waits, and copies, anew.

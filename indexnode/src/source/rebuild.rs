@@ -1,6 +1,6 @@
 //! Rebuilding the index from PostgreSQL, beside whatever it serves.
 //!
-//! Order, each step for the next: raise the epoch (renames prepared under locks that are about to be forgotten can no
+//! Order (P36), each step for the next: raise the epoch (renames prepared under locks that are about to be forgotten can no
 //! longer commit), begin, create the slot with an exported snapshot, copy under that snapshot, end. The stream then goes on
 //! from the slot's consistent point: no gap, no duplicate.
 //!

@@ -1,4 +1,4 @@
-//! A transaction that is too large for one entry of the Raft log, cut into pieces that are not.
+//! A transaction that is too large for one entry of the Raft log, cut into pieces that are not (P37).
 //!
 //! A piece but the last is a prefix of what PostgreSQL committed, and may be applied again from the transaction's beginning by
 //! whoever leads next, cut elsewhere: puts and removals are told apart by version, so that changes nothing. That requests are

@@ -1,6 +1,6 @@
 //! The thread that writes the log: takes everything that is waiting, writes it, flushes once, reports.
 //!
-//! Invariant: after a failed write or flush nothing more is written: what the kernel then holds is not known, so the
+//! Invariant (P46): after a failed write or flush nothing more is written: what the kernel then holds is not known, so the
 //! replica has to stop (openraft does, on the error) and start again from what the disk holds.
 
 use std::{
