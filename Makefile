@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 .DEFAULT_GOAL := help
 .PHONY: help run stop status clean install build test one property simulate lint bench soak chaos chaos-proof python cluster cluster-status cluster-worker cluster-stop
 
-help: ## What can be made
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 python:
@@ -29,25 +29,25 @@ python:
 run: python ## Install, build, start everything under .run/ and load the Debian archive's list (FULL=1: all of it)
 	@$(STACK) run $(if $(PORT_BASE),--port-base $(PORT_BASE)) $(if $(FULL),--full)
 
-stop: python ## End what `make run` started; the data stays
+stop: python ## Stop what `make run` started; the data stays
 	@$(STACK) stop $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
-status: python ## What runs, and how far each replica is
+status: python ## Show the services, and the role and position of each replica
 	@$(STACK) status $(if $(PORT_BASE),--port-base $(PORT_BASE))
 
 cluster: python ## Start a highly available cluster under .cluster/: etcd, Patroni, Citus where it is installed, 4 IndexNodes, 2 gateways (PLAIN=1: without Citus)
 	@$(CLUSTER) start $(if $(PLAIN),--plain)
 
-cluster-status: python ## What runs on which host of the cluster, who leads, what is missing
+cluster-status: python ## Show the services of each host, the leaders, and what is missing
 	@$(CLUSTER) status
 
-cluster-worker: python ## One more Citus worker with a standby joins the running cluster
+cluster-worker: python ## Add a Citus worker with a standby to the running cluster
 	@$(CLUSTER) add-worker
 
-cluster-stop: python ## End what `make cluster` started; the data stays
+cluster-stop: python ## Stop what `make cluster` started; the data stays
 	@$(CLUSTER) stop
 
-clean: python ## End what runs and remove .run/, .cluster/, .test/, .test-cluster/, .concurrency/, .bench/ with all data (not target/)
+clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .concurrency/, .bench/ with all data (not target/)
 	@$(CLUSTER) clean
 	@$(CLUSTER) clean --folder .test-cluster
 	@$(CLUSTER) clean --folder .chaos
@@ -69,19 +69,19 @@ test: python ## Install, build, run every test against a stack of its own under 
 one: python ## Run one test: TEST=tests/e2e/test_renames.py::test_x, TEST=tests/pgtap/listing.sql, TEST=index::tests::rules
 	@$(SUITE) --one "$(TEST)"
 
-property: python ## Random concurrent histories against the model, for SECONDS=600
+property: python ## Run random concurrent histories against the model, for SECONDS=600
 	@$(SUITE) --property $(SECONDS)
 
-chaos: python ## Every fault on a whole cluster under load, then PAIRS=6 drawn by SEED=0; histories are judged; writes docs/chaos.md (FAULT=name: those alone)
+chaos: python ## Cause every fault on a whole cluster under load, then PAIRS=6 drawn by SEED=0, and judge the histories; writes docs/chaos.md (FAULT=name: those alone)
 	@$(SUITE) --chaos --seed $(SEED) --pairs $(PAIRS) $(if $(FAULT),--only "$(FAULT)") $(if $(PLAIN),--plain)
 
-chaos-proof: python ## Would it notice? Leaves one protection out after the other, until the judges of `make chaos` find something (ONLY=name); writes docs/chaos-proof.md
+chaos-proof: python ## Check that `make chaos` would notice a missing protection: leave out one at a time (ONLY=name); writes docs/chaos-proof.md
 	@$(SUITE) --chaos-proof --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(PLAIN),--plain)
 
-simulate: python ## One seed of the IndexNode simulation, SEED=0, with its trace
+simulate: python ## Run one seed of the IndexNode simulation, SEED=0, with its trace
 	@$(SUITE) --simulate $(SEED)
 
-lint: python ## Check format, warnings, documentation, imports and pages
+lint: python ## Check format, warnings, documentation, imports, links and words
 	@$(SUITE) --only lint
 
 bench: python ## Measure load, memory, latencies and baselines on a stack of its own; writes docs/bench.md (FULL=1: the whole list; ONLY=contention, ONLY=lookup: a part; ONLY=puts: on PostgreSQL alone; ONLY=citus: Citus against plain PostgreSQL)

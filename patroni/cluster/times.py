@@ -14,8 +14,8 @@ from stack.layout import REPOSITORY
 TABLE = REPOSITORY / "patroni" / "times.toml"
 # The source of each compiled constant, and the text after it.
 COMPILED = {
-    "lease_s": ("indexnode/types/src/limits.rs", r"const LEASE_S: u64 = (\d+);"),
-    "tombstone_retention_s": ("indexnode/types/src/limits.rs", r"const TOMBSTONE_RETENTION_MIN_S: u64 = (\d+);"),
+    "lease_s": ("indexnode/types/src/limits.rs", r"\bLEASE_S: u64 = (\d+);"),
+    "tombstone_retention_s": ("indexnode/types/src/limits.rs", r"\bTOMBSTONE_RETENTION_MIN_S: u64 = (\d+);"),
     "shard_map_age_s": ("gateway/src/store/nodes.rs", r"const MAP_AGE_MAX: Duration = Duration::from_secs\((\d+)\);"),
     "gateway_connect_s": (
         "gateway/src/store/pool.rs",

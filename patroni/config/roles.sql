@@ -1,5 +1,5 @@
--- Login roles of a stack, the extension, and what each role may do. Run as superuser in database `mantle`; running it
--- again changes nothing. Passwords arrive as psql variables, so that they stand in no command line.
+-- The extension, the login roles of a stack, and their privileges. Run it as superuser in database `mantle`; a second run
+-- changes nothing. Passwords are psql variables, so that they appear in no command line.
 \set ON_ERROR_STOP on
 \set QUIET on
 SET client_min_messages = warning;
@@ -9,8 +9,8 @@ CREATE EXTENSION IF NOT EXISTS mantle;
 -- Data of an older version.
 ALTER EXTENSION mantle UPDATE;
 
--- Passwords are set when a role is made, and never again: each setting makes a new salt, and PgBouncer, which holds the
--- SCRAM verifier, could then not log in any more.
+-- A password is set only when its role is created: a new setting would make a new salt, and PgBouncer, which stores the
+-- SCRAM verifier, could not log in any more.
 SELECT count(*) FILTER (WHERE rolname = 'gateway') = 0 AS gateway_is_new, count(*) FILTER (WHERE rolname = 'index') = 0 AS index_is_new,
        count(*) FILTER (WHERE rolname = 'operator') = 0 AS operator_is_new, count(*) FILTER (WHERE rolname = 'analyst') = 0 AS analyst_is_new
   FROM pg_roles \gset
@@ -30,14 +30,14 @@ CREATE ROLE analyst LOGIN PASSWORD :'analyst_password';
 GRANT mantle_gateway TO gateway;
 GRANT mantle_index TO index;
 GRANT mantle_analyst TO analyst;
--- The person at this machine: reads as an analyst, imports as a gateway, looks after the server.
+-- The user of this machine: reads as an analyst, imports as a gateway, monitors the server.
 GRANT mantle_gateway, mantle_analyst, mantle_monitor TO operator;
 GRANT EXECUTE ON FUNCTION mantle.move_namespace(text, int), mantle.abort_move(text) TO operator;
 
--- Of which namespaces: all, those to come included. Elsewhere, a role sees those that are granted to it one by one.
+-- All namespaces, including future ones. In other installations a role sees the namespaces that it was granted.
 SELECT mantle.grant_namespace('*', 'analyst') IS NULL AS a, mantle.grant_namespace('*', 'operator') IS NULL AS b \gset ignored_
 
--- A bound on the age of an analyst's snapshot.
+-- Bounds the age of an analyst's snapshot.
 ALTER ROLE analyst SET statement_timeout = '10min';
 ALTER ROLE operator SET statement_timeout = '60min';
 
