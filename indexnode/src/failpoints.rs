@@ -1,45 +1,45 @@
-//! The failpoints: every protection that the simulation, or the proof of `make chaos`, can switch off, one at a time, to show
-//! that it would notice.
+//! Failpoints: the protections that the simulation and `make chaos-proof` can switch off, one at a time, to prove that the
+//! tests notice.
 //!
-//! They exist in builds with the feature `failpoints` only; in any other [`is_hit`] is `false` at compile time.
+//! Only builds with the feature `failpoints` have them. In other builds [`is_hit`] is `false` at compile time.
 
-/// A protection that is left out.
+/// A protection to leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Failpoint {
-    /// A leader gives its commit index as a read index without asking whether its term has committed anything yet.
+    /// A leader answers its commit index as a read index although its term has not committed an entry yet.
     ReadBeforeFirstEntry = 1,
-    /// A replica that once led answers other replicas' requests for a read index without confirming that it still does.
+    /// A former leader answers other replicas' requests for a read index without confirming that it still leads.
     ReadIndexOfOldLeader,
-    /// A lookup is answered without waiting until its read index is applied.
+    /// A lookup is answered before its read index is applied.
     LookupBeforeApply,
-    /// A snapshot's position is published before the index is the snapshot's.
+    /// The position of a snapshot is published before its index is installed.
     PublishBeforeInstall,
-    /// A restarted replica votes while a lease that it granted before may still hold.
+    /// A restarted replica votes while a lease that it granted before the restart may still hold.
     VoteWithinLease,
-    /// The Raft log reports entries as flushed that are not.
+    /// The Raft log reports entries as flushed before they are.
     AcknowledgeBeforeFlush,
-    /// Transactions that were applied are applied again when they come again.
+    /// A transaction that arrives again is applied again.
     ApplyTwice,
-    /// An expired lock is given back without an abort record.
+    /// An expired lock is released without an abort record.
     UnlockWithoutAbort,
-    /// Changes are applied that the synchronous standby has not flushed.
+    /// Changes are applied before the synchronous standby has flushed them.
     ApplyBeyondStandby,
-    /// A copy is served that shows what the synchronous standby has not flushed.
+    /// An initial copy is served although the synchronous standby has not flushed all that it shows.
     CopyBeyondStandby,
-    /// After a failover the stream goes on, whatever the index has of the timeline that PostgreSQL left.
+    /// After a failover the stream continues even if the index has more of the old timeline than PostgreSQL kept.
     FollowAnyTimeline,
-    /// Cached prefixes outlive the rename or removal of a directory on their way.
+    /// Cached prefixes survive the rename or removal of a directory on their path.
     ForgetModified,
-    /// A record replaces a newer one of its directory: whatever comes last wins.
+    /// A record replaces a newer one of its directory: the last to arrive wins.
     ApplyAnyVersion,
-    /// A directory may be prepared to be renamed to below itself.
+    /// A prepare accepts a rename of a directory to a place below itself.
     PrepareBelowItself,
-    /// A rename may be prepared over what another one has locked.
+    /// A prepare accepts a path that another rename has locked.
     PrepareThroughLocks,
 }
 
-/// Is this protection left out?
+/// Tells whether this protection is left out.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
 pub const fn is_hit(_: Failpoint) -> bool {
@@ -56,7 +56,7 @@ mod switched {
     use super::Failpoint;
 
     impl Failpoint {
-        /// All of them.
+        /// Every failpoint.
         pub const ALL: [Self; 15] = [
             Self::ReadBeforeFirstEntry,
             Self::ReadIndexOfOldLeader,
@@ -75,7 +75,7 @@ mod switched {
             Self::PrepareThroughLocks,
         ];
 
-        /// The one of that name.
+        /// The failpoint of that name.
         pub fn named(name: &str) -> Option<Self> {
             Self::ALL.into_iter().find(|failpoint| format!("{failpoint:?}") == name)
         }
@@ -83,12 +83,12 @@ mod switched {
 
     static ON: AtomicU8 = AtomicU8::new(0);
 
-    /// Is this protection left out?
+    /// Tells whether this protection is left out.
     pub fn is_hit(failpoint: Failpoint) -> bool {
         ON.load(Ordering::Relaxed) == failpoint as u8
     }
 
-    /// Leaves one protection out, in the whole process and for good.
+    /// Leaves one protection out in the whole process, until it ends.
     pub fn switch_on(failpoint: Failpoint) {
         ON.store(failpoint as u8, Ordering::Relaxed);
     }

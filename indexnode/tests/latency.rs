@@ -1,6 +1,6 @@
-//! How long after its commit a directory is acknowledged, with three replicas: one client, one mkdir after the other.
+//! Measures the time from the commit of a directory to its acknowledgement by three replicas: one client, one mkdir at a time.
 //!
-//! A measurement, not a check: run it on a quiet machine, in release mode, with `--ignored --nocapture`.
+//! A measurement, not a check. Run it on a quiet machine in release mode, with `--ignored --nocapture`.
 
 #[allow(dead_code)]
 mod support;

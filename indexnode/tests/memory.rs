@@ -1,7 +1,7 @@
-//! What an index takes: bytes a directory, by what its allocations really take and what it maps; and the most that installing a
-//! snapshot takes, by what the process is resident with. With the allocator of the IndexNode.
+//! Measures memory: the bytes a directory takes in the index (allocated and mapped), and the peak resident memory while a
+//! snapshot is installed. Uses the IndexNode's allocator.
 //!
-//! In a program of its own, because both count for all of it; one test at a time.
+//! This is a program of its own, and runs one test at a time, because both figures count the whole process.
 // In a test a failed unwrap is a failed test.
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, P
 use mimalloc::MiMalloc;
 use openraft::storage::RaftStateMachine;
 
-/// The bound of issue and bench, names included; the bench measures it on the whole Debian list.
+/// The bound, names included. The bench measures it on the whole Debian list.
 const BYTES_A_DIRECTORY_MAX: f64 = 80.0;
 const NS: u64 = 1;
 const FIRST_ID: u64 = 1024;
@@ -63,27 +63,27 @@ fn held() -> usize {
     HELD.load(Ordering::Relaxed)
 }
 
-/// What this process is resident with, or was at most (`VmRSS`, `VmHWM`), in bytes.
+/// Resident memory of this process in bytes: now (`VmRSS`) or at most (`VmHWM`).
 fn resident(which: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix(':')).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// From here on the most is counted.
+/// Resets `VmHWM`.
 fn forget_most_resident() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-/// A good mixer of 64 bits (splitmix64's).
+/// SplitMix64's finalizer.
 fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)
 }
 
-/// Below any directory before it, one in twenty in one huge directory; its name has 3 to 15 bytes, 8.9 on average, as in the
-/// Debian archive.
+/// A directory below any earlier one; one in twenty is in one huge directory. Names have 3 to 15 bytes, 8.9 on average, as in
+/// the Debian archive.
 fn record(i: u64) -> DirectoryRecord {
     let pid = match i {
         0 => NS,
@@ -102,7 +102,7 @@ fn named(pid: u64, name: &str, id: u64) -> DirectoryRecord {
     DirectoryRecord { ns: NamespaceId(NS), pid, name: name.to_owned(), id, version: 1, permission }
 }
 
-/// Puts the directories up to a number into an index that is being built.
+/// Adds the directories of a range to an index that is being built.
 fn fill(index: &mut Index, range: std::ops::Range<u64>) {
     let mut effects = Effects::default();
     for first in range.clone().step_by(1000) {
@@ -126,7 +126,7 @@ fn end(index: &mut Index) {
     index.apply(2, Command::RebuildEnd { sources }, &mut Effects::default());
 }
 
-/// At every size, so before and after the tables' shards have grown.
+/// Checks every size, so before and after the shards grow.
 #[test]
 fn a_directory_takes_no_more_than_eighty_bytes() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -152,8 +152,8 @@ fn a_directory_takes_no_more_than_eighty_bytes() {
 fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_it() {
     const DIRECTORIES: u64 = 150_000;
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let folder = tempfile::tempdir().unwrap();
-    let store = SnapshotStore::open(folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = SnapshotStore::open(directory.path()).unwrap();
     let meta = SnapshotMeta::default();
     {
         let mut index = begun();
@@ -168,7 +168,8 @@ fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_i
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let state = Arc::new(IndexState::new(&LookupSettings::default()));
     let mut machine = Machine::new(state.clone(), store.clone(), DiskExecutor::Threads);
-    // What the first index was allocated in goes back, or it would be missing from the next one's.
+    // Returns the free memory of the first index to the system. Otherwise the next index would reuse it, and its growth would
+    // seem smaller.
     // SAFETY: it only gives back what is free.
     unsafe { libmimalloc_sys::mi_collect(true) };
     let before = resident("VmRSS");
@@ -180,7 +181,7 @@ fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_i
         println!("the index takes {index} bytes, at most {most} while it was installed, first: {is_first}");
         assert_eq!(state.read().index.directories() as u64, DIRECTORIES + 1);
         assert!(state.is_serving());
-        // Its frames, and a shard that grows.
+        // The difference is one frame, and a shard that grows.
         assert!(most < index + index / 4, "{most} bytes at most for an index of {index}");
     }
 }

@@ -1,8 +1,8 @@
-//! The one function that changes the index.
+//! Applies the entries of the Raft log. Nothing else changes the index.
 
 use mantle_types::{
     DirectoryId, Epoch, Error, ErrorCode, Lsn,
-    message::{Cause, DirectoryOp, DirectoryRecord},
+    message::{Cause, DirectoryOp},
 };
 
 use crate::failpoints::{self, Failpoint};
@@ -11,19 +11,16 @@ use super::{
     Effects, Index,
     command::{
         Applied, Command, NamespaceState, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, StreamPiece,
-        StreamTransaction,
     },
     locks::Locks,
+    log_entry::{Cursor, LogEntry},
     namespaces::Namespaces,
-    prepare,
+    prepare::Check,
     tree::{Tree, just_below},
 };
 
-/// Of so many records what they need is loaded at once: more would push each other out of the processor's first cache.
-const PREFETCHED_RECORDS_MAX: usize = 64;
-
 impl Index {
-    /// Applies one entry of the Raft log. The outcome depends on the index and the command only.
+    /// Applies one entry of the Raft log. The result depends on the index and the command only.
     pub fn apply(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
         let mut entry = LogEntry::new(log_index, command);
         loop {
@@ -33,9 +30,11 @@ impl Index {
         }
     }
 
-    /// Applies the next `operations_max` operations of an entry; its answer when none is left. In between lookups may
-    /// be answered: they find a prefix of what each source committed, at most with a transaction larger than that cut in
-    /// two. The state after the last part does not depend on where the parts end. Other entries wait.
+    /// Applies the next `operations_max` operations of an entry. Returns its answer once none is left.
+    ///
+    /// Lookups may run between two parts; other entries may not. Lookups then see a prefix of what each source committed. Only
+    /// a transaction with more operations than `operations_max` can be visible in part. The final state does not depend on
+    /// where the parts end.
     pub fn apply_part(
         &mut self,
         entry: &mut LogEntry,
@@ -78,10 +77,10 @@ impl Index {
         Some(self.finish_entry(*log_index, command, effects))
     }
 
-    /// What an entry does besides its operations.
+    /// The effects of an entry besides its operations.
     fn finish_entry(&mut self, log_index: u64, command: Command, effects: &mut Effects) -> Applied {
         match command {
-            Command::Stream(_) => self.finish_stream(),
+            Command::Stream(_) => self.serving.iter_mut().for_each(Tree::forget_removals),
             Command::Prepare(prepare) => return Applied::Prepared(self.apply_prepare(log_index, &prepare)),
             Command::Release { request, attempt } => {
                 if self.locks.get(&request).is_some_and(|lock| lock.attempt == attempt) {
@@ -90,7 +89,7 @@ impl Index {
                 }
             }
             Command::RebuildBegin { epoch, is_diverged } => self.begin_rebuild(epoch, is_diverged, effects),
-            // The transaction goes on: nothing is to be forgotten yet.
+            // Forgets no removals: the transaction is not complete.
             Command::StreamPiece(_) | Command::RebuildChunk { .. } => {}
             Command::RebuildEnd { sources } => {
                 self.end_rebuild(&sources);
@@ -118,10 +117,10 @@ impl Index {
         Applied::Done
     }
 
-    /// Without a served tree there is nothing to apply to: the copy that is being made, or will be, holds these
-    /// transactions, or its stream brings them again. Nobody's change is called finished then.
+    /// Applies whole transactions while they fit into this part, or a part of a transaction that is larger than any.
     ///
-    /// Applies whole transactions as long as they fit into the part, or a piece of one that never would.
+    /// Without a served tree it applies nothing and finishes no request: the next copy has these transactions, or its stream
+    /// brings them again.
     fn apply_operations(
         &mut self,
         log_index: u64,
@@ -133,7 +132,7 @@ impl Index {
         let Some(tree) = &mut self.serving else { return true };
         let mut left = operations_max;
         while let Some(batch) = batches.get(cursor.batch) {
-            // Of a source that the copy in `tree` was not made with: its slot was not there yet.
+            // The copy in `tree` was made before this source's slot existed.
             let Some(copied) = tree.sources.get(&batch.source).map(|source| source.copied) else {
                 cursor.next_batch();
                 continue;
@@ -143,7 +142,7 @@ impl Index {
                 cursor.next_batch();
                 continue;
             };
-            // A new leader reads the slot again from its confirmed position: what was applied comes twice (P4).
+            // A new leader reads the slot from its confirmed position, so applied transactions arrive again (P4).
             if transaction.commit_lsn <= tree.applied_lsn(batch.source) && !failpoints::is_hit(Failpoint::ApplyTwice) {
                 cursor.next_transaction();
                 continue;
@@ -169,7 +168,7 @@ impl Index {
         true
     }
 
-    /// Of a transaction that is applied already, or that the copy's slot does not send, nothing is applied.
+    /// Applies nothing of a transaction at or below the source's applied LSN, or of a source that the copy does not have.
     fn apply_piece(
         &mut self,
         log_index: u64,
@@ -194,12 +193,7 @@ impl Index {
         end == ops.len()
     }
 
-    fn finish_stream(&mut self) {
-        let Some(tree) = &mut self.serving else { return };
-        tree.forget_removals();
-    }
-
-    /// Which namespaces the group has.
+    /// Applies a command about the group's namespaces.
     fn apply_to_namespaces(&mut self, command: Command) {
         if let Command::RebuildNamespaces { namespaces } = command {
             let of = self.rebuild.as_mut().map(|tree| tree.namespaces.insert(Namespaces::default()));
@@ -233,14 +227,12 @@ impl Index {
     }
 
     fn apply_prepare(&mut self, log_index: u64, prepare: &Prepare) -> Result<PreparedRename, Error> {
-        let tree = match &self.serving {
-            Some(tree) if self.catch_up.is_empty() => tree,
-            _ => return Err(ErrorCode::IndexUnavailable.into()),
-        };
+        let tree = self.served().ok_or(ErrorCode::IndexUnavailable)?;
         if self.rebuild.is_some() {
             return Err(Error::new(ErrorCode::StaleEpoch, "the index is being rebuilt"));
         }
-        let (mut prepared, mut lock) = prepare::check(&tree.table, &self.locks, self.epoch, log_index, prepare)?;
+        let check = Check { table: &tree.table, locks: &self.locks, epoch: self.epoch, attempt: log_index, prepare };
+        let (mut prepared, mut lock) = check.run()?;
         if let Some(namespaces) = &tree.namespaces {
             prepared.attempt = namespaces.attempt(prepared.ns, log_index);
             lock.attempt = prepared.attempt;
@@ -254,8 +246,8 @@ impl Index {
         Ok(prepared)
     }
 
-    /// The epoch was raised, so no rename prepared before can commit: its lock is of no use any more. A tree that may hold
-    /// what this PostgreSQL never had stops serving (and its memory is free now).
+    /// Drops all locks: the epoch was raised, so no rename prepared before can commit. A tree that may show changes that
+    /// PostgreSQL does not have stops serving, which also frees its memory.
     fn begin_rebuild(&mut self, epoch: Epoch, is_diverged: bool, effects: &mut Effects) {
         self.rebuild = None;
         if epoch < self.epoch {
@@ -271,8 +263,8 @@ impl Index {
         self.rebuild = Some(Tree::new(self.seed.clone()));
     }
 
-    /// Swaps the copy in. It may be older than what was served and acknowledged until now; the streams that follow bring the
-    /// difference, and lookups wait for it.
+    /// Serves the copy. It may be older than the tree that was served until now. The streams bring the difference, and lookups
+    /// wait for it.
     fn end_rebuild(&mut self, sources: &[SourceStart]) {
         let Some(mut tree) = self.rebuild.take() else { return };
         tree.begin_streams(sources);
@@ -284,104 +276,22 @@ impl Index {
             }
             self.catch_up.retain(|id, lsn| tree.sources.contains_key(id) && tree.applied_lsn(*id) < *lsn);
         }
-        // What the copy replaced while it was made, nobody has seen.
+        // No lookup has seen what the copy replaced while it was filled.
         tree.table.take_modified();
         self.serving = Some(tree);
     }
 }
 
-/// An entry of the Raft log on its way into the index.
-#[derive(Debug)]
-pub struct LogEntry {
-    log_index: u64,
-    command: Command,
-    cursor: Cursor,
-}
-
-/// What of an entry is applied next.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cursor {
-    batch: usize,
-    transaction: usize,
-    operation: usize,
-}
-
-impl Cursor {
-    fn next_transaction(&mut self) {
-        *self = Self { transaction: self.transaction + 1, operation: 0, ..*self };
-    }
-
-    /// Does the next of the items to a tree, if there is one. Were those the last?
-    fn apply_next<T>(
-        &mut self,
-        items: &[T],
-        operations_max: usize,
-        tree: Option<&mut Tree>,
-        apply: impl Fn(&mut Tree, &T),
-    ) -> bool {
-        let end = items.len().min(self.operation.saturating_add(operations_max.max(1)));
-        if let Some(tree) = tree {
-            items[self.operation..end].iter().for_each(|item| apply(tree, item));
-        }
-        self.operation = end;
-        end == items.len()
-    }
-
-    /// What is left of the transaction, of the batch after it, and of the batches after that.
-    fn remaining<'b>(
-        &self,
-        batches: &'b [SourceBatch],
-    ) -> (&'b [DirectoryOp], &'b [StreamTransaction], &'b [SourceBatch]) {
-        let Some((batch, batches)) = batches.get(self.batch..).and_then(<[_]>::split_first) else {
-            return Default::default();
-        };
-        match batch.transactions.get(self.transaction..).and_then(<[_]>::split_first) {
-            Some((transaction, rest)) => (&transaction.ops[self.operation..], rest, batches),
-            None => (&[], &[], batches),
-        }
-    }
-
-    fn next_batch(&mut self) {
-        *self = Self { batch: self.batch + 1, transaction: 0, operation: 0 };
-    }
-}
-
-impl LogEntry {
-    /// An entry of which nothing is applied yet.
-    pub fn new(log_index: u64, command: Command) -> Self {
-        Self { log_index, command, cursor: Cursor::default() }
-    }
-
-    /// Those that the next part is about, as far as can be told without the index, and no more than [`PREFETCHED_RECORDS_MAX`].
-    pub(super) fn next_records(&self, operations_max: usize) -> impl Iterator<Item = &DirectoryRecord> + Clone {
-        let (records, (ops, transactions, batches)): (&[_], _) = match &self.command {
-            Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => {
-                (&records[self.cursor.operation..], Default::default())
-            }
-            Command::StreamPiece(piece) => {
-                (&[], (&piece.ops[self.cursor.operation..], Default::default(), Default::default()))
-            }
-            Command::Stream(batches) => (&[], self.cursor.remaining(batches)),
-            _ => Default::default(),
-        };
-        let transactions = transactions.iter().chain(batches.iter().flat_map(|batch| &batch.transactions));
-        let count = operations_max.min(PREFETCHED_RECORDS_MAX);
-        // Most operations may be without a record.
-        let ops = ops.iter().chain(transactions.flat_map(|transaction| &transaction.ops)).take(count);
-        records.iter().take(count).chain(ops.filter_map(DirectoryOp::record))
-    }
-}
-
-/// Where an operation comes from.
+/// The origin of an operation.
 struct Commit {
     log_index: u64,
     source: SourceId,
     commit_lsn: Lsn,
-    /// The copy that is served has what the source committed then, but perhaps of a directory that another removed.
+    /// The served copy has what the source committed then; another source may have removed the directory since.
     is_copied: bool,
 }
 
-/// An operation of another group's namespace is none of ours: nobody waits for it here, and no lock is held for it.
+/// Skips an operation in another group's namespace: this group has no waiter and no lock for it.
 fn apply_operation(tree: &mut Tree, locks: &mut Locks, commit: &Commit, op: &DirectoryOp, effects: &mut Effects) {
     let ns = op.namespace();
     let Some(state) = tree.namespace_state(ns) else { return };
@@ -389,7 +299,7 @@ fn apply_operation(tree: &mut Tree, locks: &mut Locks, commit: &Commit, op: &Dir
     let is_copied = commit.is_copied || tree.namespaces.as_ref().is_some_and(copied);
     tree.apply_op(commit.log_index, op, is_copied, state);
     if let Some(cause) = op.cause() {
-        // Also when the version lost: a newer record of the directory may have come from elsewhere first.
+        // Also if the version lost: another source may have sent a newer record of the directory first (P2).
         finish(locks, cause, effects);
     }
     if let DirectoryOp::Half { pid, cause } = op
@@ -399,8 +309,8 @@ fn apply_operation(tree: &mut Tree, locks: &mut Locks, commit: &Commit, op: &Dir
     }
 }
 
-/// A committed change names its request. PostgreSQL keeps one answer a request key, so no attempt of it, older or newer,
-/// can commit any more: whatever lock it holds is given back.
+/// Finishes the request of a committed change and releases its lock, whatever the attempt. PostgreSQL keeps one answer for each
+/// request key, so no other attempt can commit any more.
 fn finish(locks: &mut Locks, cause: &Cause, effects: &mut Effects) {
     if let Some(lock) = locks.remove(&cause.request) {
         effects.unlocked.push((lock.request, lock.attempt));

@@ -1,28 +1,26 @@
 //! Storage of variable-sized cells in regions that never move.
 //!
-//! Growing touches one page more of a region, or maps the next region; nothing is copied, so no insertion stalls. A freed
-//! cell is kept in the list of its size and taken again by a cell of that size, or split for a smaller one; free cells are
-//! not joined (directory names repeat few sizes), and memory goes back to the system only when the last cell does.
+//! Growth touches one more page of a region, or maps the next region. Nothing is copied, so no insertion stalls. A freed cell
+//! goes to the free list of its size. A cell of that size reuses it, or a smaller one splits it. Free cells are not joined:
+//! directory names have few sizes. Memory returns to the system only with the last cell.
 //!
-//! The kernel is asked for huge pages: a lookup reads cells at random, and of a million directories, in pages of 4 KiB,
-//! nearly every one missed the processor's table of pages too.
+//! The arena asks the kernel for huge pages. A lookup reads cells at random: with a million directories in pages of 4 KiB,
+//! nearly every read also missed the TLB.
 //!
-//! Units: an address counts 4-byte units; 2^32 of them make 16 GiB, about 380 million directories in one group.
+//! Units: an address counts 4-byte units. 2^32 of them are 16 GiB, about 380 million directories in one group.
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 
 const UNIT_BYTES: usize = 4;
 const REGION_UNITS: usize = 1 << 22;
 const REGION_BYTES: usize = REGION_UNITS * UNIT_BYTES;
-/// What the kernel gives at once where it gives huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// What it gives elsewhere.
 const PAGE_BYTES: usize = 4 << 10;
-/// So much of the first region is in small pages: a huge one that few cells are in would be a fifth of what there is, at most.
+/// The first part of the first region uses small pages. So a huge page with few cells is at most a fifth of the memory.
 const SMALL_PAGES_BYTES: usize = 8 << 20;
-/// Smallest cell: what is left of a split is not worth keeping below it.
+/// Smallest cell. A split that would leave less is not worth it.
 const CELL_UNITS_MIN: usize = 8;
-/// Largest cell. The set of non-empty free lists is one `u128`.
+/// Largest cell. One `u128` is the set of non-empty free lists.
 const CELL_UNITS_MAX: usize = 80;
 /// Largest cell, in bytes.
 pub(super) const CELL_BYTES_MAX: usize = CELL_UNITS_MAX * UNIT_BYTES;
@@ -31,7 +29,7 @@ const NONE: u32 = u32::MAX;
 
 const _: () = assert!(CELL_UNITS_MIN > 1 && CELL_UNITS_MAX < 128);
 
-/// Where a cell begins.
+/// Where a cell begins, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Address(pub u32);
 
@@ -50,20 +48,20 @@ impl Address {
     }
 }
 
-/// Memory that takes no room before it is written.
+/// A mapping whose pages take memory only once they are written.
 struct Region {
     memory: MmapMut,
-    /// The first byte that a huge page may begin at; what is before it is not used.
+    /// The first aligned byte for a huge page. The bytes before it are unused.
     begin: usize,
 }
 
 impl Region {
-    /// One whose first `small` bytes are in small pages, so that few cells take little.
+    /// The first `small` bytes use small pages, so that few cells take little memory.
     fn map(small: usize) -> Self {
         let memory = MmapOptions::new().len(REGION_BYTES + HUGE_PAGE_BYTES).map_anon();
         let memory = memory.expect("the system gives no more address space");
         let begin = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // Where the kernel has none it does without.
+        // A kernel without huge pages uses small ones.
         let _ = memory.advise_range(Advice::HugePage, begin + small, REGION_BYTES - small);
         Self { memory, begin }
     }
@@ -81,9 +79,9 @@ pub(super) struct Arena {
     regions: Vec<Region>,
     /// Units in use at the front of the last region.
     tail: usize,
-    /// First free cell of each size, by units; a free cell begins with the address of the next.
+    /// First free cell of each size in units. A free cell begins with the address of the next one.
     free: [u32; CELL_UNITS_MAX + 1],
-    /// Bit n: `free[n]` is not empty.
+    /// Bit n is set if `free[n]` is not empty.
     sizes_free: u128,
     cells: usize,
 }
@@ -93,7 +91,7 @@ impl Arena {
         Self { regions: Vec::new(), tail: REGION_UNITS, free: [NONE; CELL_UNITS_MAX + 1], sizes_free: 0, cells: 0 }
     }
 
-    /// Bytes from the beginning of a cell; at least as many as were asked for.
+    /// Bytes from the beginning of a cell to the end of its region.
     pub(super) fn bytes(&self, at: Address) -> &[u8] {
         &self.regions[at.region()].bytes()[at.byte()..]
     }
@@ -102,7 +100,7 @@ impl Arena {
         &mut self.regions[at.region()].bytes_mut()[at.byte()..]
     }
 
-    /// A cell of at least so many bytes. Its content is arbitrary.
+    /// Allocates a cell of at least this many bytes. Its content is arbitrary.
     pub(super) fn allocate(&mut self, bytes: usize) -> Address {
         assert!(bytes <= CELL_BYTES_MAX, "cell of {bytes} bytes");
         let units = Self::units(bytes);
@@ -120,7 +118,7 @@ impl Arena {
         at
     }
 
-    /// Gives back a cell that was allocated with so many bytes.
+    /// Frees a cell that was allocated with this many bytes.
     pub(super) fn release(&mut self, at: Address, bytes: usize) {
         self.cells -= 1;
         if self.cells == 0 {
@@ -130,7 +128,7 @@ impl Arena {
         }
     }
 
-    /// Bytes of the pages that were written to, supposing that the kernel gives huge ones.
+    /// Bytes of the pages that were written, assuming that the kernel gives huge ones.
     pub(super) fn mapped_bytes(&self) -> usize {
         let Some(full) = self.regions.len().checked_sub(1) else { return 0 };
         let last = self.tail * UNIT_BYTES;
@@ -158,7 +156,7 @@ impl Arena {
         at
     }
 
-    /// A free cell of this size, or the front of the smallest one whose rest is a cell too.
+    /// Takes a free cell of this size, or the front of the smallest cell whose remainder is a cell too.
     fn take_free(&mut self, units: usize) -> Option<Address> {
         if self.sizes_free & (1 << units) != 0 {
             return Some(self.pop_free(units));
@@ -194,7 +192,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Cells never overlap, whatever is allocated and released in between.
+        /// Cells never overlap, after any allocations and releases.
         #[test]
         fn cells_do_not_overlap(steps in proptest::collection::vec((any::<bool>(), 1usize..CELL_BYTES_MAX), 1..400)) {
             let mut arena = Arena::new();

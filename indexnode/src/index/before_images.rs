@@ -1,8 +1,8 @@
-//! Before images: what directories were when somebody began to read a table, for those that change before the reader comes
-//! to them. So a snapshot is of one moment though it is taken shard by shard, and nobody who changes the table waits for it.
+//! Before-images: copies of directories as they were when a scan of the table began, kept for those that change before the
+//! scan reaches them. So a snapshot shows one moment although it is written shard by shard, and no change waits for it.
 //!
-//! Invariant: each id of a shard that was not read yet, and that was put, changed or removed since the scan began, has an
-//! image: `None` when it was not there.
+//! Invariant: an id that was put, changed or removed since the scan began, in a shard that is not scanned yet, has an image.
+//! The image is `None` if the directory did not exist.
 
 use std::{
     collections::BTreeMap,
@@ -16,44 +16,44 @@ use mantle_types::DirectoryId;
 
 use super::record::OwnedRecord;
 
-/// A scan under way: held by the reader alone, so that it ends with it.
+/// A scan in progress. Only the reader holds it, so dropping it ends the scan.
 #[derive(Debug)]
 pub(super) struct TableScan {
     shards_scanned: AtomicUsize,
 }
 
 impl TableScan {
-    /// Shards below this have been read. Called by the reader, who keeps the table from changing meanwhile.
+    /// Shards below this number are scanned. The reader calls this, and keeps the table from changing meanwhile.
     pub(super) fn set_shards_scanned(&self, shards: usize) {
         self.shards_scanned.store(shards, Ordering::Relaxed);
     }
 }
 
-/// The images of one scan.
+/// The before-images for one scan.
 pub(super) struct BeforeImages {
     scan: Weak<TableScan>,
-    /// By shard and id.
+    /// Keyed by shard and id.
     images: BTreeMap<(usize, DirectoryId), Option<OwnedRecord>>,
 }
 
 impl BeforeImages {
-    /// Of a scan that begins now.
+    /// Begins a scan.
     pub(super) fn begin() -> (Self, Arc<TableScan>) {
         let scan = Arc::new(TableScan { shards_scanned: AtomicUsize::new(0) });
         (Self { scan: Arc::downgrade(&scan), images: BTreeMap::new() }, scan)
     }
 
-    /// Are these the images of that scan?
+    /// Tells whether these are the images of that scan.
     pub(super) fn belong_to(&self, scan: &Arc<TableScan>) -> bool {
         self.scan.as_ptr() == Arc::as_ptr(scan)
     }
 
-    /// Has the reader gone?
+    /// Tells whether the reader has dropped the scan.
     pub(super) fn is_scan_over(&self) -> bool {
         self.scan.strong_count() == 0
     }
 
-    /// Must a directory be kept that is about to change for the first time?
+    /// Tells whether a directory that is about to change needs an image: its shard is not scanned, and it has none yet.
     pub(super) fn must_keep(&self, shard: usize, id: DirectoryId) -> bool {
         let shards_scanned = self.scan.upgrade().map_or(usize::MAX, |r| r.shards_scanned.load(Ordering::Relaxed));
         shard >= shards_scanned && !self.images.contains_key(&(shard, id))
@@ -63,12 +63,12 @@ impl BeforeImages {
         self.images.insert((shard, id), image);
     }
 
-    /// Has the directory changed since?
+    /// Tells whether the directory has changed since the scan began.
     pub(super) fn contains(&self, shard: usize, id: DirectoryId) -> bool {
         self.images.contains_key(&(shard, id))
     }
 
-    /// The directories of a shard that have changed, as they were.
+    /// The changed directories of a shard, as they were.
     pub(super) fn in_shard(&self, shard: usize) -> impl Iterator<Item = &OwnedRecord> {
         let ids = (shard, DirectoryId(0))..=(shard, DirectoryId(u64::MAX));
         self.images.range(ids).filter_map(|(_, image)| image.as_ref())

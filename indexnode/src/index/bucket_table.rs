@@ -1,49 +1,51 @@
-//! One shard: a hash table of cell addresses whose buckets are buckets of the processor's cache.
+//! One shard of a [`ShardedTable`](super::sharded_table::ShardedTable): a hash table of cell addresses. A bucket is one line
+//! of the processor's cache.
 //!
-//! Not the library's table, for two reasons. That one grows to the double, so that what a directory takes swings by a sixth;
-//! this one grows by half, and an address takes 6.4 to 9.7 bytes. And that one has no way to begin to load a bucket, which
-//! is what lookups and changes of many directories at once live on ([`BucketTable::prefetch`]): here it is one bucket.
+//! hashbrown's table does not fit, for two reasons. It doubles when it grows, so the memory of a directory varies by a sixth;
+//! this one grows by half, and an address takes 6.4 to 9.7 bytes. And it cannot prefetch a bucket, which batches of lookups
+//! and changes depend on ([`BucketTable::prefetch`]).
 //!
-//! A bucket has twelve positions; what finds its own bucket full goes to the next one, and each bucket counts those that overflowed it, so
-//! that a search ends at a bucket that none overflowed (as in Meta's F14). Hashes are computed by the caller; of the caller are asked
-//! equality and, when the table is resized, hashes ([`KeyHasher`]). Of a hash the low 32 bits choose the bucket, the high 8 are the
-//! tag; among those between, the shard is chosen.
+//! A bucket holds twelve addresses. An address whose home bucket is full goes to the next bucket with room. Each full bucket
+//! that it skips counts it, so a search stops at a bucket with overflow count 0 (as in Meta's F14).
+//!
+//! The caller computes hashes and compares keys; a resize asks [`KeyHasher`] for the hashes. The low 32 bits of a hash choose
+//! the bucket, and the high 8 are the tag. The shard comes from bits between them.
 
 use super::{arena::Address, hashing::KeyHasher};
 use crate::prefetch::prefetch;
 
 const CAPACITY: usize = 12;
-/// Addresses a bucket, on average, before the table grows. (In a table that is about to, one in fifteen has overflowed its bucket.)
+/// Average number of addresses a bucket at which the table grows. (By then one in fifteen is outside its home bucket.)
 const LOAD_MAX: usize = 10;
-/// Tables of so few buckets are not shrunk.
+/// A table with this many buckets or fewer does not shrink.
 const SHRINK_BUCKETS_MIN: usize = 4;
-/// BucketTable of a table that is resized whose keys are loaded at once: some eighty, several times what a processor waits for together.
+/// Buckets whose keys a resize prefetches together: about eighty keys, several times what a processor loads in parallel.
 const BUCKETS_AT_ONCE: usize = 8;
-/// One byte in each tag's place.
+/// The byte 1 in the place of each tag.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
 #[repr(C, align(64))]
 #[derive(Clone)]
 struct Bucket {
-    /// Of the first eight positions, the first in the lowest byte; 0: empty.
+    /// Tags of the first eight addresses, the first in the lowest byte. 0: empty.
     tags: u64,
-    /// Of the last four.
+    /// Tags of the last four addresses.
     tags_last: u32,
-    /// Addresses for which this bucket was full, in it or before it, and which went further.
+    /// How many addresses skipped this bucket because it was full. Their home is this bucket or an earlier one.
     overflowed: u32,
-    at: [u32; CAPACITY],
+    addresses: [u32; CAPACITY],
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
-    const EMPTY: Self = Self { tags: 0, tags_last: 0, overflowed: 0, at: [0; CAPACITY] };
+    const EMPTY: Self = Self { tags: 0, tags_last: 0, overflowed: 0, addresses: [0; CAPACITY] };
 
     /// The positions with this tag.
     fn matches(&self, tag: u8) -> Matches {
         let all = u128::from(self.tags) | u128::from(self.tags_last) << 64;
         let other = all ^ (u128::from(EACH * u64::from(tag)) | u128::from((EACH as u32) * u32::from(tag)) << 64);
-        // The high bit of each byte that is 0 in `other`: exact, since no byte's sum carries into the next.
+        // Sets the high bit of each byte that is 0 in `other`. Exact: no byte's sum carries into the next.
         let low_bits = u128::from(!(EACH << 7)) | u128::from(!(EACH << 7) as u32) << 64;
         let high_bits = u128::from(EACH << 7) | u128::from((EACH << 7) as u32) << 64;
         Matches(!(((other & low_bits) + low_bits) | other) & high_bits)
@@ -51,7 +53,9 @@ impl Bucket {
 
     fn addresses(&self) -> impl Iterator<Item = Address> + Clone {
         let empty = self.matches(0).fold(0_u32, |all, position| all | 1 << position);
-        (0..CAPACITY).filter(move |position| empty & 1 << position == 0).map(|position| Address(self.at[position]))
+        (0..CAPACITY)
+            .filter(move |position| empty & 1 << position == 0)
+            .map(|position| Address(self.addresses[position]))
     }
 
     fn set(&mut self, position: usize, tag: u8, at: u32) {
@@ -61,11 +65,11 @@ impl Bucket {
                 self.tags_last = self.tags_last & !(0xff << (8 * position)) | u32::from(tag) << (8 * position)
             }
         }
-        self.at[position] = at;
+        self.addresses[position] = at;
     }
 }
 
-/// Matches of a bucket, lowest first.
+/// Positions in a bucket, lowest first.
 struct Matches(u128);
 
 impl Iterator for Matches {
@@ -78,7 +82,6 @@ impl Iterator for Matches {
     }
 }
 
-/// The hash table.
 #[derive(Default)]
 pub(super) struct BucketTable {
     buckets: Box<[Bucket]>,
@@ -91,10 +94,10 @@ fn tag(hash: u64) -> u8 {
 
 impl BucketTable {
     pub(super) fn find(&self, hash: u64, is_it: impl FnMut(Address) -> bool) -> Option<Address> {
-        self.locate(hash, is_it).map(|(bucket, position)| Address(self.buckets[bucket].at[position]))
+        self.locate(hash, is_it).map(|(bucket, position)| Address(self.buckets[bucket].addresses[position]))
     }
 
-    /// Begins to load the bucket that a search begins at.
+    /// Prefetches the bucket in which a search begins.
     pub(super) fn prefetch(&self, hash: u64) {
         if let Some(bucket) = self.buckets.get(self.home(hash)) {
             prefetch(bucket);
@@ -105,7 +108,7 @@ impl BucketTable {
         self.buckets.iter().flat_map(Bucket::addresses)
     }
 
-    /// Adds an address whose key is not in the table yet.
+    /// Adds an address. Its key must not be in the table yet.
     pub(super) fn insert(&mut self, hash: u64, at: Address, hasher: &impl KeyHasher) {
         if self.len == self.buckets.len() * LOAD_MAX {
             self.resize(self.buckets.len() + self.buckets.len() / 2 + 1, hasher);
@@ -113,10 +116,10 @@ impl BucketTable {
         self.put(hash, at);
     }
 
-    /// Puts another address under the same key.
+    /// Replaces an address by another one with the same key.
     pub(super) fn replace(&mut self, hash: u64, old: Address, new: Address) {
         let (bucket, position) = self.locate(hash, |at| at == old).expect("the address to replace is in the table");
-        self.buckets[bucket].at[position] = new.0;
+        self.buckets[bucket].addresses[position] = new.0;
     }
 
     pub(super) fn remove(&mut self, hash: u64, at: Address, hasher: &impl KeyHasher) {
@@ -137,7 +140,7 @@ impl BucketTable {
         size_of_val(&*self.buckets)
     }
 
-    /// Without buckets: 0.
+    /// The bucket in which a search begins; 0 when there is none.
     fn home(&self, hash: u64) -> usize {
         ((u64::from(hash as u32) * self.buckets.len() as u64) >> 32) as usize
     }
@@ -146,13 +149,13 @@ impl BucketTable {
         if bucket + 1 == self.buckets.len() { 0 } else { bucket + 1 }
     }
 
-    /// The bucket and the position of an address.
+    /// The bucket of an address, and its position there.
     fn locate(&self, hash: u64, mut is_it: impl FnMut(Address) -> bool) -> Option<(usize, usize)> {
         let (mut at, tag) = (self.home(hash), tag(hash));
-        // Each bucket once: all may have been overflowed.
+        // At most one round: every bucket may have overflowed.
         for _ in 0..self.buckets.len() {
             let bucket = &self.buckets[at];
-            if let Some(position) = bucket.matches(tag).find(|position| is_it(Address(bucket.at[*position]))) {
+            if let Some(position) = bucket.matches(tag).find(|position| is_it(Address(bucket.addresses[*position]))) {
                 return Some((at, position));
             }
             if bucket.overflowed == 0 {
@@ -163,7 +166,7 @@ impl BucketTable {
         None
     }
 
-    /// Adds to a table that has room.
+    /// Adds an address to a table that has room.
     fn put(&mut self, hash: u64, at: Address) {
         let mut to = self.home(hash);
         self.len += 1;
@@ -178,7 +181,7 @@ impl BucketTable {
         }
     }
 
-    /// The keys are all over memory: those of some buckets are loaded at once.
+    /// Prefetches the keys of several buckets at a time, because keys are scattered in memory.
     fn resize(&mut self, buckets: usize, hasher: &impl KeyHasher) {
         let resized = Self { buckets: vec![Bucket::EMPTY; buckets].into_boxed_slice(), len: 0 };
         let old = std::mem::replace(self, resized);
@@ -198,13 +201,13 @@ mod tests {
 
     use super::*;
 
-    /// Few homes and few tags, so that buckets overflow, wrap around, and tags collide.
+    /// Few home buckets and few tags, so that buckets overflow, searches wrap around and tags collide.
     fn hash_of(at: Address) -> u64 {
         let homes = [0, u32::MAX, 1 << 30, u32::MAX - 1];
         u64::from(at.0 % 3) << 56 | u64::from(homes[at.0 as usize / 3 % homes.len()])
     }
 
-    /// Addresses that are their own hasher.
+    /// Hashes the address itself.
     struct AddressHasher(fn(Address) -> u64);
 
     impl KeyHasher for AddressHasher {
@@ -228,13 +231,13 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is added, replaced and removed in between: what is in the table is found, and nothing else.
+        /// The table finds exactly what it holds, after any additions, replacements and removals.
         #[test]
         fn a_table_holds_what_a_map_would(steps in proptest::collection::vec((0u8..8, 0u32..300), 1..600)) {
             let (mut table, mut model) = (BucketTable::default(), BTreeMap::new());
             for (what, at) in steps {
                 let hash = hash_of(Address(at));
-                // Another of the same home and tag.
+                // Another address with the same home bucket and tag.
                 let other = at + 12;
                 match what {
                     0 if model.contains_key(&at) && !model.contains_key(&other) => {
@@ -248,7 +251,7 @@ mod tests {
                 }
             }
             check(&table, &model)?;
-            // Emptied, nothing is left of those that overflowed.
+            // An empty table has no overflow counts left.
             for at in std::mem::take(&mut model).into_keys() {
                 table.remove(hash_of(Address(at)), Address(at), &AddressHasher(hash_of));
             }

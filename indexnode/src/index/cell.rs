@@ -6,11 +6,11 @@
 //! | 8 | pid of its place |
 //! | 16 | record version |
 //! | 24 | number of child directories |
-//! | 28 | number of its permission (31 bits); the highest bit: *displaced* |
+//! | 28 | index of its permission (31 bits); the highest bit: *displaced* |
 //! | 32 | length of the name |
 //! | 33 | the name |
 //!
-//! The namespace is not kept: a directory never leaves it, and every path says it.
+//! The namespace is not stored: a directory never leaves it, and every path names it.
 
 use mantle_types::{DirectoryId, PartitionId, limits::NAME_BYTES_MAX};
 
@@ -22,19 +22,19 @@ const CHILDREN: usize = 24;
 const PERMISSION: usize = 28;
 const NAME_LENGTH: usize = 32;
 const NAME: usize = 33;
-/// The end of a name of twelve bytes; most names are no longer.
+/// The end of a name of twelve bytes. Most names are not longer.
 const USUAL_END: usize = NAME + 12;
 const DISPLACED: u32 = 1 << 31;
 
 const _: () = assert!(NAME + NAME_BYTES_MAX <= CELL_BYTES_MAX);
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
 
-/// Bytes of the cell of a directory with this name.
+/// Size of the cell of a directory with this name.
 pub(super) fn cell_bytes(name: &str) -> usize {
     NAME + name.len()
 }
 
-/// A cell, to read.
+/// A cell to read.
 #[derive(Clone, Copy)]
 pub(super) struct Cell<'a>(pub &'a [u8]);
 
@@ -79,19 +79,18 @@ impl<'a> Cell<'a> {
         std::str::from_utf8(self.name_bytes()).expect("it was written from a str")
     }
 
-    /// Begins to load it. Most lie in one or two lines of the processor's cache.
+    /// Prefetches the cell. Most cells lie in one or two cache lines.
     pub(super) fn prefetch(self) {
         prefetch_all(&self.0[..self.0.len().min(USUAL_END)]);
     }
 
     pub(super) fn is_at(self, pid: PartitionId, name: &str) -> bool {
-        self.pid() == pid && are_same(self.name_bytes(), name.as_bytes())
+        self.pid() == pid && names_equal(self.name_bytes(), name.as_bytes())
     }
 }
 
-/// As `==`, which calls memcmp: that reads 32 bytes of each at once where it may, and so, of a name of nine, most often a line
-/// of the processor's cache too that only the next cell is in and that nobody began to load.
-fn are_same(left: &[u8], right: &[u8]) -> bool {
+/// Avoids memcmp for short names: its 32-byte read can touch the next cache line, which was not prefetched.
+fn names_equal(left: &[u8], right: &[u8]) -> bool {
     fn ends<const N: usize>(name: &[u8]) -> Option<[[u8; N]; 2]> {
         Some([*name.first_chunk()?, *name.last_chunk()?])
     }
@@ -104,7 +103,7 @@ fn are_same(left: &[u8], right: &[u8]) -> bool {
         }
 }
 
-/// A cell, to write.
+/// A cell to write.
 pub(super) struct CellMut<'a>(pub &'a mut [u8]);
 
 impl CellMut<'_> {
@@ -137,12 +136,12 @@ mod tests {
     fn names_are_the_same_when_every_byte_is() {
         for length in 0..=NAME_BYTES_MAX {
             let name: Vec<u8> = (0..length).map(|at| at as u8).collect();
-            assert!(are_same(&name, &name.clone()));
-            assert!(!are_same(&name, &[name.as_slice(), b"x"].concat()), "{length}: a longer one");
+            assert!(names_equal(&name, &name.clone()));
+            assert!(!names_equal(&name, &[name.as_slice(), b"x"].concat()), "{length}: a longer one");
             for at in 0..length {
                 let mut other = name.clone();
                 other[at] ^= 1;
-                assert!(!are_same(&name, &other), "{length}: byte {at} differs");
+                assert!(!names_equal(&name, &other), "{length}: byte {at} differs");
             }
         }
     }

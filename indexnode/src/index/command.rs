@@ -1,7 +1,7 @@
-//! What the Raft log holds: the commands that change the index, and what applying one answers.
+//! The entries of the Raft log: the commands that change the index, and the answers of applying them.
 //!
-//! A command carries everything its effect depends on: applying is a pure function of the index and the command, so every
-//! replica comes to the same state. Clocks stay outside: only the leader looks at one.
+//! A command carries everything that its effect depends on. So applying is a pure function of the index and the command, and
+//! every replica reaches the same state. Only the leader reads a clock.
 
 use mantle_types::{
     Caller, DirectoryId, Epoch, Error, Lineage, Lsn, NamespaceId, PartitionId, RequestKey,
@@ -9,37 +9,37 @@ use mantle_types::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A PostgreSQL node whose slot feeds the group. Positions of two sources are not comparable.
+/// A PostgreSQL node from whose slot the group reads. Positions of two sources are not comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
 
-/// What a source is, and how far the index has come in it.
+/// A source, and the position up to which it is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Whose LSNs these are.
+    /// System identifier and timeline of the LSNs.
     pub lineage: Lineage,
-    /// All commits at or below are applied.
+    /// All commits at or below this LSN are applied.
     pub applied: Lsn,
-    /// What committed below is in the initial copy: of such a transaction only the removals are applied. Its puts may be
-    /// older than a removal that another source committed before its slot was made.
+    /// The initial copy has everything that committed below this LSN. Of such a transaction only removals are applied: its
+    /// puts may be older than a removal that another source committed before its slot existed.
     pub copied: Lsn,
 }
 
 /// What the group may do with a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceState {
-    /// Its directories are being copied from PostgreSQL, beside those that are served. Changes are applied.
+    /// The group copies its directories from PostgreSQL and applies its changes. It does not serve them yet.
     Copying,
-    /// All that another group serves of it is here: lookups may be answered. That group prepares its renames.
+    /// The group has everything, and answers lookups. Another group still prepares its renames.
     Ready,
-    /// Lookups are answered and renames prepared.
+    /// The group answers lookups and prepares renames.
     Serving,
-    /// Another group serves it: its directories are being forgotten. Nothing comes in any more.
+    /// Another group serves it. This group forgets its directories and takes no new ones in.
     Leaving,
 }
 
 impl NamespaceState {
-    /// May lookups be answered?
+    /// Tells whether the group may answer lookups.
     pub fn answers(self) -> bool {
         matches!(self, Self::Ready | Self::Serving)
     }
@@ -48,155 +48,154 @@ impl NamespaceState {
 /// Where the stream of a source begins after an initial copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStart {
-    /// Which source.
+    /// The source.
     pub source: SourceId,
-    /// Whose LSNs these are.
+    /// System identifier and timeline of the LSNs.
     pub lineage: Lineage,
     /// The slot sends the transactions with a commit LSN at or above this.
     pub consistent_point: Lsn,
-    /// A position at which all slots existed, and below which the copy has everything; not below `consistent_point`, and
-    /// equal to it where the slot exported the copy's snapshot.
+    /// A position at which all slots existed and below which the copy has everything. At least `consistent_point`; equal to it
+    /// if the slot exported the copy's snapshot.
     pub copied: Lsn,
 }
 
-/// What arrived from a source since the last entry, in commit order. Transactions at or below the source's applied LSN are
-/// dropped (P4).
+/// The transactions that arrived from a source since the last entry, in commit order. Those at or below the source's applied
+/// LSN are dropped (P4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceBatch {
-    /// Which source.
+    /// The source.
     pub source: SourceId,
-    /// The transactions.
+    /// In commit order.
     pub transactions: Vec<StreamTransaction>,
-    /// Everything that the source committed below this position is in this entry or an earlier one.
+    /// Everything that the source committed below this position is in this entry or in an earlier one.
     pub position: Lsn,
 }
 
 /// One committed transaction of the change stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamTransaction {
-    /// Where its commit record begins.
+    /// Start of its commit record.
     pub commit_lsn: Lsn,
-    /// Its operations, in the order they were emitted.
+    /// Its operations in the order in which they were emitted.
     pub ops: Vec<DirectoryOp>,
 }
 
-/// The beginning, or a part from the middle, of a transaction that is too large for one entry; its end comes as a
-/// [`StreamTransaction`]. Applied again, as whoever leads next may begin anew, it changes nothing; the source's position
-/// stays below the transaction until all of it is applied.
+/// The beginning or a middle part of a transaction that is too large for one entry. Its end follows as a
+/// [`StreamTransaction`]. The source's position stays below the transaction until all of it is applied. A new leader may send
+/// the transaction from its beginning again; applying a piece twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamPiece {
-    /// Which source.
+    /// The source.
     pub source: SourceId,
-    /// Where the transaction's commit record begins.
+    /// Start of the transaction's commit record.
     pub commit_lsn: Lsn,
-    /// Some of its operations, none of which names a request: requests are done when the transaction is.
+    /// Some of its operations. None names a request: a request is done when its whole transaction is.
     pub ops: Vec<DirectoryOp>,
 }
 
 /// One entry of the Raft log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// What arrived since the last entry, from one source or several.
+    /// The changes that arrived since the last entry, from one source or several.
     Stream(Vec<SourceBatch>),
-    /// Resolve, check for loops, and lock the source of a directory rename (P20, P23).
+    /// Resolves both paths of a directory rename, checks for loops, and locks the source (P20, P23).
     Prepare(Prepare),
-    /// Unlock an attempt that can no longer commit: its abort record is in PostgreSQL.
+    /// Unlocks an attempt that can no longer commit: its abort record is in PostgreSQL.
     Release {
-        /// Whose lock.
+        /// The request that holds the lock.
         request: RequestKey,
-        /// Which attempt.
+        /// The attempt to unlock.
         attempt: u64,
     },
-    /// Begin to rebuild from PostgreSQL, beside the serving index. Prepares are refused until it ends.
+    /// Begins a rebuild from PostgreSQL beside the served tree. Prepares are refused until it ends.
     RebuildBegin {
         /// The epoch that was raised for it.
         epoch: Epoch,
-        /// What is served may hold what PostgreSQL never had, or lost in a failover: it stops serving.
+        /// The served tree may show changes that PostgreSQL lost in a failover, or never had. It stops serving.
         is_diverged: bool,
     },
-    /// A part of the initial copy, in any order.
+    /// A part of the initial copy. Parts may arrive in any order.
     RebuildChunk {
-        /// Directories, parents not necessarily first.
+        /// Directories; a child may come before its parent.
         records: Vec<DirectoryRecord>,
     },
-    /// The copy is complete: swap it in. Names every source of the group; their slots were all made before anything was
-    /// copied (P1).
+    /// Ends the copy and serves it. Names every source of the group; all slots existed before the copy began (P1).
     RebuildEnd {
-        /// The sources.
+        /// Where each stream begins.
         sources: Vec<SourceStart>,
     },
-    /// A source was promoted, and everything applied lies at or below the point where the timelines parted: its stream goes
-    /// on on this timeline.
+    /// A standby of the source was promoted, and everything applied lies at or below the point where the timelines part. The
+    /// stream continues on the new timeline.
     FollowTimeline {
-        /// Which source.
+        /// The source.
         source: SourceId,
         /// Its new timeline.
         timeline: u32,
     },
-    /// How long removed directories are remembered: those removed at or before log index `after` until each source has been
-    /// applied up to its position. A group with one source does without (P1).
+    /// Bounds how long removals are remembered: those at or before log index `after`, until each source is applied up to its
+    /// position. A group with one source does not need it (P1).
     Horizon {
-        /// Log index that was applied when the positions were sampled.
+        /// The log index that was applied when the positions were sampled.
         after: u64,
-        /// The flush position of every source, sampled then.
+        /// The flush position of every source.
         positions: Vec<(SourceId, Lsn)>,
     },
-    /// Of which namespaces the copy is that is being made. A copy without this is of all (before groups had namespaces).
+    /// The namespaces of the initial copy. Without this command it has all of them (before groups had namespaces).
     RebuildNamespaces {
-        /// All that the group has, and those that are being moved to it or from it; and their moves, as in
+        /// The namespaces that the group has or that move into or out of it, with how often each was moved, as in
         /// [`SetNamespaceState`](Self::SetNamespaceState).
         namespaces: Vec<(NamespaceId, NamespaceState, u32)>,
     },
-    /// A group that has all namespaces has these from now on.
+    /// Limits a group that has all namespaces to these.
     Restrict {
-        /// They are served.
+        /// The namespaces to serve.
         namespaces: Vec<NamespaceId>,
     },
-    /// New namespaces of the group, of which nothing was in the change stream before.
+    /// Adds new namespaces to the group. The change stream had nothing of them before.
     Admit {
-        /// They are served.
+        /// The namespaces to serve.
         namespaces: Vec<NamespaceId>,
     },
-    /// Begin to copy a namespace from PostgreSQL beside the served ones (P32). Its changes are applied from here on.
+    /// Begins to copy a namespace from PostgreSQL beside the served ones (P32). Its changes are applied from here on.
     Track {
-        /// Which; the group does not have it yet.
+        /// The namespace, which the group does not have yet.
         ns: NamespaceId,
-        /// For every source a position below which the copy will have everything, at or above all that was proposed before
-        /// this: what a source sends of before it counts as in an initial copy ([`Source::copied`]).
+        /// Per source, a position below which the copy will have everything. It is at or above everything that was already
+        /// proposed. For commits below it only removals apply, as with [`Source::copied`].
         copied: Vec<(SourceId, Lsn)>,
     },
-    /// A part of that copy, in any order.
+    /// A part of that copy. Parts may arrive in any order.
     CopyChunk {
-        /// The namespace.
+        /// The namespace that is copied.
         ns: NamespaceId,
-        /// Directories.
+        /// Its directories.
         records: Vec<DirectoryRecord>,
     },
-    /// A namespace's state changes, if it is what it was when this was proposed.
+    /// Changes the state of a namespace, if it is still the one that the proposer saw.
     SetNamespaceState {
-        /// Which.
+        /// The namespace.
         ns: NamespaceId,
-        /// From this.
+        /// The state that the proposer saw.
         from: NamespaceState,
-        /// `None`: nothing of it is left here.
+        /// The new state. `None`: nothing of the namespace is left in the group.
         to: Option<NamespaceState>,
-        /// Once it is served: how often it was moved. Attempts of later renames are above those of earlier groups, whose
-        /// logs have other indexes.
+        /// How often it was moved; set once it is served. It raises the attempts of later renames above those of earlier
+        /// groups, whose logs have other indexes.
         moves: u32,
     },
-    /// Forget directories of a namespace that leaves.
+    /// Forgets directories of a namespace that leaves the group.
     Forget {
-        /// The namespace.
+        /// The namespace that leaves.
         ns: NamespaceId,
         /// Some of its directories.
         ids: Vec<DirectoryId>,
     },
-    /// A part of a large transaction, but the last.
+    /// A part of a large transaction, except the last part.
     StreamPiece(StreamPiece),
 }
 
 impl Command {
-    /// The operations of the change stream that it holds.
+    /// The operations of the change stream in this command.
     pub fn stream_operations(&self) -> impl Iterator<Item = &DirectoryOp> {
         let (batches, piece) = match self {
             Self::Stream(batches) => (&batches[..], None),
@@ -211,50 +210,50 @@ impl Command {
 /// A request to lock a directory for renaming.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
-    /// The client's request; `ns` is filled in when applied.
+    /// The client's request. Applying fills in its `ns`.
     pub request: RequestKey,
     /// The namespace's name.
     pub namespace: String,
     /// Components of the directory to move; at least one.
     pub source: Vec<String>,
-    /// Components of its new path; at least one, but for a removal.
+    /// Components of its new path; at least one, unless it is a removal.
     pub destination: Vec<String>,
-    /// Who asks; needs write permission on both parents and search permission on the way. For a removal: write permission
+    /// The caller. Needs write permission on both parents and search permission on both paths; for a removal, write permission
     /// on the parent and on the directory itself.
     pub caller: Caller,
-    /// May an empty directory at the destination be replaced?
+    /// Whether the rename may replace an empty directory at the destination.
     pub overwrite: bool,
-    /// Move it into the trash ([`DirectoryId::TRASH`]) instead of to `destination`, which then does not matter.
+    /// Moves the directory into the trash ([`DirectoryId::TRASH`]) and ignores `destination`.
     pub remove: bool,
-    /// How long the lock is held before the leader may abort the attempt, in milliseconds.
+    /// How long the leader waits before it may abort the attempt, in milliseconds.
     pub lock_ms: u32,
 }
 
-/// A rename that may go on to PostgreSQL.
+/// A prepared rename, ready for its transaction in PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedRename {
-    /// Log index of the prepare, and above it the moves of its namespace.
+    /// Log index of the prepare; the high bits count the moves of its namespace.
     pub attempt: u64,
-    /// Epoch to be checked by the rename's transaction.
+    /// The epoch that the rename's transaction checks.
     pub epoch: Epoch,
-    /// The namespace.
+    /// The namespace of both paths.
     pub ns: NamespaceId,
-    /// Where the source is.
+    /// Parent of the source.
     pub source_pid: PartitionId,
-    /// The directory that is locked.
+    /// The locked directory.
     pub source_id: DirectoryId,
-    /// Its record version.
+    /// Record version of the locked directory.
     pub source_version: u64,
-    /// Where it is to go.
+    /// The new parent.
     pub destination_pid: PartitionId,
-    /// The empty directory there that is to be replaced, if any.
+    /// The empty directory at the destination to be replaced, if any.
     pub victim: Option<DirectoryId>,
 }
 
-/// What applying a command answers to its proposer.
+/// The answer to the proposer of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Applied {
-    /// Nothing to say.
+    /// The command has no other answer.
     Done,
     /// The answer to a [`Command::Prepare`].
     Prepared(Result<PreparedRename, Error>),

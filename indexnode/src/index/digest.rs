@@ -1,11 +1,11 @@
-//! The digest of a set of directory records: a sum of hashes, so the order does not matter and neither does the seed of
-//! any table. The hash is fixed here, not taken from a library, so that replicas of different builds agree.
+//! The digest of a set of directory records: the sum of their hashes. So neither their order nor the seed of a table matters.
+//! The hash function is defined here, not taken from a library, so that replicas of different builds agree.
 //!
 //! Source: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 
 use super::record::Record;
 
-/// Spreads the bits of a number over all of it.
+/// Spreads every bit of a number over all 64 bits.
 pub(super) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -16,7 +16,7 @@ fn add(state: u64, word: u64) -> u64 {
     mix(state.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ word)
 }
 
-/// The part of one record in the digest.
+/// What one record adds to the digest.
 pub(super) fn record_hash(record: &Record<'_>) -> u64 {
     let p = &record.permission;
     let head =

@@ -1,4 +1,4 @@
-//! The keys of the table's directories, id and place: their hashes, and what a hash table that grows asks of a cell.
+//! Hashes of the two keys of a directory: its id and its place. A hash table that grows reads them from the cells.
 
 use std::hash::BuildHasher;
 
@@ -12,11 +12,10 @@ use super::{
 };
 use crate::prefetch::prefetch;
 
-/// The keys of the addresses in a hash table, which keeps none of them itself.
+/// Hashes the key at an address: the hash tables hold addresses only.
 pub(super) trait KeyHasher {
-    /// Begins to load what the hash is computed of.
+    /// Prefetches the memory that [`hash`](Self::hash) reads.
     fn prefetch(&self, at: Address);
-    /// Hash of the key.
     fn hash(&self, at: Address) -> u64;
 }
 
@@ -24,12 +23,11 @@ pub(super) fn place_hash(seed: &Seed, pid: PartitionId, name: &[u8]) -> u64 {
     seed.hash_one((pid.0, name))
 }
 
-/// Ids are allocated by the system, not chosen by users: a cheap mix will do.
+/// A cheap mix suffices: the system allocates ids, users cannot choose them.
 pub(super) fn id_hash(id_seed: u64, id: DirectoryId) -> u64 {
     digest::mix(id.0 ^ id_seed)
 }
 
-/// Directories by their place.
 pub(super) struct PlaceHasher<'a> {
     pub arena: &'a Arena,
     pub seed: &'a Seed,
@@ -46,7 +44,6 @@ impl KeyHasher for PlaceHasher<'_> {
     }
 }
 
-/// Directories by their id.
 pub(super) struct IdHasher<'a> {
     pub arena: &'a Arena,
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! What always holds of an index, checked by brute force. For tests: it reads everything and panics.
+//! Checks the index's invariants by brute force. For tests: it reads the whole index and panics on a violation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use mantle_types::message::DirectoryRecord;
 use super::{Index, locks::Locks, record::directory_of, table::IndexTable, tree::Tree};
 
 impl Index {
-    /// Every directory that is served and found by its path, in the order of the ids; the namespace is not part of it.
+    /// The records of all served directories that a path leads to, ordered by id. The namespace is not stored: `ns` is 0.
     pub fn visible_records(&self) -> Vec<DirectoryRecord> {
         let records = self.serving.iter().flat_map(|tree| tree.table.records());
         let visible = records.filter(|(_, is_displaced)| !is_displaced);
@@ -19,7 +19,7 @@ impl Index {
     /// Asserts that all parts of the index agree with each other.
     ///
     /// # Panics
-    /// If they do not.
+    /// If an invariant is broken.
     pub fn invariants(&self) {
         self.locks.invariants();
         for tree in self.serving.iter().chain(&self.rebuild) {

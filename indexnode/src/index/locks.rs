@@ -1,15 +1,15 @@
 //! Locks of prepared directory renames (P20, P23).
 //!
-//! Invariants: at most one lock a request key and one a source directory; the two maps below hold exactly the sources
-//! and the two places of every lock. A lock lives until its effect is applied, its attempt is released (the abort record
-//! is in PostgreSQL), or a rebuild begins under a raised epoch.
+//! Invariants: a request key has at most one lock, and so has a source directory. The two maps below hold exactly the source
+//! and the two places of every lock. A lock lives until the rename is applied, its attempt is released (the abort record is in
+//! PostgreSQL), or a rebuild begins under a raised epoch.
 
 use std::collections::{BTreeMap, HashMap};
 
 use mantle_types::{DirectoryId, PartitionId, RequestKey};
 use serde::{Deserialize, Serialize};
 
-/// A place in the index.
+/// Parent partition and name.
 pub(super) type Place = (PartitionId, String);
 
 /// A held lock.
@@ -21,7 +21,7 @@ pub(super) struct Lock {
     pub source: Place,
     pub destination: Place,
     pub lock_ms: u32,
-    /// Of a rename across nodes: has the source's half been applied, and the destination's (P2)?
+    /// For a rename across nodes: whether its source part is applied, and its destination part (P2).
     pub parts_applied: (bool, bool),
 }
 
@@ -29,8 +29,8 @@ pub(super) struct Lock {
 pub(super) struct Locks {
     by_request: BTreeMap<RequestKey, Lock>,
     sources: HashMap<DirectoryId, RequestKey>,
-    /// The names that locks name under a partition, once for each time (a place may be one lock's source, where nothing
-    /// is any more, and another's destination).
+    /// The locked names in each partition, once per lock: a place that is one lock's source can be empty by now, and another
+    /// lock's destination.
     places: HashMap<PartitionId, Vec<String>>,
 }
 
@@ -39,7 +39,7 @@ impl Locks {
         self.by_request.get(request)
     }
 
-    /// Half of the change that a lock is held for is applied, in the directory of its source or of its destination. Are both?
+    /// Notes that one part of a rename is applied in partition `pid`. Tells whether both parts are.
     pub(super) fn apply_part(&mut self, request: &RequestKey, pid: PartitionId) -> bool {
         let Some(lock) = self.by_request.get_mut(request) else { return false };
         lock.parts_applied.0 |= pid == lock.source.0;
@@ -47,17 +47,16 @@ impl Locks {
         lock.parts_applied == (true, true)
     }
 
-    /// In the order of their keys.
+    /// All locks, ordered by request.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Lock> {
         self.by_request.values()
     }
 
-    /// Is no lock held?
     pub(super) fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }
 
-    /// Is this place named by a lock, or the directory there locked?
+    /// Tells whether a lock names this place, or its occupant is locked.
     pub(super) fn covers(&self, pid: PartitionId, name: &str, occupant: Option<DirectoryId>) -> bool {
         if self.is_empty() {
             return false;
@@ -66,7 +65,7 @@ impl Locks {
             || self.places.get(&pid).is_some_and(|names| names.iter().any(|n| n == name))
     }
 
-    /// Takes a lock; false, and nothing changes, when the request holds one or the source is locked.
+    /// Takes a lock. Returns false, and changes nothing, if the request holds one or the source is locked.
     pub(super) fn insert(&mut self, lock: Lock) -> bool {
         if self.by_request.contains_key(&lock.request) || self.sources.contains_key(&lock.source_id) {
             return false;
@@ -79,7 +78,7 @@ impl Locks {
         true
     }
 
-    /// Gives back the lock of a request, whatever its attempt.
+    /// Releases the lock of a request, whatever its attempt.
     pub(super) fn remove(&mut self, request: &RequestKey) -> Option<Lock> {
         let lock = self.by_request.remove(request)?;
         self.sources.remove(&lock.source_id);
@@ -94,7 +93,7 @@ impl Locks {
         Some(lock)
     }
 
-    /// What the two maps hold, names in order: to be compared with the locks.
+    /// The content of the two maps with sorted names, to compare with the locks.
     pub(super) fn maps(&self) -> (HashMap<DirectoryId, RequestKey>, BTreeMap<PartitionId, Vec<String>>) {
         let mut places: BTreeMap<_, _> = self.places.iter().map(|(pid, names)| (*pid, names.clone())).collect();
         places.values_mut().for_each(|names| names.sort());

@@ -1,9 +1,10 @@
-//! The directory index: what the Raft log makes of the change stream. A pure core: state in, result out; no clock, no
-//! I/O, no async; [`Index::apply`] is the only function that changes it, so every replica comes to the same state.
+//! The directory index in memory, built by applying the entries of the Raft log. A pure core: state in, result out; no clock,
+//! no I/O, no async (`tests/imports.rs` checks it). Only [`Index::apply`] and [`Index::apply_part`] change it, so every
+//! replica reaches the same state.
 //!
-//! Randomness only seeds hash tables at construction; neither the state nor the digest depends on it.
+//! Randomness only seeds the hash tables at construction. Neither the state nor the digest depends on it.
 //!
-//! Source: Mantle (SOSP '25) for IndexTable and lock bit; P1–P4, P20, P21, P23 are restated where they act.
+//! IndexTable and the lock bit come from Mantle (SOSP '25). P1 to P4, P20, P21 and P23 are restated where they act.
 
 mod apply;
 mod arena;
@@ -15,6 +16,7 @@ mod digest;
 mod hashing;
 mod invariants;
 mod locks;
+mod log_entry;
 mod namespaces;
 mod path;
 mod permissions;
@@ -37,7 +39,7 @@ use mantle_types::{
     limits::PATH_DEPTH_MAX, message::DirectoryRecord,
 };
 
-pub use apply::LogEntry;
+pub use log_entry::LogEntry;
 pub use path::Path;
 pub use resolve::{Descent, Prefix, Resolution};
 pub use seed::{Seed, fresh_seed};
@@ -45,62 +47,63 @@ pub use snapshot::{Part, SnapshotWriter};
 
 use command::{NamespaceState, Source, SourceId};
 use locks::{Lock, Locks};
+use record::{Directory, directory_of};
 use tree::Tree;
 
-/// Horizons that wait for their sources; more are not asked for.
+/// Most horizons that wait for their sources at a time.
 const HORIZONS_MAX: usize = 16;
 
 /// The index of one group.
 pub struct Index {
     seed: Seed,
     epoch: Epoch,
-    /// What lookups read.
+    /// The tree that lookups read.
     serving: Option<Tree>,
-    /// After an online rebuild: lookups wait until the new tree has come as far as the old one was in each source.
+    /// After a rebuild: lookups wait until each source is applied up to where the old tree was.
     catch_up: BTreeMap<SourceId, Lsn>,
-    /// What an unfinished rebuild fills.
+    /// The tree that an unfinished rebuild fills.
     rebuild: Option<Tree>,
     locks: Locks,
 }
 
-/// The index can be gone through in so many parts.
+/// Number of parts in which a caller can iterate over the index ([`Index::slice`]).
 pub const SLICES: usize = sharded_table::SHARDS;
 
-/// A directory as PostgreSQL knows it too.
+/// A directory, as its row in PostgreSQL has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The directory.
+    /// The directory's id.
     pub id: DirectoryId,
-    /// Where it is.
+    /// Its parent.
     pub pid: PartitionId,
     /// The name, without the trailing slash.
     pub name: String,
-    /// Record version.
+    /// Record version: the highest one wins.
     pub version: u64,
 }
 
-/// What applying a command did that somebody may wait for.
+/// Effects of applying a command that callers wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Requests whose change is now applied.
+    /// Requests whose change is applied now.
     pub finished: Vec<RequestKey>,
-    /// Locks given back: request and attempt.
+    /// Released locks: request and attempt.
     pub unlocked: Vec<(RequestKey, u64)>,
-    /// Directories that left their place or changed their permission: whatever was derived from paths through them no
-    /// longer holds. [`DirectoryId::SUPER_ROOT`]: all of them.
+    /// Directories that left their place or changed their permission. Cached results for paths through them are invalid.
+    /// [`DirectoryId::SUPER_ROOT`] stands for all directories.
     pub modified: Vec<DirectoryId>,
 }
 
 /// A held lock, for the leader's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
-    /// Whose.
+    /// The request that holds it.
     pub request: RequestKey,
     /// Log index of its prepare.
     pub attempt: u64,
-    /// The directory that is being renamed.
+    /// The directory to be renamed.
     pub source_id: DirectoryId,
-    /// How long it is held before the leader may abort the attempt.
+    /// How long the leader waits before it may abort the attempt, in milliseconds.
     pub lock_ms: u32,
 }
 
@@ -117,33 +120,28 @@ impl Default for Index {
 }
 
 impl Index {
-    /// An index of epoch 0 that holds and serves nothing; its hash tables get a fresh seed.
+    /// An index of epoch 0 that holds and serves nothing. Its hash tables get a random seed.
     pub fn new() -> Self {
         Self::with_seed(fresh_seed())
     }
 
-    /// The same, with a given seed.
+    /// An empty index with a given seed for its hash tables.
     pub fn with_seed(seed: Seed) -> Self {
         Self { seed, epoch: Epoch(0), serving: None, catch_up: BTreeMap::new(), rebuild: None, locks: Locks::default() }
     }
 
-    /// Takes everything out; what stays has the epoch, and holds and serves nothing.
+    /// Moves the whole state out. The index keeps its epoch, and holds and serves nothing.
     pub fn take(&mut self) -> Self {
         let emptied = Self { epoch: self.epoch, ..Self::with_seed(self.seed.clone()) };
         std::mem::replace(self, emptied)
     }
 
-    /// Resolves a path: `components` from the root's child down, none for the root. Existing directories only.
+    /// Resolves a path to an existing directory. `components`: from the root's child down, none for the root.
     pub fn resolve(&self, namespace: &str, components: &[&str], caller: &Caller) -> Resolution {
-        match &self.serving {
-            Some(tree) if self.catch_up.is_empty() => {
-                resolve::walk(&tree.table, &self.locks, namespace, components.iter().copied(), caller, |_| {})
-            }
-            _ => Resolution::unresolved(ErrorCode::IndexUnavailable),
-        }
+        self.walk(namespace, components.iter().copied(), caller, |_| {})
     }
 
-    /// The same, telling `passed` of every directory that the walk comes to, the root first.
+    /// Resolves a path, and calls `visit` for every directory on the path, the root first.
     pub fn resolve_visiting(
         &self,
         namespace: &str,
@@ -151,19 +149,30 @@ impl Index {
         caller: &Caller,
         mut visit: impl FnMut(DirectoryId, Permission),
     ) -> Resolution {
-        match &self.serving {
-            Some(tree) if self.catch_up.is_empty() => {
-                resolve::walk(&tree.table, &self.locks, namespace, path.components(), caller, |directory| {
-                    visit(directory.id, directory.permission)
-                })
-            }
-            _ => Resolution::unresolved(ErrorCode::IndexUnavailable),
+        self.walk(namespace, path.components(), caller, |directory| visit(directory.id, directory.permission))
+    }
+
+    fn walk<'c>(
+        &self,
+        namespace: &str,
+        components: impl IntoIterator<Item = &'c str>,
+        caller: &Caller,
+        visit: impl FnMut(&Directory),
+    ) -> Resolution {
+        match self.served() {
+            Some(tree) => resolve::walk(&tree.table, &self.locks, namespace, components, caller, visit),
+            None => Resolution::unresolved(ErrorCode::IndexUnavailable),
         }
     }
 
-    /// A walk below a prefix that is known to lead to its last directory, all of which `caller` may search. It ends as
-    /// [`resolve`](Self::resolve) of the whole path would, as long as no directory of the prefix was modified
-    /// ([`Effects`]). `path`: not the root's. Nothing of the table is read yet.
+    /// The tree that lookups may read.
+    fn served(&self) -> Option<&Tree> {
+        self.serving.as_ref().filter(|_| self.catch_up.is_empty())
+    }
+
+    /// Prepares a walk of `path`, which is not empty, below a known prefix. `caller` may search every directory of the prefix.
+    /// The walk ends as [`resolve`](Self::resolve) of the whole path would, as long as no directory of the prefix is in
+    /// [`Effects::modified`]. It does not read the table yet.
     pub fn descent<'a>(
         &self,
         prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>,
@@ -173,55 +182,54 @@ impl Index {
         Descent::new(&self.locks, prefix, path, caller)
     }
 
-    /// Walks all to their ends, if lookups are answered.
+    /// Walks all to their ends, if the index serves lookups.
     pub fn descend_all(&self, walks: &mut [Descent<'_>]) {
-        if let Some(tree) = self.serving.as_ref().filter(|_| self.catch_up.is_empty()) {
+        if let Some(tree) = self.served() {
             resolve::descend_all(&tree.table, &self.locks, walks);
         }
     }
 
-    /// The epoch that the last rebuild began with.
+    /// The epoch with which the last rebuild began.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Are lookups answered? Once a rebuild completed, and after another one only when it has caught up with what was
-    /// served before.
+    /// Tells whether lookups are answered: a rebuild is complete, and the tree has caught up with the one that it replaced.
     pub fn is_serving(&self) -> bool {
-        self.serving.is_some() && self.catch_up.is_empty()
+        self.served().is_some()
     }
 
-    /// Is a rebuild unfinished?
+    /// Tells whether a rebuild is unfinished.
     pub fn is_rebuilding(&self) -> bool {
         self.rebuild.is_some()
     }
 
-    /// Is there a tree, though it may have to catch up?
+    /// Tells whether a rebuild is complete; the tree may still have to catch up.
     pub fn is_built(&self) -> bool {
         self.serving.is_some()
     }
 
-    /// What feeds the served tree, in the order of the ids.
+    /// The sources of the served tree, ordered by id.
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, Source)> {
         self.serving.iter().flat_map(|tree| tree.sources.iter().map(|(id, source)| (*id, *source)))
     }
 
-    /// One of them.
+    /// One source of the served tree.
     pub fn source(&self, source: SourceId) -> Option<Source> {
         self.serving.as_ref().and_then(|tree| tree.sources.get(&source).copied())
     }
 
-    /// All commits of the source at or below this are applied.
+    /// All commits of the source at or below this LSN are applied.
     pub fn applied_lsn(&self, source: SourceId) -> Lsn {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.applied_lsn(source))
     }
 
-    /// Nothing that the source committed above this is applied, not even a part of a transaction.
+    /// No commit of the source above this LSN is applied, not even in part.
     pub fn reached_lsn(&self, source: SourceId) -> Lsn {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.reached_lsn(source))
     }
 
-    /// Are removed directories remembered, because of several sources, that a horizon would let be forgotten?
+    /// Tells whether a [`Command::Horizon`](command::Command::Horizon) would let removals be forgotten (several sources only).
     pub fn needs_horizon(&self) -> bool {
         let needs = |tree: &Tree| {
             let removals = &tree.removals;
@@ -230,39 +238,39 @@ impl Index {
         self.serving.as_ref().is_some_and(needs)
     }
 
-    /// The locks held, in the order of their keys.
+    /// The held locks, ordered by request.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.locks.iter().map(LockInfo::from).collect()
     }
 
-    /// The lock that a request holds.
+    /// The lock that a request holds, if any.
     pub fn lock_of(&self, request: &RequestKey) -> Option<LockInfo> {
         self.locks.get(request).map(LockInfo::from)
     }
 
-    /// What the group may do with a namespace; `None`: it does not have it.
+    /// What the group may do with a namespace. `None`: the group does not have it.
     pub fn namespace_state(&self, ns: NamespaceId) -> Option<NamespaceState> {
         self.serving.as_ref().and_then(|tree| tree.namespace_state(ns))
     }
 
-    /// Must lookups in this namespace be refused, whatever they found? Not if it has no directory here at all.
+    /// Tells whether lookups in this namespace must be refused. They need not if the group has none of its directories.
     pub fn refuses_lookups(&self, ns: NamespaceId) -> bool {
         let Some(namespaces) = self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref()) else { return false };
         !namespaces.all_serve() && namespaces.state(ns).is_some_and(|state| !state.answers())
     }
 
-    /// Does the group have whatever namespace there is?
+    /// Tells whether the group has all namespaces.
     pub fn has_all_namespaces(&self) -> bool {
         self.serving.as_ref().is_none_or(|tree| tree.namespaces.is_none())
     }
 
-    /// The group's namespaces; `None` when it has all.
+    /// The group's namespaces. `None`: all.
     pub fn namespaces(&self) -> Option<Vec<(NamespaceId, NamespaceState)>> {
         let namespaces = self.serving.as_ref()?.namespaces.as_ref()?;
         Some(namespaces.iter().map(|(ns, state, ..)| (ns, state)).collect())
     }
 
-    /// Those of them that are on their way in or out.
+    /// The namespaces that move into the group or out of it.
     pub fn moving_namespaces(&self) -> Vec<(NamespaceId, NamespaceState)> {
         let mut all = match self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref()) {
             Some(namespaces) if !namespaces.all_serve() => self.namespaces().unwrap_or_default(),
@@ -272,16 +280,15 @@ impl Index {
         all
     }
 
-    /// The directory at the top of the tree that a directory is in, as far as it is known here: a namespace's root, or one
-    /// that hangs unresolved.
+    /// The highest known ancestor of a directory: a namespace's root, or a directory whose parent is not in the index.
     pub fn topmost_ancestor(&self, id: DirectoryId) -> DirectoryId {
         let Some(tree) = &self.serving else { return id };
         let mut top = id;
-        // Bounded: the streams of several sources may close a cycle for a moment.
+        // Bounded: the streams of several sources may form a cycle for a moment.
         for _ in 0..=PATH_DEPTH_MAX {
             match tree.table.get(top) {
                 Some(directory) if directory.pid != DirectoryId::SUPER_ROOT.sole_partition() => {
-                    top = record::directory_of(directory.pid);
+                    top = directory_of(directory.pid);
                 }
                 _ => break,
             }
@@ -289,38 +296,38 @@ impl Index {
         top
     }
 
-    /// Directories in the served tree, namespace roots included.
+    /// Number of directories in the served tree, namespace roots included.
     pub fn directories(&self) -> usize {
         self.serving.as_ref().map_or(0, |tree| tree.table.len())
     }
 
-    /// The ids of one of [`SLICES`] parts of the served tree.
+    /// The ids of one part of the served tree, numbered below [`SLICES`].
     pub fn slice(&self, slice: usize) -> impl Iterator<Item = DirectoryId> {
         self.serving.iter().flat_map(move |tree| tree.table.ids_of_shard(slice))
     }
 
-    /// A directory of the served tree.
+    /// One directory of the served tree.
     pub fn entry(&self, id: DirectoryId) -> Option<Entry> {
         let record = self.serving.as_ref()?.table.record_of(id)?;
         Some(Entry { id, pid: record.pid, name: record.name.to_owned(), version: record.version })
     }
 
-    /// All that is known of a directory of the served tree; the namespace is not kept with it.
+    /// The record of a directory of the served tree. Its namespace is not stored: `ns` is 0.
     pub fn record(&self, id: DirectoryId) -> Option<DirectoryRecord> {
         self.serving.as_ref()?.table.record_of(id).map(|record| record.to_message())
     }
 
-    /// Bytes of memory that the tables hold, an unfinished rebuild included.
+    /// Memory of the tables in bytes, an unfinished rebuild included.
     pub fn heap_bytes(&self) -> usize {
         self.serving.iter().chain(&self.rebuild).map(|tree| tree.table.heap_bytes()).sum()
     }
 
-    /// Those of them that come from the system, not from the allocator.
+    /// The part of [`heap_bytes`](Self::heap_bytes) that is mapped from the system, not allocated.
     pub fn mapped_bytes(&self) -> usize {
         self.serving.iter().chain(&self.rebuild).map(|tree| tree.table.mapped_bytes()).sum()
     }
 
-    /// Hash over `(pid, name, id, version, permission)` of every directory served, whatever their order. Reads the whole
+    /// Hash over `(pid, name, id, version, permission)` of all served directories, independent of their order. Reads the whole
     /// table.
     pub fn digest(&self) -> u64 {
         self.serving.as_ref().map_or(0, |tree| tree.table.digest())

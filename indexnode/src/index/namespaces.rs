@@ -1,7 +1,7 @@
-//! Which namespaces the group has, and what it may do with each: part of the replicated state, changed by entries of the log
-//! alone, so that every replica leaves out the same operations of the change stream.
+//! The namespaces of the group, and what it may do with each. They are part of the replicated state, and only log entries
+//! change them. So every replica skips the same operations of the change stream.
 //!
-//! A group of an older version, whose log says nothing of namespaces, has all of them, until its leader says which.
+//! The log of an older version does not mention namespaces. Such a group has all of them until its leader says which.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use mantle_types::{Lsn, NamespaceId};
 
 use super::command::{NamespaceState, SourceId};
 
-/// An attempt has so many bits for the log's index; those above, but the sign of PostgreSQL's bigint, count moves.
+/// Bits of an attempt that hold the log index. The bits above count moves, except the sign of PostgreSQL's bigint.
 const LOG_INDEX_BITS: u32 = 40;
 
 /// The namespaces of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Namespaces {
-    /// Those that the group serves, nearly always all, and how often each was moved.
+    /// The namespaces that the group serves (nearly always all), and how often each was moved.
     serving: BTreeMap<NamespaceId, u32>,
-    /// Those on their way in or out; of one that is copied, the position in each source below which the copy has every
-    /// record.
+    /// The namespaces that move in or out. For one that is being copied: the position in each source below which the copy has
+    /// every record.
     moving: BTreeMap<NamespaceId, (NamespaceState, Vec<(SourceId, Lsn)>)>,
 }
 
@@ -28,18 +28,19 @@ impl Namespaces {
         moving().or_else(|| self.serving.contains_key(&ns).then_some(NamespaceState::Serving))
     }
 
-    /// The attempt of a rename that is prepared by the entry at a log index. The next group's is higher, whatever its log.
+    /// The attempt of a rename prepared by the entry at this log index. After a move the next group's attempts are higher,
+    /// even if its log is shorter.
     pub(super) fn attempt(&self, ns: NamespaceId, log_index: u64) -> u64 {
         u64::from(self.serving.get(&ns).copied().unwrap_or(0)) << LOG_INDEX_BITS | log_index
     }
 
-    /// It is served, and was moved so often.
+    /// Marks a namespace as served.
     pub(super) fn serve(&mut self, ns: NamespaceId, moves: u32) {
         self.moving.remove(&ns);
         self.serving.insert(ns, moves);
     }
 
-    /// It is on its way in or out, or no longer here.
+    /// Marks a namespace as moving in or out. `None`: removes it.
     pub(super) fn set(&mut self, ns: NamespaceId, state: Option<NamespaceState>, copied: Vec<(SourceId, Lsn)>) {
         self.serving.remove(&ns);
         self.moving.remove(&ns);
@@ -48,7 +49,7 @@ impl Namespaces {
         }
     }
 
-    /// Either.
+    /// Sets any state.
     pub(super) fn put(&mut self, ns: NamespaceId, state: NamespaceState, moves: u32) {
         match state {
             NamespaceState::Serving => self.serve(ns, moves),
@@ -56,23 +57,24 @@ impl Namespaces {
         }
     }
 
-    /// Is none on its way in or out?
+    /// Tells whether no namespace moves in or out.
     pub(super) fn all_serve(&self) -> bool {
         self.moving.is_empty()
     }
 
-    /// Is one being copied? Then removals are remembered: a record that was read before may be put after.
+    /// Tells whether a namespace is being copied. Removals are remembered meanwhile: the copy may put a record that it read
+    /// before the removal.
     pub(super) fn is_copying(&self) -> bool {
         self.moving.values().any(|(state, _)| *state == NamespaceState::Copying)
     }
 
-    /// Has the copy of a namespace, if it is being copied, every record that the source committed there?
+    /// Tells whether the namespace is being copied and the copy has every record that the source committed at that LSN.
     pub(super) fn is_copied(&self, ns: NamespaceId, source: SourceId, commit_lsn: Lsn) -> bool {
         let positions = self.moving.get(&ns).map_or(&[][..], |(_, positions)| positions);
         positions.iter().any(|(of, below)| *of == source && commit_lsn < *below)
     }
 
-    /// What each stands for, how often it was moved, and for a copy its positions.
+    /// Each namespace with its state, how often it was moved, and the positions of its copy.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NamespaceId, NamespaceState, u32, &[(SourceId, Lsn)])> {
         let moving = self.moving.iter().map(|(ns, (state, copied))| (*ns, *state, 0, &copied[..]));
         self.serving.iter().map(|(ns, moves)| (*ns, NamespaceState::Serving, *moves, &[][..])).chain(moving)

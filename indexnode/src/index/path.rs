@@ -1,10 +1,10 @@
-//! A path as it comes over the wire, taken apart only as far as a lookup needs.
+//! A path as it arrives in a request, split only as far as a lookup needs.
 
 use memchr::{memchr, memrchr_iter};
 
 const SEPARATOR: u8 = b'/';
 
-/// A directory's path: components from the root's child down with `/` between two; empty for the root.
+/// A directory's path: components from the root's child down, separated by `/`. Empty for the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path<'a>(pub &'a str);
 
@@ -19,8 +19,8 @@ impl<'a> Path<'a> {
         })
     }
 
-    /// The first component of a path that is not the root's, and the path below it if there is more. (A component without
-    /// a name, as before a second separator, is one: no directory has that name.)
+    /// The first component of a path that is not the root's, and the path below it, if any. (Two separators in a row
+    /// enclose an empty component; no directory has that name.)
     pub(super) fn split_first(self) -> (&'a str, Option<Self>) {
         match memchr(SEPARATOR, self.0.as_bytes()) {
             Some(at) => (&self.0[..at], Some(Path(&self.0[at + 1..]))),
@@ -28,7 +28,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// What lies above the last `levels` components, and these; `None` when nothing does.
+    /// Splits off the last `levels` components. `None` if nothing is left above them.
     pub fn cut(self, levels: usize) -> Option<(Self, Self)> {
         let at = memrchr_iter(SEPARATOR, self.0.as_bytes()).nth(levels.checked_sub(1)?)?;
         Some((Path(&self.0[..at]), Path(&self.0[at + 1..])))

@@ -1,6 +1,6 @@
-//! Permissions, each distinct one held once: millions of directories share a handful.
+//! Permissions, each distinct one stored once: millions of directories share a handful.
 //!
-//! Counted, so that a permission that no directory has any more gives its number back.
+//! A reference count frees the index of a permission that no directory has any more.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use mantle_types::Permission;
 
 use super::seed::Seed;
 
-/// Number of a permission in the table that holds it.
+/// Index of a permission in the [`Permissions`] that store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PermissionIndex(pub u32);
 
@@ -32,7 +32,7 @@ impl Permissions {
         self.rows[index.0 as usize].permission
     }
 
-    /// The number of a permission, for one more directory.
+    /// The index of a permission, counted for one more directory.
     pub(super) fn acquire(&mut self, permission: Permission) -> PermissionIndex {
         if let Some(&number) = self.numbers.get(&permission) {
             self.rows[number as usize].directories += 1;
@@ -53,7 +53,7 @@ impl Permissions {
         PermissionIndex(number)
     }
 
-    /// One directory less has it.
+    /// Counts one directory less.
     pub(super) fn release(&mut self, index: PermissionIndex) {
         let row = &mut self.rows[index.0 as usize];
         row.directories -= 1;
@@ -63,7 +63,7 @@ impl Permissions {
         }
     }
 
-    /// How many directories it counts.
+    /// Sum of all reference counts.
     pub(super) fn directories(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.directories)).sum()
     }

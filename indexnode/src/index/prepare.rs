@@ -1,7 +1,8 @@
-//! The checks of a directory rename, or of a removal with all that is below, made where its lock is taken: when the log entry is applied (P23).
+//! The checks of a directory rename, or of a recursive removal. They run where the lock is taken: when the log entry is applied
+//! (P23).
 //!
-//! No directory that another rename holds may lie on either path. That keeps the tree free of cycles: of renames that
-//! together would close one, the last to be prepared finds the lock, or the effect, of the next on its way.
+//! Neither path may contain a directory that another rename has locked. That keeps the tree free of cycles: among renames that
+//! would form one together, the last to be prepared finds another one's lock, or its effect, on its path.
 
 use mantle_types::{
     DirectoryId, Epoch, Error, ErrorCode, RequestKey, Result, limits::PATH_DEPTH_MAX, name::check_name,
@@ -18,14 +19,14 @@ use super::{
     table::IndexTable,
 };
 
-/// A path that was walked: how far, and over which directories (the root first).
+/// A path that was walked to its end, with the directories on it, the root first.
 struct WalkedPath {
     resolution: Resolution,
     directories: Vec<Directory>,
 }
 
 impl WalkedPath {
-    /// The parent of the directory that was walked to, and that directory.
+    /// The last directory of the path, and its parent before it.
     fn parent_and_last(&self) -> Result<(Directory, Directory)> {
         match self.directories[..] {
             [.., parent, last] => Ok((parent, last)),
@@ -38,75 +39,143 @@ impl WalkedPath {
     }
 }
 
-/// Resolves and judges; the lock is not taken yet.
-pub(super) fn check(
-    table: &IndexTable,
-    locks: &Locks,
-    epoch: Epoch,
-    attempt: u64,
-    prepare: &Prepare,
-) -> Result<(PreparedRename, Lock)> {
-    if prepare.remove {
-        return check_removal(table, locks, epoch, attempt, prepare);
-    }
-    split(&prepare.source)?;
-    let (destination_name, destination_parents) = split(&prepare.destination)?;
-    check_name(destination_name)?;
-    if prepare.destination.len() > PATH_DEPTH_MAX {
-        return Err(ErrorCode::PathTooDeep.into());
-    }
-    let source = walked(table, locks, prepare, &prepare.source, "source")?;
-    let to_parent = walked(table, locks, prepare, destination_parents, "parent of the destination")?;
-    let (from, moved) = source.parent_and_last()?;
-    let into = *to_parent.directories.last().unwrap_or(&from);
-    check_access(&from, prepare, Access::Write, "parent of the source")?;
-    check_access(&into, prepare, Access::Search, "parent of the destination")?;
-    check_access(&into, prepare, Access::Write, "parent of the destination")?;
-    let destination_pid = into.id.sole_partition();
-    let occupant = table.lookup(destination_pid, destination_name);
-    check_no_lock_held(locks, prepare, &source)?;
-    let is_locked = source.resolution.crossed_lock
-        || to_parent.resolution.crossed_lock
-        || locks.covers(destination_pid, destination_name, occupant.map(|directory| directory.id));
-    if is_locked && !failpoints::is_hit(Failpoint::PrepareThroughLocks) {
-        return Err(ErrorCode::Locked.into());
-    }
-    let is_loop = to_parent.directories.iter().chain(&occupant).any(|directory| directory.id == moved.id);
-    if is_loop && !failpoints::is_hit(Failpoint::PrepareBelowItself) {
-        return Err(ErrorCode::RenameLoop.into());
-    }
-    let victim = victim(occupant, prepare.overwrite)?;
-    grant(epoch, attempt, prepare, &source, (destination_pid, destination_name.to_owned()), victim)
+/// A rename that is being checked against the index.
+pub(super) struct Check<'a> {
+    pub table: &'a IndexTable,
+    pub locks: &'a Locks,
+    pub epoch: Epoch,
+    pub attempt: u64,
+    pub prepare: &'a Prepare,
 }
 
-/// A removal is a rename into the trash: nothing is there that could be in the way, and nothing below it that could make
-/// a cycle. The caller must be allowed to change the directory too, not only its parent.
-fn check_removal(
-    table: &IndexTable,
-    locks: &Locks,
-    epoch: Epoch,
-    attempt: u64,
-    prepare: &Prepare,
-) -> Result<(PreparedRename, Lock)> {
-    split(&prepare.source)?;
-    let source = walked(table, locks, prepare, &prepare.source, "directory")?;
-    let (from, removed) = source.parent_and_last()?;
-    check_access(&from, prepare, Access::Write, "parent of the directory")?;
-    check_access(&removed, prepare, Access::Write, "directory")?;
-    check_no_lock_held(locks, prepare, &source)?;
-    if source.resolution.crossed_lock || is_locked_below(table, locks, removed.id) {
-        return Err(ErrorCode::Locked.into());
+impl Check<'_> {
+    /// Resolves the paths and checks the rename or removal. Does not take the lock yet.
+    pub(super) fn run(&self) -> Result<(PreparedRename, Lock)> {
+        if self.prepare.remove { self.removal() } else { self.rename() }
     }
-    grant(epoch, attempt, prepare, &source, (DirectoryId::TRASH.sole_partition(), removed.id.to_string()), None)
+
+    fn rename(&self) -> Result<(PreparedRename, Lock)> {
+        let Self { table, locks, prepare, .. } = *self;
+        split(&prepare.source)?;
+        let (destination_name, destination_parents) = split(&prepare.destination)?;
+        check_name(destination_name)?;
+        if prepare.destination.len() > PATH_DEPTH_MAX {
+            return Err(ErrorCode::PathTooDeep.into());
+        }
+        let source = self.walk_path(&prepare.source, "source")?;
+        let to_parent = self.walk_path(destination_parents, "parent of the destination")?;
+        let (from, moved) = source.parent_and_last()?;
+        let into = *to_parent.directories.last().unwrap_or(&from);
+        self.check_access(&from, Access::Write, "parent of the source")?;
+        self.check_access(&into, Access::Search, "parent of the destination")?;
+        self.check_access(&into, Access::Write, "parent of the destination")?;
+        let destination_pid = into.id.sole_partition();
+        let occupant = table.lookup(destination_pid, destination_name);
+        self.check_no_lock_held(&source)?;
+        let is_locked = source.resolution.crossed_lock
+            || to_parent.resolution.crossed_lock
+            || locks.covers(destination_pid, destination_name, occupant.map(|directory| directory.id));
+        if is_locked && !failpoints::is_hit(Failpoint::PrepareThroughLocks) {
+            return Err(ErrorCode::Locked.into());
+        }
+        let is_loop = to_parent.directories.iter().chain(&occupant).any(|directory| directory.id == moved.id);
+        if is_loop && !failpoints::is_hit(Failpoint::PrepareBelowItself) {
+            return Err(ErrorCode::RenameLoop.into());
+        }
+        let victim = victim(occupant, prepare.overwrite)?;
+        self.grant(&source, (destination_pid, destination_name.to_owned()), victim)
+    }
+
+    /// A removal is a rename into the trash, where no name conflicts and no cycle can form. The caller needs write permission
+    /// on the directory too, not only on its parent.
+    fn removal(&self) -> Result<(PreparedRename, Lock)> {
+        let source = &self.prepare.source;
+        split(source)?;
+        let source = self.walk_path(source, "directory")?;
+        let (from, removed) = source.parent_and_last()?;
+        self.check_access(&from, Access::Write, "parent of the directory")?;
+        self.check_access(&removed, Access::Write, "directory")?;
+        self.check_no_lock_held(&source)?;
+        if source.resolution.crossed_lock || is_locked_below(self.table, self.locks, removed.id) {
+            return Err(ErrorCode::Locked.into());
+        }
+        self.grant(&source, (DirectoryId::TRASH.sole_partition(), removed.id.to_string()), None)
+    }
+
+    /// A newer attempt replaces an older one only after the older one is aborted (P20).
+    fn check_no_lock_held(&self, source: &WalkedPath) -> Result<()> {
+        match self.locks.get(&source.request(self.prepare)) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorCode::Locked, "an earlier attempt of this request holds its lock")),
+        }
+    }
+
+    /// The answer to the caller, and the lock to take.
+    fn grant(
+        &self,
+        source: &WalkedPath,
+        destination: Place,
+        victim: Option<DirectoryId>,
+    ) -> Result<(PreparedRename, Lock)> {
+        let Self { epoch, attempt, prepare, .. } = *self;
+        let (source_name, _) = split(&prepare.source)?;
+        let (from, moved) = source.parent_and_last()?;
+        let request = source.request(prepare);
+        let source_pid = from.id.sole_partition();
+        let prepared = PreparedRename {
+            attempt,
+            epoch,
+            ns: request.ns,
+            source_pid,
+            source_id: moved.id,
+            source_version: moved.version,
+            destination_pid: destination.0,
+            victim,
+        };
+        let lock = Lock {
+            request,
+            attempt,
+            source_id: moved.id,
+            source: (source_pid, source_name.to_owned()),
+            destination,
+            lock_ms: prepare.lock_ms,
+            parts_applied: (false, false),
+        };
+        Ok((prepared, lock))
+    }
+
+    fn walk_path(&self, path: &[String], what: &str) -> Result<WalkedPath> {
+        let Self { table, locks, prepare, .. } = *self;
+        let mut directories = Vec::with_capacity(path.len() + 1);
+        let components = path.iter().map(String::as_str);
+        let resolution = walk(table, locks, &prepare.namespace, components, &prepare.caller, |directory| {
+            directories.push(*directory)
+        });
+        match resolution.outcome {
+            Ok(()) => Ok(WalkedPath { resolution, directories }),
+            // A rename may be about to move a directory to the missing place.
+            Err(ErrorCode::NotFound) if resolution.crossed_lock => Err(ErrorCode::Locked.into()),
+            Err(ErrorCode::NotFound) => Err(Error::new(ErrorCode::NotFound, format!("the {what} does not exist"))),
+            Err(code) => Err(code.into()),
+        }
+    }
+
+    fn check_access(&self, directory: &Directory, access: Access, what: &str) -> Result<()> {
+        if directory.permission.allows(&self.prepare.caller, access) {
+            return Ok(());
+        }
+        let verb = if access == Access::Write { "change" } else { "search" };
+        Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {verb} the {what}")))
+    }
 }
 
-/// Does a rename under way take something out of a directory's tree, or put something into it? It could do so after the
-/// removal was acknowledged, and would move a tree that is being emptied. (Later renames find the removal's lock, or no
-/// path.) Few locks are held at a time, so each is followed upwards.
+/// Tells whether a prepared rename moves something out of the directory's tree or into it. It could commit after the removal is
+/// acknowledged, while the tree is being emptied. (Later renames find the removal's lock, or no path.) Few locks exist at a
+/// time, so this follows each one upwards.
 fn is_locked_below(table: &IndexTable, locks: &Locks, top: DirectoryId) -> bool {
     let leads_to_top = |place: &Place| {
         let mut id = directory_of(place.0);
-        // Bounded: the streams of several sources may close a cycle for a moment.
+        // Bounded: the streams of several sources may form a cycle for a moment.
         for _ in 0..=table.len() {
             match table.get(id) {
                 _ if id == top => return true,
@@ -119,49 +188,6 @@ fn is_locked_below(table: &IndexTable, locks: &Locks, top: DirectoryId) -> bool 
     locks.iter().any(|lock| leads_to_top(&lock.source) || leads_to_top(&lock.destination))
 }
 
-/// A newer attempt supersedes the older one only after that was aborted.
-fn check_no_lock_held(locks: &Locks, prepare: &Prepare, source: &WalkedPath) -> Result<()> {
-    match locks.get(&source.request(prepare)) {
-        None => Ok(()),
-        Some(_) => Err(Error::new(ErrorCode::Locked, "an earlier attempt of this request holds its lock")),
-    }
-}
-
-/// The answer, and the lock to be taken.
-fn grant(
-    epoch: Epoch,
-    attempt: u64,
-    prepare: &Prepare,
-    source: &WalkedPath,
-    destination: Place,
-    victim: Option<DirectoryId>,
-) -> Result<(PreparedRename, Lock)> {
-    let (source_name, _) = split(&prepare.source)?;
-    let (from, moved) = source.parent_and_last()?;
-    let request = source.request(prepare);
-    let source_pid = from.id.sole_partition();
-    let prepared = PreparedRename {
-        attempt,
-        epoch,
-        ns: request.ns,
-        source_pid,
-        source_id: moved.id,
-        source_version: moved.version,
-        destination_pid: destination.0,
-        victim,
-    };
-    let lock = Lock {
-        request,
-        attempt,
-        source_id: moved.id,
-        source: (source_pid, source_name.to_owned()),
-        destination,
-        lock_ms: prepare.lock_ms,
-        parts_applied: (false, false),
-    };
-    Ok((prepared, lock))
-}
-
 fn split(path: &[String]) -> Result<(&str, &[String])> {
     let (name, parents) = path
         .split_last()
@@ -169,29 +195,7 @@ fn split(path: &[String]) -> Result<(&str, &[String])> {
     Ok((name, parents))
 }
 
-fn walked(table: &IndexTable, locks: &Locks, prepare: &Prepare, path: &[String], what: &str) -> Result<WalkedPath> {
-    let mut directories = Vec::with_capacity(path.len() + 1);
-    let components = path.iter().map(String::as_str);
-    let resolution =
-        walk(table, locks, &prepare.namespace, components, &prepare.caller, |directory| directories.push(*directory));
-    match resolution.outcome {
-        Ok(()) => Ok(WalkedPath { resolution, directories }),
-        // What is missing may be under way to this very place.
-        Err(ErrorCode::NotFound) if resolution.crossed_lock => Err(ErrorCode::Locked.into()),
-        Err(ErrorCode::NotFound) => Err(Error::new(ErrorCode::NotFound, format!("the {what} does not exist"))),
-        Err(code) => Err(code.into()),
-    }
-}
-
-fn check_access(directory: &Directory, prepare: &Prepare, access: Access, what: &str) -> Result<()> {
-    if directory.permission.allows(&prepare.caller, access) {
-        return Ok(());
-    }
-    let verb = if access == Access::Write { "change" } else { "search" };
-    Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {verb} the {what}")))
-}
-
-/// What the rename may replace: a directory without directories in it (PostgreSQL checks for objects).
+/// The directory that the rename replaces: one without child directories. (PostgreSQL checks that it has no objects.)
 fn victim(occupant: Option<Directory>, overwrite: bool) -> Result<Option<DirectoryId>> {
     match occupant {
         None => Ok(None),

@@ -2,7 +2,7 @@
 
 use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 
-/// A record as it is stored and listed.
+/// All that the table stores of a directory, apart from its child count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
     pub pid: PartitionId,

@@ -1,9 +1,9 @@
-//! Versions of removed directories, kept as long as an older message about them may still come (P1).
+//! Versions of removed directories, kept as long as an older message about them may still arrive (P1).
 //!
-//! With one source none can: its messages come in commit order, which is version order. With several, a message that
-//! committed before the removal may still be under way from another source. [`Command::Horizon`] says up to where: the
-//! flush positions of all sources, sampled when the log had been applied up to `after`. Once every source has been
-//! applied up to its position, the removals at or before log index `after` are forgotten.
+//! With one source none can: its messages arrive in commit order, which is version order. With several, a message that
+//! committed before the removal may still be in transit from another source. [`Command::Horizon`] carries the flush positions
+//! of all sources, sampled when the log was applied up to `after`. Once every source is applied up to its position, the
+//! removals at or before log index `after` are forgotten.
 //!
 //! [`Command::Horizon`]: super::command::Command::Horizon
 
@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{Source, SourceId};
 
-/// A removed directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Removal {
     pub version: u64,
@@ -22,7 +21,7 @@ pub(super) struct Removal {
     pub log_index: u64,
 }
 
-/// Removals at or before `after` are forgotten once every source is past its position.
+/// Removals at or before log index `after` are forgotten once every source is past its position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Horizon {
     pub after: u64,
@@ -40,7 +39,7 @@ impl Removals {
         self.removed.get(&id).map(|removal| removal.version)
     }
 
-    /// Drops what no source can contradict any more.
+    /// Drops the removals that no older message can contradict any more.
     pub(super) fn forget(&mut self, sources: &BTreeMap<SourceId, Source>) {
         if sources.len() <= 1 {
             self.removed.clear();
@@ -58,7 +57,7 @@ impl Removals {
 }
 
 impl Horizon {
-    /// What committed below a position has a commit LSN below it. A source that is no longer one has nothing to say.
+    /// A commit below a position has a commit LSN below it. A source that the group no longer has does not count.
     fn is_passed(&self, sources: &BTreeMap<SourceId, Source>) -> bool {
         self.positions.iter().all(|(source, position)| {
             sources.get(source).is_none_or(|source| source.applied.0 >= position.0.saturating_sub(1))

@@ -1,7 +1,7 @@
-//! Lookup: a path to its directory, in one walk over the table.
+//! Resolves a path to its directory in one walk over the table.
 //!
-//! Every ancestor counts: the caller needs search permission on each directory passed, the namespace's root included.
-//! The final directory's own permission is returned, not judged: that depends on what the caller wants to do there.
+//! The caller needs search permission on every directory above the last one, the namespace's root included. The walk returns
+//! the last directory's permission and does not check it: that depends on what the caller wants to do there.
 
 use mantle_types::{Caller, DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, permission::Access};
 
@@ -12,14 +12,14 @@ use super::{
     table::IndexTable,
 };
 
-/// Where a walk came to.
+/// The result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
-    /// `NotFound`, `AccessDenied`, `NamespaceNotFound`, or `IndexUnavailable` when nothing is served.
+    /// `NotFound`, `AccessDenied`, `NamespaceNotFound`, or `IndexUnavailable` if the index serves nothing.
     pub outcome: Result<(), ErrorCode>,
     /// The namespace.
     pub ns: NamespaceId,
-    /// The deepest directory that exists on the path; on `AccessDenied` the one that must not be searched.
+    /// The deepest directory that exists on the path; on `AccessDenied` the one that the caller may not search.
     pub id: DirectoryId,
     /// Components between the root and `id`.
     pub depth: usize,
@@ -29,12 +29,12 @@ pub struct Resolution {
     pub permission: Permission,
     /// Record version of `id`.
     pub version: u64,
-    /// A directory passed, or the missing place, belongs to a rename under way: PostgreSQL decides (P26).
+    /// A rename holds a lock on a directory of the path or on the missing place: PostgreSQL decides (P26).
     pub crossed_lock: bool,
 }
 
 impl Resolution {
-    /// Nothing of the path exists.
+    /// The result when nothing of the path was found.
     pub(super) fn unresolved(code: ErrorCode) -> Self {
         Self {
             outcome: Err(code),
@@ -56,7 +56,7 @@ impl Resolution {
     }
 }
 
-/// Walks from a namespace's root along `components`, telling `passed` of every directory that it comes to.
+/// Walks from a namespace's root along `components`, and calls `visit` for every directory that it reaches.
 pub(super) fn walk<'c>(
     table: &IndexTable,
     locks: &Locks,
@@ -90,38 +90,38 @@ pub(super) fn walk<'c>(
     resolution
 }
 
-/// The first components of a path, and the directory they are known to lead to. Namespace, directory and depth are what `ids`
-/// begins with, ends with and counts, known without reading it: mostly nothing else of it is needed, and it lies elsewhere in memory.
+/// The first components of a path, and the directory to which they are known to lead. Namespace, directory and depth repeat the
+/// first id, the last id and the length of `ids`. Mostly a walk needs nothing else, and avoids a read of other memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix<'a, Ids> {
-    /// The components; at least one.
+    /// At least one component.
     pub path: Path<'a>,
     /// The namespace.
     pub ns: NamespaceId,
-    /// The directory.
+    /// The prefix's last directory.
     pub id: DirectoryId,
-    /// Components.
+    /// Number of components.
     pub depth: usize,
-    /// The directories on the way, the namespace's root first: one more than components.
+    /// The directories on the path, the namespace's root first: one more than components.
     pub ids: Ids,
 }
 
 /// A walk that begins below a known prefix, whose directories the caller may search.
 #[derive(Debug)]
 pub struct Descent<'a> {
-    /// Where the walk stands.
+    /// The result so far.
     resolution: Resolution,
     /// The next component.
     name: &'a str,
-    /// What is left of the path below it.
+    /// The path below it.
     below: Option<Path<'a>>,
     caller: &'a Caller,
-    /// It stands where the prefix ends: what is known of that directory is its id.
+    /// The walk is still at the end of the prefix. Of that directory it knows only the id.
     is_at_prefix: bool,
 }
 
 impl<'a> Descent<'a> {
-    /// A walk along a path that is not the root's, below a prefix of at least one component.
+    /// A walk along a path that is not empty, below a prefix of at least one component.
     pub(super) fn new(
         locks: &Locks,
         prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>,
@@ -143,7 +143,7 @@ impl<'a> Descent<'a> {
         (self.resolution.id.sole_partition(), self.name)
     }
 
-    /// Takes what the next place holds. Is the walk over?
+    /// Continues with the occupant of the next place. Tells whether the walk is over.
     fn step(&mut self, locks: &Locks, next: Option<Directory>) -> bool {
         let (pid, name) = self.place();
         self.resolution.crossed_lock |= locks.covers(pid, name, next.map(|directory| directory.id));
@@ -163,15 +163,15 @@ impl<'a> Descent<'a> {
         false
     }
 
-    /// The answer; `None` when the walk did not get below its prefix, so that too little is known.
+    /// The result. `None` if the walk found nothing below its prefix: then it knows too little of the prefix's directory.
     pub fn resolution(self) -> Option<Resolution> {
         (!self.is_at_prefix).then_some(self.resolution)
     }
 }
 
-/// Walks all, a level at a time, and each level in steps, one for all after the other: hash and begin to load the table's
-/// lines; find and begin to load the cells; compare. So the probes of different walks do not wait for each other's memory. (Each
-/// walk in turn a step further, every other one a step ahead, so that memory and processor are busy at once, was no faster.)
+/// Advances all walks together, one level at a time. Each level has three steps, each done for all walks before the next: hash
+/// and prefetch the buckets; find and prefetch the cells; compare. So the probes of different walks wait for memory together.
+/// (A pipeline in which every other walk is one step ahead was no faster.)
 pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descent<'_>]) {
     let mut active: Vec<u32> = (0..walks.len() as u32).collect();
     let mut hashes = Vec::with_capacity(walks.len());
@@ -200,7 +200,7 @@ pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descen
     }
 }
 
-/// Does the way over a prefix touch a lock? As a walk over it would find.
+/// Tells whether a walk over the prefix would cross a lock.
 fn prefix_crosses_lock(locks: &Locks, prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>) -> bool {
     !locks.is_empty()
         && prefix

@@ -1,9 +1,10 @@
-//! A hash table of cell addresses, cut into shards by bits of the hash.
+//! A hash table of cell addresses, divided into shards by bits of the hash.
 //!
-//! Each shard grows by itself, so the longest stall of an insertion is the rehash of one shard (1/1024 of the table),
-//! and growing never holds two copies of the whole. Measured at a million directories (`memory` in the tests): 25 µs for a
-//! shard, whose keys are loaded ahead (0.2 ms when each was waited for in turn); all at once it would be a thousand times as
-//! long. Hashes are computed by the caller, who is asked for equality and, when a shard is resized, for hashes ([`KeyHasher`]).
+//! Each shard grows by itself. So an insertion stalls for the rehash of one shard at most (1/1024 of the table), and growth
+//! never holds two copies of the whole table. Measured at a million directories (`memory` in the tests): 25 µs for a shard,
+//! 0.2 ms without prefetching its keys; one undivided table would take a thousand times as long.
+//!
+//! The caller computes hashes and compares keys; the resize of a shard asks [`KeyHasher`] for hashes.
 
 use super::{arena::Address, bucket_table::BucketTable, hashing::KeyHasher};
 
@@ -14,7 +15,7 @@ pub(super) struct ShardedTable {
     len: usize,
 }
 
-/// Bits that a shard does not use.
+/// Uses bits of the hash that a shard does not use.
 pub(super) fn shard_of(hash: u64) -> usize {
     (hash >> 44) as usize % SHARDS
 }
@@ -32,7 +33,7 @@ impl ShardedTable {
         self.shards[shard_of(hash)].find(hash, is_it)
     }
 
-    /// Begins to load what a search begins with.
+    /// Prefetches the bucket in which a search begins.
     pub(super) fn prefetch(&self, hash: u64) {
         self.shards[shard_of(hash)].prefetch(hash);
     }
@@ -42,13 +43,13 @@ impl ShardedTable {
         self.shards[shard].iter()
     }
 
-    /// Adds an address whose key is not in the table yet.
+    /// Adds an address. Its key must not be in the table yet.
     pub(super) fn insert(&mut self, hash: u64, at: Address, hasher: &impl KeyHasher) {
         self.shards[shard_of(hash)].insert(hash, at, hasher);
         self.len += 1;
     }
 
-    /// Puts another address under the same key.
+    /// Replaces an address by another one with the same key.
     pub(super) fn replace(&mut self, hash: u64, old: Address, new: Address) {
         self.shards[shard_of(hash)].replace(hash, old, new);
     }

@@ -1,12 +1,13 @@
 //! IndexTable: place `(pid, name)` → directory, and id → place.
 //!
-//! Invariants (checked by `invariants`): every id has one cell; a place that any directory claims has exactly one
-//! *occupant*, the others that claim it are *displaced*: known by id, not found by path. When an occupant leaves, the
-//! displaced claimant with the highest id takes its place. So the table depends on the newest record of each id only,
-//! once every place has one claimant, and never on the order in which records came.
-//! A directory's child count is the number of occupied places under it.
+//! Invariants (`invariants` checks them):
+//! - Every id has one cell.
+//! - A place that any directory claims has exactly one *occupant*. The other claimants are *displaced*: found by id, not by
+//!   path. When an occupant leaves, the displaced claimant with the highest id becomes the occupant.
+//! - So once every place has one claimant, the table depends on the newest record of each id only, not on their order.
+//! - A directory's child count is the number of occupied places under it.
 //!
-//! Measured (`tests/memory.rs`, names of 8.9 bytes on average): 59 to 66 bytes a directory, from 20,000 of them on.
+//! Measured (`tests/memory.rs`, names of 8.9 bytes on average): 59 to 66 bytes a directory, from 20,000 directories on.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -28,7 +29,7 @@ use super::{
     sharded_table::{ShardedTable, shard_of},
 };
 
-/// A place's hash, and where its occupant may be.
+/// The hash of a place, and the cell that is most probably its occupant's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     hash: u64,
@@ -42,13 +43,13 @@ pub(super) struct IndexTable {
     places: ShardedTable,
     ids: ShardedTable,
     permissions: Permissions,
-    /// Child counts of directories that are not here (yet, or any more).
+    /// Child counts of directories that are not in the table (yet, or any more).
     absent_parents: HashMap<DirectoryId, u32, Seed>,
-    /// Who claims a place that another occupies.
+    /// The displaced claimants.
     displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
-    /// Directories that left a place or changed their permission, since it was asked last.
+    /// Directories that left a place or changed their permission since the last [`take_modified`](Self::take_modified).
     modified: Vec<DirectoryId>,
-    /// For whoever reads the table as it was when they began.
+    /// For a scan in progress.
     before_images: Option<BeforeImages>,
 }
 
@@ -81,23 +82,23 @@ impl IndexTable {
         self.find_place(pid, name).map(|at| self.directory(self.cell(at)))
     }
 
-    /// A place's hash.
+    /// The hash of a place.
     pub(super) fn hash(&self, pid: PartitionId, name: &str) -> u64 {
         place_hash(&self.seed, pid, name.as_bytes())
     }
 
-    /// Begins to load what tells where the occupant of a place is.
+    /// Prefetches the bucket that leads to the occupant of a place.
     pub(super) fn prefetch_place(&self, hash: u64) {
         self.places.prefetch(hash);
     }
 
-    /// Where the occupant of a place is, most probably: the first with the same tag. Its cell is not read yet, so that
-    /// the probes of several walks can be under way at once.
+    /// The first address with the tag of the place: most probably its occupant. Does not read the cell yet, so that the
+    /// probes of several walks overlap.
     pub(super) fn candidate(&self, hash: u64) -> Candidate {
         Candidate { hash, at: self.places.find(hash, |_| true) }
     }
 
-    /// The occupant of a place that was guessed.
+    /// The occupant of a place, from its candidate.
     pub(super) fn lookup_candidate(&self, candidate: Candidate, pid: PartitionId, name: &str) -> Option<Directory> {
         let cell = self.cell(candidate.at?);
         if cell.is_at(pid, name) {
@@ -107,15 +108,15 @@ impl IndexTable {
         Some(self.directory(self.cell(at)))
     }
 
-    /// Begins to load the cell that was guessed.
+    /// Prefetches the candidate's cell.
     pub(super) fn prefetch_candidate(&self, candidate: Candidate) {
         if let Some(at) = candidate.at {
             self.cell(at).prefetch();
         }
     }
 
-    /// Begins to load what changes of these records are going to read, of all at once: one after the other, each would wait for
-    /// memory several times.
+    /// Prefetches what changes of these records are going to read. Without this, each change would wait for memory several
+    /// times.
     pub(super) fn prefetch_records<'r>(&self, records: impl Iterator<Item = &'r DirectoryRecord> + Clone) {
         let ids = records.clone().flat_map(|record| [record.id, directory_of(record.pid)]);
         let ids = ids.map(|id| id_hash(self.id_seed, id));
@@ -124,8 +125,8 @@ impl IndexTable {
         ids.filter_map(|hash| self.ids.find(hash, |_| true)).for_each(|at| self.cell(at).prefetch());
     }
 
-    /// Stores a record in place of what was known of its id; the caller has compared the versions. The directory takes
-    /// the place it claims, whoever is there.
+    /// Stores a record in place of an older one of its id; the caller has compared the versions. The directory becomes the
+    /// occupant of its place and displaces the previous one.
     pub(super) fn put(&mut self, record: &Record<'_>) {
         debug_assert!(record.name.len() <= NAME_BYTES_MAX);
         let permission = self.permissions.acquire(record.permission);
@@ -153,7 +154,7 @@ impl IndexTable {
         self.attach(at);
     }
 
-    /// Stores a record whose place has an occupant that stays there; the id is not in the table yet.
+    /// Stores a record as displaced: its place keeps its occupant. The id must not be in the table yet.
     pub(super) fn put_displaced(&mut self, record: &Record<'_>) {
         let permission = self.permissions.acquire(record.permission);
         let at = self.insert_cell(record, permission);
@@ -175,7 +176,7 @@ impl IndexTable {
         at
     }
 
-    /// Forgets a directory. Its place is emptied only if it is the occupant.
+    /// Removes a directory. It leaves its place only if it is the occupant.
     pub(super) fn remove(&mut self, id: DirectoryId) {
         let Some(at) = self.find_id(id) else { return };
         self.keep_before_image(id, Some(at));
@@ -194,30 +195,30 @@ impl IndexTable {
         self.arena.release(at, bytes);
     }
 
-    /// Takes the directories that left a place, or whose permission changed, since the last call: what was derived from
-    /// them (a cached prefix) no longer holds. A directory that came to an empty place changes nothing that was there.
+    /// Takes the directories that left a place or changed their permission since the last call. Prefixes cached from them are
+    /// invalid. A directory that took an empty place is not among them: it invalidates nothing.
     pub(super) fn take_modified(&mut self) -> Vec<DirectoryId> {
         std::mem::take(&mut self.modified)
     }
 
-    /// Every record, in no particular order, and whether it is displaced.
+    /// All records in no particular order, each with whether it is displaced.
     pub(super) fn records(&self) -> impl Iterator<Item = (Record<'_>, bool)> {
         self.ids.iter().map(|at| (self.record(at), self.cell(at).is_displaced()))
     }
 
-    /// Begins to read the table as it is now, shard by shard, while it changes. A scan that began before has ended.
+    /// Begins a scan that reads the table as it is now, shard by shard, while the table changes. It ends an earlier scan.
     pub(super) fn begin_scan(&mut self) -> Arc<TableScan> {
         let (before, scan) = BeforeImages::begin();
         self.before_images = Some(before);
         scan
     }
 
-    /// Is this the table that the scan began with?
+    /// Tells whether the scan began on this table.
     pub(super) fn is_scanned_by(&self, scan: &Arc<TableScan>) -> bool {
         self.before_images.as_ref().is_some_and(|before| before.belong_to(scan))
     }
 
-    /// The records of a shard of ids, as they were when the scan began or as they are, and whether they were displaced.
+    /// The records of a shard of ids, each with whether it is displaced. With a scan: as they were when it began.
     pub(super) fn records_of_shard(
         &self,
         shard: usize,
@@ -231,7 +232,7 @@ impl IndexTable {
             .chain(changed.map(|image| (image.record(), image.is_displaced)))
     }
 
-    /// To be called before a directory changes, comes or goes, with where it is.
+    /// Keeps a before-image if the scan needs one. Call it before a directory at `at` changes, is added or is removed.
     fn keep_before_image(&mut self, id: DirectoryId, at: Option<Address>) {
         let Some(before) = &self.before_images else { return };
         if before.is_scan_over() {
@@ -245,7 +246,7 @@ impl IndexTable {
         }
     }
 
-    /// The ids of one of [`SHARDS`](super::sharded_table::SHARDS) parts.
+    /// The ids of one shard.
     pub(super) fn ids_of_shard(&self, shard: usize) -> impl Iterator<Item = DirectoryId> {
         self.ids.shard(shard).map(|at| self.cell(at).id())
     }
@@ -254,7 +255,7 @@ impl IndexTable {
         self.find_id(id).map(|at| self.record(at))
     }
 
-    /// Who claims a place that another occupies, in the order of place and id.
+    /// The displaced claimants, ordered by place and id.
     pub(super) fn displaced(&self) -> impl Iterator<Item = (PartitionId, &str, DirectoryId)> {
         self.displaced.iter().map(|(pid, name, id)| (*pid, &**name, *id))
     }
@@ -268,7 +269,7 @@ impl IndexTable {
         self.absent_parents.iter().map(|(id, children)| (*id, *children)).collect()
     }
 
-    /// Occupied places, ids, and directories that a permission is counted for.
+    /// Numbers of occupied places, of ids, and of references to permissions.
     pub(super) fn counts(&self) -> (usize, usize, u64) {
         (self.places.len(), self.ids.len(), self.permissions.directories())
     }
@@ -320,7 +321,7 @@ impl IndexTable {
         self.places.find(self.hash(pid, name), |at| self.cell(at).is_at(pid, name))
     }
 
-    /// Makes a directory the occupant of its place; whoever is there is displaced.
+    /// Makes a directory the occupant of its place, and displaces the previous one.
     fn attach(&mut self, at: Address) {
         let cell = self.cell(at);
         let (pid, hash) = (cell.pid(), place_hash(&self.seed, cell.pid(), cell.name_bytes()));
@@ -340,7 +341,7 @@ impl IndexTable {
         self.mark_displaced(at, false);
     }
 
-    /// Takes a directory from its place; the next claimant follows.
+    /// Takes a directory from its place. The next claimant becomes the occupant.
     fn detach(&mut self, at: Address) {
         let cell = self.cell(at);
         let (pid, id, hash) = (cell.pid(), cell.id(), place_hash(&self.seed, cell.pid(), cell.name_bytes()));

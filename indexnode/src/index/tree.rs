@@ -1,7 +1,8 @@
-//! One copy of the directory tree and the positions it has come to: what serves, or what a rebuild fills.
+//! One copy of the directory tree, with the position in each source up to which it is applied: the served tree, or the one
+//! that a rebuild fills.
 //!
-//! Invariant: the table holds, per id, the record of the highest version that was applied, or none when that was the
-//! removal. Streams of several sources converge however they interleave, because nothing else decides.
+//! Invariant: the table holds for each id the applied record with the highest version, or nothing if that was the removal.
+//! Nothing else decides, so streams of several sources converge however they interleave.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +26,11 @@ use super::{
 pub(super) struct Tree {
     pub table: IndexTable,
     pub removals: Removals,
-    /// The namespaces that it is of; `None`: all.
+    /// The namespaces in this tree. `None`: all.
     pub namespaces: Option<Namespaces>,
-    /// What feeds it. Set when its copy is complete.
+    /// The sources. Empty until the initial copy is complete.
     pub sources: BTreeMap<SourceId, Source>,
-    /// Of which transaction of a source some is applied and not all: where its commit record begins, above what is applied.
+    /// Per source, the commit LSN of a transaction that is only partly applied.
     pub partial: BTreeMap<SourceId, Lsn>,
 }
 
@@ -48,12 +49,12 @@ impl Tree {
         self.sources.get(&source).map_or(Lsn::INVALID, |source| source.applied)
     }
 
-    /// Nothing of what committed above is applied, not even in part.
+    /// No commit of the source above this LSN is applied, not even in part.
     pub(super) fn reached_lsn(&self, source: SourceId) -> Lsn {
         self.applied_lsn(source).max(self.partial.get(&source).copied().unwrap_or(Lsn::INVALID))
     }
 
-    /// A part of a transaction is applied.
+    /// Notes that a part of a transaction is applied.
     pub(super) fn mark_partial(&mut self, source: SourceId, commit_lsn: Lsn) {
         let partial = self.partial.entry(source).or_default();
         *partial = commit_lsn.max(*partial);
@@ -67,7 +68,7 @@ impl Tree {
         self.sources = starts.iter().map(source).collect();
     }
 
-    /// All commits of a source at or below `lsn` are applied. Positions of a source never go back.
+    /// Notes that all commits of a source at or below `lsn` are applied. A source's position never goes back.
     pub(super) fn advance(&mut self, source: SourceId, lsn: Lsn) {
         if let Some(source) = self.sources.get_mut(&source) {
             source.applied = source.applied.max(lsn);
@@ -76,12 +77,12 @@ impl Tree {
         self.partial.retain(|of, partial| *of != source || *partial > applied);
     }
 
-    /// Removals up to log index `after` may be forgotten past these positions.
+    /// Lets removals up to log index `after` be forgotten once the sources are past these positions.
     pub(super) fn set_horizon(&mut self, after: u64, positions: Vec<(SourceId, Lsn)>) {
         self.removals.horizons.push_back(Horizon { after, positions });
     }
 
-    /// What the group may do with a namespace; `None`: it does not have it.
+    /// What the group may do with a namespace. `None`: the group does not have it.
     pub(super) fn namespace_state(&self, ns: NamespaceId) -> Option<NamespaceState> {
         match &self.namespaces {
             None => Some(NamespaceState::Serving),
@@ -89,16 +90,17 @@ impl Tree {
         }
     }
 
-    /// Drops removals that nobody can contradict any more. A transaction of which a part was applied may come again from its
-    /// beginning, with an older record of what that part removed.
+    /// Drops the removals that no older message can contradict any more. While a transaction is partly applied, none is
+    /// dropped: the transaction may arrive again from its beginning, with an older record of a directory that the applied part
+    /// removed.
     pub(super) fn forget_removals(&mut self) {
         if self.partial.is_empty() && !self.namespaces.as_ref().is_some_and(Namespaces::is_copying) {
             self.removals.forget(&self.sources);
         }
     }
 
-    /// An operation of a namespace that the group has. `is_copied`: a copy has, or will have, what the source committed
-    /// then, but perhaps of a directory that another source removed: removals alone count.
+    /// Applies an operation of a namespace that the group has. With `is_copied`, only removals count: a copy has, or will have,
+    /// what the source committed then, but another source may have removed the directory since.
     pub(super) fn apply_op(&mut self, log_index: u64, op: &DirectoryOp, is_copied: bool, state: NamespaceState) {
         match op {
             DirectoryOp::Put { .. } if is_copied => {}
@@ -110,8 +112,8 @@ impl Tree {
         }
     }
 
-    /// The highest version wins. A record that no reader could ask for (it cannot come from a checked writer) is left
-    /// out: a lookup then misses and PostgreSQL answers.
+    /// The highest version wins. Skips a record whose id or name is out of range, which no checked writer produces: a lookup
+    /// then misses, and PostgreSQL answers.
     pub(super) fn put(&mut self, r: &DirectoryRecord) {
         if r.id == DirectoryId::SUPER_ROOT || r.name.len() > NAME_BYTES_MAX {
             return;
@@ -124,7 +126,7 @@ impl Tree {
         self.table.put(&Record::from(r));
     }
 
-    /// A removal also wins over a record of its own version, whichever comes first.
+    /// A removal also wins over a record of its own version, whichever arrives first.
     fn remove(&mut self, log_index: u64, r: &DirectoryRecord) {
         let is_older = self.known_version(r.id).is_some_and(|known| r.version < known);
         if is_older && !failpoints::is_hit(Failpoint::ApplyAnyVersion) {
@@ -134,7 +136,7 @@ impl Tree {
         self.removals.removed.insert(r.id, Removal { version: r.version, log_index });
     }
 
-    /// Of the record or the removal that was applied last.
+    /// Version of the record or the removal that was applied last.
     pub(super) fn known_version(&self, id: DirectoryId) -> Option<u64> {
         self.table.get(id).map(|directory| directory.version).or_else(|| self.removals.version(id))
     }

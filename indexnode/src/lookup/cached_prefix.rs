@@ -1,8 +1,8 @@
-//! An entry of TopDirPathCache: where a prefix leads.
+//! An entry of TopDirPathCache: the directory to which a prefix leads.
 //!
-//! In one piece of memory: a head, the distinct permissions on the way, the namespace's name and behind it the prefix, and
-//! last the directories on the way, which a lookup reads only while something is modified or locked. Several pieces took
-//! twice as many lines of the processor's cache a lookup.
+//! One allocation holds a head, the distinct permissions on the prefix, the namespace's name, the prefix, and the directories
+//! on the prefix. A lookup reads the directories only while something is modified or locked. Separate allocations took twice as
+//! many cache lines a lookup.
 
 use mantle_types::{
     DirectoryId, NamespaceId, Permission,
@@ -16,13 +16,13 @@ use zerocopy::{
 
 use crate::{index::Path, prefetch::prefetch_all};
 
-const WHOLE: &str = "an entry is as it was made";
+const WHOLE: &str = "an entry has the lengths in its head";
 
-// Lengths and numbers are kept in 16 bits. A key has a component for every other byte at most, a way one directory more than
-// components, and no more permissions than directories.
+// Lengths and counts have 16 bits. A key has at most one component for every two bytes, one directory more than components, and
+// no more permissions than directories.
 const _: () = assert!(KEY_BYTES_MAX < 1 << 16 && NAMESPACE_BYTES_MAX < 1 << 16);
 
-/// The distinct permissions on a way: one or two, mostly.
+/// The distinct permissions on a prefix; mostly one or two.
 pub(super) type Permissions = SmallVec<[Permission; 2]>;
 
 /// A namespace's name and the prefix of a path in it.
@@ -31,7 +31,7 @@ pub(super) struct Key<'a> {
     pub hash: u64,
     pub namespace: &'a str,
     pub prefix: Path<'a>,
-    /// What the prefix leaves of the path; no part of the key.
+    /// The rest of the path; not part of the key.
     pub below: Path<'a>,
 }
 
@@ -41,7 +41,7 @@ impl Key<'_> {
     }
 }
 
-/// Where a prefix leads.
+/// The bytes of an entry.
 #[derive(Debug)]
 pub(super) struct CachedPrefix(Box<[u8]>);
 
@@ -65,7 +65,7 @@ struct PermissionRow {
     mode: U16,
 }
 
-/// What an entry consists of.
+/// The parts of an entry.
 struct Parts<'a> {
     head: &'a Head,
     permissions: &'a [PermissionRow],
@@ -75,7 +75,7 @@ struct Parts<'a> {
 }
 
 impl CachedPrefix {
-    /// `ids`: the directories on the way, the namespace's root first, the prefix's own last; one more than components.
+    /// `ids`: the directories on the prefix, the namespace's root first; one more than components.
     pub(super) fn new(key: &Key<'_>, ids: &[DirectoryId], permissions: &[Permission]) -> Self {
         let short = |length: usize| U16::new(u16::try_from(length).expect("checked where the limits are"));
         let head = Head {
@@ -122,24 +122,24 @@ impl CachedPrefix {
         DirectoryId(self.head().id.get())
     }
 
-    /// Components of the prefix.
+    /// Number of components of the prefix.
     pub(super) fn depth(&self) -> usize {
         usize::from(self.head().directories.get()) - 1
     }
 
-    /// The distinct permissions on the way.
+    /// The distinct permissions on the prefix.
     pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
         let permission =
             |row: &PermissionRow| Permission { owner: row.owner.get(), group: row.group.get(), mode: row.mode.get() };
         self.parts().permissions.iter().map(permission)
     }
 
-    /// The directories on the way, the namespace's root first, the prefix's own last.
+    /// The directories on the prefix, the namespace's root first.
     pub(super) fn ids(&self) -> impl Iterator<Item = DirectoryId> + Clone {
         self.parts().ids.iter().map(|id| DirectoryId(id.get()))
     }
 
-    /// Two keys are the same by their lengths and bytes: no name, however odd, makes two paths one.
+    /// Compares lengths and bytes, so that no odd name makes two paths equal.
     pub(super) fn has_key(&self, key: &Key<'_>) -> bool {
         let Parts { head, key: own, .. } = self.parts();
         head.hash.get() == key.hash
@@ -149,19 +149,18 @@ impl CachedPrefix {
             && own.ends_with(key.prefix.0.as_bytes())
     }
 
-    /// Has it the key of the other?
     pub(super) fn has_same_key(&self, other: &Self) -> bool {
         let (own, other) = (self.parts(), other.parts());
         own.head.namespace_bytes == other.head.namespace_bytes && own.key == other.key
     }
 
-    /// Begins to load what a lookup reads of it, supposing that it is of this key and has one permission.
+    /// Prefetches what a lookup reads, assuming that the entry has this key and one permission.
     pub(super) fn prefetch(&self, key: &Key<'_>) {
         let bytes = size_of::<Head>() + size_of::<PermissionRow>() + key.bytes();
         prefetch_all(&self.0[..self.0.len().min(bytes)]);
     }
 
-    /// Bytes it takes in its shard, about.
+    /// Approximate memory in bytes, its share of the hash table included.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() * 8 / 7 + 1 + self.0.len()
     }
@@ -194,7 +193,7 @@ mod tests {
         let made = |of: &Key<'_>| CachedPrefix::new(of, &[DirectoryId(1), DirectoryId(2)], &[]);
         let entry = made(&key("ab", "cd/e"));
         assert!(entry.has_key(&key("ab", "cd/e")) && entry.has_same_key(&made(&key("ab", "cd/e"))));
-        // The same bytes, cut elsewhere; others of the same length; a longer one.
+        // The same bytes with another boundary; other bytes of the same length; a longer key.
         for other in [key("abc", "d/e"), key("ab", "cd/f"), key("aa", "cd/e"), key("ab", "cd/ee"), key("ab", "d/e")] {
             assert!(
                 !entry.has_key(&other) && !entry.has_same_key(&made(&other)),

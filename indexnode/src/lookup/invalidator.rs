@@ -1,4 +1,4 @@
-//! The Invalidator: RemovalList, PrefixTree, and the modification counter of the timestamp rule. The module above says how
+//! The Invalidator: RemovalList, PrefixTree, and the modification counter of the timestamp rule. The parent module explains how
 //! they work together.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,36 +12,36 @@ use super::{
     settings::{Invalidation, LookupSettings},
 };
 
-/// Nodes of PrefixTree removed in one step: about 10 µs, for which a fill, or apply, may wait. (In tests small trees take
-/// several steps too.)
+/// Nodes of PrefixTree that one step removes: about 10 µs, for which a fill or apply may wait. (Smaller in tests, so that small
+/// trees take several steps too.)
 const PURGE_NODES: usize = if cfg!(test) { 2 } else { 32 };
-/// With more directories under modification than this, lookups pass the cache over rather than compare.
+/// With more directories in RemovalList than this, lookups bypass the cache instead of comparing.
 const REMOVALS_COMPARED_MAX: usize = 32;
 
-/// What happened to an entry.
+/// The outcome for a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is cached.
+    /// The entry is cached.
     Filled,
-    /// Another lookup was first.
+    /// Another lookup cached it first.
     Present,
-    /// Something was modified meanwhile.
+    /// Something was modified since the lookup.
     Outdated,
     /// The cache is full.
     Full,
 }
 
-/// RemovalList as a lookup found it.
+/// RemovalList as a lookup read it.
 pub(super) enum RemovalSnapshot {
     /// Nothing is being modified.
     None,
     Some(Vec<DirectoryId>),
-    /// Too much to compare, or everything.
+    /// Too many directories to compare, or all of them.
     All,
 }
 
 impl RemovalSnapshot {
-    /// Is one of these directories being modified?
+    /// Tells whether one of these directories is being modified.
     pub(super) fn contain_any(&self, mut ids: impl Iterator<Item = DirectoryId>) -> bool {
         match self {
             Self::None => false,
@@ -51,7 +51,7 @@ impl RemovalSnapshot {
     }
 }
 
-/// The rules that keep stale prefixes from lookups. Only tests switch one off, to show that they would notice.
+/// The rules that keep lookups from stale prefixes. Only tests switch one off, to prove that they notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     pub timestamp: bool,
@@ -66,9 +66,9 @@ impl Rules {
 
 pub(super) struct Invalidator {
     invalidation: Invalidation,
-    /// Modifications so far. Moves under the index's write guard only.
+    /// Number of modifications. Changes under the index's write guard only.
     modifications: AtomicU64,
-    /// Directories in RemovalList: lookups read this first.
+    /// Length of RemovalList, which lookups read first.
     pending: AtomicUsize,
     removals: Mutex<Vec<DirectoryId>>,
     tree: Mutex<Tree>,
@@ -93,7 +93,7 @@ impl Invalidator {
         }
     }
 
-    /// Is what was modified listed before it is published?
+    /// Tells whether modified directories enter RemovalList before the change is published.
     pub(super) fn lists_first(&self) -> bool {
         self.rules.listed_first
     }
@@ -102,8 +102,8 @@ impl Invalidator {
         self.modifications.load(Ordering::Acquire)
     }
 
-    /// RemovalList, read under the index's read guard. Nothing is added while that is held, and what is taken out
-    /// meanwhile was purged: the list stays good for every lookup under the guard.
+    /// Reads RemovalList under the index's read guard. The result stays valid under the guard: nothing is added meanwhile, and
+    /// a directory that leaves the list has no entries.
     pub(super) fn removals(&self) -> RemovalSnapshot {
         if self.pending.load(Ordering::Acquire) == 0 || !self.rules.removal_list {
             return RemovalSnapshot::None;
@@ -116,12 +116,12 @@ impl Invalidator {
         }
     }
 
-    /// Puts directories into RemovalList, under the index's write guard. Is there something to purge?
+    /// Puts directories into RemovalList, under the index's write guard. Tells whether there is something to purge.
     pub(super) fn invalidate(&self, directories: &[DirectoryId]) -> bool {
         if directories.is_empty() {
             return false;
         }
-        // First of all: a fill that does not see this was there before, and PrefixTree knows its directories.
+        // The counter comes first: a fill that misses the new value was earlier, so PrefixTree has its directories.
         self.modifications.fetch_add(1, Ordering::AcqRel);
         let tree = self.tree.lock();
         let mut removals = self.removals.lock();
@@ -137,7 +137,7 @@ impl Invalidator {
         !removals.is_empty()
     }
 
-    /// Caches an entry by `insert`, unless it is outdated, known, or one too many.
+    /// Calls `insert` to cache an entry, unless it is outdated, already present, or does not fit.
     pub(super) fn admit(
         &self,
         entry: CachedPrefix,
@@ -166,8 +166,8 @@ impl Invalidator {
         Admission::Filled
     }
 
-    /// Purges what RemovalList names, then takes it out; how many entries went. `remove` removes an entry and says its
-    /// bytes.
+    /// Removes the entries through the directories in RemovalList, then takes these out of the list. Returns the number of
+    /// entries. `remove` removes one and returns its bytes.
     pub(super) fn purge(&self, mut remove: impl FnMut(u64, DirectoryId) -> usize) -> u64 {
         let listed = self.removals.lock().clone();
         let mut count = 0;
@@ -181,21 +181,21 @@ impl Invalidator {
                     count += 1;
                 });
                 *bytes = bytes.saturating_sub(nodes * NODE_BYTES);
-                // Apply may be waiting.
+                // Fair, because apply may wait for this lock.
                 MutexGuard::unlock_fair(tree);
                 if is_gone {
                     break;
                 }
             }
         }
-        // A directory modified again since has no entries either: none were admitted while it was listed.
+        // A directory modified again meanwhile has no entries either: none are admitted while it is in the list.
         let mut removals = self.removals.lock();
         removals.retain(|id| !listed.contains(id));
         self.pending.store(removals.len(), Ordering::Release);
         count
     }
 
-    /// PrefixTable, and bytes of them and of PrefixTree.
+    /// Number of entries, and bytes of them and of PrefixTree.
     pub(super) fn size(&self) -> (usize, usize) {
         let tree = self.tree.lock();
         (tree.entries, tree.bytes)

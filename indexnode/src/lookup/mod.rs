@@ -1,28 +1,27 @@
-//! Lookups over the index with a cache of resolved prefixes: TopDirPathCache and Invalidator (Mantle, SOSP '25, 5.1.1 and
-//! 5.1.2).
+//! Lookups over the index with a cache of resolved prefixes: TopDirPathCache and Invalidator (Mantle, SOSP '25, sections 5.1.1
+//! and 5.1.2).
 //!
-//! It lies beside the pure core, not in it: the cache is this replica's own, no part of the replicated state, and shared
-//! by threads; the core says what it needs to know of a change ([`Effects::modified`]). A prefix of a path, cut *levels* (k)
-//! above its end, leads to a directory and to the distinct permissions on the way, so that one entry serves every caller.
-//! Filled by lookups, never promoted or demoted.
+//! The cache is outside the pure core: each replica has its own, it is not replicated, and threads share it. The core reports
+//! what a change invalidates ([`Effects::modified`]). An entry maps a prefix, which ends *levels* (k) above the end of a path,
+//! to a directory and to the distinct permissions on the prefix, so one entry serves every caller. Lookups fill the cache;
+//! entries are never promoted or demoted.
 //!
-//! Where the paper names a directory under modification by its path, this names it by its id, and an entry knows the ids
-//! on its way: ids are permanent, paths change with every ancestor's. The rest is the paper's:
+//! The paper names a modified directory by its path. This code names it by its id, and an entry holds the ids on its prefix:
+//! ids are permanent, while a path changes with every ancestor. The rest follows the paper:
 //!
-//! 1. Whoever changes the index holds its write guard, and calls [`PathCache::invalidate`] before giving it back, so before
-//!    the applied index is published (P30): the directories enter *RemovalList*.
-//! 2. A lookup holds the index's read guard from beginning to end, so nothing changes while it walks: the modification
-//!    counter is the same at its end (P25 is kept without a second try). It reads RemovalList first. An entry with
-//!    such a directory on its way is passed over.
-//! 3. What a lookup found is cached after it gave the guard back. The *timestamp rule* keeps out what was modified since:
-//!    the counter must be what it was at the lookup, and no directory on the way in RemovalList.
-//! 4. In the background the subtree of each directory in RemovalList is removed from the cache, found by *PrefixTree*, in
-//!    short steps; only then does the directory leave RemovalList (P30).
+//! 1. A writer of the index holds its write guard. It calls [`PathCache::invalidate`], which puts the directories into
+//!    *RemovalList*, before it releases the guard and publishes the applied index (P30).
+//! 2. A lookup holds the index's read guard from beginning to end, so the index and the modification counter do not change
+//!    meanwhile (P25, without a second try). It reads RemovalList first, and bypasses an entry with such a directory.
+//! 3. A lookup caches its result after it released the guard. The *timestamp rule* rejects the result if something was modified
+//!    since: the counter must be the same, and no directory of the prefix may be in RemovalList.
+//! 4. In the background, short steps remove the subtree of each directory in RemovalList from the cache; *PrefixTree* finds the
+//!    entries. Only then the directory leaves RemovalList (P30).
 //!
-//! A directory that no entry passes needs no RemovalList: only the counter moves. (So rmdir of a leaf is free.) Whether
-//! a cached prefix crosses a rename's lock is asked of the locks each time (P26).
+//! A directory that is on no cached prefix does not enter RemovalList; only the counter moves. (So rmdir of a leaf is cheap.)
+//! Each lookup checks anew whether its cached prefix crosses a rename's lock (P26).
 //!
-//! Order of locks: the index's guard, then PrefixTree's, then shards' (readers take several, in their order), then RemovalList's.
+//! Lock order: the index's guard, PrefixTree, the shards (readers take several in ascending order), RemovalList.
 //!
 //! [`Effects::modified`]: crate::index::Effects::modified
 
@@ -69,18 +68,18 @@ pub struct PathCache {
     purge_wanted: Notify,
 }
 
-/// What lookups have met since the process started.
+/// Counts of lookups since the process started.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
     /// Lookups answered from a cached prefix.
     pub hits: AtomicU64,
-    /// Lookups of paths deep enough to be cached that found no entry.
+    /// Lookups of paths deep enough for the cache that found no entry.
     pub misses: AtomicU64,
-    /// Lookups that passed an entry over: a directory on its way was being modified, or the caller may not search one.
+    /// Lookups that bypassed an entry: a directory of the prefix was being modified, or the caller may not search one.
     pub bypasses: AtomicU64,
-    /// PrefixTable removed because a directory on their way was modified.
+    /// Entries removed because a directory of their prefix was modified.
     pub purged: AtomicU64,
-    /// PrefixTable that were not made because the cache is full.
+    /// Entries that were not added because the cache is full.
     pub refused: AtomicU64,
 }
 
@@ -94,18 +93,18 @@ pub struct Lookups<'a> {
     bypasses: u64,
 }
 
-/// What lookups found that may be cached, once the read guard is given back.
+/// Prefixes that lookups resolved, to be cached after the read guard is released.
 #[derive(Default)]
 pub struct NewPrefixes {
     timestamp: u64,
     entries: Vec<CachedPrefix>,
 }
 
-/// What an entry is to a lookup.
+/// How a lookup uses the entry of its prefix.
 enum Cached<'a> {
-    /// The walk goes on below it.
+    /// The walk continues below the prefix.
     Below(Descent<'a>),
-    /// No help: ask the table, and leave the cache as it is.
+    /// The lookup walks the table from the root, and does not change the cache.
     Bypass,
 }
 
@@ -125,14 +124,14 @@ impl PathCache {
         }
     }
 
-    /// Begins lookups. `index` is borrowed from the read guard: nothing changes until they end.
+    /// Begins lookups. `index` is borrowed from the read guard, so it does not change until they end.
     pub fn begin<'a>(&'a self, index: &'a Index) -> Lookups<'a> {
         let found = NewPrefixes { timestamp: self.invalidator.timestamp(), entries: Vec::new() };
         let removals = self.invalidator.removals();
         Lookups { cache: self, index, removals, found, hits: 0, bypasses: 0 }
     }
 
-    /// Caches what lookups found, after the read guard was given back.
+    /// Caches the prefixes that lookups resolved. Call it after the read guard is released.
     pub fn fill(&self, found: NewPrefixes) {
         for entry in found.entries {
             let bytes_max = self.settings.cache_bytes_max;
@@ -143,10 +142,10 @@ impl PathCache {
         }
     }
 
-    /// Applies an entry of the log to the index in `state`, so many operations under a guard, and lets `publish` say that it is
-    /// applied. What a part modified is in RemovalList before its guard is given back, so before anything is published
-    /// (P30). Between two parts the thread serves whoever else wants it: where a replica has one, a lookup would
-    /// wait for a whole entry otherwise. The caller keeps other entries out meanwhile.
+    /// Applies an entry of the log to the index in `state`, at most `operations_per_part` operations under one guard, then
+    /// calls `publish`. Directories modified by a part are in RemovalList before its guard is released, so before anything is
+    /// published (P30). Between two parts the task yields: with a single thread, a lookup would otherwise wait for the whole
+    /// entry. The caller must not apply another entry meanwhile.
     pub async fn apply<T, R>(
         &self,
         state: &RwLock<T>,
@@ -157,7 +156,7 @@ impl PathCache {
     ) -> R {
         let (mut effects, mut modified) = (Effects::default(), Vec::new());
         let applied = loop {
-            // Lookups of other threads get in after each part. The guard is not forced on them: that made apply four times
+            // Lookups of other threads can take the guard after each part. An unfair release: a fair one made apply four times
             // slower (see tests/waits.rs).
             let applied = {
                 let mut guard = state.write();
@@ -176,13 +175,13 @@ impl PathCache {
             tokio::task::yield_now().await;
         };
         let published = publish(applied, effects);
-        // Of a test that swaps the order; else nothing is left.
+        // Empty, except in a test that swaps the order.
         self.invalidate(&modified);
         published
     }
 
-    /// Directories left their place or changed their permission. Called under the index's write guard, by whoever changed
-    /// it. [`DirectoryId::SUPER_ROOT`] stands for all of them.
+    /// Invalidates the prefixes through directories that left their place or changed their permission. Call it under the
+    /// index's write guard. [`DirectoryId::SUPER_ROOT`] stands for all directories.
     pub fn invalidate(&self, directories: &[DirectoryId]) {
         if failpoints::is_hit(Failpoint::ForgetModified) {
             return;
@@ -192,42 +191,42 @@ impl PathCache {
         }
     }
 
-    /// Removes the entries whose way is modified, for ever.
+    /// Purges whenever directories were invalidated. Never returns.
     pub async fn purge_forever(&self) {
         loop {
             self.purge_wanted.notified().await;
             self.purge();
-            // A subtree of many entries was many steps; others have work too.
+            // A large subtree takes many steps; other tasks need the thread.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Removes the entries through directories in RemovalList, which then leave it.
+    /// Removes the entries through directories in RemovalList, and then these directories from RemovalList.
     pub fn purge(&self) {
         let removed = self.invalidator.purge(|hash, id| self.entries.remove(hash, id));
         self.counters.purged.fetch_add(removed, Ordering::Relaxed);
     }
 
-    /// Counters.
+    /// The counters of this cache.
     pub fn counters(&self) -> &CacheCounters {
         &self.counters
     }
 
-    /// Cached prefixes, and the bytes they take, PrefixTree included.
+    /// Number of cached prefixes, and their memory in bytes, PrefixTree included.
     pub fn size(&self) -> (usize, usize) {
         self.invalidator.size()
     }
 }
 
 impl Lookups<'_> {
-    /// Looks one path up.
+    /// Looks up one path.
     pub fn resolve(&mut self, query: &PathQuery<'_>) -> Resolution {
         let mut answer = None;
         self.resolve_all(std::slice::from_ref(query), |resolution| answer = Some(resolution));
         answer.expect("each query is answered")
     }
 
-    /// Looks paths up, and tells `answer` in their order. Those that begin with a cached prefix are walked together.
+    /// Looks up paths and calls `answer` in their order. Paths with a cached prefix are walked together.
     pub fn resolve_all(&mut self, queries: &[PathQuery<'_>], mut answer: impl FnMut(Resolution)) {
         let keys: Vec<_> = queries.iter().map(|query| self.key(query)).collect();
         let cached = self.cached(queries, &keys);
@@ -255,7 +254,7 @@ impl Lookups<'_> {
         }
     }
 
-    /// Ends the lookups; the read guard may go, and then what was found into [`PathCache::fill`].
+    /// Ends the lookups. Release the read guard, then pass the result to [`PathCache::fill`].
     pub fn end(self) -> NewPrefixes {
         let counters = &self.cache.counters;
         counters.hits.fetch_add(self.hits, Ordering::Relaxed);
@@ -268,16 +267,16 @@ impl Lookups<'_> {
         self.index.resolve_visiting(query.namespace, query.path, query.caller, |_, _| {})
     }
 
-    /// The key of a path's prefix; `None` when the path is not deep enough, or odd, or nothing is cached.
+    /// The key of a path's prefix. `None` if the path is not deep enough or too long, or the cache is off.
     fn key<'q>(&self, query: &PathQuery<'q>) -> Option<Key<'q>> {
         self.cache.entries.key(query.namespace, query.path.cut(self.cache.settings.cache_levels)?)
     }
 
-    /// What the cache has for each query; `None`: no entry, or no key.
+    /// The use of the cache for each query. `None`: no entry, or no key.
     fn cached<'q>(&self, queries: &[PathQuery<'q>], keys: &[Option<Key<'q>>]) -> Vec<Option<Cached<'q>>> {
         self.cache.entries.find_all(keys, |at, key, entry| {
             let caller = queries[at].caller;
-            // A caller who may not search one of them is told where, and nothing of what lies below: the table knows.
+            // A denied caller must learn which directory denied, and nothing below it. The walk from the root tells.
             let is_open = entry.permissions().all(|permission| permission.allows(caller, Access::Search));
             if !is_open || self.removals.contain_any(entry.ids()) {
                 return Cached::Bypass;
@@ -288,7 +287,7 @@ impl Lookups<'_> {
         })
     }
 
-    /// Walks all of a path whose prefix was just looked for.
+    /// Walks a whole path whose prefix is not cached, and keeps the prefix for the cache.
     fn walk_and_keep(&mut self, query: &PathQuery<'_>, key: Key<'_>) -> Resolution {
         let depth = key.prefix.components().count();
         let mut ids = Vec::with_capacity(depth + 1);

@@ -1,6 +1,6 @@
-//! TopDirPathCache: a hash table from the prefix of a path to where it leads.
+//! TopDirPathCache: a hash table from the prefix of a path to its directory.
 //!
-//! Cut into shards, each under a lock of its own: a table that grows keeps few waiting, and not for long.
+//! It is divided into shards with a lock each, so that a shard that grows blocks few lookups, and briefly.
 
 use std::hash::BuildHasher;
 
@@ -20,11 +20,11 @@ use crate::{
 const SHARDS: usize = 64;
 
 fn shard_of(hash: u64) -> usize {
-    // Bits that hashbrown does not use: it takes the low ones for the bucket and the highest seven for the tag.
+    // hashbrown does not use these bits: it takes the low ones for the bucket and the highest seven for the tag.
     (hash >> 44) as usize % SHARDS
 }
 
-/// Shards that are locked for reading.
+/// Read guards of the locked shards.
 struct ShardGuards<'a>([Option<RwLockReadGuard<'a, HashTable<CachedPrefix>>>; SHARDS]);
 
 impl ShardGuards<'_> {
@@ -43,22 +43,22 @@ impl PrefixTable {
         Self { seed: fresh_seed(), shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
 
-    /// The key of a path's prefix; `None` when that is longer than what exists.
+    /// The key of a path's prefix. `None` if it is longer than any existing one.
     pub(super) fn key<'a>(&self, namespace: &'a str, (prefix, below): (Path<'a>, Path<'a>)) -> Option<Key<'a>> {
         let is_usual = namespace.len() <= NAMESPACE_BYTES_MAX && prefix.0.len() <= KEY_BYTES_MAX;
         is_usual.then(|| Key { hash: self.seed.hash_one((namespace, prefix.0)), namespace, prefix, below })
     }
 
-    /// What `read` makes of the entry of each key, in their order; `None` where there is none, or no key. In steps, one for
-    /// all after the other, for the reason that [`descend_all`](crate::index::Index::descend_all) has. The shards that the
-    /// keys are of are locked meanwhile.
+    /// Calls `read` with the entry of each key, and returns the results in order; `None` without an entry or a key. Does each
+    /// step for all keys before the next, as [`descend_all`](crate::index::Index::descend_all) does. Holds read locks on the
+    /// shards of all keys.
     pub(super) fn find_all<'k, T>(
         &self,
         keys: &[Option<Key<'k>>],
         mut read: impl FnMut(usize, &Key<'k>, &CachedPrefix) -> T,
     ) -> Vec<Option<T>> {
         let shards = self.lock(keys.iter().flatten());
-        // The first entry with the same tag: nearly always the one.
+        // The first entry with the same tag, nearly always the right one.
         let candidate =
             |key: &Option<Key<'_>>| key.as_ref().and_then(|key| shards.of(key.hash).find(key.hash, |_| true));
         let candidates: Vec<Option<&CachedPrefix>> = keys.iter().map(candidate).collect();
@@ -79,8 +79,8 @@ impl PrefixTable {
         found
     }
 
-    /// Locks the shards of keys, to be read. In the order of the shards: who waits for one holds lower ones only, and who
-    /// writes holds one, so that nobody waits in a circle.
+    /// Locks the shards of the keys for reading. No deadlock: a reader waits for a shard while it holds lower ones only, and a
+    /// writer holds one.
     fn lock<'k>(&self, keys: impl Iterator<Item = &'k Key<'k>>) -> ShardGuards<'_> {
         let mut wanted = [false; SHARDS];
         keys.for_each(|key| wanted[shard_of(key.hash)] = true);
@@ -95,7 +95,7 @@ impl PrefixTable {
         &self.shards[shard_of(hash)]
     }
 
-    /// Adds an entry in place of the one of its key.
+    /// Adds an entry, or replaces the one with the same key.
     pub(super) fn insert(&self, entry: CachedPrefix) {
         let hash = entry.hash();
         let mut shard = self.shard(hash).write();
@@ -107,7 +107,7 @@ impl PrefixTable {
         }
     }
 
-    /// Removes the entry with this hash that leads to a directory; the bytes it took.
+    /// Removes the entry with this hash for this directory. Returns its size in bytes.
     pub(super) fn remove(&self, hash: u64, id: DirectoryId) -> usize {
         let mut shard = self.shard(hash).write();
         shard.find_entry(hash, |entry| entry.id() == id).map_or(0, |found| found.remove().0.bytes())

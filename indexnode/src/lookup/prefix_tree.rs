@@ -1,28 +1,27 @@
-//! PrefixTree: the directories that cached prefixes pass, as a tree, so that all entries below one are found.
+//! PrefixTree: the directories of all cached prefixes as a tree, to find all entries below a directory.
 //!
-//! A node is a directory, known by its id. Invariant: a node has an entry or children; its parent is the directory above
-//! it as of the entries below, which all agree (an entry is admitted only when none of its directories is under
-//! modification).
+//! A node is a directory, identified by its id. Invariant: a node has an entry or children. Its parent is the directory above
+//! it in every entry below; they agree, because an entry is admitted only while none of its directories is being modified.
 
 use std::{
-    collections::{HashMap, hash_map::Entry as Slot},
+    collections::{HashMap, hash_map::Entry},
     hash::RandomState,
 };
 
 use mantle_types::DirectoryId;
 
-/// A directory, and its place among its siblings. [`NONE`] ends a list.
+/// A directory and its links in the list of siblings. [`NONE`] ends a list.
 struct Node {
     parent: DirectoryId,
     first_child: DirectoryId,
     next: DirectoryId,
     previous: DirectoryId,
-    /// Hash of the entry that leads here, if there is one.
+    /// Hash of the entry that leads to this directory, if any.
     entry: Option<u64>,
 }
 
 const NONE: DirectoryId = DirectoryId(u64::MAX);
-/// Bytes of a node, the hash table's share included.
+/// Memory of a node in bytes, its share of the hash table included.
 pub(super) const NODE_BYTES: usize = (size_of::<(DirectoryId, Node)>() + 1) * 8 / 7;
 
 pub(super) struct PrefixTree {
@@ -38,17 +37,17 @@ impl PrefixTree {
         self.nodes.contains_key(&id)
     }
 
-    /// Does an entry lead to this directory?
+    /// Tells whether an entry leads to this directory.
     pub(super) fn has_entry(&self, id: DirectoryId) -> bool {
         self.nodes.get(&id).is_some_and(|node| node.entry.is_some())
     }
 
-    /// How many of these directories have no node yet.
+    /// Number of these directories without a node.
     pub(super) fn missing(&self, ids: &[DirectoryId]) -> usize {
         ids.iter().filter(|id| !self.contains(**id)).count()
     }
 
-    /// Adds the directories on an entry's way, from the top down.
+    /// Adds the directories of an entry's prefix, the top one first.
     pub(super) fn insert(&mut self, ids: &[DirectoryId], hash: u64) {
         let mut parent = DirectoryId::SUPER_ROOT;
         self.ensure(parent, NONE);
@@ -63,8 +62,8 @@ impl PrefixTree {
 
     fn ensure(&mut self, id: DirectoryId, parent: DirectoryId) {
         let next = self.nodes.get(&parent).map_or(NONE, |node| node.first_child);
-        let Slot::Vacant(slot) = self.nodes.entry(id) else { return };
-        slot.insert(Node { parent, first_child: NONE, next, previous: NONE, entry: None });
+        let Entry::Vacant(vacant) = self.nodes.entry(id) else { return };
+        vacant.insert(Node { parent, first_child: NONE, next, previous: NONE, entry: None });
         if let Some(next) = self.nodes.get_mut(&next) {
             next.previous = id;
         }
@@ -73,8 +72,8 @@ impl PrefixTree {
         }
     }
 
-    /// Removes at most `nodes_max` nodes of a directory's subtree, leaves first, telling `removed` of each entry; then the
-    /// ancestors that are left without entry and children. How many nodes went, and is the subtree gone?
+    /// Removes at most `nodes_max` nodes of a directory's subtree, leaves first, and calls `removed` for each entry; then
+    /// removes the ancestors without entry and children. Returns the number of removed nodes, and whether the subtree is gone.
     pub(super) fn remove(
         &mut self,
         id: DirectoryId,
@@ -106,7 +105,7 @@ impl PrefixTree {
         (count, true)
     }
 
-    /// Removes a node without children, and those above it that it leaves with nothing.
+    /// Removes a node without entry and children, and then its ancestors that become such.
     fn prune(&mut self, mut id: DirectoryId) -> usize {
         let mut count = 0;
         while let Some(node) = self.nodes.get(&id) {

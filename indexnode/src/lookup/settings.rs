@@ -6,21 +6,21 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LookupSettings {
-    /// A path's prefix is cached without so many components at its end (the paper's k); 0: nothing is cached.
+    /// The cached prefix ends this many components above the end of a path (the paper's k). 0: nothing is cached.
     pub cache_levels: usize,
-    /// Most bytes that cached prefixes take; what finds no room is looked up in the table.
+    /// Most bytes that the cached prefixes take. A full cache adds no entries; lookups walk the table instead.
     pub cache_bytes_max: usize,
-    /// What is removed when a directory is modified.
+    /// The entries that a modified directory removes.
     pub invalidation: Invalidation,
 }
 
-/// What a modified directory removes from the cache of prefixes.
+/// The entries that a modified directory removes from the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invalidation {
-    /// The prefixes that pass it.
+    /// The entries through this directory.
     Range,
-    /// All: what it would be without PrefixTree. For measurements.
+    /// All entries, as without PrefixTree. For measurements.
     All,
 }
 

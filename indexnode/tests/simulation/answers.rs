@@ -1,46 +1,44 @@
-//! What PostgreSQL and the index answer to a client.
+//! The answers of PostgreSQL and the index to a client.
 
 use mantle_types::{DirectoryId, Epoch, Lsn};
 
-/// Why a statement was refused.
+/// Why PostgreSQL refused a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Something named does not exist, or is not where it was.
+    /// A named directory does not exist, or is at another place.
     NotFound,
-    /// The place is taken, or the directory not empty.
+    /// The place is taken, or the directory is not empty.
     InTheWay,
-    /// The index has forgotten the lock.
+    /// The epoch was raised: the index may have forgotten the lock.
     StaleEpoch,
-    /// What it names was resolved on another timeline.
+    /// The path was resolved on another timeline.
     StaleLease,
     /// The attempt has an abort record.
     Aborted,
-    /// The session ended before the answer came.
+    /// The session ended before the answer arrived.
     Unknown,
 }
 
 /// A position in the WAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// On which timeline.
     pub timeline: u32,
-    /// Everything that committed below.
+    /// Everything that committed below this LSN.
     pub lsn: Lsn,
 }
 
-/// A change that committed.
+/// A committed change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// The position to await.
     pub position: Position,
-    /// It did before this statement: its own message may have come and gone (P24).
+    /// An earlier statement made it. Its own message may be applied and forgotten (P24).
     pub is_repeat: bool,
 }
 
-/// What a statement answers.
 pub type Answer = Result<Committed, Refusal>;
 
-/// What a prepare granted.
+/// The answer to a prepare.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// Log index of the prepare.
@@ -51,12 +49,8 @@ pub struct Prepared {
     pub timeline: u32,
     /// The locked directory.
     pub source: DirectoryId,
-    /// Where it is.
     pub source_parent: DirectoryId,
-    /// Under which name.
     pub source_name: String,
-    /// Where it goes.
     pub destination_parent: DirectoryId,
-    /// Under which name.
     pub destination_name: String,
 }

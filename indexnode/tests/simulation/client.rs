@@ -1,4 +1,4 @@
-//! Clients: what gateways and their users do, each one thing after the other, all at once.
+//! Clients: they act as gateways and their users do. Each client does one thing after another, and all run at once.
 
 use std::time::Duration;
 
@@ -31,46 +31,38 @@ const DEPTH_MAX: usize = 5;
 const LOOKUP_TIMEOUT_MS: u32 = 500;
 const CALL_TIMEOUT: Duration = Duration::from_millis(700);
 const AWAIT_MS: u32 = 500;
-/// An acknowledgement is waited for this long, over all leaders.
+/// How long a client waits for an acknowledgement, over all leaders.
 const AWAIT_MAX: Duration = Duration::from_millis(2500);
-/// A change whose outcome is not known is sent again, so often in all.
+/// Most attempts of a change whose outcome is unknown.
 const ATTEMPTS_MAX: usize = 3;
 const RETRY_MS_MAX: u64 = 1000;
 const MODES: [u16; 4] = [0o755, 0o750, 0o700, 0o711];
-/// Part of the lookups whose caller is not root, and may be denied.
+/// Share of the lookups whose caller is not root, and may be denied.
 const STRANGERS: f64 = 0.4;
-/// Part of the changes that are large transactions: several entries of the log.
+/// Share of the changes that are large transactions: several log entries each.
 const LARGE: f64 = 0.3;
 
-/// What all clients share.
+/// The world that all clients share.
 #[derive(Clone)]
-pub struct World {
-    /// The ways to the replicas.
+pub struct ClientWorld {
     pub network: Network,
-    /// PostgreSQL.
     pub server: Server,
-    /// What they hear.
     pub history: History,
-    /// What they do.
     pub trace: Trace,
-    /// Hosts of replicas.
+    /// Number of replicas, on the first hosts.
     pub replicas: usize,
 }
 
-/// One client.
 pub struct Client {
-    /// Its number.
     pub id: usize,
-    /// Its choices.
     pub rng: StdRng,
-    /// Where it lives.
-    pub world: World,
-    /// Who led last, as far as it knows.
+    pub world: ClientWorld,
+    /// The last known leader.
     leader: HostId,
     stops: tokio::sync::watch::Receiver<bool>,
 }
 
-/// Of the group of all directories, or not even that; all are root's.
+/// A caller in the group of all directories, or in none. The directories belong to root.
 fn stranger(rng: &mut StdRng) -> Caller {
     Caller { uid: 7, gids: if rng.random_bool(0.5) { vec![0] } else { Vec::new() } }
 }
@@ -80,12 +72,11 @@ fn root_caller() -> Caller {
 }
 
 impl Client {
-    /// A client that acts until it is told to stop.
-    pub fn new(id: usize, rng: StdRng, world: World, stops: tokio::sync::watch::Receiver<bool>) -> Self {
+    pub fn new(id: usize, rng: StdRng, world: ClientWorld, stops: tokio::sync::watch::Receiver<bool>) -> Self {
         Self { id, rng, world, leader: 0, stops }
     }
 
-    /// Acts.
+    /// Acts at random until it is told to stop.
     pub async fn run(mut self) {
         while !*self.stops.borrow() {
             sleep(Duration::from_millis(self.rng.random_range(0..30))).await;
@@ -105,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Asks one replica for one path, again and again.
+    /// Asks one replica for one path again and again.
     pub async fn keep_asking(mut self, replica: HostId, path: Vec<String>) {
         while !*self.stops.borrow() {
             self.lookup(replica, path.clone(), root_caller()).await;
@@ -113,7 +104,7 @@ impl Client {
         }
     }
 
-    /// Makes one directory in the root and waits until it is visible, asking this replica first.
+    /// Makes one directory in the root and waits until it is visible. Asks `leader` first.
     pub async fn make(mut self, name: String, leader: HostId) {
         self.leader = leader;
         let (request, timeline) = (self.request(), self.timeline());
@@ -134,7 +125,7 @@ impl Client {
         RequestKey { principal: self.id as u32 + 1, ns: NamespaceId(ROOT.0), id }
     }
 
-    /// A path that exists, most of the time, or did a moment ago.
+    /// A path that exists mostly, or existed a moment ago.
     fn path(&mut self) -> Vec<String> {
         if self.rng.random_bool(0.2) {
             let depth = self.rng.random_range(1..=3);
@@ -149,15 +140,15 @@ impl Client {
         NAMES.choose(&mut self.rng).map(|name| (*name).to_owned()).unwrap_or_default()
     }
 
-    /// The timeline that PostgreSQL is on, as a gateway learns it before it resolves a path.
+    /// PostgreSQL's timeline, which a gateway learns before it resolves a path.
     fn timeline(&self) -> u32 {
         self.world.server.with(|postgres| postgres.timelines.now)
     }
 
-    /// Looks a path up on a replica; notes the answer.
+    /// Looks up a path on a replica, and records the answer.
     async fn lookup(&mut self, replica: HostId, path: Vec<String>, caller: Caller) -> Option<Walk> {
         let timeline = self.timeline();
-        // A gateway that does not know may be shown what a failover without a synchronous standby has lost.
+        // A gateway that does not know the timeline may see what a failover without a synchronous standby has lost.
         let knows_timeline =
             self.rng.random_bool(0.7) || !self.world.server.with(|postgres| postgres.standby.is_required);
         let lineage = Lineage { source: SOURCE.0, system_identifier: SYSTEM, timeline };
@@ -231,7 +222,7 @@ impl Client {
             .await;
     }
 
-    /// Several directories by one transaction, which changes one of them again and removes another.
+    /// Several directories in one transaction, which changes one of them again and removes another.
     async fn mkdirs(&mut self) {
         let (parent, timeline) = (self.path(), self.timeline());
         if parent.len() >= DEPTH_MAX {
@@ -275,7 +266,7 @@ impl Client {
         match self.rng.random_range(0..10) {
             // The gateway dies.
             0 => return,
-            // It is slow: the lock may have expired.
+            // The gateway is slow: the lock may have expired.
             1 => sleep(Duration::from_millis(u64::from(lock_ms) + self.rng.random_range(0..800))).await,
             _ => sleep(Duration::from_millis(self.rng.random_range(0..40))).await,
         }
@@ -321,12 +312,12 @@ impl Client {
 
     async fn release(&mut self, request: RequestKey, attempt: u64) {
         let message = ReleaseRenameRequest { request: Some(request.into()), attempt, group: 0 };
-        // Who does not hear of it lets the lock expire.
+        // If this fails, the lock expires.
         let _ = timeout(CALL_TIMEOUT, self.index(self.leader).release_rename(message)).await;
     }
 
-    /// Carries a change out and waits until it is visible; `false` when it is refused. Whether one committed whose session
-    /// ended is asked with the same request id.
+    /// Makes a change and waits until it is visible; `false` if it is refused. If the session ends, asks again with the same
+    /// request id.
     async fn carry_out(
         &mut self,
         what: &str,
@@ -341,7 +332,7 @@ impl Client {
             match answer {
                 Ok(committed) => {
                     let is_visible = self.settle(request, committed).await;
-                    // Now and then a user does not hear of it, and sends it again.
+                    // Sometimes a user does not receive the answer, and sends the request again.
                     if is_visible && self.rng.random_bool(0.92) {
                         return true;
                     }
@@ -350,22 +341,22 @@ impl Client {
                 Err(_) => return false,
             }
             sleep(Duration::from_millis(self.rng.random_range(10..RETRY_MS_MAX))).await;
-            // The id that a path led to is permanent: what the path leads to now does not matter here.
+            // The id is permanent: it does not matter if the path leads elsewhere by now.
             timeline = self.timeline();
         }
         true
     }
 
-    /// A statement, and the wait of its commit for the standby.
+    /// Runs a statement, and waits as its commit does for the standby.
     async fn execute(&self, statement: impl Fn(&mut Postgres) -> Answer + Sync) -> Answer {
         let server = &self.world.server;
         let (answer, restarts) = server.with(|postgres| (statement(postgres), postgres.restarts));
-        let is_kept = server.is_kept(answer?.position).await;
+        let is_durable = server.commit_survives(answer?.position).await;
         let is_alive = server.with(|postgres| postgres.restarts == restarts);
-        if is_kept && is_alive { answer } else { Err(Refusal::Unknown) }
+        if is_durable && is_alive { answer } else { Err(Refusal::Unknown) }
     }
 
-    /// Waits until a committed change is visible, and then knows it.
+    /// Waits until a committed change is visible, and records that.
     async fn settle(&mut self, request: RequestKey, committed: Committed) -> bool {
         let Position { timeline, lsn } = committed.position;
         let by_request = !committed.is_repeat && self.rng.random_bool(0.7);
@@ -376,7 +367,7 @@ impl Client {
             if let Ok(Ok(answer)) = timeout(CALL_TIMEOUT, self.index(self.leader).r#await(message)).await
                 && check_outcome(answer.into_inner().outcome.as_ref()).is_ok()
             {
-                // Of what was acknowledged without a standby, a failover may have lost some.
+                // Without a synchronous standby, a failover may have lost acknowledged changes.
                 let timelines =
                     |postgres: &mut Postgres| postgres.timelines.position_on(postgres.timelines.now, timeline, lsn);
                 let kept = self.world.server.with(timelines);
@@ -391,7 +382,7 @@ impl Client {
     }
 }
 
-/// Where a lookup led.
+/// The result of a lookup.
 fn walk(answer: &ResolveResponse) -> Option<Walk> {
     let code = *answer.codes.first()?;
     let [not_found, denied] = [ErrorCode::NotFound, ErrorCode::AccessDenied].map(wire_code);

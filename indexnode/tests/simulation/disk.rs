@@ -1,7 +1,7 @@
-//! A disk that forgets at a loss of power whatever was not flushed, and that can fail.
+//! A disk that loses unflushed data when the power fails, and that can fail itself.
 //!
-//! Invariant: what a replica flushed is there after the loss: of a file its content, of a folder the names in it. What it
-//! did not flush may be there or not, wholly or in part, as the seed decides. The files themselves are real, in memory.
+//! Invariant: flushed data survives: the content of a file, the names in a directory. Unflushed data may survive wholly, partly
+//! or not at all, as the seed decides. The files themselves are real, in memory.
 
 use std::{
     cell::RefCell,
@@ -14,7 +14,7 @@ use std::{
 
 use rand::{Rng, rngs::StdRng};
 
-/// An error to inject.
+/// A failure to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The next flush fails.
@@ -23,35 +23,35 @@ pub enum Failure {
     Full(usize),
 }
 
-/// What a replica's disk would still hold after a loss of power.
+/// What the disk still holds after a loss of power.
 #[derive(Default)]
 pub struct Disk {
-    folder: PathBuf,
-    /// By inode: content at the last flush.
+    directory: PathBuf,
+    /// By inode: the content at its last flush.
     contents: BTreeMap<u64, Vec<u8>>,
-    /// By inode of the folder: names at its last flush, and their inodes.
+    /// By inode of the directory: the names at its last flush, with their inodes.
     names: BTreeMap<u64, BTreeMap<String, u64>>,
     failure: Option<Failure>,
-    /// Flushes so far.
+    /// Number of flushes.
     pub flushes: u64,
 }
 
 thread_local! {
-    /// The disk of the host whose turn it is.
+    /// The disk of the host that runs now.
     static CURRENT: RefCell<Option<Disk>> = const { RefCell::new(None) };
 }
 
-/// Makes a disk the one that the code now running writes to.
+/// Makes this the disk of the code that runs now.
 pub fn attach(disk: Disk) {
     CURRENT.with(|current| *current.borrow_mut() = Some(disk));
 }
 
-/// Takes it back.
+/// Takes the disk back.
 pub fn detach() -> Disk {
     CURRENT.with(|current| current.borrow_mut().take()).expect("a disk is attached")
 }
 
-/// `fsync` of an open file or folder.
+/// `fsync` of an open file or directory.
 pub fn flush(fd: c_int) -> Result<(), c_int> {
     CURRENT.with(|current| {
         let Ok(mut current) = current.try_borrow_mut() else { return Ok(()) };
@@ -59,7 +59,7 @@ pub fn flush(fd: c_int) -> Result<(), c_int> {
     })
 }
 
-/// How much of a write the disk takes.
+/// How many bytes of a write the disk takes.
 pub fn room(fd: c_int, count: usize) -> Result<usize, c_int> {
     CURRENT.with(|current| {
         let Ok(mut current) = current.try_borrow_mut() else { return Ok(count) };
@@ -68,23 +68,23 @@ pub fn room(fd: c_int, count: usize) -> Result<usize, c_int> {
 }
 
 impl Disk {
-    /// An empty one over a folder that exists and will survive.
-    pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), ..Self::default() }
+    /// An empty disk on an existing directory, which itself is flushed.
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), ..Self::default() }
     }
 
-    /// Lets the disk fail once.
+    /// Injects one failure.
     pub fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
     }
 
-    /// No failure any more.
+    /// Removes all failures.
     pub fn mend(&mut self) {
         self.failure = None;
     }
 
     fn path_of(&self, fd: c_int) -> Option<PathBuf> {
-        fs::read_link(format!("/proc/self/fd/{fd}")).ok().filter(|path| path.starts_with(&self.folder))
+        fs::read_link(format!("/proc/self/fd/{fd}")).ok().filter(|path| path.starts_with(&self.directory))
     }
 
     fn flush(&mut self, fd: c_int) -> Result<(), c_int> {
@@ -120,28 +120,28 @@ impl Disk {
         Ok(taken)
     }
 
-    /// What is on the disk now, to be put back after the process has ended.
+    /// The current content, to be restored after the process has ended.
     pub fn image(&self) -> io::Result<Image> {
-        Image::of_now(&self.folder)
+        Image::of_now(&self.directory)
     }
 
-    /// What is on the disk after the power was lost now.
+    /// The content after a loss of power now.
     pub fn image_after_power_loss(&self, rng: &mut StdRng) -> io::Result<Image> {
-        self.survivors(&self.folder, rng)
+        self.survivors(&self.directory, rng)
     }
 
-    fn survivors(&self, folder: &Path, rng: &mut StdRng) -> io::Result<Image> {
-        let now = listing(folder)?;
-        let inode = fs::metadata(folder)?.ino();
+    fn survivors(&self, directory: &Path, rng: &mut StdRng) -> io::Result<Image> {
+        let now = listing(directory)?;
+        let inode = fs::metadata(directory)?.ino();
         let kept = self.names.get(&inode).cloned().unwrap_or_default();
-        // Of names that were not flushed, a file system keeps all or none here.
+        // Of unflushed names, this file system keeps all or none.
         let names = if rng.random_bool(0.5) { now.clone() } else { kept };
         let mut image = Image::default();
         for (name, inode) in names {
-            let path = folder.join(&name);
+            let path = directory.join(&name);
             let is_here = now.get(&name) == Some(&inode);
             if is_here && path.is_dir() {
-                image.folders.insert(name, self.survivors(&path, rng)?);
+                image.directories.insert(name, self.survivors(&path, rng)?);
                 continue;
             }
             let flushed = self.contents.get(&inode).cloned().unwrap_or_default();
@@ -151,33 +151,33 @@ impl Disk {
         Ok(image)
     }
 
-    /// Makes the folder what the image says, all of it flushed.
+    /// Restores the content of an image, all of it flushed.
     pub fn restore(&mut self, image: &Image) -> io::Result<()> {
-        for entry in fs::read_dir(&self.folder)? {
+        for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
         }
         (self.contents, self.names, self.failure) = Default::default();
-        let folder = self.folder.clone();
-        self.write(&folder, image)
+        let directory = self.directory.clone();
+        self.write(&directory, image)
     }
 
-    fn write(&mut self, folder: &Path, image: &Image) -> io::Result<()> {
-        fs::create_dir_all(folder)?;
+    fn write(&mut self, directory: &Path, image: &Image) -> io::Result<()> {
+        fs::create_dir_all(directory)?;
         for (name, content) in &image.files {
-            let path = folder.join(name);
+            let path = directory.join(name);
             fs::write(&path, content)?;
             self.contents.insert(fs::metadata(&path)?.ino(), content.clone());
         }
-        for (name, inner) in &image.folders {
-            self.write(&folder.join(name), inner)?;
+        for (name, inner) in &image.directories {
+            self.write(&directory.join(name), inner)?;
         }
-        self.names.insert(fs::metadata(folder)?.ino(), listing(folder)?);
+        self.names.insert(fs::metadata(directory)?.ino(), listing(directory)?);
         Ok(())
     }
 }
 
-/// What a file that was flushed as `flushed` and since then changed to `now` may hold.
+/// What a file may hold that was flushed as `flushed` and then changed to `now`.
 fn torn(flushed: Vec<u8>, now: Vec<u8>, rng: &mut StdRng) -> Vec<u8> {
     if now == flushed {
         return flushed;
@@ -189,7 +189,7 @@ fn torn(flushed: Vec<u8>, now: Vec<u8>, rng: &mut StdRng) -> Vec<u8> {
             let end = rng.random_range(flushed.len()..=now.len());
             let mut content = now[..end].to_vec();
             if rng.random_bool(0.3) {
-                // The file had grown already, its last blocks had not come.
+                // The file has its new length, but its last blocks are missing.
                 content.resize(now.len(), 0);
             }
             content
@@ -198,9 +198,9 @@ fn torn(flushed: Vec<u8>, now: Vec<u8>, rng: &mut StdRng) -> Vec<u8> {
     }
 }
 
-fn listing(folder: &Path) -> io::Result<BTreeMap<String, u64>> {
+fn listing(directory: &Path) -> io::Result<BTreeMap<String, u64>> {
     let mut names = BTreeMap::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         names.insert(entry.file_name().to_string_lossy().into_owned(), entry.ino());
     }
@@ -217,20 +217,20 @@ impl Inode for fs::DirEntry {
     }
 }
 
-/// A folder's content.
+/// The content of a directory.
 #[derive(Default)]
 pub struct Image {
     files: BTreeMap<String, Vec<u8>>,
-    folders: BTreeMap<String, Image>,
+    directories: BTreeMap<String, Image>,
 }
 
 impl Image {
-    fn of_now(folder: &Path) -> io::Result<Self> {
+    fn of_now(directory: &Path) -> io::Result<Self> {
         let mut image = Self::default();
-        for name in listing(folder)?.into_keys() {
-            let path = folder.join(&name);
+        for name in listing(directory)?.into_keys() {
+            let path = directory.join(&name);
             if path.is_dir() {
-                image.folders.insert(name, Self::of_now(&path)?);
+                image.directories.insert(name, Self::of_now(&path)?);
             } else {
                 image.files.insert(name, fs::read(&path)?);
             }

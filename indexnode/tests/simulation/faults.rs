@@ -1,15 +1,15 @@
-//! What goes wrong, and when: chosen by the seed.
+//! The faults of a history, chosen by the seed.
 
 use rand::{Rng, rngs::StdRng};
 
 use crate::{disk::Failure, network::Weather, postgres::SlotAfter, world::World};
 
-/// Until the next fault, in milliseconds.
+/// Time until the next fault, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 200..2000;
-/// A host's time of day is set wrong by as much as a day.
+/// Most by which a host's time of day is set wrong: one day.
 const DAY_MS: i64 = 86_400_000;
 
-/// What ends by itself at a time.
+/// The end of a fault, at a later time.
 enum Later {
     Start(usize),
     Wipe(usize),
@@ -20,22 +20,21 @@ enum Later {
     MendDisk(usize),
 }
 
-/// The faults of one history.
 pub struct Faults {
     rng: StdRng,
     next_ms: u64,
     later: Vec<(u64, Later)>,
-    /// What happened, for the report.
+    /// Number of faults, for the report.
     pub count: u64,
 }
 
 impl Faults {
-    /// From a time on.
+    /// Faults from this time on.
     pub fn new(rng: StdRng, from_ms: u64) -> Self {
         Self { rng, next_ms: from_ms, later: Vec::new(), count: 0 }
     }
 
-    /// What is due now.
+    /// Ends what is due, and begins a new fault when it is time.
     pub fn tick(&mut self, world: &mut World) {
         let now = world.now_ms;
         let mut at = 0;
@@ -54,7 +53,7 @@ impl Faults {
         }
     }
 
-    fn lasts(&mut self, world: &World, range: std::ops::Range<u64>, later: Later) {
+    fn end_later(&mut self, world: &World, range: std::ops::Range<u64>, later: Later) {
         let until = world.now_ms + self.rng.random_range(range);
         self.later.push((until, later));
     }
@@ -68,13 +67,13 @@ impl Faults {
                 let weather = Weather { loss: self.rng.random_range(0.01..0.3), delay_ms: 5, stragglers: 0.1 };
                 world.note(format_args!("fault: {weather:?}"));
                 world.network.set_weather(weather);
-                self.lasts(world, 100..1500, Later::Weather);
+                self.end_later(world, 100..1500, Later::Weather);
             }
             29..34 => {
                 let weather = Weather { loss: 0.0, delay_ms: self.rng.random_range(20..200), stragglers: 0.05 };
                 world.note(format_args!("fault: {weather:?}"));
                 world.network.set_weather(weather);
-                self.lasts(world, 100..1500, Later::Weather);
+                self.end_later(world, 100..1500, Later::Weather);
             }
             34..50 => self.kill(world, host),
             50..53 => {
@@ -92,14 +91,14 @@ impl Faults {
                 let longest = self.rng.random_range(10..150);
                 world.note(format_args!("fault: flushes of host {host} take up to {longest} ms"));
                 *world.hosts[host].flush_ms_max.lock() = longest;
-                self.lasts(world, 100..2000, Later::FastDisk(host));
+                self.end_later(world, 100..2000, Later::FastDisk(host));
             }
             76..80 => {
                 world.note(format_args!("fault: host {host} cannot reach PostgreSQL"));
                 world.server.set_reachable(host, false);
-                self.lasts(world, 100..2500, Later::ReachPostgres(host));
+                self.end_later(world, 100..2500, Later::ReachPostgres(host));
             }
-            // Leases and time limits go by a clock that nobody sets; whatever reads the time of day would be found here.
+            // Leases and time limits use a clock that nobody sets. Code that reads the time of day would fail here.
             80..83 => {
                 let ms = self.rng.random_range(-DAY_MS..=DAY_MS);
                 world.note(format_args!("fault: the time of day of host {host} jumps by {ms} ms"));
@@ -108,13 +107,13 @@ impl Faults {
             83..85 => {
                 world.note(format_args!("fault: host {host} loses its disk"));
                 world.kill(host, true);
-                self.lasts(world, 50..1000, Later::Wipe(host));
+                self.end_later(world, 50..1000, Later::Wipe(host));
             }
-            _ => self.trouble_postgres(world),
+            _ => self.postgres_fault(world),
         }
     }
 
-    fn trouble_postgres(&mut self, world: &mut World) {
+    fn postgres_fault(&mut self, world: &mut World) {
         match self.rng.random_range(0..18) {
             0..3 => {
                 world.note(format_args!("fault: PostgreSQL restarts"));
@@ -177,14 +176,14 @@ impl Faults {
         let to = (from + self.rng.random_range(1..world.hosts.len())) % world.hosts.len();
         world.note(format_args!("fault: nothing goes from host {from} to host {to}"));
         world.network.set_cut(from, to, true);
-        self.lasts(world, 100..3000, Later::Reach { from, to });
+        self.end_later(world, 100..3000, Later::Reach { from, to });
     }
 
     fn kill(&mut self, world: &mut World, host: usize) {
         let power_is_lost = self.rng.random_bool(0.6);
         world.note(format_args!("fault: host {host} dies, power lost: {power_is_lost}"));
         world.kill(host, power_is_lost);
-        self.lasts(world, 10..1500, Later::Start(host));
+        self.end_later(world, 10..1500, Later::Start(host));
     }
 
     fn break_disk(&mut self, world: &mut World, host: usize) {
@@ -192,10 +191,10 @@ impl Faults {
             if self.rng.random_bool(0.5) { Failure::Flush } else { Failure::Full(self.rng.random_range(0..200)) };
         world.note(format_args!("fault: {failure:?} on host {host}"));
         world.hosts[host].disk().fail(failure);
-        self.lasts(world, 200..1500, Later::MendDisk(host));
+        self.end_later(world, 200..1500, Later::MendDisk(host));
     }
 
-    /// Ends everything that is wrong.
+    /// Ends all faults.
     pub fn heal(&mut self, world: &mut World) {
         for (_, later) in self.later.drain(..) {
             end(world, later);

@@ -1,6 +1,6 @@
-//! What clients asked and heard, for the invariants that are about answers.
+//! The questions and answers of clients, for the invariants about answers.
 //!
-//! Order is by a counter that every event raises: `before` and `after` are exact.
+//! Every event raises a counter, so `before` and `after` are exact.
 
 use std::sync::Arc;
 
@@ -9,29 +9,24 @@ use parking_lot::Mutex;
 
 use crate::{network::HostId, tree::Walk};
 
-/// A lookup that was answered.
+/// An answered lookup.
 #[derive(Clone, Debug)]
 #[expect(dead_code, reason = "client and replica are told when an answer is wrong")]
 pub struct Lookup {
-    /// Who asked.
     pub client: usize,
-    /// Who answered.
     pub replica: HostId,
-    /// When it was asked.
+    /// Counter when it was asked.
     pub asked: u64,
-    /// When the answer came.
+    /// Counter when the answer arrived.
     pub answered: u64,
-    /// The timeline whose transactions it is judged by.
+    /// The timeline whose transactions the answer is compared with.
     pub timeline: u32,
-    /// Transactions that had been acknowledged before it was asked.
+    /// Number of transactions acknowledged before it was asked.
     pub acknowledged: usize,
-    /// Transactions that might be shown when the answer came.
+    /// Number of transactions that the answer may show.
     pub committed: usize,
-    /// What was asked for.
     pub path: Vec<String>,
-    /// As whom.
     pub caller: Caller,
-    /// The answer.
     pub walk: Walk,
 }
 
@@ -44,19 +39,19 @@ struct Inner {
     failed: u64,
 }
 
-/// The history; clones share it.
+/// The history of one simulation; clones share it.
 #[derive(Clone, Default)]
 pub struct History(Arc<Mutex<Inner>>);
 
 impl History {
-    /// The time of an event that happens now.
+    /// The counter for an event that happens now.
     pub fn now(&self) -> u64 {
         let mut inner = self.0.lock();
         inner.clock += 1;
         inner.clock
     }
 
-    /// A client heard that everything committed below a position is visible.
+    /// A client was told that everything committed below a position is visible.
     pub fn acknowledge(&self, below: Lsn) {
         let mut inner = self.0.lock();
         inner.acknowledgements += 1;
@@ -69,17 +64,16 @@ impl History {
         inner.acknowledged = inner.acknowledged.min(switch);
     }
 
-    /// What any client has been told to be visible: everything committed below.
+    /// Everything committed below this was acknowledged to some client.
     pub fn acknowledged(&self) -> Lsn {
         self.0.lock().acknowledged
     }
 
-    /// A lookup was answered.
     pub fn answered(&self, lookup: Lookup) {
         self.0.lock().lookups.push(lookup);
     }
 
-    /// A lookup was not.
+    /// A lookup got no answer.
     pub fn failed(&self) {
         self.0.lock().failed += 1;
     }
@@ -89,7 +83,7 @@ impl History {
         self.0.lock().lookups.clone()
     }
 
-    /// Answered lookups, those without an answer, acknowledgements.
+    /// Numbers of answered lookups, of unanswered ones, and of acknowledgements.
     pub fn counts(&self) -> (usize, u64, u64) {
         let inner = self.0.lock();
         (inner.lookups.len(), inner.failed, inner.acknowledgements)

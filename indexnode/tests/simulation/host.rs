@@ -1,6 +1,6 @@
-//! A host: a clock, a disk, and at times a process: the replica as it is, on a runtime of its own.
+//! A host: a clock, a disk, and at times a process. The process is the replica as in production, on a runtime of its own.
 //!
-//! Invariant: when the process is killed, everything in it ends at once, and nothing of it runs on. Its clock goes on.
+//! Invariant: a kill ends everything in the process at once. The host's clock continues.
 
 use std::{
     fs,
@@ -41,22 +41,21 @@ use crate::{
 
 /// Smaller than in production, so that short histories have snapshots, and followers that need one.
 const SNAPSHOT_LOG_ENTRIES: u64 = 25;
-/// Two operations: most transactions go in one entry each, and large ones in several.
+/// Two operations: most transactions are one entry, large ones are several.
 const ENTRY_BYTES_MAX: usize = 250;
 /// The trees are flat.
 const CACHE_LEVELS: usize = 1;
-/// The only group.
+/// The only index group.
 pub const GROUP: u64 = 1;
 const LOCK_MS_MAX: u32 = 2000;
-/// The time of day when everything begins, in milliseconds since 1970.
+/// The time of day at the beginning, in milliseconds since 1970.
 const DAY_MS: i64 = 1_764_000_000_000;
 
-/// A process.
 struct Process {
     runtime: Runtime,
-    /// The runtime's time when it began.
+    /// The runtime's time at its start.
     began: Instant,
-    /// The host's time when it began, in milliseconds.
+    /// The host's time at its start, in milliseconds.
     began_ms: u64,
     served: Option<Served>,
     /// Why the replica ended, once it has.
@@ -70,45 +69,43 @@ struct Served {
     index: IndexServer<IndexService>,
 }
 
-/// A host.
 pub struct Host {
     id: HostId,
     config: Arc<Config>,
     disk: Option<Disk>,
     process: Option<Process>,
-    /// The host's clock, in milliseconds.
+    /// In milliseconds.
     clock_ms: u64,
-    /// How fast it is, in millionths more or less.
+    /// Clock drift, in millionths.
     pub drift_ppm: i64,
-    /// By how much the time of day differs from that, in milliseconds: somebody may set it, forward and back.
+    /// How far the time of day is set wrong, in milliseconds.
     pub day_ms: i64,
-    /// What the drift has not yet made a whole millisecond of.
+    /// The part of the drift that is not a whole millisecond yet.
     remainder: i64,
-    /// Not running until then (simulation's time), though alive.
+    /// The process is alive but does not run until this time of the simulation.
     pub paused_until_ms: u64,
     network: Network,
     server: Server,
     rng: Arc<Mutex<StdRng>>,
-    /// Longest time of a flush, in milliseconds.
+    /// Longest duration of a flush, in milliseconds.
     pub flush_ms_max: Arc<Mutex<u64>>,
 }
 
 impl Host {
-    /// A host with an empty disk and no process.
-    /// The hosts from `voters` on have learners.
+    /// A host with an empty disk and no process. The hosts from `voters` on are learners.
     pub fn new(
         id: HostId,
         (addresses, voters): (&[String], usize),
-        folder: &Path,
+        directory: &Path,
         seed: u64,
         network: Network,
         server: Server,
     ) -> Self {
-        let folder: PathBuf = folder.join(format!("host-{id}"));
-        fs::create_dir_all(&folder).expect("a folder in memory");
+        let directory: PathBuf = directory.join(format!("host-{id}"));
+        fs::create_dir_all(&directory).expect("a directory in memory");
         let config = Config {
             groups: vec![GROUP],
-            data_dir: folder.clone(),
+            data_dir: directory.clone(),
             listen: addresses[id].clone(),
             http_listen: String::new(),
             peers: addresses[..voters].to_vec(),
@@ -132,7 +129,7 @@ impl Host {
         Self {
             id,
             config: Arc::new(config),
-            disk: Some(Disk::new(&folder)),
+            disk: Some(Disk::new(&directory)),
             process: None,
             clock_ms: 0,
             drift_ppm: 0,
@@ -146,51 +143,49 @@ impl Host {
         }
     }
 
-    /// Does a process run?
+    /// Tells whether a process runs.
     pub fn is_up(&self) -> bool {
         self.process.is_some()
     }
 
-    /// The disk.
     pub fn disk(&mut self) -> &mut Disk {
-        self.disk.as_mut().expect("the disk is attached during the host's turn only")
+        self.disk.as_mut().expect("the disk is attached while the host does not run")
     }
 
-    /// The node, while one runs.
+    /// The node of the running process.
     pub fn node(&self) -> Option<Arc<Node>> {
         self.process.as_ref()?.served.as_ref()?.replica.node()
     }
 
-    /// Runs something as this host: on its runtime, with its disk.
-    fn turn<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        disk::attach(self.disk.take().expect("one turn at a time"));
+    /// Runs `work` as this host: with its disk and its time of day.
+    fn as_host<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        disk::attach(self.disk.take().expect("one host runs at a time"));
         shim::set_time_of_day(DAY_MS + self.clock_ms as i64 + self.day_ms);
         let result = work(self);
         self.disk = Some(disk::detach());
         result
     }
 
-    /// Is it to have a learner?
+    /// Tells whether this host's replica is a learner.
     pub fn is_learner(&self) -> bool {
         self.config.learner
     }
 
-    /// Starts the process.
     pub fn start(&mut self) -> Result<()> {
-        self.turn(|host| {
+        self.as_host(|host| {
             let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
             let began = runtime.block_on(async { Instant::now() });
             let end = Arc::new(Mutex::new(None));
             let served = {
                 let _context = runtime.enter();
-                let folder = DataDir::open(&host.config.data_dir).context("data folder")?;
+                let directory = DataDir::open(&host.config.data_dir).context("data directory")?;
                 let (dial, database) = (host.network.dial(host.id), host.server.seen_from(host.id));
-                let identity = folder.identity().context("identity")?;
+                let identity = directory.identity().context("identity")?;
                 let replica = Replica::new(host.config.clone(), GROUP, identity, database, dial, host.disk_executor());
-                let (running, told) = (replica.clone(), end.clone());
+                let (running, reported) = (replica.clone(), end.clone());
                 runtime.spawn(async move {
-                    let ended = process::incarnations(&running, &folder).await;
-                    *told.lock() = Some(ended.map_or_else(|e| format!("{e:#}"), |()| "stopped".to_owned()));
+                    let ended = process::incarnations(&running, &directory).await;
+                    *reported.lock() = Some(ended.map_or_else(|e| format!("{e:#}"), |()| "stopped".to_owned()));
                 });
                 let groups = Groups::new([replica.clone()]);
                 let peer = PeerServer::new(PeerService::new(groups.clone()));
@@ -213,7 +208,7 @@ impl Host {
         self.process.as_ref()?.end.lock().clone()
     }
 
-    /// Ends the process. What it wrote stays; at a loss of power, what it flushed.
+    /// Ends the process. Its writes stay; after a loss of power only what it flushed.
     pub fn kill(&mut self, power_is_lost: bool) -> Result<()> {
         let Some(process) = self.process.take() else { return Ok(()) };
         let image: Image = if power_is_lost {
@@ -222,18 +217,18 @@ impl Host {
         } else {
             self.disk.as_ref().context("a disk")?.image()?
         };
-        // What its destructors do to the disk did not happen.
+        // Undoes what the destructors did to the disk.
         drop(process);
         self.disk().restore(&image)?;
         Ok(())
     }
 
-    /// Forgets everything on the disk of a host without a process.
+    /// Erases the disk of a host without a process.
     pub fn wipe(&mut self) -> Result<()> {
         Ok(self.disk().restore(&Image::default())?)
     }
 
-    /// Lets the clock go on, and the process run until it stands there.
+    /// Advances the clock, and lets the process run until then.
     pub fn tick(&mut self, now_ms: u64, step_ms: u64) {
         self.remainder += self.drift_ppm * step_ms as i64;
         self.clock_ms += step_ms;
@@ -243,12 +238,12 @@ impl Host {
             self.clock_ms = self.clock_ms.saturating_add_signed(step);
         }
         if self.process.is_some() && self.paused_until_ms <= now_ms {
-            self.turn(|host| {
+            self.as_host(|host| {
                 let Some(process) = &host.process else { return };
                 let until = process.began + Duration::from_millis(host.clock_ms - process.began_ms);
                 process.runtime.block_on(async {
-                    // Whoever stood still finds the clock where it is now, before anything of what came meanwhile is looked at:
-                    // by the clock of then a lease would hold that is over.
+                    // A process that stood still sees the current time before it reads any message that arrived meanwhile. With
+                    // the old time an expired lease would seem valid.
                     let behind = until.saturating_duration_since(Instant::now());
                     if behind > Duration::from_millis(2 * step_ms) {
                         advance(behind).await;
@@ -259,14 +254,14 @@ impl Host {
         }
     }
 
-    /// Lets the replica make a snapshot now.
+    /// Makes the replica build a snapshot.
     pub fn make_snapshot(&self) {
         if let (Some(process), Some(node)) = (&self.process, self.node()) {
             process.runtime.spawn(async move { node.raft.trigger().snapshot().await });
         }
     }
 
-    /// Gives a request to the process, which answers it in its own time. `false`: nobody listens.
+    /// Passes a request to the process, which answers later. `false`: no process listens.
     pub fn serve(&mut self, call: u64, request: Request) -> bool {
         let network = self.network.clone();
         let Some(process) = &self.process else { return false };
@@ -287,21 +282,20 @@ impl Host {
     }
 }
 
-/// A host of clients: a runtime without a replica.
+/// The host of the clients: a runtime without a replica.
 pub struct ClientHost {
     runtime: Runtime,
     began: Instant,
 }
 
 impl ClientHost {
-    /// One whose clock begins now.
+    /// A host whose clock begins now.
     pub fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let began = runtime.block_on(async { Instant::now() });
         Self { runtime, began }
     }
 
-    /// Starts a client.
     pub fn spawn(&self, client: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(client);
     }

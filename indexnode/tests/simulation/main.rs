@@ -1,5 +1,5 @@
-//! The seeded simulation: a group of replicas, as they are in production, on hosts whose network, disks, clocks and
-//! PostgreSQL are simulated. `make simulate SEED=n` replays a seed with its trace.
+//! The seeded simulation: a group of replicas as in production, on hosts with a simulated network, disks, clocks and
+//! PostgreSQL. `make simulate SEED=n` replays a seed with its trace.
 
 mod answers;
 mod client;

@@ -1,7 +1,7 @@
-//! The network between the hosts: whole requests and answers of gRPC, late, lost or never sent.
+//! The network between the hosts: whole gRPC requests and answers, delayed or lost.
 //!
-//! Invariant: a message is delivered at most once, at a time that the seed decides. A caller whose message or answer was
-//! lost learns of it after [`SILENCE`], as a connection's keep-alive would tell it.
+//! Invariant: a message is delivered at most once, at a time that the seed decides. A caller whose message or answer was lost
+//! receives an error after [`SILENCE`], as from a connection's keep-alive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,35 +27,33 @@ use tower::{Service, util::BoxCloneSyncService};
 
 use crate::trace::Trace;
 
-/// A connection on which nothing comes for this long is given up, if its message was lost.
+/// Time after which a caller gives up a call whose message was lost.
 const SILENCE: Duration = Duration::from_secs(4);
 
-/// Calls that stay open; each message of one may as well be a call of its own, as it is for an older replica.
+/// Streaming calls. Each message of one is simulated as a call of its own, as an older replica sends it.
 const STREAMS: [&str; 2] = ["/Appends", "/ReadIndexes"];
 
-/// Number of a host.
 pub type HostId = usize;
-/// A request, all of it.
+/// A whole request.
 pub type Request = http::Request<Collected<Bytes>>;
-/// An answer, all of it.
+/// A whole answer.
 pub type Response = http::Response<Collected<Bytes>>;
 
-/// What arrives.
 pub enum Packet {
-    /// At a host that serves.
+    /// A request arrives at a host that serves.
     Request { from: HostId, to: HostId, call: u64, request: Request },
-    /// At the host that called.
+    /// An answer arrives at the host that called.
     Response { call: u64, response: Option<Response> },
 }
 
 /// How the links behave.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Part of the messages that are lost.
+    /// Share of the messages that are lost.
     pub loss: f64,
     /// Longest usual delay, in milliseconds.
     pub delay_ms: u64,
-    /// Part of the messages that take ten times longer.
+    /// Share of the messages that take ten times longer.
     pub stragglers: f64,
 }
 
@@ -79,13 +77,13 @@ struct Inner {
     /// By time of delivery and order of sending.
     under_way: BTreeMap<(u64, u64), Packet>,
     calls: BTreeMap<u64, Call>,
-    /// Links that carry nothing, from and to.
+    /// Cut links, from and to.
     cut: BTreeSet<(HostId, HostId)>,
     weather: Weather,
     addresses: Vec<String>,
 }
 
-/// The network; clones share it.
+/// The network of one simulation; clones share it.
 #[derive(Clone)]
 pub struct Network {
     inner: Arc<Mutex<Inner>>,
@@ -93,7 +91,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network of hosts with these addresses; those after the last have none and only call.
+    /// A network of hosts with these addresses. Hosts after the last one have no address and only call.
     pub fn new(seed: u64, addresses: Vec<String>, trace: Trace) -> Self {
         let inner = Inner {
             rng: StdRng::seed_from_u64(seed ^ 0x6e65_7477_6f72_6b00),
@@ -108,22 +106,21 @@ impl Network {
         Self { inner: Arc::new(Mutex::new(inner)), trace }
     }
 
-    /// The way from one host to another.
+    /// The channel from one host to another.
     pub fn channel(&self, from: HostId, to: HostId) -> PeerChannel {
         BoxCloneSyncService::new(Way { network: self.clone(), from, to })
     }
 
-    /// What a host's replica dials with.
+    /// The dialer of a host's replica.
     pub fn dial(&self, from: HostId) -> Arc<dyn Dial> {
         Arc::new(Dialer { network: self.clone(), from })
     }
 
-    /// Sets the weather.
     pub fn set_weather(&self, weather: Weather) {
         self.inner.lock().weather = weather;
     }
 
-    /// Cuts or mends the link from one host to another; what is under way on a link that is cut is lost.
+    /// Cuts or restores the link from one host to another. Messages in transit on a cut link are lost.
     pub fn set_cut(&self, from: HostId, to: HostId, is_cut: bool) {
         let mut inner = self.inner.lock();
         if is_cut {
@@ -134,14 +131,14 @@ impl Network {
         }
     }
 
-    /// Mends everything.
+    /// Restores all links.
     pub fn heal(&self) {
         let mut inner = self.inner.lock();
         inner.cut.clear();
         inner.weather = Weather::default();
     }
 
-    /// The next packet due at this time.
+    /// The next packet that is due at this time.
     pub fn next_due(&self, now_ms: u64) -> Option<Packet> {
         let mut inner = self.inner.lock();
         inner.now_ms = now_ms;
@@ -149,15 +146,15 @@ impl Network {
         (entry.key().0 <= now_ms).then(|| entry.remove())
     }
 
-    /// Hands an answer to whoever waits for it.
+    /// Passes an answer to its caller.
     pub fn answer(&self, call: u64, response: Option<Response>) {
         if let Some(call) = self.inner.lock().calls.remove(&call) {
-            // A caller that gave up misses nothing.
+            // The caller may have given up; ignore the send error.
             let _ = call.answer.send(response);
         }
     }
 
-    /// A host's process ended: its callers are told (the kernel resets their connections), or hear nothing any more.
+    /// A host's process ended. Its callers receive an error (the kernel resets their connections), or nothing.
     pub fn end_calls_to(&self, host: HostId, tells: bool) {
         let mut inner = self.inner.lock();
         let ids: Vec<u64> = inner.calls.iter().filter(|(_, call)| call.to == host).map(|(id, _)| *id).collect();
@@ -181,7 +178,7 @@ impl Network {
     }
 
     fn request(&self, from: HostId, to: HostId, request: Request) -> (u64, oneshot::Receiver<Option<Response>>) {
-        let (answer, told) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let path = request.uri().path().to_owned();
         let mut inner = self.inner.lock();
         inner.sequence += 1;
@@ -189,7 +186,7 @@ impl Network {
         inner.calls.insert(call, Call { from, to, is_lost: false, answer });
         self.trace.note(format_args!("{} call {call} {from}->{to} {path}", inner.now_ms));
         inner.send(None, Packet::Request { from, to, call, request });
-        (call, told)
+        (call, answered)
     }
 
     fn is_lost(&self, call: u64) -> bool {
@@ -215,7 +212,7 @@ impl Inner {
         });
     }
 
-    /// Sends a packet; an answer comes from the host given.
+    /// Sends a packet. An answer comes from `host`.
     fn send(&mut self, answer_from: Option<(HostId, u64)>, packet: Packet) {
         let (from, to, call) = match (&packet, answer_from) {
             (Packet::Request { from, to, call, .. }, _) => (*from, *to, *call),
@@ -277,9 +274,9 @@ impl Service<http::Request<Body>> for Way {
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?;
-            let (call, mut told) = network.request(from, to, http::Request::from_parts(parts, body));
+            let (call, mut answered) = network.request(from, to, http::Request::from_parts(parts, body));
             loop {
-                match timeout(SILENCE, &mut told).await {
+                match timeout(SILENCE, &mut answered).await {
                     Ok(Ok(Some(response))) => return Ok(response.map(Body::new)),
                     Ok(_) => return Err(io::Error::other("connection refused or reset")),
                     Err(_) if network.is_lost(call) => return Err(io::Error::other("the connection is dead")),

@@ -1,9 +1,9 @@
-//! A model of the group's PostgreSQL node: directories, request ids, abort records, the epoch, WAL, and a slot; with a
-//! standby that may take its place.
+//! A model of the group's PostgreSQL node: directories, request ids, abort records, the epoch, WAL, a slot, and a standby that
+//! may be promoted.
 //!
-//! Invariant: it knows what the SQL functions know and checks what they check, no more: a transaction that would close a
-//! cycle is not refused here, because PostgreSQL does not see it either. Everything happens in the order of the WAL, and
-//! whatever stands in it above what the standby has flushed is gone after a failover.
+//! Invariant: the model knows and checks what the SQL functions do, no more. It does not refuse a transaction that forms a
+//! cycle, because PostgreSQL does not see it either. Everything is ordered by the WAL, and a failover loses everything above
+//! what the standby has flushed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,75 +24,64 @@ use crate::{
     tree::Tree,
 };
 
-/// The namespace's root, and so its id.
+/// The namespace's root, which is also its id.
 pub const ROOT: DirectoryId = DirectoryId(16);
-/// The namespace's name.
 pub const NAMESPACE: &str = "ns";
-/// The slot's name.
 pub const SLOT: &str = "mantle_1";
-/// The system that the model is.
 pub const SYSTEM: u64 = 7_000_000_000;
-/// After a promotion ids go on so far above the last: blocks that were given out may not be known here.
+/// A promotion skips this many ids: the new primary may not know of blocks that were given out.
 const IDS_SKIPPED: u64 = 1000;
 const FIRST_LSN: u64 = 0x100_0000;
 const ATTRIBUTES: Permission = Permission { owner: 0, group: 0, mode: 0o755 };
 
-/// A rename that committed.
+/// A committed rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommittedAttempt {
-    /// Whose.
     pub request: RequestKey,
     /// The log index of its prepare.
     pub attempt: u64,
-    /// The epoch it was prepared and committed under.
+    /// The epoch of its prepare and its commit.
     pub epoch: Epoch,
-    /// Where its commit record begins.
+    /// Start of its commit record.
     pub commit_lsn: Lsn,
 }
 
-/// A logical slot.
 pub struct SlotState {
     /// Transactions below are not sent again.
     pub confirmed: Lsn,
-    /// What a crash goes back to.
+    /// The confirmed position after a crash.
     pub persisted: Lsn,
-    /// Who reads it.
+    /// The session that reads it.
     pub active_pid: Option<i32>,
 }
 
-/// What a standby that is promoted has of the slot.
+/// What a promoted standby has of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotAfter {
-    /// As it was persisted, as far as it goes.
+    /// The slot as it was persisted, up to where the standby is.
     Kept,
-    /// One that begins there.
+    /// A new slot that begins there.
     MadeAnew,
-    /// None.
     Gone,
 }
 
-/// The model.
 pub struct Postgres {
-    /// What it and its predecessors committed.
+    /// The committed transactions of all timelines.
     pub timelines: Timelines,
-    /// Who takes its place.
     pub standby: Standby,
     insert: u64,
-    /// The group's row: epoch, the cluster that raised it last, and since when.
+    /// The group's row after each raise: where in the WAL, the epoch, and the cluster that raised it.
     raises: Vec<(Lsn, Epoch, Option<String>)>,
-    /// The slot.
     pub slot: Option<SlotState>,
-    /// Exported snapshots, by name.
     pub snapshots: BTreeMap<String, Arc<Tree>>,
-    /// Ends of all sessions so far.
+    /// Number of times that all sessions ended.
     pub restarts: u64,
-    /// Tells the walsenders of new WAL.
+    /// Wakes the walsenders when there is new WAL.
     pub wake: Arc<Notify>,
-    /// Renames that committed.
     pub attempts: Vec<CommittedAttempt>,
-    /// Of committed requests: where their transactions end.
+    /// By committed request, the end of its transaction.
     answers: BTreeMap<RequestKey, Lsn>,
-    /// Attempts that may not commit, and where that is written.
+    /// Aborted attempts, with the position of the abort record.
     aborted: BTreeMap<(RequestKey, u64), Lsn>,
     terminated: BTreeSet<i32>,
     next_id: u64,
@@ -100,7 +89,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// One namespace, empty; some WAL. `is_protected`: a commit waits for the standby.
+    /// A node with one empty namespace. `is_protected`: a commit waits for the standby.
     pub fn new(is_protected: bool) -> Self {
         let root = DirectoryRecord {
             ns: NamespaceId(ROOT.0),
@@ -130,7 +119,6 @@ impl Postgres {
         }
     }
 
-    /// Whose WAL it writes.
     pub fn lineage(&self) -> Lineage {
         Lineage { system_identifier: SYSTEM, timeline: self.timelines.now }
     }
@@ -146,7 +134,7 @@ impl Postgres {
         self.timelines.tree_after(self.timelines.now, self.timelines.wal().len())
     }
 
-    /// How many transactions of a timeline an index may show now: where a commit waits for the standby, those that it has.
+    /// How many transactions of a timeline an index may show now. If commits wait for the standby: those that it has.
     pub fn visible_on(&self, timeline: u32) -> usize {
         let wal = self.timelines.of(timeline);
         if !self.standby.is_required {
@@ -156,17 +144,16 @@ impl Postgres {
         wal.partition_point(|transaction| transaction.end_lsn <= flushed)
     }
 
-    /// Where the next record will be written.
+    /// Where the next record is written.
     pub fn insert_lsn(&self) -> Lsn {
         Lsn(self.insert)
     }
 
-    /// The same, with its timeline.
     pub fn position(&self) -> Position {
         Position { timeline: self.timelines.now, lsn: self.insert_lsn() }
     }
 
-    /// WAL that has nothing to do with directories.
+    /// Writes WAL that has nothing to do with directories.
     pub fn write_other(&mut self, bytes: u64) {
         self.insert += bytes;
         self.wake.notify_waiters();
@@ -176,7 +163,7 @@ impl Postgres {
         self.commit_steps(request, vec![(after, ops)])
     }
 
-    /// A transaction whose operations an index may come to show one after the other: each with all directories after it.
+    /// Commits a transaction that an index may show step by step. Each step has its operations and all directories after it.
     fn commit_steps(&mut self, request: RequestKey, steps: Vec<(Tree, Vec<DirectoryOp>)>) -> Lsn {
         let commit_lsn = Lsn(self.insert + 64);
         let end_lsn = Lsn(self.insert + 96);
@@ -189,8 +176,7 @@ impl Postgres {
         commit_lsn
     }
 
-    /// The answer to a request that is committed already (everything up to now is to be awaited), or that was resolved
-    /// before a promotion.
+    /// The answer to a request that is already committed (await everything up to now), or that was resolved before a promotion.
     fn answer(&self, request: &RequestKey, timeline: u32) -> Option<Answer> {
         if self.is_committed(request) {
             return Some(Ok(Committed { position: self.position(), is_repeat: true }));
@@ -198,12 +184,11 @@ impl Postgres {
         (timeline != self.timelines.now).then_some(Err(Refusal::StaleLease))
     }
 
-    /// Has the request's change committed?
+    /// Tells whether the request's change is committed.
     pub fn is_committed(&self, request: &RequestKey) -> bool {
         self.answers.contains_key(request)
     }
 
-    /// A new directory.
     pub fn mkdir(&mut self, request: RequestKey, timeline: u32, parent: DirectoryId, name: &str) -> Answer {
         if let Some(answer) = self.answer(&request, timeline) {
             return answer;
@@ -228,8 +213,8 @@ impl Postgres {
         Ok(Committed { position: self.position(), is_repeat: false })
     }
 
-    /// New directories, as many of these names as are free, by one transaction, which gives the first another mode, removes the
-    /// second and then makes the others.
+    /// Makes directories for those names that are free, in one transaction. It changes the mode of the first, removes the
+    /// second, then makes the others.
     pub fn mkdirs(
         &mut self,
         request: RequestKey,
@@ -272,7 +257,6 @@ impl Postgres {
         Ok(Committed { position: self.position(), is_repeat: false })
     }
 
-    /// Removes an empty directory.
     pub fn rmdir(&mut self, request: RequestKey, timeline: u32, parent: DirectoryId, name: &str) -> Answer {
         if let Some(answer) = self.answer(&request, timeline) {
             return answer;
@@ -289,7 +273,7 @@ impl Postgres {
         Ok(Committed { position: self.position(), is_repeat: false })
     }
 
-    /// Another mode.
+    /// Changes the mode.
     pub fn setattr(&mut self, request: RequestKey, timeline: u32, id: DirectoryId, mode: u16) -> Answer {
         if let Some(answer) = self.answer(&request, timeline) {
             return answer;
@@ -334,7 +318,7 @@ impl Postgres {
         Ok(Committed { position: self.position(), is_repeat: false })
     }
 
-    /// The abort record. `false`: the request is committed.
+    /// Writes the abort record. `false`: the request is committed.
     pub fn abort_rename(&mut self, request: &RequestKey, attempt: u64) -> bool {
         let may_abort = !self.is_committed(request);
         if may_abort {
@@ -345,7 +329,7 @@ impl Postgres {
         may_abort
     }
 
-    /// Compare and set of the epoch.
+    /// Raises the epoch by compare-and-set.
     pub fn raise_epoch(&mut self, expected: Epoch, cluster_id: &str) -> Option<Epoch> {
         if self.group().0 != expected {
             return None;
@@ -357,7 +341,6 @@ impl Postgres {
         Some(raised)
     }
 
-    /// A new session's process id.
     pub fn new_pid(&mut self) -> i32 {
         self.next_pid += 1;
         self.next_pid
@@ -374,12 +357,12 @@ impl Postgres {
         self.wake.notify_waiters();
     }
 
-    /// Was this session ended?
+    /// Tells whether this session was ended.
     pub fn is_terminated(&self, pid: i32) -> bool {
         self.terminated.contains(&pid)
     }
 
-    /// Creates the slot; its consistent point and the snapshot's name.
+    /// Creates the slot. Returns its consistent point and the snapshot's name.
     pub fn create_slot(&mut self) -> Option<(Lsn, String)> {
         if self.slot.is_some() {
             return None;
@@ -392,7 +375,7 @@ impl Postgres {
         Some((point, name))
     }
 
-    /// A crash and a restart: sessions end, and the slot goes back to what was on disk.
+    /// A crash and a restart: all sessions end, and the slot returns to its persisted state.
     pub fn restart(&mut self) {
         self.restarts += 1;
         self.snapshots.clear();
@@ -403,7 +386,7 @@ impl Postgres {
         self.wake.notify_waiters();
     }
 
-    /// The standby is promoted; where it left the timeline. `slot`: what it knows of the slot.
+    /// Promotes the standby. Returns where it left the timeline. `slot`: what it has of the slot.
     pub fn fail_over(&mut self, slot: SlotAfter, rng: &mut StdRng) -> Lsn {
         let switch = self.standby.flushed();
         self.restart();
@@ -413,7 +396,7 @@ impl Postgres {
         self.aborted.retain(|_, end| *end <= switch);
         self.raises.retain(|(end, ..)| *end <= switch);
         self.next_id += IDS_SKIPPED;
-        // The end of recovery writes some.
+        // The end of recovery writes WAL.
         self.insert = switch.0 + rng.random_range(64..1000);
         self.slot = match (slot, self.slot.take()) {
             (SlotAfter::Kept, Some(kept)) => {
@@ -426,16 +409,16 @@ impl Postgres {
             }
             _ => None,
         };
-        self.standby.be_replaced(self.insert_lsn(), rng);
+        self.standby.replace(self.insert_lsn(), rng);
         switch
     }
 
-    /// The standby goes on; once a millisecond.
+    /// Advances the standby by one millisecond.
     pub fn tick(&mut self, rng: &mut StdRng) {
         self.standby.tick(Lsn(self.insert), rng);
     }
 
-    /// Does a commit that was written up to a position answer now? `None`: not yet; `false`: it is lost.
+    /// Whether a commit up to a position returns now. `None`: not yet; `false`: it is lost.
     pub fn is_durable(&self, position: Position) -> Option<bool> {
         match self.timelines.switch_of(position.timeline) {
             Some(switch) => Some(position.lsn <= switch),

@@ -1,7 +1,7 @@
-//! One seed, one history, in a process of its own; and the processes.
+//! Runs one seed as one history, in a process of its own, and starts such processes.
 //!
-//! A process a seed, because crates count things for the whole process (what a hash table is seeded with, whose turn it
-//! is in a `select!`), and a second history in it would begin with other numbers.
+//! Crates keep counters for the whole process (seeds of hash tables, the fairness of `select!`), so a second history in the
+//! same process would differ.
 
 use std::{
     fmt,
@@ -14,24 +14,24 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use crate::{faults::Faults, shim, world::World};
 
 const VOTERS: usize = 3;
-/// Part of the histories in which there is a learner too.
+/// Share of the histories with a learner.
 const WITH_LEARNER: f64 = 0.3;
 const CLIENTS: usize = 4;
 const BOOT_MS_MAX: u64 = 60_000;
 const CHAOS_MS: std::ops::Range<u64> = 2_000..6_000;
-/// The world goes on faster when nothing happens any more.
+/// Step of the clock when nothing happens any more.
 const SETTLE_STEP_MS: u64 = 5;
-/// Part of the histories in which PostgreSQL has a synchronous standby.
+/// Share of the histories in which PostgreSQL has a synchronous standby.
 const PROTECTED: f64 = 0.75;
 const SETTLE_MS_MAX: u64 = 60_000;
 
-/// What came of a history.
+/// The result of a history.
 pub struct Report {
     /// Hash of its trace.
     pub hash: u64,
     /// Why it failed, if it did.
     pub violation: Option<String>,
-    /// What happened in it.
+    /// Its counts, for people.
     pub summary: String,
 }
 
@@ -42,50 +42,50 @@ impl fmt::Display for Report {
     }
 }
 
-/// The folder of a process's disks; removed when dropped.
-pub struct Folder(pub PathBuf);
+/// The directory of a process's disks; removed when dropped.
+pub struct DiskDirectory(pub PathBuf);
 
-impl Folder {
-    /// A new one, in memory where that is possible.
+impl DiskDirectory {
+    /// A new directory, in memory where that is possible.
     pub fn new() -> Self {
         let memory = PathBuf::from("/dev/shm");
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let path = parent.join(format!("mantle-simulation-{}", std::process::id()));
-        // One that was killed left its disks, and numbers of processes come again: the hosts would begin with its directories.
+        // A killed process leaves its disks, and process ids repeat: the hosts would begin with its directories.
         match std::fs::remove_dir_all(&path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{}: {e}", path.display()),
             _ => {}
         }
-        std::fs::create_dir_all(&path).expect("a folder for the simulated disks");
+        std::fs::create_dir_all(&path).expect("a directory for the simulated disks");
         Self(path)
     }
 }
 
-impl Drop for Folder {
+impl Drop for DiskDirectory {
     fn drop(&mut self) {
-        // Whatever remains is found by its name.
+        // A directory that remains has a name that shows its origin.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs `work` as a simulation: on a thread of its own, with randomness from the seed.
-pub fn simulate<T: Send + 'static>(seed: u64, work: impl FnOnce(&Folder) -> T + Send + 'static) -> T {
-    let folder = Folder::new();
+/// Runs `work` as a simulation: on its own thread, with random numbers from the seed.
+pub fn simulate<T: Send + 'static>(seed: u64, work: impl FnOnce(&DiskDirectory) -> T + Send + 'static) -> T {
+    let directory = DiskDirectory::new();
     shim::seed_randomness(seed);
     let thread = std::thread::Builder::new().stack_size(16 << 20).spawn(move || {
-        let result = work(&folder);
-        drop(folder);
+        let result = work(&directory);
+        drop(directory);
         result
     });
     thread.expect("a thread").join().expect("the simulation panicked")
 }
 
-/// The history of a seed.
-pub fn random_history(seed: u64, folder: &Folder, prints: bool) -> Report {
+/// Plays the history of a seed.
+pub fn random_history(seed: u64, directory: &DiskDirectory, prints: bool) -> Report {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x6869_7374_6f72_7900);
     let is_protected = rng.random_bool(PROTECTED);
     let learners = usize::from(rng.random_bool(WITH_LEARNER));
-    let mut world = World::new(seed, (VOTERS, learners), is_protected, &folder.0, prints);
+    let mut world = World::new(seed, (VOTERS, learners), is_protected, &directory.0, prints);
     let hosts = world.hosts.len();
     (0..hosts).for_each(|host| world.start(host));
     if !world.run_until(BOOT_MS_MAX, |world| world.is_complete()) && world.violation.is_none() {
@@ -115,7 +115,7 @@ pub fn random_history(seed: u64, folder: &Folder, prints: bool) -> Report {
     report(&world, booted, faults.count)
 }
 
-/// What there is to say of a world.
+/// Summarizes a world.
 pub fn report(world: &World, booted: u64, faults: u64) -> Report {
     let (hash, events) = world.trace.sum();
     let (lookups, unanswered, acknowledged) = world.history.counts();
@@ -130,7 +130,7 @@ pub fn report(world: &World, booted: u64, faults: u64) -> Report {
     Report { hash, violation: world.violation.clone(), summary }
 }
 
-/// Starts this program again for one simulation; its last words.
+/// Starts this program again for one simulation. Returns its last line.
 pub fn in_a_process(test: &str, variables: &[(&str, String)]) -> String {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)

@@ -1,20 +1,19 @@
-//! Directed histories: the ways in which a read goes back in time that are known from other systems, and two in which
-//! PostgreSQL fails over to a standby that lacks something. Each ends badly when the protection against it is left out.
+//! Directed histories: known ways in which a read goes back in time, and two failovers to a standby that lacks something. Each
+//! fails when its protection is left out.
 
 use crate::{
     network::HostId,
     postgres::SlotAfter,
-    run::{Folder, Report, report},
+    run::{DiskDirectory, Report, report},
     world::World,
 };
 
 const UP_MS_MAX: u64 = 60_000;
 const PATH: &str = "a";
 
-/// A history by its name.
 pub type Scenario = fn(&mut World);
 
-/// All of them: name, replicas, history.
+/// Name, number of replicas, history.
 pub const SCENARIOS: [(&str, usize, Scenario); 6] = [
     ("new_leader_before_its_first_commit", 3, new_leader_before_its_first_commit),
     ("follower_asks_an_old_leader", 5, follower_asks_an_old_leader),
@@ -24,10 +23,10 @@ pub const SCENARIOS: [(&str, usize, Scenario); 6] = [
     ("timeline_without_what_is_applied", 3, timeline_without_what_is_applied),
 ];
 
-/// Plays one.
-pub fn play(name: &str, seed: u64, folder: &Folder, prints: bool) -> Report {
+/// Plays one scenario.
+pub fn play(name: &str, seed: u64, directory: &DiskDirectory, prints: bool) -> Report {
     let found = SCENARIOS.iter().find(|(n, ..)| *n == name).expect("a scenario's name");
-    let mut world = World::new(seed, (found.1, 0), true, &folder.0, prints);
+    let mut world = World::new(seed, (found.1, 0), true, &directory.0, prints);
     (0..found.1).for_each(|host| world.start(host));
     let is_up = world.run_until(UP_MS_MAX, |world| world.is_complete() && world.leader().is_some());
     assert!(is_up, "the group does not come up: {:?}", world.violation);
@@ -66,8 +65,8 @@ fn acknowledged(world: &World) -> bool {
     world.history.counts().2 > 0
 }
 
-/// The leader applies and acknowledges an entry, and is cut off before the others hear that it is committed. Of these one
-/// leads next; until its own term's first entry is committed it does not know what is.
+/// The leader applies and acknowledges an entry, and is cut off before the others learn that it is committed. One of them leads
+/// next. It does not know what is committed until its own term's first entry is.
 fn new_leader_before_its_first_commit(world: &mut World) {
     let old = leader(world);
     let rest = others(world, &[old]);
@@ -85,8 +84,8 @@ fn new_leader_before_its_first_commit(world: &mut World) {
     run_for(world, 5000);
 }
 
-/// A leader and one follower are on the smaller side of a partition; on the other side there is a new leader, and a
-/// change is acknowledged. The follower asks the leader it knows.
+/// A leader and one follower are on the smaller side of a partition. The other side has a new leader and acknowledges a change.
+/// The follower asks the leader that it knows.
 fn follower_asks_an_old_leader(world: &mut World) {
     let old = leader(world);
     let follower = others(world, &[old])[0];
@@ -100,8 +99,7 @@ fn follower_asks_an_old_leader(world: &mut World) {
     run_for(world, 1000);
 }
 
-/// A follower is cut off for so long that it needs a snapshot, one that holds everything, and is asked while it installs
-/// it.
+/// A follower is cut off until it needs a snapshot. A client asks it while it installs the snapshot, which holds everything.
 fn snapshot_is_installed_meanwhile(world: &mut World) {
     let behind = others(world, &[leader(world)])[0];
     let rest = others(world, &[behind]);
@@ -135,8 +133,8 @@ fn is_at_rest(world: &World, hosts: &[HostId]) -> bool {
     applied.all(|other| Some(other) == first)
 }
 
-/// A follower grants the leader its lease, dies, and is back at once; a third replica that cannot reach the leader asks
-/// for its vote. The leader, cut off from both, goes by its lease.
+/// A follower grants the leader its lease, dies, and restarts at once. A third replica that cannot reach the leader asks for
+/// its vote. The leader, cut off from both, relies on its lease.
 fn vote_after_a_restart(world: &mut World) {
     let old = leader(world);
     let rest = others(world, &[old]);
@@ -153,8 +151,8 @@ fn vote_after_a_restart(world: &mut World) {
     run_for(world, 2000);
 }
 
-/// The slot is gone, so the index is rebuilt; the standby is away when the new slot is made, and somebody has just
-/// committed. Then the standby, which does not have that, is promoted.
+/// The slot is gone, so the index is rebuilt. The standby is away while the new slot is made, and a change has just committed.
+/// Then the standby, which does not have that change, is promoted.
 fn copy_of_what_may_be_lost(world: &mut World) {
     world.server.with(|postgres| {
         postgres.restart();
@@ -173,10 +171,11 @@ fn copy_of_what_may_be_lost(world: &mut World) {
     run_for(world, 500);
 }
 
-/// Commits wait for nobody; a change is applied and acknowledged that the standby, promoted then, does not have.
+/// Commits do not wait for the standby. A change is applied and acknowledged; then the standby, which does not have it, is
+/// promoted.
 fn timeline_without_what_is_applied(world: &mut World) {
     world.server.with(|postgres| postgres.standby.is_required = false);
-    // The leader asks again after a while.
+    // The leader reads the setting again after a while.
     run_for(world, 1500);
     world.server.with(|postgres| postgres.standby.leave(10_000));
     make(world, leader(world));

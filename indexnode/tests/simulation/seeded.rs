@@ -1,4 +1,4 @@
-//! What is asked of the seeds: each is sound, the same one gives the same history, and a protection that is left out is noticed.
+//! The tests: every seed is sound, the same seed gives the same history, and a left-out protection is noticed.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -13,9 +13,9 @@ use crate::{
     scenarios::{self, SCENARIOS},
 };
 
-/// Histories in `make test`; `make soak` asks for more.
+/// Number of histories in `make test`; `make soak` runs more.
 const SEEDS: u64 = 500;
-/// A missing protection is found within so many.
+/// A missing protection is found within this many seeds.
 const SEEDS_TO_FIND: u64 = 200;
 const SCENARIO_SEEDS: u64 = 4;
 
@@ -23,7 +23,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// One history; started by the other tests in a process of its own, and by `make simulate`.
+/// One history. The other tests and `make simulate` start it in a process of its own.
 #[test]
 #[ignore = "one history, in a process of its own"]
 fn one_history() {
@@ -37,9 +37,9 @@ fn one_history() {
         failpoints::switch_on(Failpoint::named(&name).expect("a failpoint's name"));
     }
     let scenario = std::env::var("MANTLE_SIMULATION_SCENARIO").ok();
-    let report = simulate(seed, move |folder| match scenario {
-        Some(name) => scenarios::play(&name, seed, folder, prints),
-        None => random_history(seed, folder, prints),
+    let report = simulate(seed, move |directory| match scenario {
+        Some(name) => scenarios::play(&name, seed, directory, prints),
+        None => random_history(seed, directory, prints),
     });
     println!("{report}");
 }
@@ -55,7 +55,7 @@ fn is_sound(result: &str) -> bool {
     result.ends_with("violation=none")
 }
 
-/// Runs the seeds on all processors, until one is not sound when that is enough; those that are not, with what they said.
+/// Runs the seeds on all processors. Returns the unsound ones with their reports; stops at the first if `is_one_enough`.
 fn unsound(seeds: std::ops::Range<u64>, failpoint: Option<Failpoint>, is_one_enough: bool) -> Vec<(u64, String)> {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new(Vec::new());
@@ -97,7 +97,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// Random histories notice each of these, most within a dozen seeds.
+/// Protections that random histories prove, most within a dozen seeds.
 const FOUND_AT_RANDOM: [Failpoint; 9] = [
     Failpoint::LookupBeforeApply,
     Failpoint::AcknowledgeBeforeFlush,
@@ -119,7 +119,7 @@ fn a_missing_protection_is_found() {
     }
 }
 
-/// What the scenarios are about, in their order.
+/// The protections that the scenarios prove, in their order.
 const TRAPS: [Failpoint; 6] = [
     Failpoint::ReadBeforeFirstEntry,
     Failpoint::ReadIndexOfOldLeader,

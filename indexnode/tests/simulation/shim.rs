@@ -1,8 +1,8 @@
-//! What the kernel answers: randomness from the seed, and a disk that keeps only what was flushed.
+//! Replaces functions of the C library: random numbers come from the seed, and a disk keeps only what was flushed.
 //!
-//! Invariant: the code under test is not told. `getrandom` (hash tables, Raft ids, election timeouts, the runtime's own
-//! choices), `clock_gettime` (for the time of day; the runtime's clock stands still and is moved by the simulation), `fsync`,
-//! `fdatasync`, `write` and `pwrite64` are defined here and so take the place of the C library's in this test's program. Nothing changes until a simulation begins in the process.
+//! Invariant: the code under test does not notice. This program defines `getrandom` (hash tables, Raft ids, election timeouts,
+//! the runtime's own choices), `clock_gettime` (for the time of day only; the simulation moves the runtime's paused clock),
+//! `fsync`, `fdatasync`, `write` and `pwrite64`. They call the kernel until a simulation begins in the process.
 
 use std::{
     ffi::{c_int, c_long, c_uint, c_void},
@@ -11,18 +11,18 @@ use std::{
 
 use crate::disk;
 
-/// State of the seeded generator; 0: the kernel answers.
+/// State of the seeded generator. 0: the kernel answers.
 static STATE: AtomicU64 = AtomicU64::new(0);
 
-/// The time of day on the host whose turn it is, in milliseconds since 1970; 0: the kernel answers.
+/// Time of day of the host that runs now, in milliseconds since 1970. 0: the kernel answers.
 static TIME_OF_DAY: AtomicI64 = AtomicI64::new(0);
 
-/// What the host whose turn it is takes for the time of day.
+/// Sets the time of day of the host that runs now.
 pub fn set_time_of_day(ms: i64) {
     TIME_OF_DAY.store(ms, Ordering::Relaxed);
 }
 
-/// Stands for the C library's function of that name.
+/// Replaces the C library's function.
 ///
 /// # Safety
 /// As `clock_gettime(2)`.
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::
     0
 }
 
-/// From here on the process's randomness comes from the seed.
+/// From here on the process's random numbers come from the seed.
 pub fn seed_randomness(seed: u64) {
     STATE.store(mix(seed) | 1, Ordering::Relaxed);
 }
@@ -50,7 +50,7 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Stands for the C library's function of that name.
+/// Replaces the C library's function.
 ///
 /// # Safety
 /// As `getrandom(2)`.
@@ -74,19 +74,19 @@ fn failed(error: c_int) -> c_int {
     -1
 }
 
-/// Stands for the C library's function of that name: the simulated disk keeps the file as it is now.
+/// Replaces the C library's function: the simulated disk keeps the file as it is now.
 #[unsafe(no_mangle)]
 pub extern "C" fn fsync(fd: c_int) -> c_int {
     disk::flush(fd).map_or_else(failed, |()| 0)
 }
 
-/// Stands for the C library's function of that name.
+/// Replaces the C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn fdatasync(fd: c_int) -> c_int {
     disk::flush(fd).map_or_else(failed, |()| 0)
 }
 
-/// Stands for the C library's function of that name.
+/// Replaces the C library's function.
 ///
 /// # Safety
 /// As `write(2)`.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: usize) -
     unsafe { libc::syscall(libc::SYS_write, fd as c_long, buffer, count) as isize }
 }
 
-/// Stands for the C library's function of that name.
+/// Replaces the C library's function.
 ///
 /// # Safety
 /// As `pwrite(2)`.

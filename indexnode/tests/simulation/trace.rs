@@ -1,4 +1,4 @@
-//! What happened, as a hash and, when asked for, as text.
+//! The events of a simulation, as a hash and, on request, as text.
 
 use std::{
     fmt::{Arguments, Write},
@@ -19,18 +19,18 @@ struct Inner {
 }
 
 impl Trace {
-    /// An empty one; prints what is noted when asked to.
+    /// An empty trace. `prints`: prints every event.
     pub fn new(prints: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner { hash: 0xcbf2_9ce4_8422_2325, events: 0, prints, line: String::new() })))
     }
 
-    /// Notes an event.
+    /// Records an event.
     pub fn note(&self, event: Arguments<'_>) {
         let mut inner = self.0.lock();
         inner.line.clear();
         let line = {
             let mut line = std::mem::take(&mut inner.line);
-            // A String takes whatever is written to it.
+            // A write to a String cannot fail.
             let _ = line.write_fmt(event);
             line
         };
@@ -45,7 +45,7 @@ impl Trace {
         inner.line = line;
     }
 
-    /// Hash of everything noted, and how much it was.
+    /// Hash and number of the events.
     pub fn sum(&self) -> (u64, u64) {
         let inner = self.0.lock();
         (inner.hash, inner.events)

@@ -1,4 +1,4 @@
-//! Directories as a plain map, and the walk that a lookup stands for: the oracle's side of `index/`.
+//! The oracle for `index/`: directories as plain maps, and the walk that a lookup should make.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,60 +6,53 @@ use mantle_types::{Caller, DirectoryId, PartitionId, Permission, message::Direct
 
 use crate::postgres::{NAMESPACE, ROOT};
 
-/// Directories by id and by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     records: BTreeMap<DirectoryId, DirectoryRecord>,
     places: BTreeMap<(PartitionId, String), DirectoryId>,
 }
 
-/// Where a path leads.
+/// The expected result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk {
-    /// Do all components exist, and may the caller search all of them but the last?
+    /// All components exist, and the caller may search all of them except the last.
     pub is_found: bool,
-    /// May the caller not search the directory that it came to?
+    /// The caller may not search the directory that the walk reached.
     pub is_denied: bool,
-    /// The deepest directory that does.
+    /// The deepest directory that the walk reached.
     pub id: DirectoryId,
-    /// How deep that is.
     pub depth: usize,
-    /// Its record version.
     pub version: u64,
-    /// Its permission.
     pub permission: Permission,
 }
 
 impl Tree {
-    /// A directory.
     pub fn get(&self, id: DirectoryId) -> Option<&DirectoryRecord> {
         self.records.get(&id)
     }
 
-    /// What is at a place.
     pub fn lookup(&self, pid: PartitionId, name: &str) -> Option<&DirectoryRecord> {
         self.places.get(&(pid, name.to_owned())).and_then(|id| self.get(*id))
     }
 
-    /// All directories, by id.
+    /// All directories, ordered by id.
     pub fn records(&self) -> impl ExactSizeIterator<Item = &DirectoryRecord> {
         self.records.values()
     }
 
-    /// Is anything in it?
+    /// Tells whether a directory has child directories.
     pub fn has_children(&self, id: DirectoryId) -> bool {
         let pid = id.sole_partition();
         self.places.range((pid, String::new())..).next().is_some_and(|((found, _), _)| *found == pid)
     }
 
-    /// Puts a directory where its record says.
+    /// Puts a directory at the place in its record.
     pub fn put(&mut self, record: DirectoryRecord) {
         self.remove(record.id);
         self.places.insert((record.pid, record.name.clone()), record.id);
         self.records.insert(record.id, record);
     }
 
-    /// Takes one out.
     pub fn remove(&mut self, id: DirectoryId) {
         if let Some(old) = self.records.remove(&id) {
             self.places.remove(&(old.pid, old.name));
@@ -83,7 +76,7 @@ impl Tree {
         Walk { is_found, is_denied, id: here.id, depth, version: here.version, permission }
     }
 
-    /// The path of a directory; `None` when its ancestors do not lead to the root.
+    /// The path of a directory. `None` if its ancestors do not lead to the root.
     pub fn path(&self, id: DirectoryId) -> Option<Vec<String>> {
         let mut path = Vec::new();
         let mut seen = BTreeSet::new();

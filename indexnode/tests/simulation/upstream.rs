@@ -48,7 +48,7 @@ struct Inner {
     unreachable: Vec<HostId>,
 }
 
-/// PostgreSQL, as all hosts see it; clones share it.
+/// PostgreSQL as all hosts see it; clones share it.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Mutex<Inner>>,
@@ -62,34 +62,34 @@ impl Server {
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Looks at the model, or changes it.
+    /// Reads or changes the model.
     pub fn with<T>(&self, work: impl FnOnce(&mut Postgres) -> T) -> T {
         work(&mut self.inner.lock().postgres)
     }
 
-    /// A millisecond goes by.
+    /// Advances by a millisecond.
     pub fn tick(&self) {
         let inner = &mut *self.inner.lock();
         inner.postgres.tick(&mut inner.rng);
     }
 
-    /// Its standby is promoted; where the timelines parted.
+    /// Promotes the standby. Returns where the timelines part.
     pub fn fail_over(&self, slot: SlotAfter) -> Lsn {
         let inner = &mut *self.inner.lock();
         inner.postgres.fail_over(slot, &mut inner.rng)
     }
 
-    /// Waits as a commit does for the standby; `false` when it is lost.
-    pub async fn is_kept(&self, position: Position) -> bool {
+    /// Waits as a commit does for the standby. `false`: the commit is lost.
+    pub async fn commit_survives(&self, position: Position) -> bool {
         loop {
-            if let Some(is_kept) = self.with(|postgres| postgres.is_durable(position)) {
-                return is_kept;
+            if let Some(is_durable) = self.with(|postgres| postgres.is_durable(position)) {
+                return is_durable;
             }
             sleep(COMMIT_POLL).await;
         }
     }
 
-    /// Cuts hosts off, or lets them back.
+    /// Cuts a host off, or reconnects it.
     pub fn set_reachable(&self, host: HostId, is_reachable: bool) {
         let mut inner = self.inner.lock();
         inner.unreachable.retain(|h| *h != host);
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// What a host's replica connects to.
+    /// The connection of a host's replica.
     pub fn seen_from(&self, host: HostId) -> Arc<dyn Upstream> {
         Arc::new(Route { server: self.clone(), host })
     }
@@ -119,8 +119,8 @@ struct Route {
 }
 
 impl Route {
-    /// A round trip; what it waits for may be lost on either way.
-    async fn travel(&self) -> Result<()> {
+    /// A round trip; the request or the answer may be lost.
+    async fn round_trip(&self) -> Result<()> {
         sleep(self.server.delay()).await;
         if !self.server.is_reachable(self.host) {
             sleep(NO_ANSWER).await;
@@ -137,23 +137,23 @@ impl Upstream for Route {
     }
 
     async fn connect(&self) -> Result<Session> {
-        self.travel().await?;
+        self.round_trip().await?;
         let restarts = self.server.with(|postgres| postgres.restarts);
         Ok(Arc::new(Connection { route: self.clone(), restarts }))
     }
 
     async fn walsender(&self, slot: &str, start: Lsn) -> Result<Box<dyn Walsender>> {
         ensure!(slot == SLOT, "slot {slot} is not known");
-        self.travel().await?;
+        self.round_trip().await?;
         let (pid, restarts) = self.server.with(|postgres| (postgres.new_pid(), postgres.restarts));
-        let (sent, told) = (Lsn::INVALID, Lsn::INVALID);
+        let (sent, reported) = (Lsn::INVALID, Lsn::INVALID);
         Ok(Box::new(ModelWalsender {
             route: self.clone(),
             pid,
             restarts,
             start,
             sent,
-            told,
+            reported,
             exported: None,
             events: VecDeque::new(),
         }))
@@ -168,23 +168,23 @@ struct Connection {
 
 impl Connection {
     async fn run<T>(&self, statement: impl FnOnce(&mut Postgres) -> T + Send) -> Result<T> {
-        self.route.travel().await?;
+        self.route.round_trip().await?;
         let result = self.route.server.with(|postgres| {
             let is_alive = postgres.restarts == self.restarts;
             is_alive.then(|| statement(postgres))
         });
         let result = result.context("the session ended")?;
-        // The answer may be lost although the statement is done.
-        self.route.travel().await?;
+        // The answer may be lost although the statement ran.
+        self.route.round_trip().await?;
         Ok(result)
     }
 
-    /// The same, of one that writes: it answers when the standby has what it wrote.
+    /// A statement that writes: it returns when the standby has its WAL.
     async fn write<T: Send>(&self, statement: impl FnOnce(&mut Postgres) -> T + Send) -> Result<T> {
         let (result, position) = self.run(|postgres| (statement(postgres), postgres.position())).await?;
-        let is_kept = self.route.server.is_kept(position).await;
+        let is_durable = self.route.server.commit_survives(position).await;
         let is_alive = self.route.server.with(|postgres| postgres.restarts == self.restarts);
-        ensure!(is_kept && is_alive, "the session ended in a commit");
+        ensure!(is_durable && is_alive, "the session ended in a commit");
         Ok(result)
     }
 }
@@ -211,7 +211,7 @@ impl Statements for Connection {
         let tree = self.run(|postgres| postgres.tree().clone()).await?;
         let entry =
             |r: &DirectoryRecord| (Entry { id: r.id, pid: r.pid, name: r.name.clone(), version: r.version }, r.ns);
-        // As `id = ANY` does: each row once.
+        // Like `id = ANY`: each row once.
         Ok(tree.records().filter(|record| ids.contains(&record.id)).map(entry).collect())
     }
 
@@ -337,10 +337,10 @@ struct ModelWalsender {
     pid: i32,
     restarts: u64,
     start: Lsn,
-    /// Transactions that end at or below were sent.
+    /// Transactions that end at or below this were sent.
     sent: Lsn,
-    /// The last position that the reader was told of.
-    told: Lsn,
+    /// The last position that the reader received.
+    reported: Lsn,
     exported: Option<String>,
     events: VecDeque<ReplicationEvent>,
 }
@@ -360,7 +360,7 @@ impl ModelWalsender {
 
     fn take_slot(&mut self) -> Result<()> {
         let mut inner = self.route.server.inner.lock();
-        // A slot may send again what the reader has had: it goes by its own position.
+        // A slot may send again what the reader has: the reader goes by its own position.
         let repeats = inner.rng.random_bool(0.5);
         let slot = inner.postgres.slot.as_mut().context("the slot does not exist")?;
         ensure!(slot.active_pid.is_none(), "the slot is active for another session");
@@ -369,18 +369,18 @@ impl ModelWalsender {
         Ok(())
     }
 
-    /// Puts the next transaction into the events, or the position when there is none.
+    /// Queues the next transaction as events, or the position if there is none.
     fn decode_next(&mut self) {
         self.route.server.with(|postgres| {
             let wal = postgres.timelines.wal();
             let at = wal.partition_point(|transaction| transaction.end_lsn <= self.sent);
             if let Some(transaction) = wal.get(at) {
-                // Of a large one, all.
+                // All operations of a large transaction.
                 let of_it = wal[at..].iter().take_while(|other| other.end_lsn == transaction.end_lsn);
                 let ops: Vec<_> = of_it.flat_map(|step| step.ops.iter().cloned()).collect();
                 let (final_lsn, end_lsn) = (on_wire(transaction.commit_lsn), on_wire(transaction.end_lsn));
                 self.sent = transaction.end_lsn;
-                self.told = transaction.end_lsn;
+                self.reported = transaction.end_lsn;
                 self.events.push_back(ReplicationEvent::Begin { final_lsn, xid: at as u32, commit_time_micros: 0 });
                 self.events.push_back(ReplicationEvent::Message {
                     transactional: true,
@@ -389,9 +389,9 @@ impl ModelWalsender {
                     content: encode(&ops).into(),
                 });
                 self.events.push_back(ReplicationEvent::Commit { lsn: final_lsn, end_lsn, commit_time_micros: 0 });
-            } else if postgres.insert_lsn() > self.told {
-                self.told = postgres.insert_lsn();
-                let wal_end = on_wire(self.told);
+            } else if postgres.insert_lsn() > self.reported {
+                self.reported = postgres.insert_lsn();
+                let wal_end = on_wire(self.reported);
                 self.events.push_back(ReplicationEvent::KeepAlive {
                     wal_end,
                     reply_requested: false,
@@ -416,7 +416,7 @@ impl Drop for ModelWalsender {
 #[async_trait]
 impl Walsender for ModelWalsender {
     async fn server(&mut self) -> Result<Identity> {
-        self.route.travel().await?;
+        self.route.round_trip().await?;
         self.check()?;
         Ok(self.route.server.with(|postgres| Identity {
             lineage: postgres.lineage(),
@@ -426,7 +426,7 @@ impl Walsender for ModelWalsender {
     }
 
     async fn create_slot(&mut self) -> Result<NewSlot> {
-        self.route.travel().await?;
+        self.route.round_trip().await?;
         self.check()?;
         let created = self.route.server.with(Postgres::create_slot).context("the slot exists")?;
         let (consistent_point, snapshot) = created;
@@ -435,7 +435,7 @@ impl Walsender for ModelWalsender {
     }
 
     async fn start(mut self: Box<Self>) -> Result<Box<dyn ChangeStream>> {
-        self.route.travel().await?;
+        self.route.round_trip().await?;
         self.check()?;
         self.take_slot()?;
         Ok(self)

@@ -1,5 +1,5 @@
-//! Everything together, a millisecond at a time: packets arrive, then each host runs, then the clients, then whatever a
-//! replica has become is checked.
+//! Advances everything together, a millisecond at a time: packets arrive, each host runs, then the clients, then the invariants
+//! check each replica's state.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::{
     history::History,
     host::{ClientHost, Host},
     invariants::{
-        Checked, Sample, acyclic, applied_is_prefix::AppliedIsPrefix, applied_survives, locks_end, monotonic_reads,
+        CheckResult, Sample, acyclic, applied_is_prefix::AppliedIsPrefix, applied_survives, locks_end, monotonic_reads,
         no_lost_entry, read_your_writes,
     },
     network::{HostId, Network, Packet},
@@ -22,24 +22,19 @@ use crate::{
     upstream::Server,
 };
 
-/// A replica that ended by itself is started again after this long, as its service manager would.
+/// A replica that ended by itself restarts after this time, as with a service manager.
 const RESTART_MS: u64 = 200;
 
-/// The world.
 pub struct World {
-    /// Milliseconds since its beginning.
+    /// Milliseconds since the beginning.
     pub now_ms: u64,
-    /// By how many it goes on at a time. What a host sends in between leaves at the end.
+    /// Milliseconds of one step. Messages that a host sends during a step leave at its end.
     pub step_ms: u64,
-    /// The hosts of replicas.
+    /// The hosts of the replicas.
     pub hosts: Vec<Host>,
-    /// Between them.
     pub network: Network,
-    /// PostgreSQL.
     pub server: Server,
-    /// What clients heard.
     pub history: History,
-    /// What happened.
     pub trace: Trace,
     seed: u64,
     clients: ClientHost,
@@ -48,14 +43,20 @@ pub struct World {
     applied: Vec<Option<LogId>>,
     prefix: AppliedIsPrefix,
     checked_transactions: usize,
-    /// The first invariant that did not hold.
+    /// The first invariant that was broken.
     pub violation: Option<String>,
 }
 
 impl World {
-    /// A world of that many hosts, the last of them with learners, and their disks below a folder. `is_protected`: PostgreSQL's
-    /// commits wait for a standby.
-    pub fn new(seed: u64, (voters, learners): (usize, usize), is_protected: bool, folder: &Path, prints: bool) -> Self {
+    /// A world of `voters` and `learners`, with their disks below a directory. `is_protected`: PostgreSQL's commits wait for a
+    /// standby.
+    pub fn new(
+        seed: u64,
+        (voters, learners): (usize, usize),
+        is_protected: bool,
+        directory: &Path,
+        prints: bool,
+    ) -> Self {
         let hosts = voters + learners;
         let trace = Trace::new(prints);
         let addresses: Vec<String> = (1..=hosts).map(|n| format!("10.0.0.{n}:7400")).collect();
@@ -63,7 +64,7 @@ impl World {
         let server = Server::new(seed, is_protected);
         let mut rng = StdRng::seed_from_u64(seed);
         let host = |id| {
-            let mut host = Host::new(id, (&addresses, voters), folder, seed, network.clone(), server.clone());
+            let mut host = Host::new(id, (&addresses, voters), directory, seed, network.clone(), server.clone());
             host.drift_ppm = rng.random_range(-100..=100);
             host
         };
@@ -86,14 +87,14 @@ impl World {
         }
     }
 
-    /// Notes an event with its time.
+    /// Records an event with its time.
     pub fn note(&self, event: std::fmt::Arguments<'_>) {
         self.trace.note(format_args!("{} {event}", self.now_ms));
     }
 
-    /// What clients live in.
-    pub fn surroundings(&self) -> client::World {
-        client::World {
+    /// The world as a client sees it.
+    pub fn client_world(&self) -> client::ClientWorld {
+        client::ClientWorld {
             network: self.network.clone(),
             server: self.server.clone(),
             history: self.history.clone(),
@@ -106,22 +107,22 @@ impl World {
     pub fn start_clients(&mut self, number: usize, rng: &mut StdRng) {
         for id in 0..number {
             let stops = self.stop_clients.subscribe();
-            let client = Client::new(id, StdRng::from_rng(rng), self.surroundings(), stops);
+            let client = Client::new(id, StdRng::from_rng(rng), self.client_world(), stops);
             self.clients.spawn(client.run());
         }
     }
 
-    /// Starts what one client does.
+    /// Starts one client.
     pub fn start_client<F>(&self, id: usize, acts: impl FnOnce(Client) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let rng = StdRng::seed_from_u64(self.seed ^ (id as u64 + 1));
         self.stop_clients.send_replace(false);
-        self.clients.spawn(acts(Client::new(id, rng, self.surroundings(), self.stop_clients.subscribe())));
+        self.clients.spawn(acts(Client::new(id, rng, self.client_world(), self.stop_clients.subscribe())));
     }
 
-    /// Cuts every link between two sides, or mends it; clients reach both.
+    /// Cuts or restores every link between two groups of hosts. Clients reach both.
     pub fn set_split(&self, one: &[HostId], other: &[HostId], is_split: bool) {
         for (a, b) in one.iter().flat_map(|a| other.iter().map(move |b| (*a, *b))) {
             self.network.set_cut(a, b, is_split);
@@ -129,14 +130,14 @@ impl World {
         }
     }
 
-    /// PostgreSQL's standby is promoted.
+    /// Promotes PostgreSQL's standby.
     pub fn fail_over(&mut self, slot: SlotAfter) {
         let switch = self.server.fail_over(slot);
         self.note(format_args!("PostgreSQL left its timeline at {switch}, its slot is {slot:?}"));
         self.history.lose(switch);
     }
 
-    /// Tells the clients to stop after what they are doing.
+    /// Tells the clients to stop after their current action.
     pub fn stop_clients(&self) {
         self.stop_clients.send_replace(true);
     }
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// Ends it.
+    /// Ends a host's process.
     pub fn kill(&mut self, host: HostId, power_is_lost: bool) {
         self.note(format_args!("host {host} ends, power lost: {power_is_lost}"));
         self.restarts.retain(|(_, other)| *other != host);
@@ -162,14 +163,13 @@ impl World {
         self.applied[host] = None;
     }
 
-    /// Empties the disk of a host without a process.
+    /// Erases the disk of a host without a process.
     pub fn wipe(&mut self, host: HostId) {
         if !self.hosts[host].is_up() {
             self.hosts[host].wipe().expect("the files are in memory");
         }
     }
 
-    /// One step.
     pub fn tick(&mut self) {
         self.now_ms += self.step_ms;
         while let Some(packet) = self.network.next_due(self.now_ms) {
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// Notes what a replica has become, and checks it.
+    /// Records a replica's new state, and checks it.
     fn look_at(&mut self, host: HostId) {
         if let Some(end) = self.hosts[host].end() {
             self.note(format_args!("host {host} has ended: {end}"));
@@ -231,7 +231,7 @@ impl World {
         self.expect(checked);
     }
 
-    fn check_source(&mut self) -> Checked {
+    fn check_source(&mut self) -> CheckResult {
         self.server.with(|postgres| {
             let timelines = &postgres.timelines;
             self.checked_transactions = self.checked_transactions.min(timelines.wal().len());
@@ -244,14 +244,14 @@ impl World {
         })
     }
 
-    fn expect(&mut self, checked: Checked) {
+    fn expect(&mut self, checked: CheckResult) {
         if let (Err(violation), None) = (checked, &self.violation) {
             self.note(format_args!("violation: {violation}"));
             self.violation = Some(violation);
         }
     }
 
-    /// Runs until something holds; `false` when it does not within a time, or an invariant is broken before.
+    /// Runs until a condition holds. `false`: it did not within the time, or an invariant was broken first.
     pub fn run_until(&mut self, limit_ms: u64, mut holds: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now_ms + limit_ms;
         while self.now_ms < end && self.violation.is_none() {
@@ -263,20 +263,20 @@ impl World {
         holds(self) && self.violation.is_none()
     }
 
-    /// The hosts' states, of those that run and have applied something.
+    /// The states of the hosts that run and have applied something.
     pub fn samples(&self) -> Vec<Sample> {
         let nodes = self.hosts.iter().enumerate().filter_map(|(id, host)| Some((id, host.node()?)));
         nodes.filter_map(|(id, node)| Sample::of(id, &node)).collect()
     }
 
-    /// Who leads, in the newest term.
+    /// The leader of the newest term.
     pub fn leader(&self) -> Option<HostId> {
         let leaders =
             self.hosts.iter().enumerate().filter_map(|(id, host)| Some((host.node()?.leadership()?.term, id)));
         leaders.max().map(|(_, id)| id)
     }
 
-    /// Does every host run a voter, or a learner, that serves, and is no change of the membership under way?
+    /// Tells whether every host runs a serving voter or learner, and no membership change is in progress.
     pub fn is_complete(&self) -> bool {
         let voters = self.hosts.iter().filter(|host| !host.is_learner()).count();
         self.hosts.iter().all(|host| {
@@ -291,7 +291,7 @@ impl World {
         })
     }
 
-    /// Is there nothing left to do: all replicas equal, everything applied, no lock?
+    /// Tells whether all replicas are equal, everything is applied, and no lock is held.
     pub fn is_quiet(&self) -> bool {
         let samples = self.samples();
         let (last, timeline) = self.server.with(|postgres| {
@@ -306,7 +306,7 @@ impl World {
             && samples.iter().all(|s| s.applied == samples[0].applied && s.locks.is_empty() && has_all(s))
     }
 
-    /// The invariants about answers and ends.
+    /// Checks the invariants about answers and about the end.
     pub fn check_end(&mut self) {
         let lookups = self.history.lookups();
         let checked = self.server.with(|postgres| {
@@ -320,7 +320,7 @@ impl World {
         self.expect(checked);
     }
 
-    /// The invariants about answers, in the middle of a history.
+    /// Checks the invariants about answers, also in the middle of a history.
     pub fn check_answers(&mut self) {
         let lookups = self.history.lookups();
         let checked = self.server.with(|postgres| {
@@ -330,7 +330,7 @@ impl World {
         self.expect(checked);
     }
 
-    /// States of entries that were compared.
+    /// Number of entries whose states were compared.
     pub fn states_seen(&self) -> usize {
         self.prefix.len()
     }

@@ -1,9 +1,10 @@
-//! The snapshot of an index: everything that applying later entries depends on, as a stream of checked frames.
+//! The snapshot of an index: everything that applying later entries depends on, as a stream of frames with checksums.
 //!
-//! Layout: 8 bytes magic and format version; then frames of length (4 bytes LE), CRC-32 of the payload (4 bytes LE) and
-//! payload: items in postcard encoding, whole items only. The last item says how many directories there were. Reading
-//! holds one frame beside the index it builds, allocates no more than a frame says and holds, and never panics.
-//! Occupants come before displaced directories, so that each finds its place as it was.
+//! Layout: 8 bytes of magic and format version, then frames. A frame is the payload's length (4 bytes LE), its CRC-32 (4 bytes
+//! LE) and the payload: whole items in postcard encoding. The last item has the number of directories. Occupants come before
+//! displaced directories, so that reading restores both.
+//!
+//! A reader holds one frame beside the index that it builds, allocates no more than a frame contains, and never panics.
 
 mod read;
 mod write;
@@ -22,15 +23,15 @@ use super::{
 
 pub use write::{Part, SnapshotWriter};
 
-/// No format's number is one bit away from another's: a damaged header is refused, not read as the other format.
+/// Two format versions differ in more than one bit, so a flipped bit in the header is refused.
 const MAGIC: [u8; 8] = *b"MTLIDX\x00\x04";
-/// Before groups had namespaces; the same, but for the items that name them.
+/// The format before groups had namespaces: the same without the items for them.
 const MAGIC_OLD: [u8; 8] = *b"MTLIDX\x00\x02";
-/// A frame is written out when it has grown to this.
+/// A writer closes a frame that has this size.
 const FRAME_BYTES: usize = 64 << 10;
-/// No frame is larger: items are far smaller than the difference.
+/// No frame is larger: an item is far smaller than the difference.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// Deepest list in one item: the sources of a group.
+/// Longest list in an item: the sources of a group.
 const SOURCES_MAX: usize = 4096;
 
 #[derive(Serialize, Deserialize)]
@@ -40,9 +41,9 @@ enum Item<'a> {
         catch_up: Vec<(SourceId, Lsn)>,
     },
     Lock(Lock),
-    /// The items that follow are of the served tree.
+    /// The items that follow belong to the served tree.
     Serving,
-    /// The items that follow are of an unfinished rebuild.
+    /// The items that follow belong to an unfinished rebuild.
     Rebuild,
     Source {
         id: SourceId,
@@ -58,7 +59,7 @@ enum Item<'a> {
     End {
         directories: u64,
     },
-    /// The tree is not of all namespaces, but of those that follow.
+    /// The tree has only the namespaces that follow, not all.
     Namespaces,
     Namespace {
         ns: NamespaceId,
@@ -66,7 +67,7 @@ enum Item<'a> {
         moves: u32,
         copied: Vec<(SourceId, Lsn)>,
     },
-    /// A part is applied of a transaction that is larger than an entry. Stands in a snapshot at such a moment only.
+    /// A transaction larger than a log entry is partly applied. Absent otherwise.
     Partial {
         id: SourceId,
         commit_lsn: Lsn,

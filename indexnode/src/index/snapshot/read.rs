@@ -1,4 +1,4 @@
-//! Reading a snapshot.
+//! Reads a snapshot, and refuses one that is damaged or incomplete.
 
 use std::io::{BufRead, Read, Result};
 
@@ -14,12 +14,12 @@ use crate::index::{
 };
 
 impl Index {
-    /// Reads what [`Self::write_snapshot`] wrote; its hash tables get a fresh seed.
+    /// Reads a snapshot. The hash tables get a random seed.
     pub fn read_snapshot(input: &mut impl Read) -> Result<Self> {
         Self::read_snapshot_seeded(input, fresh_seed())
     }
 
-    /// Is this one, to its end, and are all checksums right? Builds nothing.
+    /// Checks that a snapshot is complete and all checksums are right, without building the index.
     pub fn check_snapshot(input: &mut impl BufRead) -> Result<()> {
         read_magic(input)?;
         let mut frame = Vec::new();
@@ -34,7 +34,7 @@ impl Index {
         if is_ended { Ok(()) } else { Err(invalid("its end is missing")) }
     }
 
-    /// Reads one, with a given seed.
+    /// Reads a snapshot, with a given seed for the hash tables.
     pub fn read_snapshot_seeded(input: &mut impl Read, seed: Seed) -> Result<Self> {
         read_magic(input)?;
         let mut reader = SnapshotReader { index: Self::with_seed(seed), directories: 0, state: State::Start };
@@ -77,7 +77,7 @@ fn read_frame(input: &mut impl Read, frame: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// What may come next.
+/// Decides which items may come next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,
@@ -144,11 +144,11 @@ impl SnapshotReader {
             State::Rebuild => self.index.rebuild.as_mut(),
             _ => None,
         };
-        let tree = tree.ok_or_else(|| invalid("an item stands where it may not"))?;
+        let tree = tree.ok_or_else(|| invalid("an item is out of place"))?;
         match item {
             Item::Namespaces => tree.namespaces = Some(Namespaces::default()),
             Item::Namespace { ns, state, moves, copied } if copied.len() <= SOURCES_MAX => {
-                let of = tree.namespaces.as_mut().ok_or_else(|| invalid("a namespace stands where it may not"))?;
+                let of = tree.namespaces.as_mut().ok_or_else(|| invalid("a namespace is out of place"))?;
                 match state {
                     NamespaceState::Serving => of.serve(ns, moves),
                     state => of.set(ns, Some(state), copied),
@@ -172,7 +172,7 @@ impl SnapshotReader {
                 self.directories += 1;
                 restore(tree, &entry)?;
             }
-            _ => return Err(invalid("an item stands where it may not")),
+            _ => return Err(invalid("an item is out of place")),
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl SnapshotReader {
 fn restore(tree: &mut Tree, e: &Entry<'_>) -> Result<()> {
     let record = Record { pid: e.pid, name: e.name, id: e.id, version: e.version, permission: e.permission };
     if e.id == DirectoryId::SUPER_ROOT || e.name.len() > NAME_BYTES_MAX || tree.known_version(e.id).is_some() {
-        return Err(invalid("a directory's id or name is out of range, or stands twice"));
+        return Err(invalid("a directory's id or name is out of range, or a directory repeats"));
     }
     if tree.table.lookup(e.pid, e.name).is_some() != e.is_displaced {
         return Err(invalid("a place has no occupant, or two"));

@@ -1,5 +1,5 @@
-//! Writing a snapshot, a part at a time, while the index goes on changing: all but the directories is taken when it begins,
-//! each directory as it was then (see `before`). One part reads a few shards of the table; between two parts nobody is held up.
+//! Writes a snapshot in parts while the index changes. It takes everything except the directories when it begins, and writes
+//! each directory as it was then (see `before_images`). A part reads a few shards; between two parts the index can change.
 
 use std::{
     collections::VecDeque,
@@ -15,18 +15,18 @@ use crate::index::{
     tree::Tree,
 };
 
-/// What came of a part.
+/// The outcome of writing a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// There is more to write.
+    /// More parts follow.
     Written,
-    /// That was the last.
+    /// It was the last part.
     Last,
-    /// The index is another one by now (a rebuild ended, or another snapshot was installed): begin anew.
+    /// The index was replaced (a rebuild ended, or a snapshot was installed). Begin a new snapshot.
     Superseded,
 }
 
-/// Which of an index's trees.
+/// Selects one of an index's trees.
 #[derive(Clone, Copy)]
 enum Role {
     Serving,
@@ -42,35 +42,35 @@ impl Role {
     }
 }
 
-/// A snapshot of an index as it was when this was made.
+/// Writes the snapshot of an index as it was at [`Index::begin_snapshot`].
 pub struct SnapshotWriter {
     frames: Frames,
     trees: VecDeque<TreeWriter>,
     directories: u64,
 }
 
-/// What is left of a tree.
+/// The unwritten rest of a tree.
 struct TreeWriter {
     role: Role,
-    /// Frames of everything but the directories.
+    /// Frames of everything except the directories.
     head: Vec<u8>,
-    /// `None` when nothing changes meanwhile.
+    /// `None` if the index cannot change meanwhile.
     scan: Option<Arc<TableScan>>,
     shard: usize,
-    /// Who claims another's place: written when all the others are.
+    /// Displaced directories, to be written after all others.
     displaced: Vec<OwnedRecord>,
 }
 
 impl Index {
-    /// Begins a snapshot of the index as it is now. It may change between the parts that
-    /// [`SnapshotWriter::write_part`] writes; the writer is to be dropped soon, for what changes is kept until then.
+    /// Begins a snapshot of the index as it is now. The index may change between the parts that
+    /// [`SnapshotWriter::write_part`] writes. Drop the writer soon: before-images of all changes are kept until then.
     pub fn begin_snapshot(&mut self) -> Result<SnapshotWriter> {
         let serving = self.serving.as_mut().map(|tree| tree.table.begin_scan());
         let rebuild = self.rebuild.as_mut().map(|tree| tree.table.begin_scan());
         SnapshotWriter::new(self, [serving, rebuild])
     }
 
-    /// Writes the whole state at once.
+    /// Writes a whole snapshot at once.
     pub fn write_snapshot(&self, out: &mut impl Write) -> Result<()> {
         let mut writer = SnapshotWriter::new(self, [None, None])?;
         while writer.write_part(self, usize::MAX, out)? == Part::Written {}
@@ -95,7 +95,7 @@ impl SnapshotWriter {
         Ok(Self { frames, trees, directories: 0 })
     }
 
-    /// Writes the next part: shards until so many directories were among them. `index` must not change meanwhile.
+    /// Writes the next shards, until at least `directories_max` directories are written. `index` must not change meanwhile.
     pub fn write_part(&mut self, index: &Index, directories_max: usize, out: &mut impl Write) -> Result<Part> {
         let part = match self.trees.front_mut() {
             None => {
@@ -121,7 +121,7 @@ impl SnapshotWriter {
 }
 
 impl TreeWriter {
-    /// How many directories were written; `None`: the tree is not there any more.
+    /// Returns the number of written directories. `None`: the tree was replaced.
     fn write_part(&mut self, index: &Index, directories_max: usize, frames: &mut Frames) -> Result<Option<u64>> {
         let table = self.role.of(index).map(|tree| &tree.table);
         let Some(table) = table.filter(|table| self.scan.as_ref().is_none_or(|scan| table.is_scanned_by(scan))) else {
@@ -193,7 +193,7 @@ fn entry<'a>(r: &Record<'a>, is_displaced: bool) -> Item<'a> {
     })
 }
 
-/// Frames that are complete, and the one that is being filled.
+/// The complete frames, and the open one.
 #[derive(Default)]
 struct Frames {
     closed: Vec<u8>,
@@ -209,7 +209,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Adds frames that are complete.
+    /// Appends complete frames.
     fn append(&mut self, frames: Vec<u8>) {
         self.close();
         self.closed.extend(frames);

@@ -1,11 +1,13 @@
-//! P1: whatever the order in which the streams of several sources arrive, and whenever each was copied, the index
-//! comes to hold exactly what PostgreSQL holds.
+//! P1: the index reaches exactly what PostgreSQL holds, in whatever order the streams of several sources arrive, and whenever
+//! each source was copied.
 //!
-//! The world is a list of committed transactions; time is their number, and a transaction's commit LSN at every source.
-//! A place's rows live on the source that its pid decides. Every source's slot is created before any is copied, and of
-//! what a source committed between its slot and a moment when all slots were there, but nothing was copied, only the removals
-//! are applied. Both are needed: a copied directory may have been moved to, and removed on, a source that is copied later;
-//! and a directory put in that window may have been removed on another source before that one's slot was made.
+//! The world is a list of committed transactions. Time is their number, which is also the commit LSN at every source. The pid
+//! of a place decides which source has its row.
+//!
+//! Every source's slot exists before any source is copied. Of the commits between a source's slot and a moment at which all
+//! slots exist and the copy has not begun, only removals are applied. Both are needed. A copied directory may have moved to a
+//! source that is copied later, and been removed there. And a directory put in that window may have been removed on another
+//! source before that one's slot existed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +21,7 @@ use crate::index::command::StreamPiece;
 
 type Places = BTreeMap<(u64, String), u64>;
 
-/// What a random step tries; it is skipped when it cannot be.
+/// The actions of a random step; one that is impossible is skipped.
 #[derive(Clone, Debug)]
 enum Step {
     Create { pid: u64, name: u8 },
@@ -28,7 +30,7 @@ enum Step {
     Rename { which: Pick, pid: u64, name: u8, overwrite: bool },
 }
 
-/// The rows of all sources after one transaction, and what it emitted where.
+/// The rows of all sources after one transaction, and the messages that it emitted on each.
 #[derive(Clone, Default)]
 struct World {
     places: Places,
@@ -54,7 +56,7 @@ impl World {
         self.records.values().nth(at).cloned()
     }
 
-    /// The next world, and the messages of the transaction between. Ids grow by time, so none is used twice.
+    /// The next world, and the messages of the transaction in between. Ids grow with time, so none is used twice.
     fn after(&self, step: &Step, time: u64, source_of: impl Fn(u64) -> SourceId) -> Self {
         let mut next = Self { places: self.places.clone(), records: self.records.clone(), messages: vec![] };
         match step {
@@ -115,7 +117,7 @@ impl World {
     }
 }
 
-/// The worlds at times 0, 1, …: `history[t]` holds what transaction `t` made and emitted (its commit LSN is 10 t).
+/// The worlds at times 0, 1, …: `history[t]` has what transaction `t` made and emitted (its commit LSN is 10 t).
 fn history(steps: &[Step], source_of: impl Fn(u64, u64) -> SourceId) -> Vec<World> {
     let mut history = vec![World::default()];
     for (i, step) in steps.iter().enumerate() {
@@ -163,7 +165,7 @@ fn deliver(replica: &mut Replica, history: &[World], mut from: Vec<usize>, picks
     sample(replica, sources, history.len());
 }
 
-/// As of one that is too large for an entry, whose leader died before its end.
+/// A transaction too large for an entry, whose leader died before its end.
 fn begin_and_apply(replica: &mut Replica, source: SourceId, transaction: StreamTransaction) {
     let StreamTransaction { commit_lsn, ops } = &transaction;
     for ops in ops.chunks(1) {
@@ -174,7 +176,7 @@ fn begin_and_apply(replica: &mut Replica, source: SourceId, transaction: StreamT
     replica.apply(batch(source, vec![transaction], position));
 }
 
-/// The earliest positions that may be sampled now: nothing that was applied is above them.
+/// The earliest positions that may be sampled now: nothing applied is above them.
 fn sample(replica: &mut Replica, sources: usize, time: usize) {
     let positions = (0..sources).map(|s| (SourceId(s as u32), lsn(time))).collect();
     replica.apply(Command::Horizon { after: replica.log_index, positions });
@@ -198,7 +200,7 @@ fn assert_same(replica: &Replica, world: &World) {
 proptest! {
     #![proptest_config(runs(300))]
 
-    /// Slots are created one after another, then every source is copied at a moment of its own, then the streams come.
+    /// Slots are created one after another, then every source is copied at its own moment, then the streams arrive.
     #[test]
     fn copies_and_streams_of_several_sources_converge(
         steps in proptest::collection::vec(step(), 1..60),
@@ -210,7 +212,7 @@ proptest! {
     ) {
         let source_of = |pid, _| SourceId((pid % sources as u64) as u32);
         let history = history(&steps, source_of);
-        // With one source slot and copy are of one moment: the slot exports its snapshot.
+        // With one source, slot and copy show the same moment: the slot exports its snapshot.
         let created: Vec<usize> = slots[..sources].iter().map(|p| p.index(history.len())).collect();
         let first_copy = *created.iter().max().unwrap();
         let copy_of = |s: usize| if sources == 1 { first_copy } else { first_copy + copies[s].index(history.len() - first_copy) };
@@ -223,7 +225,7 @@ proptest! {
             replica.apply(Command::RebuildChunk { records });
         }
         let from: Vec<usize> = created.iter().map(|time| time + 1).collect();
-        // What is known of a copy is a moment before it at which all slots were there.
+        // A known moment before the copy at which all slots existed.
         let known = |s: usize| lsn(first_copy + cuts[s].index(copied[s] - first_copy + 1) + 1);
         let start = |s: usize| SourceStart { copied: known(s), ..start(SourceId(s as u32), lsn(from[s])) };
         replica.apply(Command::RebuildEnd { sources: (0..sources).map(start).collect() });
@@ -231,7 +233,7 @@ proptest! {
         assert_same(&replica, history.last().unwrap());
     }
 
-    /// Without a copy it does not even matter which source a message comes from: shards move.
+    /// Without a copy it does not even matter which source sends a message: shards move.
     #[test]
     fn streams_converge_though_shards_move(
         steps in proptest::collection::vec(step(), 1..60),
@@ -250,7 +252,7 @@ proptest! {
     }
 }
 
-/// The table alone, against two maps: any order of puts and removals.
+/// The table alone against two maps, with any order of puts and removals.
 #[test]
 fn table_depends_on_the_newest_records_only() {
     proptest!(runs(500), |(ops in proptest::collection::vec((1u64..6, 0u8..3, 2u64..9, 1u64..6, any::<bool>()), 1..60))| {

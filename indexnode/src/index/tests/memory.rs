@@ -1,18 +1,18 @@
-//! Bytes a directory, and what the operations cost, on a synthetic tree of a million directories with names as in the
-//! Debian archive (8.9 bytes on average). Run by hand, in release mode:
-//! `cargo test --release -p mantle-indexnode --lib memory -- --ignored --nocapture`
+//! Measures bytes a directory and the cost of operations, on a synthetic tree of a million directories with names as in the
+//! Debian archive (8.9 bytes on average). Run it by hand in release mode: `cargo test --release -p mantle-indexnode --lib
+//! memory -- --ignored --nocapture`
 
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::index::digest::mix;
 
-/// Copied at first; the mkdirs that follow make a million, and make shards grow on the way.
+/// Copied at first. The mkdirs that follow complete a million, and make shards grow.
 const DIRECTORIES: u64 = 800_000;
 const MKDIRS: u64 = 200_000;
 const FIRST_ID: u64 = 1024;
 
-/// A parent among the directories before, shallow ones more often; one in twenty lies in one huge directory.
+/// A parent among the earlier directories, shallow ones more often. One in twenty is the same huge directory.
 fn parent(i: u64) -> u64 {
     match i {
         0 => NS.0,
@@ -21,7 +21,7 @@ fn parent(i: u64) -> u64 {
     }
 }
 
-/// 3 to 15 bytes, 8.9 on average, unlike its siblings'.
+/// 3 to 15 bytes, 8.9 on average, different from all siblings.
 fn name(i: u64) -> String {
     let length = 3 + (mix(i ^ 77) % 7 + mix(i ^ 78) % 7) as usize;
     let mut text = format!("{i:x}");
@@ -71,7 +71,7 @@ fn memory() {
     times.sort();
     let at = |permille: usize| times[(times.len() - 1) * permille / 1000];
     println!("{} directories, {bytes:.1} bytes each", index.directories());
-    // Few mkdirs in a hundred make a shard of one of the two tables grow.
+    // About one mkdir in a hundred makes a shard grow.
     println!("mkdir: median {:?}, with a shard's rehash {:?}, slowest {:?}", at(500), at(995), at(1000));
 
     let paths: Vec<Vec<String>> = (0..100_000).map(|i| path(mix(i) % DIRECTORIES)).collect();

@@ -1,4 +1,4 @@
-//! Tests of the index: protocol rules by example, and random runs against models that are too simple to be wrong.
+//! Tests of the index: protocol rules by example, and random runs against simple models.
 
 mod convergence;
 mod formats;
@@ -40,12 +40,12 @@ pub(crate) fn start(source: SourceId, consistent_point: Lsn) -> SourceStart {
     SourceStart { source, lineage: LINEAGE, consistent_point, copied: consistent_point }
 }
 
-/// What one source sent.
+/// The transactions that one source sent.
 pub(crate) fn batch(source: SourceId, transactions: Vec<StreamTransaction>, position: Lsn) -> Command {
     Command::Stream(vec![SourceBatch { source, transactions, position }])
 }
 
-/// How often a random test runs: so often, or as `PROPTEST_CASES` says.
+/// Runs of a random test: this many, or as `PROPTEST_CASES` says.
 pub(crate) fn runs(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_some() { default } else { ProptestConfig { cases, ..default } }
@@ -81,17 +81,17 @@ pub(crate) fn caused(op: DirectoryOp, request: RequestKey, attempt: u64) -> Dire
     }
 }
 
-/// An index and its log position.
+/// An index with its log position.
 pub(crate) struct Replica {
     pub index: Index,
     pub log_index: u64,
     pub effects: Effects,
-    /// Operations that are applied at a time.
+    /// Operations applied at a time.
     pub part: usize,
 }
 
 impl Replica {
-    /// Nothing served yet.
+    /// An index that serves nothing.
     pub fn empty() -> Self {
         Self { index: Index::new(), log_index: 0, effects: Effects::default(), part: usize::MAX }
     }
@@ -116,7 +116,7 @@ impl Replica {
         }
     }
 
-    /// Goes on from a snapshot of itself.
+    /// Continues from a snapshot of itself.
     pub fn restart(&mut self) {
         let mut bytes = Vec::new();
         self.index.write_snapshot(&mut bytes).unwrap();
@@ -146,7 +146,7 @@ impl Replica {
         self.apply(batch(SOURCE, transactions, Lsn(lsn + 1)));
     }
 
-    /// The id a path resolves to, for the superuser.
+    /// The id to which a path resolves for the superuser.
     pub fn id_of(&self, path: &str) -> Option<u64> {
         let components: Vec<&str> = path.split('/').filter(|c| !c.is_empty()).collect();
         let resolution = self.index.resolve("ns", &components, &root());
@@ -154,7 +154,7 @@ impl Replica {
     }
 }
 
-/// Everything that later entries depend on, in an order of its own.
+/// Everything that later entries depend on, sorted.
 #[derive(Debug, PartialEq)]
 pub(crate) struct State {
     epoch: Epoch,

@@ -1,5 +1,5 @@
-//! What the index should do, written as plainly as possible: a list of rows and a list of locks, searched from end to
-//! end. One source, whose transactions come in commit order.
+//! A model of the index, as simple as possible: a list of rows and a list of locks, searched linearly. One source, whose
+//! transactions arrive in commit order.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ pub(crate) struct Model {
     pub rows: BTreeMap<u64, DirectoryRecord>,
     pub locks: Vec<ModelLock>,
     pub epoch: u64,
-    /// The answer to every prepare and lookup while it is set.
+    /// If set, the answer to every prepare and lookup.
     pub refusal: Option<ErrorCode>,
 }
 
-/// Where a walk came to: the directories passed, the root first, and the component that stopped it.
+/// A walk: the directories on it, the root first, and the component that stopped it.
 struct Walk<'a> {
     passed: Vec<&'a DirectoryRecord>,
     stop: Option<(ErrorCode, Place)>,
@@ -41,10 +41,10 @@ impl Model {
         self.rows.values().find(|r| r.pid.0 == pid && r.name == name)
     }
 
-    /// From the namespace's root down to the directory itself.
+    /// The directories from the namespace's root to this one.
     ///
     /// # Panics
-    /// If the way up does not end at the root: the tree has a cycle.
+    /// If the ancestors do not end at the root: the tree has a cycle.
     pub fn chain(&self, id: u64) -> Vec<u64> {
         let (mut chain, mut here) = (vec![id], id);
         while here != NS.0 {
@@ -105,7 +105,7 @@ impl Model {
         })
     }
 
-    /// Judges a prepare, and takes its lock.
+    /// Checks a prepare, and takes its lock.
     pub fn prepare(&mut self, attempt: u64, prepare: &Prepare) -> Result<PreparedRename, ErrorCode> {
         if let Some(code) = self.refusal {
             return Err(code);
@@ -157,7 +157,7 @@ impl Model {
         Ok(prepared)
     }
 
-    /// Applies one transaction; what it finished, unlocked and modified.
+    /// Applies one transaction. Returns what it finished, unlocked and modified.
     pub fn apply(&mut self, ops: &[DirectoryOp]) -> Effects {
         let mut effects = Effects::default();
         for op in ops {

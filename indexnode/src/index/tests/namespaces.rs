@@ -1,4 +1,4 @@
-//! Which namespaces a group has, and one that is copied in, or forgotten, beside those that are served.
+//! The namespaces of a group, and one that is copied in, or forgotten, beside the served ones.
 
 use mantle_types::{ErrorCode, PartitionId};
 
@@ -40,7 +40,6 @@ impl Group {
         applied
     }
 
-    /// A transaction of a source.
     fn stream(&mut self, source: SourceId, commit: u64, ops: Vec<DirectoryOp>) {
         let transaction = StreamTransaction { commit_lsn: Lsn(commit), ops };
         self.apply(batch(source, vec![transaction], Lsn(commit + 1)));
@@ -50,11 +49,11 @@ impl Group {
         self.index.entry(DirectoryId(id)).is_some()
     }
 
-    fn stand(&mut self, from: NamespaceState, to: Option<NamespaceState>) {
+    fn set_state(&mut self, from: NamespaceState, to: Option<NamespaceState>) {
         self.apply(Command::SetNamespaceState { ns: OTHER, from, to, moves: 3 });
     }
 
-    /// The same, from a snapshot: what follows must not depend on where it came from.
+    /// Continues from a snapshot: later results must not depend on that.
     fn restarted(mut self) -> Self {
         let mut bytes = Vec::new();
         self.index.write_snapshot(&mut bytes).unwrap();
@@ -91,8 +90,8 @@ fn another_groups_changes_are_left_out_and_finish_nothing() {
     group.stream(SOURCE, 21, vec![caused(put(of(NS, NS.0, "a", 20, 1)), ours, 0)]);
     assert!(group.has(20) && !group.has(OTHER.0));
     assert_eq!(group.finished, [ours]);
-    assert_eq!(group.index.applied_lsn(SOURCE), Lsn(21), "the position goes on");
-    // New in this group: all that follows is its.
+    assert_eq!(group.index.applied_lsn(SOURCE), Lsn(21), "the position advances");
+    // A new namespace of this group: everything that follows belongs to it.
     group.apply(Command::Admit { namespaces: vec![OTHER] });
     group.stream(SOURCE, 22, vec![put(of(OTHER, OTHER.0, "b", 501, 1))]);
     assert!(group.restarted().has(501));
@@ -120,21 +119,21 @@ fn lookups_and_prepares_are_refused_until_all_is_there() {
     group.apply(Command::CopyChunk { ns: OTHER, records });
     assert!(group.index.refuses_lookups(OTHER) && !group.index.refuses_lookups(NS));
     assert_eq!(refusal(group.apply(prepare("other"))), Some(ErrorCode::NotServed));
-    group.stand(NamespaceState::Copying, Some(NamespaceState::Ready));
+    group.set_state(NamespaceState::Copying, Some(NamespaceState::Ready));
     assert!(!group.index.refuses_lookups(OTHER));
     assert_eq!(refusal(group.apply(prepare("other"))), Some(ErrorCode::NotServed), "the other group prepares");
-    group.stand(NamespaceState::Copying, Some(NamespaceState::Leaving));
+    group.set_state(NamespaceState::Copying, Some(NamespaceState::Leaving));
     assert_eq!(group.index.namespace_state(OTHER), Some(NamespaceState::Ready), "it was not what the proposer thought");
-    group.stand(NamespaceState::Ready, Some(NamespaceState::Serving));
+    group.set_state(NamespaceState::Ready, Some(NamespaceState::Serving));
     group = group.restarted();
-    // The log of the group that prepared before may have been longer.
+    // The log of the previous group may have been longer.
     let Applied::Prepared(Ok(prepared)) = group.apply(prepare("other")) else { panic!("it is served") };
     assert_eq!(prepared.attempt, 3 << 40 | group.log_index);
     let lock = group.index.lock_of(&RequestKey { ns: OTHER, ..key(77) }).unwrap();
     assert_eq!(lock.attempt, prepared.attempt);
 }
 
-/// A row that was read before its directory was removed is put after the removal: with one source removals are not
+/// The copy puts a row after its directory was removed, because it read the row before. With one source, removals are not
 /// remembered otherwise.
 #[test]
 fn what_was_removed_during_a_copy_stays_removed() {
@@ -147,13 +146,16 @@ fn what_was_removed_during_a_copy_stays_removed() {
         vec![of(OTHER, OTHER.0, "a", 501, 2), of(OTHER, OTHER.0, "new", 502, 1), of(OTHER, 0, "o", OTHER.0, 1)];
     group.apply(Command::CopyChunk { ns: OTHER, records });
     assert!(!group.has(501) && !group.has(502) && group.has(OTHER.0));
-    group.stand(NamespaceState::Copying, Some(NamespaceState::Ready));
+    group.set_state(NamespaceState::Copying, Some(NamespaceState::Ready));
     group.stream(SOURCE, 22, Vec::new());
-    assert!(group.index.serving.as_ref().unwrap().removals.removed.is_empty(), "nobody can contradict them any more");
+    assert!(
+        group.index.serving.as_ref().unwrap().removals.removed.is_empty(),
+        "no older message can contradict them any more"
+    );
 }
 
-/// Version 2 of a directory comes late from one source; its removal, version 3, came from the other before the group had
-/// the namespace, and was left out. The copy shows neither.
+/// Version 2 of a directory arrives late from one source. Its removal, version 3, came from the other source before the group
+/// had the namespace, and was skipped. The copy shows neither.
 #[test]
 fn a_late_record_from_before_the_copy_resurrects_nothing() {
     let mut group = Group::new(&[SOURCE, SECOND]);
@@ -163,7 +165,7 @@ fn a_late_record_from_before_the_copy_resurrects_nothing() {
     group = group.restarted();
     group.stream(SOURCE, 20, vec![put(of(OTHER, OTHER.0, "a", 501, 2))]);
     assert!(!group.has(501));
-    // At or past the positions everything counts.
+    // At or above the positions everything counts.
     group.stream(SOURCE, 30, vec![put(of(OTHER, OTHER.0, "b", 502, 1))]);
     assert!(group.has(502));
 }
@@ -177,9 +179,9 @@ fn a_namespace_that_leaves_takes_nothing_in_and_goes_in_parts() {
     group.stream(SOURCE, 20, root.into_iter().chain(ops).collect());
     group.apply(Command::Forget { ns: OTHER, ids: vec![DirectoryId(501)] });
     assert!(group.has(501), "it does not leave yet");
-    group.stand(NamespaceState::Serving, Some(NamespaceState::Leaving));
+    group.set_state(NamespaceState::Serving, Some(NamespaceState::Leaving));
     assert!(group.index.refuses_lookups(OTHER));
-    // Nothing new; what is here still moves and goes.
+    // New directories are refused; known ones still move and are removed.
     group.stream(
         SOURCE,
         21,
@@ -201,6 +203,6 @@ fn a_namespace_that_leaves_takes_nothing_in_and_goes_in_parts() {
     assert_eq!(parts, 4);
     assert!(effects.modified.contains(&DirectoryId(OTHER.0)), "cached prefixes go with it");
     assert_eq!((group.index.directories(), group.has(20)), (2, true));
-    group.stand(NamespaceState::Leaving, None);
+    group.set_state(NamespaceState::Leaving, None);
     assert_eq!((group.index.namespace_state(OTHER), group.index.moving_namespaces()), (None, vec![]));
 }

@@ -1,5 +1,5 @@
-//! A transaction that is larger than an entry of the log (P28): cut anywhere, begun again by another leader, with
-//! snapshots between, it does what the whole does, and nobody is told before it has.
+//! A transaction larger than a log entry (P28). Cut anywhere, started again by another leader, with snapshots in between, it
+//! does what the whole does. No request finishes before all of it is applied.
 
 use super::*;
 use crate::{
@@ -28,7 +28,8 @@ fn prepared() -> (Replica, u64) {
     (replica, prepared.attempt)
 }
 
-/// A rename over an empty directory, one that came to be and went, and another request's directory; the renamed one first.
+/// A rename over an empty directory, a directory that was made and removed, and another request's directory. The renamed one
+/// comes first.
 fn transaction(attempt: u64) -> Vec<DirectoryOp> {
     let moved = record(3, "moved", 4, 2);
     vec![
@@ -41,9 +42,9 @@ fn transaction(attempt: u64) -> Vec<DirectoryOp> {
     ]
 }
 
-/// Applies the first pieces, or all; who was told.
+/// Applies the first pieces, or all. Returns the finished requests.
 fn apply(replica: &mut Replica, pieces: &[Vec<DirectoryOp>], count: usize) -> Vec<RequestKey> {
-    let mut told = Vec::new();
+    let mut finished = Vec::new();
     for (i, ops) in pieces.iter().take(count).enumerate() {
         let (commit_lsn, ops) = (LARGE, ops.clone());
         replica.apply(if i + 1 < pieces.len() {
@@ -51,14 +52,14 @@ fn apply(replica: &mut Replica, pieces: &[Vec<DirectoryOp>], count: usize) -> Ve
         } else {
             batch(SOURCE, vec![StreamTransaction { commit_lsn, ops }], Lsn(LARGE.0 + 1))
         });
-        told.extend(replica.effects.finished.iter().copied());
+        finished.extend(replica.effects.finished.iter().copied());
     }
-    // An entry may tell again what the one before did: of one that made two changes.
-    told.dedup();
-    told
+    // An entry may repeat the last finished request of the one before: a request may have made two changes.
+    finished.dedup();
+    finished
 }
 
-/// Sizes of pieces at which the transaction is cut differently.
+/// Sizes of pieces, which cut the transaction at different places.
 fn cuts(ops: &[DirectoryOp]) -> Vec<Vec<Vec<DirectoryOp>>> {
     let all: usize = ops.iter().map(entry_bytes).sum();
     let mut cuts: Vec<_> = (1..all + 200).map(|bytes_max| split(ops.to_vec(), bytes_max)).collect();
@@ -76,17 +77,17 @@ fn a_transaction_cut_anywhere_and_begun_again_is_the_whole() {
     for (first, again) in cuts.iter().flat_map(|first| cuts.iter().map(move |again| (first, again))) {
         for crash in 0..first.len() {
             let (mut replica, _) = prepared();
-            let told = apply(&mut replica, first, crash);
+            let finished = apply(&mut replica, first, crash);
             let is_change = |op: &&DirectoryOp| matches!(op, DirectoryOp::Put { .. } | DirectoryOp::Remove { .. });
             if first[..crash].iter().flatten().filter(is_change).count() < ops.len() {
-                assert_eq!(told, [], "nobody is told of a part");
-                assert_eq!(replica.index.locks().len(), 1, "the lock is kept");
+                assert_eq!(finished, [], "a part finishes no request");
+                assert_eq!(replica.index.locks().len(), 1, "the lock is held");
             }
             assert_eq!(replica.index.applied_lsn(SOURCE), Lsn(10));
             let begun = if crash == 0 { Lsn(10) } else { LARGE };
             assert_eq!(replica.index.reached_lsn(SOURCE), begun, "a failover that loses it would be noticed");
             replica.restart();
-            // Who leads next may have the transaction before it to say again.
+            // The next leader may have to send the transaction before it again.
             replica.apply(batch(SOURCE, vec![], Lsn(11)));
             replica.restart();
             assert_eq!(apply(&mut replica, again, again.len()), [key(1), key(2)]);
@@ -97,7 +98,7 @@ fn a_transaction_cut_anywhere_and_begun_again_is_the_whole() {
     }
 }
 
-/// A directory that was there, and is removed by the part that is applied again, stays removed meanwhile.
+/// A directory that existed, and is removed by the part that is applied again, stays removed meanwhile.
 #[test]
 fn what_a_part_removed_does_not_come_back_while_it_is_repeated() {
     let (mut replica, attempt) = prepared();
@@ -119,7 +120,7 @@ fn what_a_part_removed_does_not_come_back_while_it_is_repeated() {
     }
 }
 
-/// What is applied already, and what the copy has, is not applied by pieces either.
+/// Pieces of a transaction that is applied already, or is in the copy, change nothing.
 #[test]
 fn pieces_of_what_is_applied_are_dropped() {
     let mut replica = Replica::new();
@@ -133,10 +134,10 @@ fn pieces_of_what_is_applied_are_dropped() {
         commit_lsn: Lsn(40),
         ops: vec![put(record(1, "b", 2, 4))],
     }));
-    assert_eq!(replica.id_of("a"), Some(2), "a source that does not feed it");
+    assert_eq!(replica.id_of("a"), Some(2), "a source that the group does not read");
     replica.apply(piece(40, vec![put(record(1, "b", 2, 4))]));
     assert_eq!((replica.id_of("b"), replica.index.reached_lsn(SOURCE)), (Some(2), Lsn(40)));
-    // Its end may be all of it again, and bring nothing new.
+    // The end may bring all operations again, and change nothing.
     replica.stream(40, vec![put(record(1, "b", 2, 4))]);
     assert_eq!((replica.index.applied_lsn(SOURCE), replica.index.reached_lsn(SOURCE)), (Lsn(40), Lsn(40)));
 }

@@ -1,4 +1,4 @@
-//! What is loaded ahead of a part is what the part then applies.
+//! The records that are prefetched for a part are those that it applies.
 
 use super::*;
 use crate::index::command::{SourceBatch, StreamPiece};
@@ -43,7 +43,7 @@ fn what_is_loaded_ahead_is_what_is_applied() {
         let mut next = 0;
         let applied = loop {
             let ahead: Vec<u64> = entry.next_records(part).map(|record| record.id.0 - 100).collect();
-            // As many as fit, and in order; the part may end before them, with a transaction.
+            // As many as fit, in order. The part may end before them, at the end of a transaction.
             assert_eq!(ahead, (next..DIRECTORIES).take(part).collect::<Vec<_>>(), "{entry:?}, {part} at a time");
             let applied = replica.index.apply_part(&mut entry, part, &mut replica.effects);
             let of_a_rebuild = replica.index.rebuild.is_some();

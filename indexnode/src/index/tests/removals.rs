@@ -1,4 +1,4 @@
-//! Removing a directory with all that is below it: into the trash in one step, out of every path, then emptied there.
+//! Recursive removal of a directory: one step moves it into the trash and out of every path; then the trash is emptied.
 
 use mantle_types::{Caller, DirectoryId, ErrorCode, Lsn, NamespaceId, PartitionId, RequestKey};
 
@@ -69,7 +69,7 @@ fn a_removal_locks_its_source_and_goes_to_the_trash() {
     assert!(try_prepare(&mut replica, rename(2, "d", "a/d")).is_ok());
 }
 
-/// Such a rename could commit after the removal was acknowledged, and move what is being emptied.
+/// Such a rename could commit after the removal was acknowledged, and move a tree that is being emptied.
 #[test]
 fn a_rename_under_way_below_holds_a_removal_up() {
     for (source, destination) in [("a/b/c", "x"), ("d", "a/b/d"), ("a/b", "a/x")] {
@@ -81,7 +81,7 @@ fn a_rename_under_way_below_holds_a_removal_up() {
     }
     let mut replica = small_tree();
     try_prepare(&mut replica, rename(1, "d", "x")).unwrap();
-    assert!(try_prepare(&mut replica, removal(2, "a")).is_ok(), "one elsewhere does not");
+    assert!(try_prepare(&mut replica, removal(2, "a")).is_ok(), "one outside its tree does not");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn what_is_removed_is_on_no_path_and_goes_bottom_up() {
         assert_eq!(replica.id_of(path), None, "{path}");
     }
     assert_eq!(replica.index.resolve("1030", &[], &root()).outcome, Err(ErrorCode::NamespaceNotFound));
-    // The name is free at once, and the new directory has nothing of the old.
+    // The name is free at once, and the new directory has nothing of the old one.
     replica.stream(30, vec![put(record(ROOT, "a", 1050, 1))]);
     assert_eq!((replica.id_of("a"), replica.id_of("a/b")), (Some(1050), None));
     replica.stream(40, vec![remove(record(1031, "c", 1032, 2))]);

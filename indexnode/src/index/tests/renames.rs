@@ -1,6 +1,6 @@
-//! Random runs of mkdir, rmdir, setattr, lookups and concurrent renames by the whole protocol (prepare, then PostgreSQL's
-//! transaction or an abort record, then the stream), with rebuilds and restarts between: the index answers as the model does, and no
-//! interleaving makes a cycle in PostgreSQL.
+//! Random runs of mkdir, rmdir, setattr, lookups and concurrent renames with the whole protocol: prepare, then PostgreSQL's
+//! transaction or an abort record, then the stream; with rebuilds and restarts in between. The index answers as the model does,
+//! and no interleaving makes a cycle in PostgreSQL.
 
 use std::collections::BTreeSet;
 
@@ -57,14 +57,14 @@ struct Rename {
     destination: Place,
 }
 
-/// What a rebuild copied, and the first transaction after it.
+/// The rows that a rebuild copied, and the first transaction after it.
 struct Copied {
     rows: BTreeMap<u64, DirectoryRecord>,
     next: usize,
 }
 
 struct World {
-    /// PostgreSQL's rows, as a model without locks: its `chain` finds cycles.
+    /// PostgreSQL's rows, as a model without locks. Its `chain` finds cycles.
     postgres: Model,
     epoch: u64,
     answered: BTreeSet<RequestKey>,
@@ -72,9 +72,9 @@ struct World {
     aborted: BTreeSet<(RequestKey, u64)>,
     /// Every transaction; number i has commit LSN 10 (i + 1).
     log: Vec<Vec<DirectoryOp>>,
-    /// How many of them are applied.
+    /// Number of applied transactions.
     applied: usize,
-    /// Lookups wait until so many are.
+    /// Lookups wait until this many are applied.
     served: usize,
     open: Vec<Rename>,
     rebuild: Option<Copied>,
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// A change without a lock, under a request id of its own.
+    /// A change without a lock, with its own request id.
     fn commit_change(&mut self, op: DirectoryOp) {
         let request = key(1000 + self.log.len() as u128);
         self.commit(vec![caused(op, request, 0)]);
@@ -185,7 +185,7 @@ impl World {
     }
 
     fn lookup(&self, which: &Pick, rest: Option<u8>, uid: u32) {
-        // A path that PostgreSQL has; the index may not have come as far, or have moved on.
+        // A path that PostgreSQL has. The index may be behind or ahead of it.
         let mut path = self.postgres.path(Self::pick(&self.postgres, which));
         path.extend(rest.map(|name| format!("n{name}")));
         let caller = Caller { uid, gids: vec![] };
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// PostgreSQL's transaction: it checks what only it knows, and moves the source or nothing.
+    /// PostgreSQL's transaction: it checks what only PostgreSQL knows, and moves the source or nothing.
     fn commit_rename(&mut self, at: usize) {
         let Rename { request, prepared, source, destination } = &self.open[at];
         let attempt = (*request, prepared.attempt);
@@ -251,7 +251,7 @@ impl World {
         self.commit(ops);
     }
 
-    /// The abort record first; the lock is given back only if that attempt did not commit.
+    /// Writes the abort record first. The lock is released only if that attempt did not commit.
     fn abort_rename(&mut self, at: usize) {
         let Rename { request, prepared, .. } = self.open.swap_remove(at);
         let attempt = (request, prepared.attempt);
@@ -269,7 +269,7 @@ impl World {
 
     fn deliver(&mut self, count: usize) {
         let until = (self.applied + count).min(self.log.len());
-        // The slot repeats the last transaction that was applied.
+        // The slot repeats the last applied transaction.
         let from = self.applied.saturating_sub(1);
         let transaction = |i: usize| StreamTransaction { commit_lsn: lsn(i), ops: self.log[i].clone() };
         let transactions = (from..until).map(transaction).collect();

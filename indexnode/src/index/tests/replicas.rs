@@ -1,5 +1,5 @@
-//! Replicas that apply one log agree in everything, also when one of them starts from a snapshot; and no bytes, however
-//! wrong, make reading a snapshot panic.
+//! Replicas that apply the same log are equal, also when one starts from a snapshot. Reading a snapshot never panics, whatever
+//! its bytes.
 
 use std::io::{Error, Read};
 
@@ -53,7 +53,7 @@ fn some_prepare() -> impl Strategy<Value = Command> {
     )
 }
 
-/// Any command at all, from a small world, so that they meet; the LSN grow slowly, so that some are repeated.
+/// Any command, from a small world so that commands interact. The LSNs grow slowly, so that some repeat.
 fn some_command() -> impl Strategy<Value = Command> {
     let stream = (0u32..3, vec((0u64..3, vec(some_op(), 0..5)), 0..4), 0u64..60).prop_map(|(source, ops, lsn)| {
         let transaction = |(i, (gap, ops))| StreamTransaction { commit_lsn: Lsn(lsn + gap + 3 * i as u64), ops };
@@ -83,7 +83,7 @@ fn some_command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// A log that comes to serve something early, a few directories with paths among it, and then anything.
+/// A log that soon serves a few directories with paths, and then has any commands.
 fn some_log() -> impl Strategy<Value = Vec<Command>> {
     (vec(some_record(), 0..20), vec(some_command(), 0..40)).prop_map(|(mut records, rest)| {
         records.extend([record(0, "n0", 1, 5), record(1, "n0", 2, 5), record(1, "n1", 3, 5), record(2, "n2", 4, 5)]);
@@ -107,7 +107,7 @@ fn replica_of(log: &[Command]) -> Replica {
     replica
 }
 
-/// Every frame of a snapshot: where its payload lies.
+/// The payload of every frame of a snapshot.
 fn frames(snapshot: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (mut frames, mut at) = (Vec::new(), 8);
     while at < snapshot.len() {
@@ -118,7 +118,7 @@ fn frames(snapshot: &[u8]) -> Vec<std::ops::Range<usize>> {
     frames
 }
 
-/// Reads what was tampered with: refused, or a sound index.
+/// Reads a manipulated snapshot. The result is an error or a sound index.
 fn read(bytes: &[u8]) -> Option<Index> {
     let index = Index::read_snapshot(&mut &bytes[..]).ok()?;
     index.invariants();
@@ -144,7 +144,7 @@ proptest! {
         }
     }
 
-    /// Whatever is applied between its parts, in whatever parts.
+    /// Whatever is applied between the parts of the snapshot, in parts of any size.
     #[test]
     fn a_snapshot_is_of_the_moment_when_it_was_begun(log in some_log(), at in any::<Pick>(), part in 1usize..4) {
         let (before, after) = log.split_at(at.index(log.len() + 1));
@@ -184,7 +184,7 @@ proptest! {
         prop_assert!(read(&bytes).is_none());
     }
 
-    /// Checksums made to fit, so that the items themselves are wrong.
+    /// The checksums fit, so that only the items are wrong.
     #[test]
     fn forged_items_never_panic(log in some_log(), edits in vec((any::<Pick>(), any::<u8>()), 1..8), cut in any::<Pick>()) {
         let bytes = snapshot_of(&replica_of(&log).index);
@@ -213,7 +213,7 @@ proptest! {
 
 #[test]
 fn a_snapshot_of_many_frames_comes_back_whole_through_a_slow_reader() {
-    /// Gives one byte at a time.
+    /// Returns one byte at a time.
     struct Slow<'a>(&'a [u8]);
     impl Read for Slow<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {

@@ -73,7 +73,7 @@ fn search_permission_is_needed_on_the_way_but_not_at_the_end() {
     assert_eq!(replica.index.resolve("ns", &["a", "b", "c"], &owner).outcome, Ok(()));
 }
 
-/// P2: the marker or a late message unlocks and acknowledges though a newer record came first.
+/// P2: a marker or a late message unlocks and acknowledges although a newer record came first.
 #[test]
 fn a_message_unlocks_even_when_its_version_loses() {
     let mut replica = small_tree();
@@ -103,24 +103,24 @@ fn a_marker_unlocks_and_acknowledges() {
 
 /// P2.
 #[test]
-fn a_rename_across_nodes_is_done_when_both_halves_are_applied() {
-    let half = |pid| DirectoryOp::Half { pid: PartitionId(pid), cause: Cause { request: key(1), attempt: 0 } };
+fn a_rename_across_nodes_is_done_when_both_parts_are_applied() {
+    let part = |pid| DirectoryOp::Half { pid: PartitionId(pid), cause: Cause { request: key(1), attempt: 0 } };
     let nothing_ends = |replica: &Replica| replica.effects.finished.is_empty() && replica.effects.unlocked.is_empty();
     for order in [[10, 20], [20, 10]] {
         let mut replica = small_tree();
         let prepared = try_prepare(&mut replica, prepare(1, "a/b", "d/b")).unwrap();
-        replica.stream(20, vec![put(record(20, "b", 11, 2)), half(order[0])]);
-        assert!(nothing_ends(&replica), "one half is not enough");
+        replica.stream(20, vec![put(record(20, "b", 11, 2)), part(order[0])]);
+        assert!(nothing_ends(&replica), "one part is not enough");
         replica.restart();
-        replica.stream(25, vec![half(order[0]), half(99)]);
+        replica.stream(25, vec![part(order[0]), part(99)]);
         assert!(nothing_ends(&replica), "nor is it twice");
-        replica.stream(30, vec![half(order[1])]);
+        replica.stream(30, vec![part(order[1])]);
         assert_eq!(
             (&replica.effects.finished[..], &replica.effects.unlocked[..]),
             (&[key(1)][..], &[(key(1), prepared.attempt)][..])
         );
-        // Without a lock there is nothing to wait for: the request's answer is asked for by position.
-        replica.stream(40, vec![half(10), half(20)]);
+        // Without a lock nobody waits for the request: the gateway awaits a position.
+        replica.stream(40, vec![part(10), part(20)]);
         assert!(nothing_ends(&replica));
     }
 }
@@ -133,7 +133,7 @@ fn a_transaction_that_comes_twice_is_dropped() {
     assert_eq!(replica.effects.finished, [key(1)]);
     assert_eq!(replica.index.applied_lsn(SOURCE), Lsn(20));
     let before = State::of(&replica.index);
-    // The slot repeats everything; without the rule the first of them would bring 21 back for a moment.
+    // The slot repeats everything. Without the rule, the first repeated transaction would bring 21 back for a moment.
     replica.stream(10, vec![put(record(20, "e", 21, 1))]);
     assert_eq!(replica.id_of("d/e"), None);
     replica.stream(20, vec![caused(remove(record(20, "e", 21, 2)), key(1), 0)]);
@@ -150,13 +150,13 @@ fn a_position_advances_without_transactions_and_never_goes_back() {
     }
 }
 
-/// P1: with two sources a message older than a removal may come after it, until both are past the horizon.
+/// P1: with two sources, a message older than a removal may arrive after it, until both sources are past the horizon.
 #[test]
 fn a_late_message_does_not_resurrect_a_removed_directory() {
     let other = SourceId(1);
     let mut replica = Replica::empty();
     replica.rebuild(1, vec![record(0, "ns", 1, 1)], vec![start(SOURCE, Lsn(11)), start(other, Lsn(11))]);
-    // Made at the one (version 1), moved to the other (2), moved back (3), removed (4).
+    // Made at one source (version 1), moved to the other (2), moved back (3), removed (4).
     replica.stream(20, vec![put(record(1, "x", 30, 1))]);
     replica.stream(40, vec![put(record(1, "y", 30, 3))]);
     replica.stream(50, vec![remove(record(1, "y", 30, 4))]);
@@ -173,7 +173,7 @@ fn a_late_message_does_not_resurrect_a_removed_directory() {
 #[test]
 fn a_place_is_emptied_only_by_its_occupant_and_goes_to_the_next_claimant() {
     let mut replica = small_tree();
-    // 20 takes the place of 10, whose own message is still under way from another source.
+    // 20 takes the place of 10, whose own message is still in transit from another source.
     replica.stream(20, vec![put(record(1, "a", 20, 2))]);
     assert_eq!((replica.id_of("a"), replica.id_of("d"), replica.id_of("a/e")), (Some(20), None, Some(21)));
     assert_eq!(replica.index.resolve("ns", &["a", "b"], &root()).outcome, Err(ErrorCode::NotFound));
@@ -227,7 +227,7 @@ fn overwriting_takes_an_empty_directory_only() {
     assert_eq!((replica.id_of("d/e"), replica.id_of("d/e/b/c"), replica.id_of("a")), (Some(10), Some(12), None));
 }
 
-/// P23: no directory on either path may be locked.
+/// P23: neither path may contain a directory that another rename has locked.
 #[test]
 fn a_lock_on_either_path_refuses_another_rename() {
     let mut replica = small_tree();
@@ -252,7 +252,7 @@ fn a_lock_on_either_path_refuses_another_rename() {
     assert_eq!(
         try_prepare(&mut replica, prepare(1, "a/b", "d/b")),
         Err(ErrorCode::Locked),
-        "`d` is under way below `a`"
+        "`d` is being moved below `a`"
     );
     replica.apply(Command::Release { request: key(2), attempt: second.attempt });
     assert!(try_prepare(&mut replica, prepare(1, "a/b", "d/b")).is_ok());
@@ -280,7 +280,7 @@ fn a_rebuild_drops_locks_refuses_prepares_and_serves_the_old_tree_until_it_ends(
     assert_eq!(replica.effects.unlocked, [(key(1), prepared.attempt)]);
     assert_eq!(try_prepare(&mut replica, prepare(1, "a/b", "d/b")), Err(ErrorCode::StaleEpoch));
     assert_eq!((replica.index.epoch().0, replica.index.is_serving(), replica.index.is_rebuilding()), (2, true, true));
-    // Children before parents, and what the stream brings meanwhile goes to the tree that serves.
+    // Children arrive before parents, and the stream meanwhile changes the served tree.
     replica.apply(Command::RebuildChunk { records: vec![record(10, "b", 11, 1), record(1, "a", 10, 1)] });
     replica.stream(20, vec![put(record(1, "new", 40, 1))]);
     assert_eq!((replica.id_of("new"), replica.id_of("d/e")), (Some(40), Some(21)));
@@ -304,7 +304,7 @@ fn a_tree_that_may_hold_what_postgresql_lost_stops_serving_at_once() {
     replica.stream(20, vec![caused(put(record(1, "new", 40, 1)), key(1), 0)]);
     assert!(replica.effects.finished.is_empty(), "nothing was applied, so nothing is finished");
     replica.apply(Command::RebuildChunk { records: vec![record(0, "ns", 1, 1)] });
-    // The new timeline begins below what the old one had come to.
+    // The new timeline begins below the position of the old one.
     let lineage = Lineage { timeline: 2, ..LINEAGE };
     replica.apply(Command::RebuildEnd { sources: vec![SourceStart { lineage, ..start(SOURCE, Lsn(5)) }] });
     assert!(replica.index.is_serving());
@@ -324,8 +324,8 @@ fn a_source_goes_on_on_another_timeline() {
     assert_eq!(replica.id_of("old"), Some(40));
 }
 
-/// P1: what a source put between its slot and the copy may be older than a removal that another source committed before
-/// its own slot was made, and so never sends.
+/// P1: a source's put between its slot and the copy may be older than a removal by another source, committed before that one's
+/// slot existed and therefore never sent.
 #[test]
 fn what_was_put_before_the_copy_is_not_put_again() {
     let other = SourceId(1);
@@ -387,8 +387,8 @@ fn digest_covers_every_field() {
 proptest! {
     #![proptest_config(runs(64))]
 
-    /// Memory of removed directories is taken again: the tables do not grow by churn (but for chance, as the fullest of
-    /// many small shards decides each one's size).
+    /// The memory of removed directories is reused, so the tables do not grow by churn (except by chance: the size of each
+    /// small shard follows its fullest moment).
     #[test]
     fn churn_does_not_grow_the_index(seed in any::<u64>()) {
         let mut replica = Replica::new();

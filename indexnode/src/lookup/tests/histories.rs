@@ -1,9 +1,9 @@
-//! Random histories: lookups, mkdirs, renames (with and without a lock), chmods and rmdirs at once. Every answer must be
-//! one that a linearizable index may give; and with any one of the cache's rules switched off a wrong answer is found, so
+//! Random histories of concurrent lookups, mkdirs, renames (with and without a lock), chmods and rmdirs. Every answer must be
+//! one that a linearizable index may give. With any one of the cache's rules switched off, the tests find a wrong answer: so
 //! the check can fail.
 //!
-//! Two ways. *Steps*: one thread, the order of the steps of all by a seed, so that a failure is repeated by its seed.
-//! *Threads*: what the machine does. `MANTLE_TEST_SEED` runs one seed.
+//! Two modes. *Steps*: one thread, and a seed decides the order of all steps, so a failure repeats with its seed. *Threads*:
+//! real concurrency. `MANTLE_TEST_SEED` runs one seed.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -17,10 +17,10 @@ use super::world::{World, Writer, Wrong};
 use crate::lookup::invalidator::Rules;
 
 const SEEDS: u64 = 60;
-/// With a rule switched off, a wrong answer is found within so many seeds.
+/// With a rule switched off, this many seeds find a wrong answer.
 const SEEDS_BROKEN: u64 = 60;
 const STEPS: usize = 4_000;
-/// Lookups that have an answer and have not cached what they found.
+/// Lookups that are answered and whose results are not cached yet.
 const UNFINISHED_MAX: usize = 4;
 const READERS: u64 = 3;
 const CHANGES: usize = 1_500;
@@ -59,7 +59,7 @@ fn in_steps(seed: u64, rules: Rules) -> Result<(), Box<Wrong>> {
     world.wrong.into_inner().map_or(Ok(()), Err)
 }
 
-/// The same by threads.
+/// The same with threads.
 fn in_threads(seed: u64, rules: Rules) -> Result<(), Box<Wrong>> {
     let world = World::new(rules);
     let (is_over, wrong) = (AtomicBool::new(false), Mutex::new(None));
@@ -135,8 +135,8 @@ fn without_removal_list_a_wrong_answer_is_found() {
     assert!(first_wrong(in_threads, rules).is_some());
 }
 
-/// P30: what was modified enters RemovalList before the applied index is published. The order is that of
-/// [`PathCache::apply`](crate::lookup::PathCache::apply), which the state machine uses too.
+/// P30: modified directories enter RemovalList before the applied index is published.
+/// [`PathCache::apply`](crate::lookup::PathCache::apply), which the state machine uses too, has that order.
 #[test]
 fn with_the_order_of_listing_and_publishing_swapped_a_wrong_answer_is_found() {
     let rules = Rules { listed_first: false, ..Rules::ALL };

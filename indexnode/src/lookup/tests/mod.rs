@@ -1,4 +1,4 @@
-//! Tests of the cache: its rules by example, and random histories against the set of answers that are right.
+//! Tests of the cache: its rules by example, and random histories against the set of allowed answers.
 
 mod histories;
 mod rules;

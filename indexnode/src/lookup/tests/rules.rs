@@ -77,7 +77,7 @@ fn an_odd_component_is_not_taken_for_two() {
     }
 }
 
-/// Who may not search a directory hears the same whatever is below it, from the table and from the cache.
+/// A caller who may not search a directory gets the same answer whatever is below it, from the table and from the cache.
 #[test]
 fn a_denial_tells_nothing_of_what_lies_below() {
     let (mut replica, cache) = (replica(), PathCache::new(settings()));
@@ -114,7 +114,7 @@ fn a_lock_on_a_cached_prefix_is_crossed() {
     change(&mut replica, &cache, prepare(&["a", "b"], &["e"]));
     let before = hits(&cache);
     assert!(look_up(&replica, &cache, "a/b/c/d", &root()).crossed_lock);
-    assert_eq!(hits(&cache), before + 1, "the entry serves while the rename is under way");
+    assert_eq!(hits(&cache), before + 1, "the entry serves while the rename is prepared");
     let release = Command::Release { request: key(1), attempt: replica.log_index };
     change(&mut replica, &cache, release);
     assert!(!look_up(&replica, &cache, "a/b/c/d", &root()).crossed_lock);
@@ -141,7 +141,7 @@ fn a_rename_a_chmod_and_a_removal_take_the_subtree_out() {
             assert_eq!(cache.size().0, 3);
             make(&mut replica);
             cache.invalidate(&replica.effects.modified);
-            // Passed over, and not filled again, until it is purged.
+            // The entry is bypassed, and not filled again, until it is purged.
             look_up(&replica, &cache, "a/b/c/d", &root());
             assert_eq!((hits(&cache), cache.size().0), (0, 3), "{name}");
             cache.purge();
@@ -188,7 +188,7 @@ fn a_full_cache_takes_no_more_and_a_purge_makes_room() {
 fn a_swapped_tree_finds_no_old_entry() {
     let (mut replica, cache) = (replica(), PathCache::new(settings()));
     look_up(&replica, &cache, "a/b/c/d", &root());
-    // Another content under the same names; and one lookup of the old tree that comes late.
+    // Other directories under the same names, and one lookup of the old tree that ends late.
     let caller = root();
     let mut late = cache.begin(&replica.index);
     late.resolve(&PathQuery { namespace: "ns", path: Path("a/b/x"), caller: &caller });

@@ -1,7 +1,7 @@
-//! An index with a cache, changed by one writer and asked by many, beside a model of every state it has been in.
+//! An index with a cache, changed by one writer and read by many, beside a model of every state that it had.
 //!
-//! A lookup may answer what any state says that the index was in between the lookup's begin and its end; and no lookup
-//! goes back behind a state that another one, which had ended before it began, must have seen. With one writer this is
+//! A lookup may answer as of any state that the index had between the begin and the end of the lookup. It may not answer as of
+//! a state older than one that an earlier lookup, finished before this one began, must have seen. With one writer this is
 //! linearizability.
 
 use std::sync::{
@@ -23,18 +23,18 @@ use crate::{
     lookup::{LookupSettings, NewPrefixes, PathCache, PathQuery, invalidator::Rules},
 };
 
-/// Names of directories: few, so that what leaves a place is followed by another.
+/// Few names, so that another directory soon takes a place that one left.
 const NAMES: usize = 3;
-/// Directories alive at once, about.
+/// About how many directories exist at once.
 const DIRECTORIES: usize = 14;
 const DEEPEST: usize = 7;
 
-/// The settings of a test: prefixes one level above the end are cached.
+/// Settings of the tests: the cached prefix ends one level above the path.
 pub fn settings() -> LookupSettings {
     LookupSettings { cache_levels: 1, ..LookupSettings::default() }
 }
 
-/// A lookup that gave an answer which no state allows.
+/// A lookup whose answer no state allows.
 #[derive(Debug)]
 #[allow(dead_code, reason = "read by a failing test's message")]
 pub struct Wrong {
@@ -44,13 +44,13 @@ pub struct Wrong {
     right: Vec<Resolution>,
 }
 
-/// The index, its cache, and its past.
+/// The index, its cache, and its past states.
 pub struct World {
     pub index: RwLock<Index>,
     pub cache: PathCache,
-    /// States by number. One is added before the index begins to come to it.
+    /// States by number. A state is added before the index begins to reach it.
     states: RwLock<Vec<Arc<Model>>>,
-    /// Number of the state that the index has come to, at least.
+    /// Number of a state that the index has certainly reached.
     reached: AtomicUsize,
     /// Highest number of a state that a finished lookup must have seen.
     seen: AtomicUsize,
@@ -58,18 +58,17 @@ pub struct World {
     pub wrong: Mutex<Option<Box<Wrong>>>,
 }
 
-/// Changes the world.
 pub struct Writer {
     random: StdRng,
     log_index: u64,
     next_id: u64,
     next_key: u128,
     lsn: u64,
-    /// A rename that is prepared: its source, and where it goes.
+    /// A prepared rename: the source, its destination, the request and the attempt.
     prepared: Option<(DirectoryRecord, DirectoryRecord, u128, u64)>,
 }
 
-/// A lookup that has an answer, and may have found something to cache.
+/// An answered lookup, with prefixes to cache.
 pub struct Answered {
     pub found: NewPrefixes,
     pub outcome: Result<(), Box<Wrong>>,
@@ -107,7 +106,7 @@ impl World {
         }
     }
 
-    /// An empty cache takes no bytes: what was counted came and went in step.
+    /// An empty cache takes no bytes: the counts return to zero.
     pub fn check_size(&self) {
         self.cache.invalidate(&[EVERYTHING]);
         self.cache.purge();
@@ -118,7 +117,7 @@ impl World {
         self.states.read().last().expect("the first state is always there").clone()
     }
 
-    /// One to four lookups of random paths under one guard, checked. What they found is not cached yet.
+    /// One to four checked lookups of random paths under one guard. Their prefixes are not cached yet.
     pub fn look_up(&self, random: &mut StdRng) -> Answered {
         let caller = some_caller(random);
         let latest = self.latest();
@@ -153,7 +152,7 @@ impl World {
     }
 }
 
-/// A directory that is there, or a path that leads on from it, or into nothing on the way.
+/// The path of a directory, or one that continues below it, or one with a missing component.
 fn some_path(model: &Model, random: &mut StdRng) -> Vec<String> {
     let ids: Vec<u64> = model.rows.keys().copied().collect();
     let mut path = model.path(*ids.choose(random).expect("the root is there"));
@@ -173,7 +172,7 @@ impl Writer {
         Self { random, log_index: 3, next_id: 100, next_key: 1, lsn: 10, prepared: None }
     }
 
-    /// One change, of a random kind; sometimes there is nothing to change.
+    /// One random change; sometimes there is nothing to change.
     pub fn change(&mut self, world: &World) {
         let model = world.latest();
         if let Some((from, to, request, attempt)) = self.prepared.take() {
@@ -220,7 +219,7 @@ impl Writer {
         self.commit(world, vec![put(DirectoryRecord { permission, ..record(parent, &name, self.next_id, 1) })]);
     }
 
-    /// Where a directory could be moved: a free place, not below itself.
+    /// A free place to which a directory can move, not below itself.
     fn destination(&mut self, model: &Model, one: &DirectoryRecord) -> Option<DirectoryRecord> {
         let parents: Vec<u64> = model.rows.keys().copied().filter(|id| !model.chain(*id).contains(&one.id.0)).collect();
         let parent = *parents.choose(&mut self.random)?;
@@ -270,7 +269,7 @@ impl Writer {
         let entry = LogEntry::new(self.log_index, command);
         let publish = |_, _| {
             world.reached.fetch_add(1, Ordering::SeqCst);
-            // Whoever asks now must be told of it.
+            // A lookup from now on must see the change.
             if let Err(e) = world.look_up(&mut self.random).outcome {
                 world.wrong.lock().get_or_insert(e);
             }
@@ -279,5 +278,5 @@ impl Writer {
     }
 }
 
-/// The top of every path.
+/// The ancestor of every directory.
 pub const EVERYTHING: DirectoryId = DirectoryId::SUPER_ROOT;

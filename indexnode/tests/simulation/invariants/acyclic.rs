@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use mantle_types::{DirectoryId, message::DirectoryRecord};
 
-use super::Checked;
+use super::CheckResult;
 use crate::postgres::ROOT;
 
-/// Checks a tree, wherever it is.
-pub fn check<'a>(whose: &str, records: impl Iterator<Item = &'a DirectoryRecord>) -> Checked {
+/// Checks a tree of PostgreSQL or of a replica.
+pub fn check<'a>(whose: &str, records: impl Iterator<Item = &'a DirectoryRecord>) -> CheckResult {
     let parents: BTreeMap<DirectoryId, DirectoryId> =
         records.map(|record| (record.id, DirectoryId(record.pid.0))).collect();
     for start in parents.keys() {

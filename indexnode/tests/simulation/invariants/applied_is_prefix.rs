@@ -1,5 +1,6 @@
-//! Applied is a prefix: a replica's index is what PostgreSQL's WAL up to its applied position, on the timeline of that
-//! position, amounts to, with a part of the next transaction if that is a large one; and replicas that have applied the same entry of a cluster's log are the same.
+//! Applied is a prefix: a replica's index equals PostgreSQL's directories at its applied position and timeline. If the next
+//! transaction is a large one, the index may have a part of it. Replicas that have applied the same entry of a cluster's log
+//! are equal.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -9,7 +10,7 @@ use mantle_indexnode::{
 };
 use mantle_types::{Epoch, message::DirectoryRecord};
 
-use super::{Checked, Sample};
+use super::{CheckResult, Sample};
 use crate::{network::HostId, postgres::Postgres, tree::Tree};
 
 #[derive(PartialEq, Eq)]
@@ -19,22 +20,22 @@ struct State {
     source: Option<Source>,
     digest: u64,
     locks: Vec<LockInfo>,
-    /// Operations of the timeline that are applied.
+    /// Number of the timeline's operations that are applied.
     operations: Option<usize>,
 }
 
-/// What was seen so far.
+/// The states seen so far.
 #[derive(Default)]
 pub struct AppliedIsPrefix {
-    /// By cluster and log index: who was there first, and in which state.
+    /// By cluster and log index: the first host with that entry, and its state.
     seen: BTreeMap<(String, u64), (HostId, State)>,
 }
 
-/// Of the stream that began with a copy an index never shows less than it did.
+/// Checks that an index never goes back within the stream that follows one copy.
 fn never_back(
     ((cluster, index), old): (&(String, u64), &State),
     ((other, next), new): (&(String, u64), &State),
-) -> Checked {
+) -> CheckResult {
     let stream = |state: &State| state.source.map(|source| (source.lineage.timeline, source.copied));
     if cluster == other && stream(old) == stream(new) && old.operations > new.operations {
         let (was, is) = (old.operations, new.operations);
@@ -52,8 +53,7 @@ fn is_same(tree: &Tree, records: &[DirectoryRecord]) -> bool {
 }
 
 impl AppliedIsPrefix {
-    /// Checks a state.
-    pub fn check(&mut self, sample: &Sample, postgres: &Postgres) -> Checked {
+    pub fn check(&mut self, sample: &Sample, postgres: &Postgres) -> CheckResult {
         let Sample { host, applied, .. } = sample;
         let mut operations = None;
         if let Some(source) = sample.source {
@@ -101,7 +101,7 @@ impl AppliedIsPrefix {
         }
     }
 
-    /// How many entries' states were seen.
+    /// Number of entries whose states were seen.
     pub fn len(&self) -> usize {
         self.seen.len()
     }

@@ -1,12 +1,11 @@
-//! Applied survives: where PostgreSQL has a synchronous standby, a replica has applied nothing that the standby has not
-//! flushed, so a failover never takes a change back that a lookup may have shown. Where it has none, a replica that applied
-//! what was lost is rebuilt: that is what `no_lost_entry` finds in the end.
+//! Applied survives: if PostgreSQL has a synchronous standby, a replica applies only what the standby has flushed. So a
+//! failover never undoes a change that a lookup may have shown. Without one, a replica that applied lost changes is rebuilt;
+//! `no_lost_entry` checks that at the end.
 
-use super::{Checked, Sample};
+use super::{CheckResult, Sample};
 use crate::postgres::Postgres;
 
-/// Checks a state.
-pub fn check(sample: &Sample, postgres: &Postgres) -> Checked {
+pub fn check(sample: &Sample, postgres: &Postgres) -> CheckResult {
     let Some(source) = sample.source.filter(|_| postgres.standby.is_required) else { return Ok(()) };
     let timeline = source.lineage.timeline;
     let applied = postgres.timelines.committed_through(timeline, sample.reached);

@@ -1,11 +1,11 @@
-//! Locks end: none is left when everything is quiet; and none ends too early: as long as a committed rename is not
-//! applied, every index that has applied its prepare holds its lock, or has another epoch.
+//! Locks end: none is held when everything is quiet. And none ends too early: until a committed rename is applied, every index
+//! that has applied its prepare holds its lock, or has another epoch.
 
-use super::{Checked, Sample};
+use super::{CheckResult, Sample};
 use crate::postgres::Postgres;
 
-/// No lock ends too early.
-pub fn check(sample: &Sample, postgres: &Postgres) -> Checked {
+/// Checks that no lock ends too early.
+pub fn check(sample: &Sample, postgres: &Postgres) -> CheckResult {
     let waiting = postgres.attempts.iter().rev().take_while(|rename| rename.commit_lsn > sample.applied_lsn());
     for rename in waiting.filter(|r| r.epoch == sample.epoch && r.attempt <= sample.applied.index) {
         let holds =
@@ -20,8 +20,8 @@ pub fn check(sample: &Sample, postgres: &Postgres) -> Checked {
     Ok(())
 }
 
-/// None is left at the end.
-pub fn at_end(sample: &Sample) -> Checked {
+/// Checks that no lock is held at the end.
+pub fn at_end(sample: &Sample) -> CheckResult {
     if sample.locks.is_empty() {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! What has to hold, one invariant a file. Those about states are asked after every step of a replica, those about
-//! answers and ends when the history is over. Each says what is wrong, or nothing.
+//! The invariants, one a file. Those about states run after every step of a replica; those about answers and about the end run
+//! when the history is over. An error says what is wrong.
 
 pub mod acyclic;
 pub mod applied_is_prefix;
@@ -18,38 +18,34 @@ use mantle_types::{Epoch, Lsn, message::DirectoryRecord};
 
 use crate::{network::HostId, upstream::SOURCE};
 
-/// A broken invariant.
-pub type Checked = Result<(), String>;
+/// The result of a check; an error describes the violation.
+pub type CheckResult = Result<(), String>;
 
-/// A replica's state, as it is after an entry.
+/// A replica's state after an entry.
 pub struct Sample {
-    /// Whose.
     pub host: HostId,
-    /// Its cluster.
     pub cluster_id: String,
-    /// The last entry applied.
+    /// The last applied entry.
     pub applied: LogId,
-    /// The index's epoch.
     pub epoch: Epoch,
-    /// PostgreSQL, as far as it is applied; nothing without a copy of its directories.
+    /// PostgreSQL, with the applied position. `None` without a copy of its directories.
     pub source: Option<Source>,
-    /// Nothing of what committed above is applied, not even in part.
+    /// No commit above this LSN is applied, not even in part.
     pub reached: Lsn,
-    /// The directories, without their namespace.
+    /// The directories without their namespace.
     pub records: Vec<DirectoryRecord>,
-    /// Hash over them.
+    /// The index's digest of the directories.
     pub digest: u64,
-    /// Locks held.
     pub locks: Vec<LockInfo>,
 }
 
 impl Sample {
-    /// Everything committed at or below is applied.
+    /// Everything that committed at or below this LSN is applied.
     pub fn applied_lsn(&self) -> Lsn {
         self.source.map_or(Lsn::INVALID, |source| source.applied)
     }
 
-    /// Takes one, if anything is applied.
+    /// The state of a node that has applied something.
     pub fn of(host: HostId, node: &Node) -> Option<Self> {
         let state = node.state.read();
         let index = &state.index;

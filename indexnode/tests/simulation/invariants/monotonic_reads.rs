@@ -1,16 +1,16 @@
-//! Monotonic reads: whoever asks after an answer came, on whichever replica, gets no older one. As lookups are
-//! linearizable, that holds between clients too.
+//! Monotonic reads: a question that is asked after an answer arrived gets no older answer, on any replica. Lookups are
+//! linearizable, so this holds between clients too.
 
-use super::{Checked, read_your_writes::first_state};
+use super::{CheckResult, read_your_writes::first_state};
 use crate::{history::Lookup, postgres::Postgres};
 
-/// Checks the history. Each answer is given the oldest state that it can be of, which binds later ones the least.
-pub fn at_end(lookups: &[Lookup], postgres: &Postgres) -> Checked {
+/// Checks the history. Assumes for each answer the oldest possible state, which restricts later answers least.
+pub fn at_end(lookups: &[Lookup], postgres: &Postgres) -> CheckResult {
     let asked = lookups.iter().enumerate().map(|(at, lookup)| (lookup.asked, at, false));
     let answered = lookups.iter().enumerate().map(|(at, lookup)| (lookup.answered, at, true));
     let mut events: Vec<_> = asked.chain(answered).collect();
     events.sort_unstable();
-    // Transactions of a timeline, and who saw them.
+    // Number of transactions, their timeline, and the lookup that saw them.
     let mut newest = (0, 1, None);
     let mut bounds = vec![(0, 1, None); lookups.len()];
     for (_, at, is_answer) in events {
@@ -19,7 +19,7 @@ pub fn at_end(lookups: &[Lookup], postgres: &Postgres) -> Checked {
             continue;
         }
         let (lookup, (seen, timeline, before)) = (&lookups[at], bounds[at]);
-        // What a failover took back without a synchronous standby nobody has to see again.
+        // Without a synchronous standby, a failover may undo what was seen.
         let bound = postgres.timelines.count_on(lookup.timeline, timeline, seen);
         let Some(state) = first_state(lookup, bound.max(lookup.acknowledged), postgres) else {
             let before: Option<&Lookup> = before.map(|before: usize| &lookups[before]);

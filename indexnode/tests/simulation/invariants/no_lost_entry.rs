@@ -1,11 +1,9 @@
-//! No lost entry: when everything is quiet, every replica has every directory that PostgreSQL has, as it is there, and no
-//! other.
+//! No lost entry: when everything is quiet, every replica has exactly the directories that PostgreSQL has.
 
-use super::{Checked, Sample};
+use super::{CheckResult, Sample};
 use crate::postgres::Postgres;
 
-/// Checks a replica at the end.
-pub fn at_end(sample: &Sample, postgres: &Postgres) -> Checked {
+pub fn at_end(sample: &Sample, postgres: &Postgres) -> CheckResult {
     let applied = sample.applied_lsn();
     if let Some(last) = postgres.timelines.wal().last().filter(|last| last.commit_lsn > applied) {
         return Err(format!("host {} has applied {applied}, PostgreSQL committed {}", sample.host, last.commit_lsn));

@@ -1,19 +1,18 @@
-//! Read your writes: an answer shows everything that anybody had been told to be visible before the question, and nothing
-//! that was not committed when it came.
+//! Read your writes: an answer shows everything that was acknowledged to any client before the question, and nothing that was
+//! not committed when it arrived.
 
-use super::Checked;
+use super::CheckResult;
 use crate::{history::Lookup, postgres::Postgres};
 
-/// Number of transactions after which PostgreSQL's directories first gave a lookup's answer, from a number on. Both count
-/// those of the lookup's timeline.
+/// The lowest number of transactions, at least `from`, after which PostgreSQL's directories gave a lookup's answer. Counts
+/// transactions of the lookup's timeline.
 pub fn first_state(lookup: &Lookup, from: usize, postgres: &Postgres) -> Option<usize> {
     let tree = |at: usize| postgres.timelines.tree_after(lookup.timeline, at);
     let is_seen = |at: &usize| tree(*at).walk(&lookup.path, &lookup.caller) == lookup.walk;
     (from..=lookup.committed).find(is_seen)
 }
 
-/// Checks the history.
-pub fn at_end(lookups: &[Lookup], postgres: &Postgres) -> Checked {
+pub fn at_end(lookups: &[Lookup], postgres: &Postgres) -> CheckResult {
     for lookup in lookups {
         if first_state(lookup, lookup.acknowledged, postgres).is_none() {
             let Lookup { timeline, acknowledged, committed, .. } = lookup;
