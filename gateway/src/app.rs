@@ -1,4 +1,4 @@
-//! What every use case works with: the index, the database, the bytes, and who calls under which request id.
+//! The parts that every use case works with: the index, the database, the bytes, and the caller with its request id.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Puts the parts together; nothing is connected yet. Must be called within a tokio runtime.
+    /// Connects at the first call. Must be called within a tokio runtime.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
         let wait = Duration::from_millis(config.limits.connection_wait_ms);
         let store = Arc::new(Store::new(&config.postgres, "mantle-gateway", wait)?);
@@ -48,14 +48,13 @@ impl Gateway {
     }
 }
 
-/// One request: who calls, and its id.
+/// The caller of a request, and the request's id.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The caller.
     pub caller: Caller,
-    /// The request id: the client's, or one of ours.
+    /// Chosen by the client, or by the gateway.
     pub request: Uuid,
-    /// Did the client choose it? Then the recorded answer is asked for before anything is resolved (P19).
+    /// The client chose the request id. Then the gateway reads the recorded answer before it resolves anything (P19).
     pub client_key: bool,
 }
 
@@ -70,7 +69,7 @@ impl Call {
         RequestClaim { request: derive_request_id(self.request, step), ..self.claim(ns, hash) }
     }
 
-    /// What a new entry of this caller is born with.
+    /// The permission of a new entry of this caller.
     pub fn permission(&self, mode: u16) -> Permission {
         Permission { owner: self.caller.uid, group: primary_group(&self.caller), mode }
     }

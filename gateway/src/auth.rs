@@ -1,6 +1,6 @@
-//! Who calls: a bearer token or an S3 access key, looked up in the credentials file. The file is read once, at start, and
-//! refused when others than its owner may read it. Tokens are compared by their SHA-256, so that the time a lookup takes
-//! tells nothing about a token.
+//! Authenticates callers by bearer token or S3 access key, from the credentials file. The file is read once, at start,
+//! and refused if group or others may read it. Tokens are compared by SHA-256, so that the time of a lookup reveals
+//! nothing about a token.
 
 use std::{collections::HashMap, os::unix::fs::PermissionsExt, path::Path};
 
@@ -32,7 +32,7 @@ struct Entry {
     gids: Vec<u32>,
 }
 
-/// The credentials that are accepted.
+/// The accepted credentials.
 pub struct Credentials {
     keys: HashMap<String, (SecretKey, Caller)>,
     tokens: HashMap<[u8; 32], Caller>,
@@ -45,7 +45,7 @@ impl Credentials {
         let mode = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.permissions().mode();
         ensure!(mode & 0o077 == 0, "{shown} holds secrets and must have mode 0600, not {:04o}", mode & 0o7777);
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-        // The parser's error quotes the line, which may be a secret: only its place is told.
+        // The parser's error quotes the line, which may hold a secret. Report only its position.
         Self::parse(&text).with_context(|| format!("{shown} is not a valid credentials file"))
     }
 
@@ -70,7 +70,7 @@ impl Credentials {
         Ok(Self { keys, tokens })
     }
 
-    /// The caller of an access key whose signature was verified.
+    /// The caller of an access key. The signature must be verified already.
     pub fn by_access_key(&self, access_key: &str) -> Result<Caller> {
         self.keys.get(access_key).map(|(_, caller)| caller.clone()).ok_or_else(|| ErrorCode::Unauthenticated.into())
     }
@@ -95,7 +95,7 @@ fn fingerprint(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// Gives the S3 front the secret keys.
+/// Looks up secret keys for `s3s`.
 pub struct SecretKeys(pub std::sync::Arc<Credentials>);
 
 #[async_trait::async_trait]

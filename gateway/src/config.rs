@@ -1,5 +1,6 @@
-//! The gateway's configuration file (TOML). Unknown keys are refused, relations between values are checked, so that a
-//! file that `--check-config` accepts starts. Times are in milliseconds, sizes in bytes; the unit ends the name.
+//! The gateway's configuration file (TOML). Unknown keys are refused and relations between values are checked, so a
+//! file that `--check-config` accepts also starts. Times are in milliseconds and sizes in bytes; a name ends in its
+//! unit.
 
 use std::{
     net::SocketAddr,
@@ -11,26 +12,27 @@ use anyhow::{Context, ensure};
 use mantle_types::limits::BATCH_LATCHES_MAX;
 use serde::Deserialize;
 
-/// Most calls that may go together: each takes up to two latches, its directory's and its name's.
+/// Most elements of a batch: each takes up to two latches, its directory's and its name's.
 const COALESCED_ELEMENTS_MAX: usize = BATCH_LATCHES_MAX / 2;
-/// More would only wake each other.
+/// More threads would only wake each other.
 const THREADS_MAX: usize = 1024;
 
-/// Everything the gateway is told at its start.
+/// The configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where S3, the native API and the probes answer.
+    /// Address of S3, the native API and the probes.
     pub listen: SocketAddr,
-    /// Folder of the objects' bytes.
+    /// The file system's directory for the objects' bytes.
     pub data_dir: PathBuf,
     /// The S3 region's name.
     #[serde(default = "default_region")]
     pub region: String,
     /// File of the credentials, mode 0600.
     pub credentials_file: PathBuf,
-    /// Threads that answer; what waits for a disk has threads beside them. By default one for every processor. Fewer make each
-    /// call cheaper where the processors are shared with PostgreSQL and IndexNodes: calls wake other threads less often.
+    /// Threads that answer requests, by default one per processor; waits for a disk have further threads. Fewer threads
+    /// make each call cheaper where PostgreSQL and IndexNodes share the processors, because calls wake other threads
+    /// less often.
     #[serde(default = "default_threads")]
     pub threads: usize,
     /// Name of this gateway; the owner of its id blocks.
@@ -53,23 +55,23 @@ pub struct Postgres {
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Port of every node of a Citus cluster, where it is not the server's own: of the PgBouncer beside it.
+    /// Port of the PgBouncer beside every node of a Citus cluster; without it, the node's own port.
     #[serde(default)]
     pub node_port: Option<u16>,
     /// Database.
     pub database: String,
     /// Login role, a member of `mantle_gateway`.
     pub user: String,
-    /// File with the password; none when the server asks for none.
+    /// File with the password, if the server asks for one.
     pub password_file: Option<PathBuf>,
-    /// Most connections held.
+    /// Most connections per node.
     #[serde(default = "default_pool_size")]
     pub pool_size: usize,
-    /// Most calls of one verb in flight; what arrives beyond gathers for the next.
+    /// Most calls of one verb in flight; further elements wait for the next batch.
     #[serde(default = "default_batches_in_flight_max")]
     pub batches_in_flight_max: usize,
-    /// Most calls of one verb that go together, fewer where their latches would be too many; 1: each goes by itself, and
-    /// any number is in flight.
+    /// Most elements of a batch; fewer where they would take too many latches. 1 turns batching off, and with it the
+    /// bound on calls in flight.
     #[serde(default = "default_batch_elements_max")]
     pub batch_elements_max: usize,
 }
@@ -78,10 +80,10 @@ pub struct Postgres {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Index {
-    /// Of an older version, when there was one group; which group serves a namespace is a table's now. Unused.
+    /// Unused. Older versions had one group; now PostgreSQL says which group serves a namespace.
     #[serde(default)]
     pub group: Option<u32>,
-    /// gRPC addresses (`host:port`) of the processes that host the groups' replicas: all groups at each of them.
+    /// gRPC addresses (`host:port`) of the IndexNode processes. Each has replicas of all groups.
     pub replicas: Vec<String>,
 }
 
@@ -107,7 +109,7 @@ pub struct Limits {
     pub shutdown_ms: u64,
     /// Bytes without metadata are removed once they are this old; longer than any upload takes.
     pub orphan_grace_ms: u64,
-    /// How often bytes without metadata are looked for.
+    /// Interval of the search for bytes without metadata.
     pub sweep_interval_ms: u64,
 }
 

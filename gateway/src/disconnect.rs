@@ -1,9 +1,9 @@
-//! Clients that go away while their request is under way. What was sent to PostgreSQL is never cancelled (P18);
-//! but nothing is sent any more once the client has gone (P44).
+//! Client disconnects during a request. A statement that was sent to PostgreSQL is never cancelled (P18), but after the
+//! disconnect the gateway sends no more (P44).
 //!
-//! Else a request that stood still, on a connection to a server that was cut off, comes to life a minute later, finds its
-//! lease expired, resolves its path anew, and makes a change that its client, who has repeated it long since, was told could
-//! not be made. (Found by `make chaos`: an order for such a history does not exist.)
+//! Otherwise a request could hang on a partitioned connection for a minute, find its lease expired, resolve its path
+//! again and commit. Meanwhile its client has repeated it and got a refusal. No order explains such a history (found by
+//! `make chaos`).
 
 use std::sync::{
     Arc,
@@ -14,11 +14,11 @@ use mantle_types::{Error, ErrorCode, Result};
 use tracing::Instrument;
 
 tokio::task_local! {
-    /// Has the client of this task's request gone?
-    static GONE: Arc<AtomicBool>;
+    /// Set when the client of this task's request has disconnected.
+    static DISCONNECTED: Arc<AtomicBool>;
 }
 
-/// Notes when it is dropped: the request's future was, or has ended.
+/// Dropped with the request's future, or at its end.
 struct Client(Arc<AtomicBool>);
 
 impl Drop for Client {
@@ -27,10 +27,10 @@ impl Drop for Client {
     }
 }
 
-/// Runs a mutation to its end even when the client goes away.
+/// Runs a mutation to its end, even when the client disconnects.
 pub async fn run_detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let client = Client(Arc::default());
-    match tokio::spawn(GONE.scope(client.0.clone(), work).in_current_span()).await {
+    match tokio::spawn(DISCONNECTED.scope(client.0.clone(), work).in_current_span()).await {
         Ok(answer) => answer,
         Err(cause) => {
             tracing::error!(%cause, "a request's task failed");
@@ -39,9 +39,9 @@ pub async fn run_detached<T: Send + 'static>(work: impl Future<Output = Result<T
     }
 }
 
-/// Before a change is sent: an error if nobody waits for it any more. Nothing was done then.
+/// Called before a change is sent: an error if the client has disconnected. Nothing was done then.
 pub fn check_client_waits() -> Result<()> {
-    if !GONE.try_with(|gone| gone.load(Ordering::Acquire)).unwrap_or(false) {
+    if !DISCONNECTED.try_with(|gone| gone.load(Ordering::Acquire)).unwrap_or(false) {
         return Ok(());
     }
     metrics::counter!("mantle_gateway_departed_total").increment(1);

@@ -1,10 +1,10 @@
-//! What a request asks for, as one number: a retry under the same request id must ask for the same
-//! (`mantle.requests.request_hash`). The hash covers what the client sees — verb, namespace, path and parameters — and
-//! nothing that a second resolution could change, such as ids.
+//! The hash of a request (`mantle.requests.request_hash`). A retry under the same request id must have the same hash
+//! (P19). It covers the verb, the namespace, the path and the parameters. It covers nothing that a second resolution
+//! could change, such as ids.
 
 use sha2::{Digest, Sha256};
 
-/// Collects the parts of a request.
+/// Hashes the parts of a request.
 pub struct RequestHash(Sha256);
 
 impl RequestHash {
@@ -13,7 +13,7 @@ impl RequestHash {
         Self(Sha256::new()).part(verb.as_bytes()).part(namespace.as_bytes()).part(key.as_bytes())
     }
 
-    /// Adds a parameter. Lengths are hashed too, so parts cannot be shifted into each other.
+    /// Adds a parameter. Its length is hashed too, so that two neighbours cannot be confused with two others.
     pub fn part(mut self, bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
         self.0.update((bytes.len() as u64).to_le_bytes());
@@ -29,7 +29,7 @@ impl RequestHash {
         }
     }
 
-    /// The number.
+    /// The first 8 bytes of the SHA-256.
     pub fn finish(self) -> i64 {
         let digest: [u8; 32] = self.0.finalize().into();
         let mut first = [0; 8];

@@ -1,6 +1,6 @@
-//! New ids. They come in blocks that PostgreSQL has recorded (P9), so handing one out costs nothing; the
-//! next block is fetched in the background once half of this one is used. A block unused at exit is lost, which is
-//! harmless: ids are never reused.
+//! New ids. PostgreSQL records them in blocks (P9), so taking one costs nothing. The next block is fetched in the
+//! background once half of a block is used. The rest of a block is lost at exit, which is harmless: ids are never
+//! reused.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ pub struct Ids {
     owner: String,
     block: u32,
     blocks: Mutex<Blocks>,
-    /// Held by whoever fetches, so that callers that run dry share one fetch.
+    /// Held during a fetch, so that callers without ids share one.
     fetching: tokio::sync::Mutex<()>,
 }
 
-/// `next..end` is being used, `spare` comes after it.
+/// Ids come from `next..end`, then from `spare`.
 #[derive(Default)]
 struct Blocks {
     next: i64,
@@ -53,7 +53,7 @@ impl Ids {
         Self { store, owner, block, blocks: Mutex::default(), fetching: tokio::sync::Mutex::default() }
     }
 
-    /// A new id.
+    /// A new id for a directory or an object.
     pub async fn next(self: &Arc<Self>) -> Result<EntryId> {
         loop {
             let taken = self.blocks.lock().take(self.block);
@@ -74,7 +74,7 @@ impl Ids {
         }
     }
 
-    /// Forgets the blocks at hand: PostgreSQL refused one of their ids (it lost the record in a failover).
+    /// Drops the blocks: PostgreSQL refused one of their ids, because it lost the record in a failover.
     pub fn discard(&self) {
         *self.blocks.lock() = Blocks::default();
     }

@@ -1,8 +1,19 @@
-//! Mantle's gateway: S3 and a native REST API over the metadata database and its index. It keeps no state of its own; any
-//! number of gateways may serve the same namespaces.
+//! Mantle's gateway serves S3 and a native REST API over the metadata database and its index. It keeps no state of its
+//! own: any number of gateways may serve the same namespaces.
 //!
-//! Dependencies point one way: `http` → `ops` (use cases, one verb a file) → `index` and `store` (the index client and the
-//! SQL). `data` holds the objects' bytes; `listing` is pure logic.
+//! A layer imports only itself and the layers below it:
+//! - `http`: S3, REST, probes; decides nothing
+//! - `ops`: the use cases, one verb per file
+//! - `app`: the parts that every use case works with, and the caller
+//! - `ids`: new ids, from blocks that PostgreSQL records
+//! - `index`: the index client
+//! - `listing`: S3's listing rules, pure logic
+//! - `store`: the metadata database
+//! - `data`: the objects' bytes
+//! - `auth`: the credentials file
+//! - `config`: the configuration file
+//! - `disconnect`: client disconnects
+//! - `hash`: the hash of a request
 
 mod app;
 mod auth;

@@ -1,4 +1,4 @@
-//! The gateway's process: arguments, log, signals.
+//! The gateway's process: arguments, log and signals.
 
 use std::path::PathBuf;
 
@@ -23,8 +23,8 @@ struct Arguments {
     check_config: bool,
 }
 
-/// What `s3s` logs as errors are the errors of clients, and `deadpool` warns of connections that ended; both are reported
-/// by the gateway itself where they matter. Name them in `RUST_LOG` to see them all the same.
+/// `s3s` logs clients' mistakes as errors, and `deadpool` warns of ended connections. The gateway reports both where
+/// they matter. Name a crate in `RUST_LOG` to see its log.
 const QUIET: [&str; 2] = ["s3s", "deadpool"];
 
 fn log_filter() -> EnvFilter {

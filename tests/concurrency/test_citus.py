@@ -396,7 +396,7 @@ def test_a_gateway_asks_the_node_that_has_the_directory(citus_cluster):
 def test_a_gateways_lookups_wait_for_halves_that_are_prepared(citus_cluster):
     """During a rename between nodes a lookup finds the entry at exactly one place (nodes/tests/prepared_parts.rs)."""
     with distributed_target(citus_cluster, "mantle_halves") as target:
-        run_rust_test(citus_cluster, target, "citus_lookups_wait_for_halves_that_are_prepared")
+        run_rust_test(citus_cluster, target, "citus_lookups_wait_for_prepared_parts")
 
 
 def test_walks_that_never_agree_are_no_answer(places):

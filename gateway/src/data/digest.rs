@@ -1,5 +1,5 @@
-//! What the bytes of an object hash to, and what the client announced: Content-MD5 and the `x-amz-checksum-*` family, in
-//! headers, or in a trailer that is known only once the body has been read.
+//! Digests of an object's bytes, compared with those that the client announced: Content-MD5 and `x-amz-checksum-*`, in
+//! headers or in a trailer, which is known only after the body has been read.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use md5::{Digest, Md5};
@@ -10,16 +10,16 @@ use s3s::{
     dto::Checksum,
 };
 
-/// The announced digest that does not match.
+/// An announced digest that fails, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// The client's digest is not the bytes'.
+    /// It differs from the bytes' digest.
     Wrong(&'static str),
-    /// The client's digest is not base64 of the right length, or was announced and did not come.
+    /// It is not base64 of the right length, or the trailer lacks it.
     Malformed(&'static str),
 }
 
-/// What the bytes hash to.
+/// Digests of the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Checksums {
     /// MD5, hexadecimal: the etag.
@@ -28,14 +28,14 @@ pub struct Checksums {
     pub others: Checksum,
 }
 
-/// What the client announced.
+/// The digests that the client announced.
 #[derive(Default)]
 pub struct Expected {
     /// `Content-MD5`.
     pub md5: Option<String>,
-    /// `x-amz-checksum-*`, by the name after the prefix (`crc32`, …); `None` when the trailer has it.
+    /// `x-amz-checksum-*`, by the name after the prefix (`crc32`, …); `None` if the trailer has the value.
     pub others: Vec<(&'static str, Option<String>)>,
-    /// The trailer.
+    /// The headers behind the body.
     pub trailer: Option<TrailingHeaders>,
 }
 

@@ -1,5 +1,6 @@
-//! The objects' bytes: a folder, through `object_store`. Invariant: bytes are durable before the metadata names them, and
-//! are removed only after the metadata no longer does. A locator is made anew, and used once, so bytes are never overwritten.
+//! The objects' bytes: files in a local directory, through `object_store`. Invariant: bytes are durable before metadata
+//! names them, and are removed only when no metadata names them any more. A locator is used once, so bytes are never
+//! overwritten.
 
 mod digest;
 
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 pub use self::digest::{ALGORITHMS, Checksums, Expected, Mismatch};
 
-/// Objects up to this size are written in one piece.
+/// Larger objects are written in pieces of this size.
 const PIECE_BYTES: usize = 4 << 20;
 /// First component of every locator.
 const OBJECTS: &str = "objects";
@@ -25,27 +26,27 @@ pub struct DataStore {
     store: Arc<dyn ObjectStore>,
 }
 
-/// Bytes that are durable, and not yet named by any metadata.
+/// Bytes that are durable but that no metadata names yet.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Where.
+    /// Path relative to the data directory.
     pub locator: String,
-    /// How many.
+    /// In bytes.
     pub size: u64,
-    /// What they hash to.
+    /// Of all bytes.
     pub checksums: Checksums,
 }
 
 /// Why bytes were not stored.
 #[derive(Debug)]
 pub enum UploadError {
-    /// There are more than allowed.
+    /// There are more bytes than allowed.
     TooLarge,
-    /// The client's stream broke, or does not verify.
+    /// The client's stream broke, or failed verification.
     Body(Box<dyn std::error::Error + Send + Sync>),
-    /// They are not what the client announced.
+    /// The bytes do not match an announced digest.
     Mismatch(Mismatch),
-    /// The folder failed.
+    /// The file system failed, or a use case refused.
     Store(mantle_types::Error),
 }
 
@@ -67,21 +68,21 @@ fn path_of(locator: &str) -> Result<object_store::path::Path> {
     })
 }
 
-/// The folder is random, names in it go up: PostgreSQL has an index of locators, and with random names each new one would
-/// change a page of it that no other has changed since the last checkpoint, all of which then goes into the WAL.
+/// The subdirectory is random, and names in it ascend. PostgreSQL has an index of locators: a random name would change
+/// an index page that no other write has changed since the last checkpoint, and the whole page would go into the WAL.
 fn new_locator() -> String {
     let id = Uuid::now_v7().simple().to_string();
     format!("{OBJECTS}/{}/{id}", &id[id.len() - 2..])
 }
 
 impl DataStore {
-    /// Opens a folder, making it when it is missing. Writes are flushed to the disk before they count.
+    /// Opens a directory, or creates it. Writes are flushed to the disk before they return.
     pub fn open(folder: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder)?;
         Ok(Self { store: Arc::new(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true)) })
     }
 
-    /// Stores a client's stream, checking it against what the client announced. On an error nothing remains.
+    /// Stores a client's stream and checks it against the announced digests. On an error no bytes remain.
     pub async fn put<S, E>(&self, mut body: S, size_max: u64, expected: Expected) -> Result<Stored, UploadError>
     where
         S: Stream<Item = Result<Bytes, E>> + Unpin,
@@ -150,7 +151,7 @@ impl DataStore {
         }
     }
 
-    /// Removes bytes that no metadata names. If that fails, the sweeper does it later.
+    /// Removes bytes that no metadata names. If that fails, the sweeper removes them later.
     pub async fn delete(&self, locator: &str) {
         let Ok(path) = path_of(locator) else { return };
         match self.store.delete(&path).await {

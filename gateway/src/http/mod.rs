@@ -1,5 +1,5 @@
-//! HTTP: one listener for the native API (`/v1`), the probes and S3 (everything else). The dispatch looks at the raw path
-//! only, so that no router touches a key.
+//! HTTP: one listener for the native API (`/v1`), the probes, and S3 (everything else). The dispatcher uses only the
+//! raw path, so that no router changes a key.
 
 mod percent;
 mod probes;
@@ -29,14 +29,14 @@ use tracing::{Instrument, Span};
 use self::{problem::Failure, request_context::RequestContext};
 use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep};
 
-/// Carries the request id in S3's answers.
+/// Header of the request id in S3's answers.
 const AMZ_REQUEST_ID: &str = "x-amz-request-id";
-/// Carries the request id in the native API's answers.
+/// Header of the request id in the native API's answers.
 const REQUEST_ID: &str = "x-request-id";
-/// What monitoring asks, all the time.
+/// Paths that monitoring calls all the time: they get no span.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
-/// What the fronts share.
+/// Shared by the native API and S3.
 pub(crate) struct App {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) credentials: Arc<Credentials>,
@@ -49,14 +49,14 @@ struct Fronts {
     s3: S3Service,
 }
 
-/// Serves until `stop` resolves; then finishes the requests under way, boundedly.
+/// Serves until `stop` resolves; then waits, for at most `shutdown_ms`, for the requests under way.
 pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
     probes::install_metrics()?;
     let credentials = Arc::new(Credentials::read(&config.credentials_file)?);
     let gateway = Arc::new(Gateway::new(config)?);
     let listener = TcpListener::bind(config.listen).await?;
     tracing::info!(listen = %listener.local_addr()?, "the gateway answers");
-    let fronts = fronts(config, gateway.clone(), credentials);
+    let router = router(config, gateway.clone(), credentials);
     let background = [
         tokio::spawn({
             let gateway = gateway.clone();
@@ -68,12 +68,12 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
         }),
         tokio::spawn(sweep::run(gateway)),
     ];
-    // An answer is written in one piece, and waiting to fill a packet would cost more than the request.
+    // An answer is written in one piece. Waiting to fill a packet would take longer than the request.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
     let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let server = axum::serve(listener, fronts).with_graceful_shutdown(async move {
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
         stop.await;
         let _ = stopping.send(());
     });
@@ -90,8 +90,8 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     Ok(())
 }
 
-/// All that answers on the listener.
-fn fronts(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> Router {
+/// The router of the listener.
+fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> Router {
     let app = Arc::new(App { gateway, credentials });
     let rest = rest::router(app.clone());
     let s3 = s3::service(&app, config, rest.clone());
@@ -155,7 +155,7 @@ async fn s3(fronts: &Fronts, request: Request) -> Response<Body> {
     let request = request.map(s3s::Body::http_body_unsync);
     match fronts.s3.call(request).await {
         Ok(mut response) => {
-            // An error's document has no place in the answer to HEAD.
+            // The answer to HEAD has no body, so no error document.
             if head && !response.status().is_success() {
                 *response.body_mut() = s3s::Body::empty();
                 response.headers_mut().remove(header::CONTENT_TYPE);
@@ -163,7 +163,7 @@ async fn s3(fronts: &Fronts, request: Request) -> Response<Body> {
             response.map(Body::new)
         }
         Err(cause) => {
-            tracing::error!(?cause, "the S3 front failed");
+            tracing::error!(?cause, "the S3 service failed");
             failure(ErrorCode::Internal.into())
         }
     }

@@ -19,7 +19,7 @@ const ELEMENTS_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 
 
 static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// Installs the recorder, once a process.
+/// Installs the recorder, once per process.
 pub fn install_metrics() -> anyhow::Result<()> {
     if METRICS.get().is_none() {
         let builder = PrometheusBuilder::new()
@@ -30,19 +30,19 @@ pub fn install_metrics() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The process runs.
+/// Liveness: the process runs.
 pub fn live() -> Response<Body> {
     text("text/plain", "live\n".into())
 }
 
-/// The database answers, nobody may forge its change stream, and a replica of the index answers.
+/// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers.
 pub async fn ready(gateway: &Gateway) -> Result<Response<Body>> {
-    let (database, forgers, index) =
+    let (database, grants, index) =
         futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
     database?;
-    let forgers = forgers?;
-    if !forgers.is_empty() {
-        let who = forgers.join(", ");
+    let grants = grants?;
+    if !grants.is_empty() {
+        let who = grants.join(", ");
         let detail =
             format!("pg_logical_emit_message may be called, and so the change stream forged, by {who}: revoke it");
         return Err(Error::new(ErrorCode::DatabaseUnavailable, detail));
@@ -53,7 +53,7 @@ pub async fn ready(gateway: &Gateway) -> Result<Response<Body>> {
     Ok(text("text/plain", "ready\n".into()))
 }
 
-/// Metrics, as Prometheus reads them.
+/// Metrics in Prometheus' text format.
 pub fn metrics() -> Response<Body> {
     let page = METRICS.get().map(PrometheusHandle::render).unwrap_or_default();
     text("text/plain; version=0.0.4", page)

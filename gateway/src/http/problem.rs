@@ -1,5 +1,5 @@
-//! Errors of the native API: problem+json (RFC 9457). A use case's error travels to the edge in the response's
-//! extensions, where the request id is known, and becomes a document there.
+//! Errors of the native API: problem+json (RFC 9457). A use case's error travels in the response's extensions to the
+//! dispatcher, which knows the request id and writes the document.
 
 use axum::{
     body::Body,
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::status;
 
-/// An error on its way out.
+/// An error in a response's extensions.
 #[derive(Clone, Debug)]
 pub struct Failure(pub Error);
 
@@ -37,7 +37,6 @@ impl IntoResponse for Failure {
     }
 }
 
-/// The document.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: &'static str,

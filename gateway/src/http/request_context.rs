@@ -1,4 +1,5 @@
-//! One request on its way: its id, its verb for metrics, its start. Made by the dispatcher, carried in the extensions.
+//! The context of one request: its id, its verb for metrics, its start. The dispatcher makes it and puts it into the
+//! extensions.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -15,7 +16,7 @@ use crate::app::Call;
 /// The client's idempotency key.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Shared by all that work on one request.
+/// A clone shares the request's context.
 #[derive(Clone)]
 pub struct RequestContext(Arc<Inner>);
 
@@ -34,7 +35,7 @@ enum KeyGiven {
 }
 
 impl RequestContext {
-    /// Begins a request. Ids of our own are in order of time, so that their rows are written side by side in PostgreSQL.
+    /// Begins a request. The gateway's own ids are ordered by time, so that PostgreSQL writes their rows side by side.
     pub fn begin(headers: &HeaderMap) -> Self {
         let (id, key) = match headers.get(IDEMPOTENCY_KEY) {
             None => (Uuid::now_v7(), KeyGiven::None),
@@ -51,7 +52,7 @@ impl RequestContext {
         extensions.get::<Self>().cloned().unwrap_or_else(|| Self::begin(headers))
     }
 
-    /// The request's span: of the client's trace, if it has one.
+    /// The request's span, within the client's trace if it has one.
     pub fn span(&self, method: &str, headers: &HeaderMap) -> Span {
         let span = tracing::debug_span!(
             target: mantle_telemetry::TARGET,
@@ -70,7 +71,7 @@ impl RequestContext {
         self.0.id
     }
 
-    /// Names the verb; the first name stays.
+    /// Sets the verb; only the first call counts.
     pub fn set_verb(&self, verb: &'static str) {
         let _ = self.0.verb.set(verb);
     }
@@ -83,13 +84,13 @@ impl RequestContext {
         Ok(Call { caller, request: self.0.id, client_key: matches!(self.0.key, KeyGiven::Valid) })
     }
 
-    /// Ends a request: metrics and the access log.
+    /// Ends a request: writes metrics and the access log.
     pub fn end<B>(&self, method: &str, path: &str, response: &Response<B>) {
         let verb = self.0.verb.get().copied().unwrap_or("unrouted");
         let (status, elapsed) = (response.status().as_u16(), self.0.started.elapsed());
         metrics::counter!("mantle_gateway_requests_total", "verb" => verb, "code" => status.to_string()).increment(1);
         metrics::histogram!("mantle_gateway_request_seconds", "verb" => verb).record(elapsed);
-        // Signed, as OpenTelemetry has numbers; others become text.
+        // OpenTelemetry has signed numbers; unsigned ones would become text.
         Span::current().record("http.response.status_code", i64::from(status));
         mantle_telemetry::conclude(verb, status >= 500);
         tracing::debug!(target: "mantle_gateway::access", request = %self.0.id, method, path, verb, status, ?elapsed, "request");

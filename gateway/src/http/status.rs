@@ -1,16 +1,16 @@
-//! The one file that names HTTP statuses. Those of errors are in the error table.
+//! The one file that names HTTP statuses. The error table has those of errors.
 
 use axum::http::StatusCode;
 use mantle_types::ErrorCode;
 
-/// Something new was made.
+/// A new entry or namespace was made.
 pub const CREATED: StatusCode = StatusCode::CREATED;
-/// Done, or already as wanted.
+/// Done, or already in the wanted state.
 pub const DONE: StatusCode = StatusCode::OK;
-/// Begun; an operation tells of its end.
-pub const BEGUN: StatusCode = StatusCode::ACCEPTED;
-/// Done, and there is nothing to say.
-pub const GONE_AS_WANTED: StatusCode = StatusCode::NO_CONTENT;
+/// Accepted: a background operation does the rest.
+pub const ACCEPTED: StatusCode = StatusCode::ACCEPTED;
+/// Removed; the answer has no body.
+pub const REMOVED: StatusCode = StatusCode::NO_CONTENT;
 
 /// The status of an error.
 pub fn of(code: ErrorCode) -> StatusCode {

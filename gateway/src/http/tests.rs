@@ -1,5 +1,5 @@
-//! What is answered before any database or index is asked: routing, authentication, validation. Nothing listens at the
-//! addresses that the configuration names, so a call that asked would fail otherwise.
+//! Answers that need no database and no index: routing, authentication, validation. Nothing listens at the configured
+//! addresses, so a call that went further would fail differently.
 
 use std::{os::unix::fs::PermissionsExt, sync::Arc};
 
@@ -32,7 +32,7 @@ impl Answer {
     }
 }
 
-fn fronts(folder: &TempDir) -> Router {
+fn router(folder: &TempDir) -> Router {
     let credentials = folder.path().join("credentials.toml");
     let text = "[[credential]]\naccess_key = \"AK\"\nsecret_key = \"SK\"\ntoken = \"TK\"\nuid = 7\n";
     std::fs::write(&credentials, text).unwrap();
@@ -45,7 +45,7 @@ fn fronts(folder: &TempDir) -> Router {
     ))
     .unwrap();
     let credentials = Arc::new(Credentials::read(&credentials).unwrap());
-    super::fronts(&config, Arc::new(Gateway::new(&config).unwrap()), credentials)
+    super::router(&config, Arc::new(Gateway::new(&config).unwrap()), credentials)
 }
 
 async fn ask(router: &Router, method: Method, target: &str, headers: &[(&str, &str)], body: &str) -> Answer {
@@ -64,7 +64,7 @@ const TOKEN: (&str, &str) = ("authorization", "Bearer TK");
 #[tokio::test]
 async fn native_calls_need_a_token_and_a_route() {
     let folder = TempDir::new().unwrap();
-    let router = fronts(&folder);
+    let router = router(&folder);
     for headers in [&[][..], &[("authorization", "Bearer guess")], &[("authorization", "Basic TK")]] {
         let answer = ask(&router, Method::GET, "/v1/ns", headers, "").await;
         assert_eq!(answer.problem(), (401, "unauthenticated".to_owned()));
@@ -79,7 +79,7 @@ async fn native_calls_need_a_token_and_a_route() {
 #[tokio::test]
 async fn bad_paths_reach_validation_as_they_were_sent() {
     let folder = TempDir::new().unwrap();
-    let router = fronts(&folder);
+    let router = router(&folder);
     let long = "n".repeat(256);
     let deep = "d/".repeat(129);
     for (path, code) in [
@@ -107,7 +107,7 @@ async fn bad_paths_reach_validation_as_they_were_sent() {
 #[tokio::test]
 async fn bad_parameters_and_bodies_are_refused() {
     let folder = TempDir::new().unwrap();
-    let router = fronts(&folder);
+    let router = router(&folder);
     for (method, target, body) in [
         (Method::GET, "/v1/ns/bucket/list/?limit=0", ""),
         (Method::GET, "/v1/ns/bucket/list/?limit=1001", ""),
@@ -136,7 +136,7 @@ async fn bad_parameters_and_bodies_are_refused() {
 #[tokio::test]
 async fn a_service_without_its_database_says_so() {
     let folder = TempDir::new().unwrap();
-    let router = fronts(&folder);
+    let router = router(&folder);
     assert_eq!(ask(&router, Method::GET, "/livez", &[], "").await.status, 200);
     let answer = ask(&router, Method::GET, "/readyz", &[], "").await;
     assert_eq!(answer.status, 503);
@@ -148,7 +148,7 @@ async fn a_service_without_its_database_says_so() {
 #[tokio::test]
 async fn s3_refuses_strangers_in_its_own_form() {
     let folder = TempDir::new().unwrap();
-    let router = fronts(&folder);
+    let router = router(&folder);
     for (method, target) in [
         (Method::GET, "/"),
         (Method::GET, "/bucket/key"),

@@ -1,5 +1,6 @@
-//! Which group is asked about a namespace. An assignment is remembered as long as PostgreSQL says that none of its group's
-//! has changed; that is part of the group's context, and so known to be true at most one lease ago.
+//! Finds the index group of a namespace. An assignment is cached while the group's counter of changed assignments stays
+//! the same. The counter is part of the group's resolution context, so a cached assignment was true at most one lease
+//! ago.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
@@ -9,9 +10,9 @@ use parking_lot::Mutex;
 use super::group::Group;
 use crate::store::{Assignment, ResolutionContext, ResolutionStart};
 
-/// Most assignments remembered; then all are forgotten.
+/// Most cached assignments; then the cache is cleared.
 const ASSIGNMENTS_MAX: usize = 65_536;
-/// An assignment is read again so often while others change.
+/// How often an assignment is read again because the group's assignments change.
 const READS_MAX: u32 = 8;
 
 /// Assignments by the namespace's name.
@@ -20,26 +21,26 @@ pub struct AssignmentCache {
     known: Mutex<HashMap<String, Assignment>>,
 }
 
-/// A namespace's group, and the context under which the assignment holds.
+/// A namespace's group, and the resolution context in which the assignment holds.
 #[derive(Clone)]
 pub struct AssignedGroup {
     /// The group that answers lookups and prepares renames.
     pub group: Arc<Group>,
-    /// Its context.
+    /// Of `group`.
     pub context: Arc<ResolutionContext>,
-    /// The groups that have to have applied a change before it is acknowledged.
+    /// The groups that must have applied a change before it is acknowledged.
     pub acknowledging: Vec<Arc<Group>>,
 }
 
 impl AssignedGroup {
-    /// Now, for what is about to be resolved.
+    /// The start of a resolution, now.
     pub fn resolution_start(&self) -> ResolutionStart {
         ResolutionStart::now(self.context.clone())
     }
 }
 
 impl AssignmentCache {
-    /// What was read is not true.
+    /// Drops an assignment that proved wrong.
     pub fn forget(&self, namespace: &str) {
         self.known.lock().remove(namespace);
     }
@@ -54,7 +55,7 @@ impl AssignmentCache {
 }
 
 impl super::Index {
-    /// The group of a namespace, as PostgreSQL said at most one lease ago.
+    /// The group of a namespace, as PostgreSQL had it at most one lease ago.
     pub async fn assigned(&self, namespace: &str) -> Result<AssignedGroup> {
         for _ in 0..READS_MAX {
             let started = Instant::now();

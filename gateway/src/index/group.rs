@@ -1,5 +1,5 @@
-//! One index group: its replicas, and the context under which it is asked. Invariant (P5): context count for one
-//! lease, from before they were read.
+//! One index group: its replicas and its resolution context. Invariant (P5): a context counts for one lease, from
+//! before it was read.
 
 use std::{sync::Arc, time::Instant};
 
@@ -11,9 +11,9 @@ use crate::store::{ResolutionContext, Store};
 
 /// Handle on a group.
 pub struct Group {
-    /// Its number.
+    /// As in `mantle.index_groups`.
     pub number: GroupId,
-    /// Its replicas.
+    /// Client of its replicas.
     pub client: IndexClient,
     store: Arc<Store>,
     context: Mutex<Option<(Arc<ResolutionContext>, Instant)>>,
@@ -21,12 +21,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group whose context are not known yet.
+    /// A group whose context is not known yet.
     pub fn new(number: GroupId, client: IndexClient, store: Arc<Store>) -> Self {
         Self { number, client, store, context: Mutex::new(None), refreshing: tokio::sync::Mutex::default() }
     }
 
-    /// The context that count now.
+    /// The context that counts now.
     pub async fn context(&self) -> Result<Arc<ResolutionContext>> {
         let now = Instant::now();
         let known = self.context.lock().clone();
@@ -36,7 +36,7 @@ impl Group {
         }
     }
 
-    /// Reads the context unless somebody did after `wanted`.
+    /// Reads the context unless another caller did after `wanted`.
     pub async fn refresh(&self, wanted: Instant) -> Result<Arc<ResolutionContext>> {
         let _guard = self.refreshing.lock().await;
         let known = self.context.lock().clone();
@@ -48,7 +48,7 @@ impl Group {
         let started = Instant::now();
         let context =
             Arc::new(self.store.resolution_context(self.number, known.as_ref().map(|(context, _)| &**context)).await?);
-        // The lease counts from before the read: the epoch may have been raised right after.
+        // The lease counts from before the read: the epoch may be raised right after it.
         *self.context.lock() = Some((context.clone(), started));
         Ok(context)
     }

@@ -1,8 +1,7 @@
-//! The index, as the use cases see it: paths to directories, rename locks, acknowledgements. Several groups serve the
-//! namespaces; each namespace's is looked up in PostgreSQL and remembered (`assigned.rs`). Invariant (P5):
-//! a lookup carries the group's epoch, one of the terms read from PostgreSQL at most one lease ago (`group.rs`), so that an
-//! abandoned group cannot answer. The lease is renewed in the background every second, off the path of requests, and is long:
-//! lookups go on while PostgreSQL fails over.
+//! The index: paths to directories, rename locks, acknowledgements. Several groups serve the namespaces
+//! (`assignment.rs`). Invariant (P5): a lookup carries the group's epoch, which was read from PostgreSQL at most one
+//! lease ago (`group.rs`), so an abandoned group cannot answer. A background task renews the lease every second. The
+//! lease is long, so lookups go on while PostgreSQL fails over.
 
 mod assignment;
 mod group;
@@ -29,11 +28,11 @@ use crate::{
     store::{ResolutionStart, Store, Written, pause},
 };
 
-/// How often a lookup is asked again after the terms were read anew. A second or so in all: the index may have to hear of a
-/// promotion first.
+/// How often a lookup is repeated in a new context. About a second in all: the index may have to learn of a promotion
+/// first.
 const CONTEXT_RETRIES_MAX: u32 = 8;
 
-/// How often terms are read anew; several times within the shortest lease.
+/// Interval of reading the contexts; several times within the shortest lease.
 const RENEWAL: Duration = Duration::from_secs(1);
 
 /// Handle on the index groups.
@@ -46,7 +45,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Connects when first used. Must be called within a tokio runtime.
+    /// Connects at the first call. Must be called within a tokio runtime.
     pub fn new(config: &Config, store: Arc<Store>) -> Result<Self> {
         Ok(Self {
             client: IndexClient::connect_lazy(config.index.replicas.clone())?,
@@ -62,13 +61,13 @@ impl Index {
         self.groups.lock().entry(number).or_insert_with(new).clone()
     }
 
-    /// Renews the lease of the terms of every group in use, for ever.
+    /// Renews the lease of every group in use, for ever.
     pub async fn keep_lease(&self) {
         let mut ticks = tokio::time::interval(RENEWAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // A failure is reported by the requests that need the terms.
+            // Requests that need a context report the failure.
             let _ = self.refresh_all().await;
         }
     }
@@ -78,18 +77,18 @@ impl Index {
         join_all(groups.iter().map(|group| group.refresh(now))).await.into_iter().try_for_each(|read| read.map(drop))
     }
 
-    /// Now, for what is about to be resolved in a namespace.
+    /// The start of a resolution in a namespace, now.
     pub async fn resolution_start(&self, namespace: &str) -> Result<ResolutionStart> {
         Ok(self.assigned(namespace).await?.resolution_start())
     }
 
-    /// Reads the terms anew: something was refused under those that are known. Perhaps because its shard has moved.
+    /// Reads shard map and contexts again, after a refusal in the known context. The shard may have moved.
     pub async fn renew(&self) -> Result<()> {
         self.store.refresh_map().await?;
         self.refresh_all().await
     }
 
-    /// Resolves paths of directories of one namespace, one RPC for all, on any replica of its group.
+    /// Resolves paths of directories of one namespace with one RPC, on any replica of its group.
     pub async fn resolve(&self, namespace: &str, queries: Vec<Query>) -> Result<(ResolutionStart, Vec<Resolution>)> {
         for attempt in 0..CONTEXT_RETRIES_MAX {
             let assigned = self.assigned(namespace).await?;
@@ -125,7 +124,8 @@ impl Index {
         prepared
     }
 
-    /// Gives a lock back whose rename is known not to have committed. If that fails, the leader's timer does it.
+    /// Releases the lock of a rename that is known not to have committed. If that fails, the leader's timer releases
+    /// it.
     pub async fn release_rename(&self, request: RequestKey, prepared: &PreparedRename) {
         let (attempt, client) = (prepared.attempt, self.group(group_of(prepared)).client.clone());
         if let Err(error) = timed("release_rename", client.release_rename(request, attempt)).await {
@@ -133,8 +133,8 @@ impl Index {
         }
     }
 
-    /// Begins to wait for a change before it is committed, so that the index's answer is on its way while PostgreSQL
-    /// still works. Dropped unfinished (the change was refused), it is taken back.
+    /// Begins to wait for a change before it commits, so that the index can answer while PostgreSQL still works.
+    /// Dropping the result cancels the wait, for a change that was refused.
     pub fn begin_await(self: &Arc<Self>, namespace: &str, request: RequestKey) -> PendingAcknowledgement {
         let (index, namespace) = (self.clone(), namespace.to_owned());
         let (waiting, of) = (index.clone(), namespace.clone());
@@ -150,8 +150,8 @@ impl Index {
 
     async fn await_for(&self, namespace: &str, request: RequestKey, written: &Written, limit: Duration) -> Result<()> {
         match written.replayed {
-            true => late(timed("await_flushed", self.await_flushed(namespace, limit)).await),
-            false => late(self.await_request(namespace, request, limit).await),
+            true => as_timeout(timed("await_flushed", self.await_flushed(namespace, limit)).await),
+            false => as_timeout(self.await_request(namespace, request, limit).await),
         }
     }
 
@@ -160,13 +160,13 @@ impl Index {
         timed("await_request", self.in_all_groups(namespace, AwaitTarget::Request { request, deadline })).await
     }
 
-    /// Waits for all that is committed by now: the message of a change that was made earlier may never come again.
+    /// Waits for everything that is committed by now (P24): the message of an earlier change may never come again.
     async fn await_flushed(&self, namespace: &str, limit: Duration) -> Result<()> {
         let positions = self.store.flushed().await?;
         self.in_all_groups(namespace, AwaitTarget::Positions { positions, limit }).await
     }
 
-    /// Waits until the index has all that is committed by now, for a change that has not been made yet.
+    /// Waits until the index has everything that is committed by now, before a change.
     pub async fn catch_up(&self, namespace: &str) -> Result<()> {
         let waited = timed("catch_up", self.await_flushed(namespace, self.await_timeout)).await;
         waited.map_err(|e| match e.code() {
@@ -177,13 +177,13 @@ impl Index {
         })
     }
 
-    /// Waits in every group that has to have a change. Which those are is asked again at the end: they may have become more
-    /// meanwhile, and then lookups may go to one that does not have it yet.
+    /// Waits in every group that must have a change. Reads the assignment again at the end: a move may have added a
+    /// group, which would answer lookups without the change.
     async fn in_all_groups(&self, namespace: &str, what: AwaitTarget) -> Result<()> {
         let mut waited: Vec<GroupId> = Vec::new();
         loop {
             let assigned = match self.assigned(namespace).await {
-                // It has been removed since: there is nothing to be seen.
+                // The namespace was removed meanwhile: nothing is left to show.
                 Err(e) if e.code() == ErrorCode::NamespaceNotFound => return Ok(()),
                 assigned => assigned?,
             };
@@ -198,30 +198,30 @@ impl Index {
         }
     }
 
-    /// Waits for the removal of a namespace, whose assignment is that of before.
+    /// Waits for the removal of a namespace, with its assignment from before.
     pub async fn await_removal(&self, assigned: &AssignedGroup, request: RequestKey) -> Result<()> {
         let waits = assigned.acknowledging.iter().map(|group| group.client.await_request(request, self.await_timeout));
-        late(timed("await_request", try_join_all(waits)).await.map(drop))
+        as_timeout(timed("await_request", try_join_all(waits)).await.map(drop))
     }
 
-    /// The same, of one that was answered before: nobody knows the assignment any more.
+    /// Waits for a removal that is answered again, in all groups: its assignment is gone.
     pub async fn await_old_removal(&self) -> Result<()> {
         let what = AwaitTarget::Positions { positions: self.store.flushed().await?, limit: self.await_timeout };
         let groups: Vec<_> = self.store.hosted_groups().await?.into_iter().map(|number| self.group(number)).collect();
-        late(timed("await_flushed", try_join_all(groups.iter().map(|group| what.wait(group)))).await.map(drop))
+        as_timeout(timed("await_flushed", try_join_all(groups.iter().map(|group| what.wait(group)))).await.map(drop))
     }
 
-    /// Does a replica answer lookups?
+    /// Whether a replica answers lookups.
     pub async fn is_ready(&self) -> bool {
         self.client.status().await.iter().any(|(_, status)| status.as_ref().is_ok_and(|s| s.ready))
     }
 }
 
-/// AwaitTarget is waited for.
+/// What to wait for.
 enum AwaitTarget {
-    /// A request's change.
+    /// The change of a request.
     Request { request: RequestKey, deadline: Instant },
-    /// Everything below these positions.
+    /// Everything below these positions, by source.
     Positions { positions: Vec<(u32, Lsn)>, limit: Duration },
 }
 
@@ -249,15 +249,15 @@ fn is<T>(result: &Result<T>, code: ErrorCode) -> bool {
     result.as_ref().is_err_and(|e| e.code() == code)
 }
 
-/// The change is committed: whatever kept the index from saying so is a matter of time.
-fn late(answer: Result<()>) -> Result<()> {
+/// The change is committed, so every failure of the wait is a timeout.
+fn as_timeout(answer: Result<()>) -> Result<()> {
     answer.map_err(|e| match e.code() {
         ErrorCode::AwaitTimeout => e,
         _ => Error::new(ErrorCode::AwaitTimeout, format!("{} ({})", ErrorCode::AwaitTimeout.row().meaning, e.detail())),
     })
 }
 
-/// A wait that has begun.
+/// A wait that began before the commit.
 pub struct PendingAcknowledgement {
     index: Arc<Index>,
     namespace: String,
@@ -266,13 +266,13 @@ pub struct PendingAcknowledgement {
 }
 
 impl PendingAcknowledgement {
-    /// Waits until the change, which is committed now, is served by every replica.
+    /// Waits until every replica serves the change, which is committed now.
     pub async fn acknowledge(self, written: &Written) -> Result<()> {
         let committed = Instant::now();
         if !written.replayed && matches!(self.answer.await, Ok(Ok(()))) {
             return Ok(());
         }
-        // Its time may have run out while PostgreSQL was still working: that counts from the commit.
+        // The wait may have timed out while PostgreSQL still worked. The timeout counts from the commit.
         let left = self.index.await_timeout.saturating_sub(committed.elapsed());
         self.index.await_for(&self.namespace, self.request, written, left).await
     }

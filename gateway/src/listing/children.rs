@@ -1,20 +1,22 @@
-//! Delimiter `/`: the common prefixes are one directory's subdirectories, so a page is one read of its children.
+//! Listings with delimiter `/`. The common prefixes are a directory's subdirectories, so a page is one read of its
+//! children.
 
 use mantle_types::Result;
 
 use super::{After, Item, Page, Query, Source, roll_up, split_prefix};
 
-/// Where to begin among the children.
+/// Where a page begins among the children.
 struct Start {
     /// Behind this name.
     after: Option<String>,
     /// The directory's own key comes first.
     marker: bool,
-    /// A subdirectory that the position is inside of, and the position: its common prefix comes first if a key follows.
+    /// The key of a subdirectory that contains the position, and the position. Its common prefix comes first if a key
+    /// follows.
     inside: Option<(String, String)>,
 }
 
-/// `None` when the position is behind everything.
+/// `None` when the position is behind all children.
 fn start(after: &After, directory: &str, name_prefix: &str) -> Option<Start> {
     let from_the_top = Start { after: None, marker: name_prefix.is_empty() && !directory.is_empty(), inside: None };
     let position = match after {
@@ -22,7 +24,7 @@ fn start(after: &After, directory: &str, name_prefix: &str) -> Option<Start> {
         After::Key(position) | After::Prefix(position) => position,
     };
     let Some(rest) = position.strip_prefix(directory) else {
-        // A prefix position that the directory lies in cannot come from this listing; everything in it is passed.
+        // This listing cannot give a common prefix that contains the directory. All its keys are passed.
         let passed =
             position.as_str() > directory || matches!(after, After::Prefix(p) if directory.starts_with(p.as_str()));
         return (!passed).then_some(from_the_top);
@@ -41,7 +43,7 @@ fn start(after: &After, directory: &str, name_prefix: &str) -> Option<Start> {
     Some(Start { after: Some(child.to_owned()), marker: false, inside })
 }
 
-/// Does a key that begins with `common` follow the position?
+/// Whether a key that begins with `common` follows the position.
 async fn holds_more(source: &impl Source, common: &str, position: &str) -> Result<bool> {
     let mut after = position.to_owned();
     loop {

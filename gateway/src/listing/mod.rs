@@ -1,10 +1,10 @@
-//! Listing keys as S3 does: exact byte order, any prefix, any delimiter, pages. Pure logic over a [`Source`] of entries, so
-//! that it is tested against a model without a database.
+//! S3's listing rules: byte order, any prefix, any delimiter, pages. Pure logic over a [`Source`] of entries, so that a
+//! test can compare it with a model without a database.
 //!
-//! Source of the rules: S3's ListObjectsV2 documentation. A page holds keys and common prefixes in one order; every
-//! key that rolls up into one common prefix counts as one item. With delimiter `/` the common prefixes are the
-//! subdirectories, so a page reads one directory and its cost does not depend on what is below. With another delimiter the
-//! tree is read in key order, and jumped over from the end of each common prefix.
+//! The rules come from the documentation of ListObjectsV2. A page has keys and common prefixes in one order. All keys
+//! that roll up into one common prefix count as one item. With delimiter `/` the common prefixes are the
+//! subdirectories, so a page reads one directory, and its cost does not depend on the tree below. With another
+//! delimiter, or none, the tree is read in key order, and each common prefix is skipped.
 
 mod children;
 #[cfg(test)]
@@ -18,13 +18,13 @@ pub use token::{decode_token, encode_token};
 
 use crate::store::Entry;
 
-/// Sorts after every key that begins with what it follows: it is the last code point.
+/// The last code point. Appended to a text, it sorts after every key that begins with the text.
 pub const LAST: char = '\u{10FFFF}';
 
 /// Where a page begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum After {
-    /// At the first key.
+    /// Before the first key.
     #[default]
     Start,
     /// Behind a key, which need not exist.
@@ -34,9 +34,10 @@ pub enum After {
 }
 
 impl After {
-    /// The position that a client names (`start-after`, `marker`). A common prefix that an earlier page ended with is one.
+    /// The position that a client names (`start-after`, `marker`), for example a common prefix that ended an earlier
+    /// page.
     pub fn client(position: &str, prefix: &str, delimiter: &str) -> Self {
-        // No key has NUL: those behind one that has are those behind what is before its NUL.
+        // No key has NUL, so the keys behind this position are those behind the part before its NUL.
         let (position, is_cut) = position.split_once('\0').map_or((position, false), |(before, _)| (before, true));
         if position.is_empty() {
             return Self::Start;
@@ -59,12 +60,12 @@ impl After {
     }
 }
 
-/// What is asked for.
+/// A request for one page.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
     /// Keys begin with this.
     pub prefix: &'a str,
-    /// Keys that hold this behind the prefix are rolled up; empty for none.
+    /// Keys with this text behind the prefix are rolled up; empty for none.
     pub delimiter: &'a str,
     /// Where the page begins.
     pub after: After,
@@ -75,14 +76,14 @@ pub struct Query<'a> {
 /// One item of a page.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// A key and what is there.
+    /// A key and its entry.
     Key(String, Box<Entry>),
     /// A common prefix.
     Prefix(String),
 }
 
 impl Item {
-    /// Where the next page begins if this item is the last of one.
+    /// Where the next page begins if this is a page's last item.
     pub fn position(&self) -> After {
         match self {
             Self::Key(key, _) => After::Key(key.clone()),
@@ -91,17 +92,16 @@ impl Item {
     }
 }
 
-/// A page.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// In key order.
     pub items: Vec<Item>,
-    /// Where the next page begins, if there is one.
+    /// Where the next page begins; `None` on the last page.
     pub next: Option<After>,
 }
 
 impl Page {
-    /// Cuts items that were read up to one beyond the limit.
+    /// Makes a page of items that were read up to one beyond the limit.
     fn cut(mut items: Vec<Item>, limit: usize) -> Self {
         let truncated = items.len() > limit;
         items.truncate(limit);
@@ -110,10 +110,10 @@ impl Page {
     }
 }
 
-/// Entries in key order. Keys are whole, from the namespace's root.
+/// Reads entries in key order. Keys are complete, from the namespace's root.
 pub trait Source {
-    /// Children of the directory whose key is `directory` (empty, or ending in a slash): names behind `after`, beginning with
-    /// `prefix`. Nothing when there is no such directory.
+    /// Children of the directory with the key `directory` (empty, or with a trailing slash): names that follow `after`
+    /// and begin with `prefix`. Empty if the directory does not exist.
     fn children(
         &self,
         directory: &str,
@@ -122,23 +122,23 @@ pub trait Source {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Entry>>> + Send;
 
-    /// The directory itself, when it was made explicitly and so is a key.
+    /// The directory itself, if it is explicit and so a key.
     fn marker(&self, directory: &str) -> impl Future<Output = Result<Option<Entry>>> + Send;
 
-    /// Objects and explicit directories whose keys begin with `prefix`, behind `after`.
+    /// Objects and explicit directories whose keys follow `after` and begin with `prefix`.
     fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> impl Future<Output = Result<Run>> + Send;
 }
 
-/// A run of keys, in order. It may be short, even empty, and not the last.
+/// Some keys, in order. A run may be empty and still not be the last.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// Names are whole keys.
+    /// Their names are complete keys.
     pub entries: Vec<Entry>,
-    /// Behind which key to go on; `None` when nothing follows.
+    /// The key behind which the next run begins; `None` after the last.
     pub resume: Option<String>,
 }
 
-/// One page of a listing.
+/// Reads one page.
 pub async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {
     if query.limit == 0 {
         return Ok(Page::default());
@@ -149,7 +149,7 @@ pub async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {
     }
 }
 
-/// The common prefix that a key is rolled up into, if any.
+/// The common prefix that a key rolls up into, if any.
 fn roll_up<'a>(key: &'a str, prefix: &str, delimiter: &str) -> Option<&'a str> {
     if delimiter.is_empty() {
         return None;
@@ -159,7 +159,7 @@ fn roll_up<'a>(key: &'a str, prefix: &str, delimiter: &str) -> Option<&'a str> {
     Some(&key[..prefix.len() + at + delimiter.len()])
 }
 
-/// Cuts a prefix behind its last slash: the directory's key, and the beginning of the names in it.
+/// Splits a prefix behind its last slash into the directory's key and the beginning of the names in it.
 pub fn split_prefix(prefix: &str) -> (&str, &str) {
     prefix.split_at(prefix.rfind('/').map_or(0, |at| at + 1))
 }

@@ -1,4 +1,4 @@
-//! The listing against a brute-force model: all keys, filtered, rolled up, cut.
+//! Compares listings with a brute-force model: all keys, filtered, rolled up, cut into pages.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{After, Item, Page, Query, Run, Source, list, roll_up};
 use crate::store::Entry;
 
-/// Keys; those that end in a slash are explicit directories.
+/// All keys; those with a trailing slash are explicit directories.
 #[derive(Debug)]
 struct Tree(BTreeSet<String>);
 
@@ -54,7 +54,7 @@ impl Source for Tree {
         let wanted = self.0.iter().filter(|k| k.starts_with(prefix) && after.is_none_or(|after| k.as_str() > after));
         let mut found = wanted.take(limit).peekable();
         if found.peek().is_some_and(|key| self.is_slow(key)) {
-            // A run that brings nothing, as when all its keys are hidden from the caller.
+            // An empty run, as when all its keys are hidden from the caller.
             let before = found
                 .peek()
                 .map(|key| key[..key.len() - 1].to_owned())
@@ -69,7 +69,7 @@ impl Source for Tree {
     }
 }
 
-/// Keys and common prefixes, as text.
+/// The expected keys and common prefixes.
 fn model(tree: &Tree, query: &Query<'_>) -> Vec<String> {
     let mut items: Vec<String> = Vec::new();
     for key in tree.0.iter().filter(|key| key.starts_with(query.prefix) && query.after.passes(key)) {
@@ -90,14 +90,14 @@ fn shown(page: &Page) -> Vec<String> {
 }
 
 fn keys() -> impl Strategy<Value = Tree> {
-    // A small alphabet around `/` (0x2f), so that keys share prefixes and sort on both sides of the slash.
+    // A small alphabet around `/` (0x2f): keys share prefixes and sort on both sides of the slash.
     let component = prop::sample::select(vec!["a", "b", "a-", "a0", "ab", "b.", "é"]);
     let key = (prop::collection::vec(component, 1..4), any::<bool>());
     prop::collection::vec(key, 0..24).prop_map(|keys| {
         let mut tree = BTreeSet::new();
         for (components, directory) in keys {
             let key = components.join("/") + if directory { "/" } else { "" };
-            // A name is an object or a directory.
+            // A name is either an object or a directory.
             let parents = (1..components.len()).map(|n| components[..n].join("/"));
             let clash = parents.into_iter().any(|parent| tree.contains(&parent))
                 || (directory && tree.contains(&components.join("/")))

@@ -1,4 +1,5 @@
-//! Continuation tokens: opaque to clients, a position inside. They carry no authority: each page checks permissions again.
+//! Continuation tokens: a position, opaque to clients. They carry no authority, because each page checks permissions
+//! again.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use mantle_types::{Error, ErrorCode, Result};
@@ -26,7 +27,7 @@ pub fn decode_token(token: &str) -> Result<After> {
     let position = || {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
         let (head, text) = bytes.split_first_chunk::<2>()?;
-        // No key has NUL, and PostgreSQL cannot be asked for one.
+        // No key has NUL, and PostgreSQL cannot take it.
         let text = std::str::from_utf8(text).ok().filter(|text| !text.contains('\0'))?.to_owned();
         match *head {
             [VERSION, KEY] if text.is_empty() => Some(After::Start),

@@ -1,4 +1,4 @@
-//! No delimiter, or another than `/`: keys in order, jumping behind each common prefix.
+//! Listings without a delimiter, or with another than `/`: reads keys in order and skips each common prefix.
 
 use mantle_types::Result;
 

@@ -1,4 +1,4 @@
-//! delete_object: the metadata first, then the bytes.
+//! delete_object: removes the metadata first, then the bytes.
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 

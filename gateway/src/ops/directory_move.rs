@@ -1,7 +1,7 @@
-//! Moves a directory: to another path (rename), or into the trash, where no path leads (remove_tree). The index's leader resolves the
-//! paths and locks the source, one transaction moves the entry, and the change's arrival in the index ends the call. The cost does
-//! not depend on what is below the directory. Invariant: a lock is released here only when the transaction is known not to
-//! have committed; otherwise the leader resolves the lock.
+//! Moves a directory: to another path (rename), or into the trash, where no path leads (remove_tree). The index's
+//! leader resolves the paths and locks the source, one transaction moves the entry, and the change's arrival in the
+//! index ends the call. The cost does not depend on what is below the directory. Invariant: a lock is released here
+//! only when the transaction is known not to have committed; otherwise the leader resolves the lock.
 
 use mantle_index_client::RenameRequest;
 use mantle_types::{EntryId, Error, ErrorCode, NamespaceId, Result, name::Path, request::derive_request_id};
@@ -153,7 +153,8 @@ impl Gateway {
         }
     }
 
-    /// The index does not know a directory of the move. PostgreSQL decides whether it exists; if so, the index is a moment behind.
+    /// The index does not know a directory of the move. PostgreSQL decides whether it exists; if so, the index is a
+    /// moment behind.
     async fn check_missing(&self, change: &DirectoryMove<'_>, miss: Error) -> Result<Outcome> {
         let parent = change.destination.and_then(Path::split_last).map(|(_, parent)| parent);
         let paths: Vec<&[&str]> = std::iter::once(change.source.components()).chain(parent).collect();

@@ -1,4 +1,4 @@
-//! get_object: the metadata, then the bytes it names.
+//! get_object: reads the metadata, then the bytes that it names.
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -17,7 +17,7 @@ impl Gateway {
     /// The object, or the explicit directory, at a key that the caller may read.
     pub async fn head_object(&self, call: &Call, namespace: &str, key: &str) -> Result<Entry> {
         let Found { entry, .. } = self.stat(call, namespace, key, Naming::Exact).await.map_err(|e| match e.code() {
-            // In S3 nothing is below an object, so nothing is in its way.
+            // S3 has no entries below an object, so the key does not exist.
             ErrorCode::ParentIsObject => Error::new(ErrorCode::NotFound, e.detail()),
             _ => e,
         })?;
@@ -30,7 +30,7 @@ impl Gateway {
         Ok(entry)
     }
 
-    /// The object at a key and the bytes that `select` wants of it.
+    /// The object at a key, and the range of its bytes that `select` chooses.
     pub async fn get_object<T, E: From<Error>>(
         &self,
         call: &Call,
@@ -50,7 +50,7 @@ impl Gateway {
             }
             match self.data.get(locator, range).await? {
                 Some(bytes) => return Ok((entry, selected, bytes)),
-                // Replaced or removed between the two reads: look again.
+                // The object was replaced or removed between the two reads.
                 None => tracing::debug!(locator, "the bytes are gone"),
             }
         }

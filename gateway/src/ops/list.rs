@@ -1,4 +1,4 @@
-//! list: the children of one directory, in key order.
+//! list: one page of a directory's children, in key order.
 
 use mantle_types::{Result, name::Path, permission::Access};
 
@@ -10,9 +10,8 @@ use crate::{
 
 /// A page of children.
 pub struct Children {
-    /// The children.
     pub entries: Vec<Entry>,
-    /// Are there more?
+    /// More children follow.
     pub truncated: bool,
 }
 

@@ -1,4 +1,4 @@
-//! list_keys: S3's listings. Directories are resolved by the index; the entries come from PostgreSQL.
+//! list_keys: S3's listings. The index resolves directories; PostgreSQL has the entries.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use crate::{
     store::Entry,
 };
 
-/// The part of a namespace that a prefix selects, resolved.
+/// The directories that a listing reads, resolved.
 struct Subtree<'a> {
     gateway: &'a Gateway,
     caller: &'a Caller,
     namespace: &'a str,
     /// Key of the listed directory.
     directory_key: &'a str,
-    /// Key of the directory that holds the listed ones: its tree has the listed directory's own key in it.
+    /// Key of the listed directory's parent: the listed directory's own key is in the parent's tree.
     base_key: &'a str,
     base: Located,
     /// Name of the listed directory in its parent; empty for the root.
@@ -59,7 +59,7 @@ impl Source for Subtree<'_> {
     }
 }
 
-/// The directories on the way from `top` (exclusive) down to a key, as keys.
+/// The keys of the directories between `top` and a key, both excluded.
 fn directories_between<'k>(top: &'k str, key: &'k str) -> impl Iterator<Item = &'k str> {
     let below = key.strip_prefix(top).unwrap_or_default();
     let inner = below.strip_suffix('/').unwrap_or(below);
@@ -67,8 +67,8 @@ fn directories_between<'k>(top: &'k str, key: &'k str) -> impl Iterator<Item = &
 }
 
 impl Subtree<'_> {
-    /// Leaves out what the caller could not find by listing directory after directory: keys below a directory that it
-    /// may not read and search. One RPC; goes on behind a hidden directory at once.
+    /// Removes the keys that the caller could not find directory by directory: those below a directory that it may not
+    /// read and search. One RPC. The next run begins behind a hidden directory.
     async fn hide(&self, run: Run) -> Result<Run> {
         if self.caller.uid == 0 {
             return Ok(run);
@@ -87,7 +87,7 @@ impl Subtree<'_> {
                 Ok(Reached::All(directory)) => [Access::Read, Access::Search]
                     .into_iter()
                     .all(|access| directory.permission.allows(self.caller, access)),
-                // Moved or removed since the entries were read.
+                // Moved or removed after the entries were read.
                 Ok(Reached::Part { .. }) => false,
                 Err(e) if e.code() == ErrorCode::AccessDenied => false,
                 Err(e) => return Err(e),
@@ -105,12 +105,12 @@ impl Subtree<'_> {
 }
 
 impl Gateway {
-    /// A page of keys. A prefix that leads nowhere selects nothing; a namespace that does not exist is an error.
+    /// A page of keys. A prefix without keys gives an empty page; a missing namespace is an error.
     pub async fn list_keys(&self, call: &Call, namespace: &str, query: &Query<'_>) -> Result<Page> {
         let (directory_key, _) = split_prefix(query.prefix);
         let path = Path::parse(directory_key).ok().filter(|_| !query.prefix.contains('\0'));
         let Some(path) = path else {
-            // Not a path that could exist: S3 has no bad prefixes, only ones without keys.
+            // No such path can exist. S3 has no invalid prefixes, only prefixes without keys.
             self.head_namespace(call, namespace).await?;
             return Ok(Page::default());
         };

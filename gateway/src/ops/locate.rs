@@ -1,6 +1,6 @@
-//! From a path to a directory: one RPC to the index. What the index does not find, or finds on the way of a rename, is
-//! looked up once in PostgreSQL before anybody is told that it does not exist (P26 and P28): a listing,
-//! which PostgreSQL answers, never shows what a lookup denies.
+//! Resolves a path to a directory, with one RPC to the index. A path that the index does not find, or that crosses a
+//! rename's lock, is resolved in PostgreSQL before the client gets 404 (P26, P28). PostgreSQL answers listings, so a
+//! listing never shows an entry that a lookup denies.
 
 use std::sync::Arc;
 
@@ -18,28 +18,26 @@ use crate::{
 /// A directory, by its permanent id.
 #[derive(Clone, Copy, Debug)]
 pub struct Located {
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The directory.
     pub id: DirectoryId,
-    /// Its permission.
+    /// Of the directory itself.
     pub permission: Permission,
-    /// How long this may be relied on in changes.
+    /// How long changes may rely on this.
     pub lease: Lease,
 }
 
 impl Located {
-    /// The partition that holds its entries; directories are not split yet.
+    /// The partition of its entries; directories are not split yet.
     pub fn pid(&self) -> PartitionId {
         self.id.sole_partition()
     }
 
-    /// The same, for changes.
+    /// The partition and its lease, for a change.
     pub fn leased_partition(&self) -> LeasedPartition {
         LeasedPartition { pid: self.pid(), lease: self.lease }
     }
 
-    /// May the caller do this to the directory?
+    /// An error unless the caller has this access.
     pub fn check(&self, caller: &Caller, access: Access) -> Result<()> {
         if self.permission.allows(caller, access) {
             return Ok(());
@@ -52,40 +50,39 @@ impl Located {
         Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {what} the directory")))
     }
 
-    /// May the caller create, remove or replace entries here?
+    /// An error unless the caller may create, remove and replace entries here.
     pub fn check_change(&self, caller: &Caller) -> Result<()> {
         self.check(caller, Access::Search)?;
         self.check(caller, Access::Write)
     }
 }
 
-/// How far a path leads.
+/// How far a path exists.
 #[derive(Clone, Copy, Debug)]
 pub enum Reached {
     /// All of it exists.
     All(Located),
-    /// The first `depth` components exist; the deepest is given.
+    /// The first `depth` components exist.
     Part {
         /// The deepest directory.
         deepest: Located,
-        /// How many components exist.
         depth: usize,
-        /// The next one is an object.
+        /// The next component is an object.
         is_object: bool,
     },
 }
 
-/// What the answer is for.
+/// The use of a resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Without an index PostgreSQL alone may answer.
+    /// Without an index, PostgreSQL alone answers.
     Lookup,
-    /// The change is acknowledged by the index: without one there is no point in beginning.
+    /// A change that the index acknowledges. Without an index it fails before it begins.
     DirectoryChange,
 }
 
 impl Gateway {
-    /// How far a path of directories leads.
+    /// Resolves a path of directories as far as it exists.
     pub async fn search(
         &self,
         caller: &Caller,
@@ -97,7 +94,7 @@ impl Gateway {
         found.pop().unwrap_or_else(|| Err(ErrorCode::Internal.into()))
     }
 
-    /// How far several paths lead, with one RPC.
+    /// Resolves several paths with one RPC.
     pub async fn search_many(
         &self,
         caller: &Caller,
@@ -119,26 +116,26 @@ impl Gateway {
                 self.found_in_index(&start, resolution)
             }
             Some(resolution) => self.search_database(caller, namespace, path, resolution.crossed_lock).await,
-            // Nobody says which directories are being renamed.
+            // Without the index no one knows which directories are being renamed.
             None => self.search_database(caller, namespace, path, true).await,
         });
         Ok(join_all(reached).await)
     }
 
-    /// `unsure`: a directory on the path may be in the middle of a rename.
+    /// `crosses_lock`: a directory on the path may be in the middle of a rename.
     async fn search_database(
         &self,
         caller: &Caller,
         namespace: &str,
         components: &[&str],
-        unsure: bool,
+        crosses_lock: bool,
     ) -> Result<Reached> {
         metrics::counter!("mantle_gateway_lookups_in_database_total").increment(1);
         let start = self.index.resolution_start(namespace).await?;
-        let Some(found) = self.store.resolve_path(namespace, components, unsure).await? else {
+        let Some(found) = self.store.resolve_path(namespace, components, crosses_lock).await? else {
             return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`")));
         };
-        // Every directory in which a further name was looked up, found or not.
+        // Every directory in which a name was looked up, found or not.
         let searched = components.len().min(found.chain.len());
         if !found.chain[..searched].iter().all(|p| p.allows(caller, Access::Search)) {
             return Err(Error::new(ErrorCode::AccessDenied, "the caller may not search a directory on the way"));
@@ -159,7 +156,7 @@ impl Gateway {
         Ok(Reached::All(self.located(start, found.ns, found.id, found.permission)))
     }
 
-    /// A directory that was resolved at a moment.
+    /// A directory that was resolved, with the lease that its resolution gives.
     pub fn located(
         &self,
         start: &ResolutionStart,
@@ -170,7 +167,7 @@ impl Gateway {
         Located { ns, id, permission, lease: self.store.lease(start, id.sole_partition()).lease }
     }
 
-    /// Is this the refusal of something resolved too long ago, or under other terms, so that resolving it again may help?
+    /// Whether resolving again may help against a refusal: the resolution is too old, or its context has changed.
     pub async fn is_outdated(&self, refusal: ErrorCode) -> bool {
         match refusal {
             ErrorCode::DirectoryRemoved | ErrorCode::LeaseExpired => true,
@@ -191,7 +188,7 @@ impl Gateway {
         whole(reached, components, false)
     }
 
-    /// The directory at a path, in which something is to be looked up or changed.
+    /// The directory at a path, as the parent of the entry that is wanted.
     pub async fn locate_parent(
         &self,
         caller: &Caller,
@@ -204,7 +201,8 @@ impl Gateway {
     }
 }
 
-/// All of a path or the error that says why not: `not_found`, or `parent_is_object` when an object is in the way.
+/// The directory, if all of its path exists. Otherwise `not_found`, or `parent_is_object` if the path crosses an
+/// object.
 pub fn whole(reached: Reached, components: &[&str], is_parent: bool) -> Result<Located> {
     let (depth, is_object) = match reached {
         Reached::All(located) => return Ok(located),
@@ -220,12 +218,12 @@ pub fn whole(reached: Reached, components: &[&str], is_parent: bool) -> Result<L
     Err(Error::new(ErrorCode::NotFound, format!("there is no directory `{}/`", components[..=depth].join("/"))))
 }
 
-/// Is there no replica that could answer?
+/// Whether no replica can answer.
 fn is_without_index(error: &Error) -> bool {
     matches!(error.code(), ErrorCode::IndexUnavailable | ErrorCode::UnknownGroup)
 }
 
-/// May the index's answer stand without asking PostgreSQL?
+/// Whether the index's answer needs no check in PostgreSQL.
 fn is_final(resolution: &Resolution) -> bool {
     match &resolution.outcome {
         Ok(()) => true,

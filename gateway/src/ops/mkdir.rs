@@ -1,4 +1,4 @@
-//! mkdir: resolve the parent, one SQL call, wait until the index serves the directory.
+//! mkdir: resolves the parent, makes the directory with one SQL call, and waits until the index serves it.
 
 use mantle_types::{DirectoryId, Error, ErrorCode, Result, name::Path};
 use serde_json::Value;
@@ -10,19 +10,19 @@ use crate::{
     store::NewDirectory,
 };
 
-/// What to make.
+/// Options of mkdir.
 #[derive(Clone, Debug, Default)]
 pub struct Mkdir {
-    /// Make missing parents too?
+    /// Make missing parents, too.
     pub parents: bool,
-    /// Is a directory that exists already fine?
+    /// An existing directory is a success.
     pub exist_ok: bool,
     /// User metadata.
     pub user_metadata: Option<Value>,
 }
 
 impl Gateway {
-    /// Makes a directory explicitly; answers its id.
+    /// Makes an explicit directory; returns its id.
     pub async fn mkdir(&self, call: &Call, namespace: &str, key: &str, options: Mkdir) -> Result<DirectoryId> {
         let path = Path::parse(key)?;
         let Some((name, parents)) = path.split_last() else {
@@ -58,7 +58,7 @@ impl Gateway {
                 })
                 .await?;
             match code {
-                // The new directory appears after its parents do: both are in one stream, in the order of their commits.
+                // One stream has both in commit order, so the parents appear before the directory.
                 None => return awaited.acknowledge(&written).await.map(|()| written.id.as_directory()),
                 Some(ErrorCode::AlreadyExists) if options.exist_ok => return Ok(written.id.as_directory()),
                 Some(ErrorCode::AlreadyExists) => {

@@ -1,4 +1,4 @@
-//! The use cases, one verb a file. They know the index, the database and the bytes, and nothing of HTTP.
+//! The use cases, one verb per file. They use the index, the database and the bytes, and know nothing of HTTP.
 
 pub mod delete_object;
 mod directory_move;
@@ -22,7 +22,7 @@ pub mod stat;
 pub mod sweep;
 pub mod usage;
 
-/// A directory's name as the database has it.
+/// A directory's name in the database.
 fn directory_name(name: &str) -> String {
     format!("{name}/")
 }

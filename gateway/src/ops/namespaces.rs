@@ -9,20 +9,19 @@ use crate::{
     store::Namespace,
 };
 
-/// Names that are paths of the gateway itself.
+/// The gateway's own paths, which cannot be namespaces.
 pub const RESERVED: [&str; 3] = ["livez", "readyz", "metrics"];
 
-/// What became of a creation.
+/// The outcome of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
-    /// It is new.
     Created(NamespaceId),
-    /// The caller had it already.
+    /// The caller owned it already.
     Existing(NamespaceId),
 }
 
 impl Gateway {
-    /// Creates a namespace, in an index group if one is named; the caller's own may exist already.
+    /// Creates a namespace, in PostgreSQL's default index group unless one is given.
     pub async fn create_namespace(&self, call: &Call, name: &str, group: Option<GroupId>) -> Result<Creation> {
         check_namespace_name(name)?;
         if RESERVED.contains(&name) {
@@ -85,7 +84,7 @@ impl Gateway {
         Ok(all)
     }
 
-    /// Does the namespace exist, and may the caller use it?
+    /// An error unless the namespace exists and the caller may use it.
     pub async fn head_namespace(&self, call: &Call, name: &str) -> Result<()> {
         check_namespace_name(name)?;
         let root = self.locate(&call.caller, name, &[], Purpose::Lookup).await?;

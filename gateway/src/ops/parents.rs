@@ -1,7 +1,6 @@
-//! Missing parents, made level by level, each after its parent's commit (P15). A level's request id derives
-//! from the request's, so that a retry of the whole finds the levels made. A directory made here is implicit: it vanishes
-//! with its last entry. So a recorded level may be gone when the request is retried; then the chain starts again under
-//! other derived ids.
+//! Makes missing parents level by level, each after its parent's commit (P15). A level's request id derives from the
+//! request's, so a retry finds the levels that exist. These directories are implicit: they vanish with their last
+//! entry. So a recorded level may be gone at a retry; then the chain starts again under other derived ids.
 
 use mantle_types::{EntryId, Error, ErrorCode, RequestKey, Result, permission::Access};
 
@@ -16,11 +15,10 @@ use crate::{
     store::{NewDirectory, Written},
 };
 
-/// A parent, and the change whose appearance in the index it takes before anything below it is acknowledged.
+/// A parent. The index must show `made` before a change below is acknowledged.
 pub struct Parent {
-    /// The directory.
     pub directory: Located,
-    /// The last level that was made.
+    /// The change that made the last level.
     pub made: Option<(RequestKey, Written)>,
 }
 

@@ -1,5 +1,5 @@
-//! put_object: the bytes first, then the metadata, then the old bytes go. What is left behind by a crash in between are
-//! bytes that no metadata names, which the sweeper removes. Missing parents are made on the way.
+//! put_object: stores the bytes, then the metadata, then removes the replaced bytes. A crash in between leaves bytes
+//! that no metadata names; the sweeper removes these. Missing parents are made.
 
 use bytes::Bytes;
 use futures::Stream;
@@ -17,7 +17,7 @@ use crate::{
     store::{NewObject, Precondition},
 };
 
-/// What the metadata will say, apart from the bytes.
+/// The metadata that does not follow from the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct PutObject {
     /// MIME type.
@@ -27,14 +27,14 @@ pub struct PutObject {
     pub precondition: Precondition,
 }
 
-/// Bytes received, and where the key led before.
+/// Stored bytes, and how far the parents' path existed before.
 pub struct Received {
     stored: Stored,
     reached: Option<Reached>,
 }
 
 impl Received {
-    /// What was stored.
+    /// The stored bytes.
     pub fn stored(&self) -> &Stored {
         &self.stored
     }
@@ -49,7 +49,7 @@ fn object_path(key: &str) -> Result<Path<'_>> {
 }
 
 impl Gateway {
-    /// Stores the bytes of an object that may be created at a key. May be dropped half-way: nothing is visible yet.
+    /// Stores the bytes of an object. May be cancelled: nothing is visible yet.
     pub async fn receive_object<S, E>(
         &self,
         call: &Call,
@@ -64,8 +64,8 @@ impl Gateway {
     {
         let path = object_path(key).map_err(UploadError::Store)?;
         let parents = path.split_last().map(|(_, parents)| parents).unwrap_or_default();
-        // Looked up before the body is asked for, so that a client that waits for `100 Continue` learns of a refusal
-        // first. A client's own key is asked for before anything is resolved: that takes the body's hash.
+        // Resolved before the body is read, so that a client that waits for `100 Continue` gets a refusal first. With a
+        // client's request id the recorded answer comes before resolving (P19), and finding it takes the body's hash.
         let reached = match call.client_key {
             true => None,
             false => {
@@ -80,7 +80,7 @@ impl Gateway {
         Ok(Received { stored, reached })
     }
 
-    /// Makes the bytes an object. Run it to its end: dropped half-way it may leave bytes to the sweeper.
+    /// Makes the bytes an object. If cancelled, it may leave bytes to the sweeper.
     pub async fn put_object(
         &self,
         call: &Call,
@@ -118,7 +118,7 @@ impl Gateway {
             .part(&stored.checksums.md5)
             .finish();
         if self.replayed(call, namespace, hash).await?.is_some() {
-            // The earlier attempt has bytes of its own, the same ones.
+            // The earlier attempt stored the same bytes under its own locator.
             self.data.delete(&stored.locator).await;
             return Ok(());
         }
@@ -145,8 +145,8 @@ impl Gateway {
                 .await;
             match answer {
                 Ok(written) => {
-                    // A replayed answer may be this very attempt's (its connection broke), or an earlier one's: then the
-                    // sweeper finds these bytes.
+                    // A replayed answer may be this attempt's own, if its connection broke. If it is an earlier one's,
+                    // the sweeper finds these bytes.
                     self.delete_replaced(&written).await;
                     return match &parent.made {
                         Some((key, made)) => self.index.await_written(namespace, *key, made).await,

@@ -1,4 +1,4 @@
-//! Object rename: one RPC for both parents, one SQL call. The index knows no objects, so there is nothing to wait for.
+//! Renames an object: one RPC for both parents, one SQL call. The index has no objects, so there is no wait for it.
 
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
 

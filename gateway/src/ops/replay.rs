@@ -1,11 +1,13 @@
-//! Recorded answers. A retry under a client's request id must not resolve its path again: it could then apply twice (P19).
+//! Recorded answers. A retry under a client's request id must not resolve its path again: it could then apply twice
+//! (P19).
 
 use mantle_types::{EntryId, NamespaceId, Result};
 
 use crate::app::{Call, Gateway};
 
 impl Gateway {
-    /// The id that an earlier attempt answered, once the index serves its change. `None` unless the client chose the request id.
+    /// The id that an earlier attempt answered, once the index serves its change. `None` unless the client chose the
+    /// request id.
     pub(super) async fn replayed(&self, call: &Call, namespace: &str, hash: i64) -> Result<Option<EntryId>> {
         match call.client_key {
             true => self.recorded(call, namespace, hash).await,

@@ -1,4 +1,5 @@
-//! rmdir: resolve the parent and the directory with one RPC, one SQL call, wait until the index forgot the directory.
+//! rmdir: resolves the parent and the directory with one RPC, removes it with one SQL call, and waits until the index
+//! has forgotten it.
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 
@@ -40,14 +41,14 @@ impl Gateway {
             let awaited = self.index.begin_await(namespace, claim.key());
             match self.store.rmdir(claim, parent.leased_partition(), directory_name(name), directory.id).await {
                 Ok(written) => return awaited.acknowledge(&written).await,
-                // Another directory has taken its place since the lookup, for example.
+                // For example, another directory has taken its place since the lookup.
                 Err(e) => restarts.after(self, e).await?,
             }
         }
     }
 
-    /// Deletes the key `dir/`: the directory when it is empty, else its being explicit, so that it is no key any more and
-    /// goes with its last entry.
+    /// Deletes the key `dir/`. Removes an empty directory. Another directory becomes implicit: it is no key any more,
+    /// and vanishes with its last entry.
     pub async fn delete_marker(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         match self.rmdir(call, namespace, key).await {
             Err(e) if e.code() == ErrorCode::NotEmpty => self.make_implicit(call, namespace, key).await,
@@ -55,7 +56,7 @@ impl Gateway {
         }
     }
 
-    /// The caller may remove the directory: rmdir has checked that.
+    /// rmdir has checked that the caller may remove the directory.
     async fn make_implicit(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let hash = RequestHash::new("make_implicit", namespace, key).finish();
         let mut restarts = Restarts::default();
@@ -69,7 +70,7 @@ impl Gateway {
             let awaited = self.index.begin_await(namespace, claim.key());
             match self.store.set_attributes(claim, found.partition, set).await {
                 Ok(written) => return awaited.acknowledge(&written).await,
-                // Renamed, or removed, since the lookup.
+                // Renamed or removed since the lookup.
                 Err(e) if e.code() == ErrorCode::NotFound => restarts.again().await?,
                 Err(e) => restarts.after(self, e).await?,
             }

@@ -1,5 +1,5 @@
-//! set_attributes: owner, group, mode and user metadata of a directory or an object. As in POSIX, the owner may change the
-//! mode, give the entry to a group of its own and replace the metadata; only uid 0 may change the owner.
+//! set_attributes: changes owner, group, mode and user metadata of a directory or an object. As in POSIX, the owner may
+//! change the mode, choose one of its own groups and replace the metadata; only uid 0 may change the owner.
 
 use mantle_types::{Caller, EntryId, Error, ErrorCode, Result};
 use serde_json::Value;
@@ -42,7 +42,7 @@ fn check(caller: &Caller, entry: &Entry, new: &Attributes) -> Result<()> {
 }
 
 impl Gateway {
-    /// Changes attributes; answers the entry's id.
+    /// Changes attributes; returns the entry's id.
     pub async fn set_attributes(&self, call: &Call, namespace: &str, key: &str, new: &Attributes) -> Result<EntryId> {
         let number = |value: Option<u32>| value.map(|v| v.to_le_bytes());
         let hash = RequestHash::new("set_attributes", namespace, key)

@@ -1,4 +1,4 @@
-//! stat: what an entry is. The parent is resolved by the index, the entry read from PostgreSQL, which knows objects too.
+//! stat: reads an entry. The index resolves the parent; PostgreSQL, which also has objects, has the entry.
 
 use std::collections::HashMap;
 
@@ -13,27 +13,25 @@ use crate::{
     store::{Entry, LeasedPartition},
 };
 
-/// An entry and where it is.
+/// An entry and its partition.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The partition that holds it.
+    /// The parent's partition.
     pub partition: LeasedPartition,
-    /// The entry.
     pub entry: Entry,
 }
 
-/// Which entries a key without a trailing slash may name.
+/// The entries that a key without a trailing slash may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// Objects only, as in S3.
     Exact,
-    /// An object, or else the directory of that name.
+    /// An object, or the directory of that name.
     Either,
 }
 
-/// The parent's components, and the names to look for in it.
+/// The parent's components, and the names to read in it.
 type NamesAt<'a> = (Vec<&'a str>, Vec<String>);
 
 fn names_at<'a>(path: &Path<'a>, naming: Naming) -> Option<NamesAt<'a>> {

@@ -1,6 +1,6 @@
-//! The sweeper: bytes that no metadata names and that are older than any upload takes are removed. They are left behind by
-//! a crash between the bytes and the metadata, by an unknown outcome, and between a commit and the removal of old bytes.
-//! Whether a locator is used is asked of the database, in batches; without its answer nothing is removed.
+//! The sweeper removes bytes that no metadata names and that are older than any upload takes. Crashes and unknown
+//! outcomes leave them: between the bytes and their metadata, and between a commit and the removal of replaced bytes.
+//! The database says, in batches, which locators are unused; without its answer nothing is removed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,14 +10,14 @@ use mantle_types::Result;
 
 use crate::app::Gateway;
 
-/// How many locators are asked for at once.
+/// Locators per statement.
 const BATCH_LOCATORS: usize = 1000;
 
 /// Sweeps for ever.
 pub async fn run(gateway: Arc<Gateway>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(gateway.limits.sweep_interval_ms));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // The first tick is at once: a start is not the moment to read the whole folder.
+    // Skip the first tick, which is immediate: a starting gateway should not read the whole directory.
     ticks.tick().await;
     loop {
         ticks.tick().await;
@@ -28,7 +28,7 @@ pub async fn run(gateway: Arc<Gateway>) {
     }
 }
 
-/// Removes what is old and unused; answers how many.
+/// Removes old, unused bytes; returns how many locators.
 pub async fn sweep(gateway: &Gateway) -> Result<u64> {
     let grace = chrono::Duration::milliseconds(gateway.limits.orphan_grace_ms as i64);
     let before = Utc::now() - grace;

@@ -1,4 +1,5 @@
-//! usage: objects, directories and bytes, of one directory, of all that is below it, and of the directories in it.
+//! usage: totals of objects, directories and bytes of a directory, of everything below it, and of the directories below
+//! it.
 
 use mantle_types::{Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
 
@@ -8,37 +9,37 @@ use crate::{
     store::SubtreeTotals,
 };
 
-/// Most directories that are told one by one.
+/// Most directories with totals of their own.
 pub const USAGE_DIRECTORIES_MAX: usize = 1000;
 
 /// What to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The directory's own entries. Its counters are kept, so this costs the same for any directory.
+    /// The directory's own entries. PostgreSQL keeps their counts, so the cost is the same for any directory.
     Own,
-    /// All that is below it.
+    /// Everything below it.
     Subtree,
-    /// All that is below it, and below each directory in it, down to so many levels.
+    /// Everything below it, and the totals of each directory down to this many levels.
     Levels(u32),
 }
 
-/// What is there.
+/// The totals.
 #[derive(Clone, Debug)]
 pub struct Usage {
     /// Objects.
     pub objects: i64,
-    /// Directories, without the one asked for.
+    /// Without the directory itself.
     pub directories: i64,
     /// Bytes of the objects.
     pub bytes: i64,
-    /// With levels: the directories below, in order of their paths, which are relative to the one asked for.
+    /// With levels: the directories below, in the order of their paths, which are relative to the directory.
     pub below: Option<Vec<SubtreeTotals>>,
-    /// There are more of them than are told.
+    /// There are more directories below.
     pub truncated: bool,
 }
 
 impl Gateway {
-    /// What a directory holds.
+    /// The totals of a directory.
     pub async fn usage(&self, call: &Call, namespace: &str, key: &str, depth: Depth) -> Result<Usage> {
         let path = Path::parse(key)?;
         if matches!(depth, Depth::Levels(levels) if levels as usize > PATH_DEPTH_MAX) {
@@ -60,10 +61,10 @@ impl Gateway {
             Depth::Subtree => 0,
             Depth::Levels(levels) => levels,
         };
-        // One row is the directory itself, one more tells whether there are more.
+        // One row is the directory itself; one more shows whether more follow.
         let limit = USAGE_DIRECTORIES_MAX + 2;
         let mut rows = self.store.du(namespace, &path.components().join("/"), levels, limit).await?.into_iter();
-        // Removed or moved since it was looked up.
+        // Removed or moved since the lookup.
         let Some(total) = rows.next() else { return Err(ErrorCode::NotFound.into()) };
         let mut below: Vec<SubtreeTotals> = rows.collect();
         let truncated = below.len() > USAGE_DIRECTORIES_MAX;
@@ -81,8 +82,8 @@ impl Gateway {
     }
 }
 
-/// Directories below one that the caller may not read, and search, are counted but not named, as in a listing. Each row
-/// comes after those that it is below.
+/// As in a listing, directories below one that the caller may not read and search are counted but not named. Each row
+/// comes after its ancestors.
 fn visible(top: &SubtreeTotals, rows: Vec<SubtreeTotals>, open: impl Fn(&SubtreeTotals) -> bool) -> Vec<SubtreeTotals> {
     let mut closed: Option<String> = (!open(top)).then(String::new);
     let mut shown = Vec::with_capacity(rows.len());

@@ -1,8 +1,8 @@
-//! CoalescedReads that may come in storms, such as for what does not exist: asked together, shared, and few statements at once, so
-//! that whatever else needs the database finds a connection (P28). Whatever arrives while statements are in flight
-//! goes together in the next; who asks the same shares its answer. Invariants (P40): an answer is of a statement that was sent after
-//! the question arrived (whoever was told of a change before asking sees it); at most `in_flight_max` statements are in
-//! flight; a caller is answered, or refused for a passing reason, within `wait`.
+//! Coalesces reads that may come in storms, such as lookups of missing paths, so that other statements still find a
+//! connection (P28). Reads that arrive while statements are in flight go together in the next. Callers with equal keys
+//! share one answer. Invariants (P40): an answer comes from a statement that was sent after the read arrived, so it
+//! shows every change that the caller knew of; at most `in_flight_max` statements are in flight; a caller gets an
+//! answer, or a retryable refusal, within `wait`.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -24,30 +24,30 @@ use tracing::Instrument;
 
 use super::batch::{BATCH_ELEMENTS, BATCH_WAITING};
 
-/// CoalescedReads that were answered with somebody else's, by statement.
+/// Counter of the reads that shared another caller's answer, by statement.
 const SHARED: &str = "mantle_gateway_questions_shared_total";
-/// CoalescedReads that were refused, since too many waited or the database took too long, by statement.
+/// Counter of the reads that were refused because too many waited or the database was too slow, by statement.
 const REFUSED: &str = "mantle_gateway_questions_refused_total";
 
-/// How the questions of one kind are asked.
+/// Reads several keys with one statement.
 pub trait BatchRead: Send + Sync + 'static {
-    /// What is asked. Equal ones have one answer.
+    /// What to read. Equal keys share an answer.
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
-    /// What is answered.
+    /// The answer to one key.
     type Answer: Clone + Send + 'static;
     /// The statement's name, in metrics.
     const NAME: &'static str;
 
-    /// BatchRead several at once. One answer a question, in their order.
+    /// Answers in the keys' order.
     fn read(&self, keys: &[Self::Key]) -> impl Future<Output = Result<Vec<Result<Self::Answer>>>> + Send;
 }
 
-/// Bounds of one kind of questions, each at least 1.
+/// Bounds of one kind of reads, each at least 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Most statements in flight.
     pub in_flight_max: usize,
-    /// Most different questions of one statement.
+    /// Most different keys of one statement.
     pub together_max: usize,
     /// Most callers that wait for a statement to be sent.
     pub waiting_max: usize,
@@ -57,7 +57,7 @@ pub struct Bounds {
 
 type Caller<R> = oneshot::Sender<Result<<R as BatchRead>::Answer>>;
 
-/// What has not been sent yet.
+/// Reads that were not sent yet.
 struct Waiting<R: BatchRead> {
     /// Oldest first, each once.
     order: VecDeque<R::Key>,
@@ -65,13 +65,13 @@ struct Waiting<R: BatchRead> {
     count: usize,
 }
 
-/// What the callers and the task that asks share.
+/// The waiting reads, shared by the callers and the task.
 struct Pending<R: BatchRead> {
     waiting: Mutex<Waiting<R>>,
     arrived: Notify,
 }
 
-/// The questions of one kind.
+/// Coalesces the reads of one kind.
 pub struct CoalescedReads<R: BatchRead> {
     pending: Arc<Pending<R>>,
     bounds: Bounds,
@@ -79,19 +79,19 @@ pub struct CoalescedReads<R: BatchRead> {
 }
 
 impl<R: BatchRead> CoalescedReads<R> {
-    /// Starts the task that asks, which ends with this. Must be called within a tokio runtime.
+    /// Starts a task, which ends with this. Must be called within a tokio runtime.
     pub fn new(batch_read: R, bounds: Bounds) -> Self {
         let waiting = Waiting { order: VecDeque::new(), callers: HashMap::new(), count: 0 };
         let pending = Arc::new(Pending { waiting: Mutex::new(waiting), arrived: Notify::new() });
         let task = AbortOnDropHandle::new(tokio::spawn(run(Arc::new(batch_read), bounds, pending.clone())));
-        // Shown from the start.
+        // Prometheus sees the counters from the start.
         for name in [SHARED, REFUSED] {
             metrics::counter!(name, "statement" => R::NAME).absolute(0);
         }
         Self { pending, bounds, _task: task }
     }
 
-    /// The answer to one.
+    /// The answer to one key.
     pub async fn read(&self, key: R::Key) -> Result<R::Answer> {
         let (caller, answer) = oneshot::channel();
         if !self.pending.put(key, caller, self.bounds.waiting_max) {
@@ -101,7 +101,7 @@ impl<R: BatchRead> CoalescedReads<R> {
             timeout(self.bounds.wait, answer).instrument(step!("shared statement", db.operation.name = R::NAME));
         match answer.await {
             Ok(Ok(answer)) => answer,
-            // The task that asked has ended.
+            // The task has ended.
             Ok(Err(_)) => Err(ErrorCode::DatabaseUnavailable.into()),
             Err(_) => Err(refused::<R>("PostgreSQL did not answer a lookup in time")),
         }
@@ -114,7 +114,7 @@ fn refused<R: BatchRead>(detail: &str) -> Error {
 }
 
 impl<R: BatchRead> Pending<R> {
-    /// False: too many wait already.
+    /// False if too many wait already.
     fn put(&self, key: R::Key, caller: Caller<R>, waiting_max: usize) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.count >= waiting_max {
@@ -137,7 +137,7 @@ impl<R: BatchRead> Pending<R> {
         true
     }
 
-    /// The oldest, at most `together_max`, without those that nobody waits for any more.
+    /// The oldest keys, at most `together_max`, without those whose callers have all gone.
     fn take(&self, together_max: usize) -> Batch<R> {
         let mut waiting = self.waiting.lock();
         let mut batch = Batch { keys: Vec::new(), callers: Vec::new() };
@@ -156,7 +156,7 @@ impl<R: BatchRead> Pending<R> {
     }
 }
 
-/// What goes in one statement: different questions, and who waits for the answer of each.
+/// One statement's keys, and the callers of each.
 struct Batch<R: BatchRead> {
     keys: Vec<R::Key>,
     callers: Vec<Vec<Caller<R>>>,
@@ -169,32 +169,32 @@ impl<R: BatchRead> Batch<R> {
             Ok(answers) if answers.len() == self.keys.len() => answers,
             Ok(answers) => {
                 let (asked, answered) = (self.keys.len(), answers.len());
-                tracing::error!(statement = R::NAME, asked, answered, "questions got another number of answers");
+                tracing::error!(statement = R::NAME, asked, answered, "a batch of reads got another number of answers");
                 vec![Err(ErrorCode::Internal.into()); asked]
             }
             Err(error) => vec![Err(error); self.keys.len()],
         };
         for (callers, answer) in self.callers.into_iter().zip(answers) {
-            // One that has left meanwhile misses nothing.
+            // A caller may have gone; ignore the send error.
             callers.into_iter().for_each(|caller| drop(caller.send(answer.clone())));
         }
     }
 }
 
 async fn run<R: BatchRead>(batch_read: Arc<R>, bounds: Bounds, pending: Arc<Pending<R>>) {
-    let slots = Arc::new(Semaphore::new(bounds.in_flight_max));
+    let permits = Arc::new(Semaphore::new(bounds.in_flight_max));
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        // Only now: what arrived while there was no slot goes along, and is sent after it arrived.
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        // Taken after the permit, so that reads that arrived during the wait for it go along.
         let batch = pending.take(bounds.together_max);
         if batch.keys.is_empty() {
-            drop(slot);
+            drop(permit);
             pending.arrived.notified().await;
             continue;
         }
         let batch_read = batch_read.clone();
         tokio::spawn(async move {
-            let _slot = slot;
+            let _permit = permit;
             batch.run(&batch_read).await;
         });
     }

@@ -1,5 +1,5 @@
-//! Statements: one try, or as many as are harmless. Invariant: a statement is sent again only when it changes nothing,
-//! was rolled back, or carries a request id that makes the second time harmless (P18).
+//! Sends statements to one node, once or with retries. Invariant: a statement is sent again only when it changes
+//! nothing, was rolled back, or carries a request id that makes the second time harmless (P18).
 
 use std::{
     sync::{
@@ -26,22 +26,22 @@ use super::{
 };
 use crate::{config::Postgres, disconnect::check_client_waits};
 
-/// How often a statement that lost against a concurrent one is tried again.
+/// How often a statement is sent again after a conflict.
 const CONFLICT_RETRIES_MAX: u32 = 6;
 /// How often a statement is sent again after its connection broke.
 const LOST_RETRIES_MAX: u32 = 2;
-/// The first pause before a retry; it doubles, and is jittered so that rivals do not meet again.
+/// The first pause before a retry. It doubles, with jitter, so that two rivals do not collide again.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A parameter of a statement.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The connections; a clone uses the same ones.
+/// One node's connections. A clone shares them.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
     unconfirmed: UnconfirmedCommits,
-    /// Set when a statement found no primary.
+    /// Set when a statement reaches no primary.
     suspect: Arc<AtomicBool>,
 }
 
@@ -53,20 +53,20 @@ pub async fn pause(attempt: u32) {
 }
 
 impl Database {
-    /// Makes the pool; connects when first used.
+    /// Connects at the first statement.
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
         let (pool, unconfirmed) = pool::build(config, application_name, wait)?;
         Ok(Self { pool, unconfirmed, suspect: Arc::default() })
     }
 
-    /// Tells of suspect by this flag, which several may share.
+    /// Uses this flag, which several nodes may share.
     pub fn reporting_failures_to(self, suspect: &Arc<AtomicBool>) -> Self {
         Self { suspect: suspect.clone(), ..self }
     }
 
-    /// Sends a statement until it is answered, boundedly. `lost`: the same was sent before over a connection that broke.
+    /// Sends a statement, with a bounded number of retries. `lost`: it was sent before, over a connection that broke.
     pub async fn query(&self, statement: &'static Statement, params: &[Param<'_>], mut lost: bool) -> Result<Vec<Row>> {
-        // Not of one that was sent before: its outcome is unknown, whoever waits for it.
+        // A statement that was sent before has an unknown outcome, which the client disconnect does not change.
         if statement.mutates && !lost {
             check_client_waits()?;
         }
@@ -84,7 +84,7 @@ impl Database {
             if !again {
                 let failed_before_sending = matches!(fault, Fault::Unavailable(_));
                 let error = fault.into_error(statement.name, statement.mutates);
-                // An earlier attempt may have committed, so what this one was refused says nothing.
+                // An earlier attempt may have committed, so this refusal proves nothing.
                 let unknown = lost && statement.mutates && failed_before_sending;
                 return Err(if unknown { ErrorCode::UnknownOutcome.into() } else { error });
             }
@@ -122,7 +122,7 @@ impl Database {
     }
 }
 
-/// Counts calls that are sent again.
+/// Counts elements that are sent again.
 pub fn count_retries(statement: &Statement, calls: usize) {
     metrics::counter!("mantle_gateway_sql_retries_total", "statement" => statement.name).increment(calls as u64);
 }

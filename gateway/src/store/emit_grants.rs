@@ -1,6 +1,6 @@
-//! Who else may write into the change stream: whoever may call `pg_logical_emit_message` can tell the index of directories that
-//! there are not (P6). Installing the extension takes that away from PUBLIC; a restore, a new node or a hand may give
-//! it back, so every node is asked, rarely, and readiness fails while somebody may.
+//! Grants on `pg_logical_emit_message`. A role that may call it can forge the change stream, and so the index (P6).
+//! Installing the extension revokes it from PUBLIC. A restore, a new node or an administrator may grant it again, so
+//! the gateway asks every node now and then, and is not ready while such a grant exists.
 
 use std::{
     collections::BTreeMap,
@@ -14,14 +14,14 @@ use tokio::time::timeout;
 
 use super::{Store, nodes::Node, rows, sql};
 
-/// How old an answer may grow.
+/// How long an answer counts.
 const AGE_MAX: Duration = Duration::from_secs(10);
-/// A node that does not answer by then is as it was.
+/// A node that does not answer in this time keeps its last answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How many roles there are that may, over all nodes.
+/// Gauge of the roles that have the grant, over all nodes.
 const GRANTS_GAUGE: &str = "mantle_gateway_stream_forgers";
 
-/// What was found, by node.
+/// The roles that may emit messages, by node.
 #[derive(Default)]
 pub struct EmitGrants(Mutex<Known>);
 
@@ -32,7 +32,7 @@ struct Known {
 }
 
 impl Store {
-    /// Roles that may forge the change stream, each with its node; as of a few seconds ago.
+    /// Roles that may forge the change stream, each with its node, as of at most a few seconds ago.
     pub async fn emit_grants(&self) -> Result<Vec<String>> {
         if self.emit_grants.0.lock().asked.is_none_or(|asked| asked.elapsed() >= AGE_MAX) {
             self.read_emit_grants().await?;
@@ -40,11 +40,11 @@ impl Store {
         Ok(self.emit_grants.0.lock().list())
     }
 
-    /// BatchRead again and again, for ever, so that metrics and the log tell even if nobody asks for readiness.
+    /// Reads the grants for ever, so that metrics and log show them even when no probe asks for readiness.
     pub async fn watch_emit_grants(&self) {
         metrics::gauge!(GRANTS_GAUGE).set(0.0);
         loop {
-            // A failure is reported by the requests that need the database.
+            // Requests that need the database report the failure.
             let _ = self.emit_grants().await;
             tokio::time::sleep(AGE_MAX).await;
         }

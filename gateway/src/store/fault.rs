@@ -1,11 +1,11 @@
-//! What a failed statement means: the SQLSTATE decides, never the text of a message; where Citus has none of its own, the source
-//! file that it came from.
+//! Classifies failed statements by SQLSTATE, never by message text. Citus raises some errors without a SQLSTATE of
+//! their own; the source file that raised them decides.
 
 use mantle_types::{Error, ErrorCode};
 use tokio_postgres::error::{DbError, SqlState};
 
 const CITUS_INTERMEDIATE_RESULT_NOT_FOUND: &str = "CIINF";
-/// Here Citus talks to other nodes, commits there among other things.
+/// In these files Citus talks to other nodes, and commits there.
 const CITUS_CONNECTIONS: [&str; 6] = [
     "remote_commands.c",
     "adaptive_executor.c",
@@ -14,9 +14,8 @@ const CITUS_CONNECTIONS: [&str; 6] = [
     "placement_connection.c",
     "remote_transaction.c",
 ];
-/// Here Citus, before anything is committed anywhere, finds that a shard or its node is not where it was a moment ago: metadata
-/// that is gone, a local shard that is not local any more, a plan that does not fit. With them, where PostgreSQL opens the table
-/// of a shard.
+/// In these files Citus finds, before any commit, that a shard or its node has moved: missing metadata, a local shard
+/// that is remote now, a plan that does not fit. In the last one PostgreSQL opens a shard's table.
 const SHARDS_THAT_LEFT: [&str; 8] = [
     "metadata_cache.c",
     "metadata_utility.c",
@@ -28,22 +27,22 @@ const SHARDS_THAT_LEFT: [&str; 8] = [
     "relation.c",
 ];
 
-/// A failure, by what may be done about it.
+/// A failure, by how the caller may react.
 #[derive(Debug)]
 pub enum Fault {
-    /// One of Mantle's own SQLSTATEs: the answer.
+    /// One of Mantle's SQLSTATEs: an answer.
     Mantle(ErrorCode),
-    /// The transaction was rolled back by a conflict (serialization, deadlock, lock timeout): the same again may succeed.
+    /// A conflict (serialization, deadlock, lock timeout) rolled the transaction back. A retry may succeed.
     Conflict(tokio_postgres::Error),
     /// The connection broke after the statement may have been sent.
     Lost(tokio_postgres::Error),
-    /// Nothing was sent, or the server refused for a passing reason; nothing changed.
+    /// Nothing was sent, or the server refused for a reason that passes. Nothing changed.
     Unavailable(String),
-    /// Anything else: a fault of the service.
+    /// Any other error: a fault of the service.
     Unexpected(tokio_postgres::Error),
 }
 
-/// The same, of an error that the server told.
+/// The class of an error that the server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Mantle(ErrorCode),
@@ -53,14 +52,14 @@ enum Kind {
     Unexpected,
 }
 
-/// What an error means by its SQLSTATE and the source file that raised it.
+/// The class of a SQLSTATE and the source file that raised it.
 fn kind_of(state: &SqlState, file: &str) -> Kind {
     if let Some(code) = ErrorCode::from_sqlstate(state.code()) {
         return Kind::Mantle(code);
     }
     let is_in = |files: &[&str]| files.iter().any(|name| file.rsplit('/').next() == Some(name));
     match *state {
-        // The last two: on Citus, of a shard that has just moved.
+        // On Citus a shard that has just moved causes the last two.
         SqlState::T_R_SERIALIZATION_FAILURE
         | SqlState::T_R_DEADLOCK_DETECTED
         | SqlState::LOCK_NOT_AVAILABLE
@@ -68,37 +67,37 @@ fn kind_of(state: &SqlState, file: &str) -> Kind {
         | SqlState::UNIQUE_VIOLATION => Kind::Conflict,
         SqlState::UNDEFINED_FUNCTION => Kind::Mantle(ErrorCode::NotImplemented),
         SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => Kind::Lost,
-        // A connection from node to node broke, or the node's own postmaster ended. Citus has no SQLSTATE for either: it passes on
-        // what the other node said, and XX000 when nothing was said; and a session whose postmaster is gone says XX000 when it
-        // waits for other nodes.
+        // A connection between nodes broke, or the node's postmaster ended. Citus has no SQLSTATE for these. It
+        // forwards the other node's, or XX000 when there is none. A session without its postmaster reports XX000 when
+        // it waits for other nodes.
         SqlState::INTERNAL_ERROR if is_in(&CITUS_CONNECTIONS) => Kind::Lost,
-        // The last of these: a standby, asked for what only a primary has.
+        // A standby raises the last one.
         SqlState::CANNOT_CONNECT_NOW
         | SqlState::TOO_MANY_CONNECTIONS
         | SqlState::READ_ONLY_SQL_TRANSACTION
         | SqlState::QUERY_CANCELED
         | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => Kind::Unavailable,
-        // What one node had sent another to read went with a shard that moved, or with a connection.
+        // An intermediate result was lost with a shard that moved, or with a connection.
         _ if state.code() == CITUS_INTERMEDIATE_RESULT_NOT_FOUND => Kind::Conflict,
         _ if state.code().starts_with("08") => Kind::Lost,
         _ if state.code().starts_with("53") => Kind::Unavailable,
-        // No healthy placement; no shard for a value.
+        // No healthy placement, or no shard for a value.
         SqlState::INTERNAL_ERROR | SqlState::INVALID_PARAMETER_VALUE | SqlState::DATA_EXCEPTION
             if is_in(&SHARDS_THAT_LEFT) =>
         {
             Kind::Conflict
         }
-        // A shard that was changed over one connection in this transaction would have to be reached over another now.
+        // The transaction changed a shard over one connection and would now need another connection to it.
         SqlState::ACTIVE_SQL_TRANSACTION if is_in(&CITUS_CONNECTIONS) => Kind::Conflict,
         _ => Kind::Unexpected,
     }
 }
 
 impl Fault {
-    /// Classifies an error of a statement.
+    /// Classifies a statement's error.
     pub fn of(error: tokio_postgres::Error) -> Self {
         let Some(state) = error.code() else {
-            // No SQLSTATE: the wire broke, or a value did not convert (a fault of ours).
+            // Without a SQLSTATE the connection broke, or a value did not convert (a bug of the gateway).
             let wire = error.is_closed() || std::error::Error::source(&error).is_some_and(|s| s.is::<std::io::Error>());
             return if wire { Self::Lost(error) } else { Self::Unexpected(error) };
         };
@@ -117,7 +116,7 @@ impl Fault {
         }
     }
 
-    /// What the client is told; the cause goes to the log.
+    /// The client's error. The cause goes to the log.
     pub fn into_error(self, statement: &'static str, mutates: bool) -> Error {
         match self {
             Self::Mantle(code) => {
@@ -154,7 +153,7 @@ impl Fault {
     }
 }
 
-/// An error in full, for the log: what the server said, or the chain of causes on this side.
+/// An error in full for the log: the server's report, or the chain of causes on this side.
 pub fn told(error: &tokio_postgres::Error) -> String {
     if let Some(said) = error.as_db_error() {
         let place = said.where_().unwrap_or_default();

@@ -1,6 +1,7 @@
-//! The metadata database, one method a verb. Invariant: a statement is sent again only when it changes nothing, was rolled
-//! back, or carries a request id that makes the second time harmless; what may have happened is `unknown_outcome`, never
-//! a failure (P18). Calls of one verb that arrive while others are in flight go together (`batch.rs`).
+//! The metadata database: one method per verb. Calls of one verb that arrive while others are in flight are batched
+//! (`batch.rs`). Invariant: a statement is sent again only when it changes nothing, was rolled back, or carries a
+//! request id that makes the second time harmless. A change that may have happened is `unknown_outcome`, never a
+//! failure (P18).
 
 mod batch;
 mod coalesced_reads;
@@ -55,10 +56,10 @@ use self::{
 };
 use crate::config::Postgres;
 
-/// Most statements in flight that ask which group a namespace is assigned to.
+/// Most statements in flight that read which group serves a namespace.
 const ASSIGNMENTS_IN_FLIGHT_MAX: usize = 1;
 
-/// Who changes something, under which request id, with the hash of what was asked for.
+/// The claim of a mutation to its request id: who asks, where, and the hash of the request (P19).
 #[derive(Clone, Copy, Debug)]
 pub struct RequestClaim {
     /// The caller's uid.
@@ -92,7 +93,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes the pool; connects when first used. Must be called within a tokio runtime.
+    /// Connects at the first statement. Must be called within a tokio runtime.
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
         let nodes = Arc::new(Nodes::new(config, application_name, wait)?);
         Ok(Self {
@@ -108,7 +109,7 @@ impl Store {
         })
     }
 
-    /// Reads anew which node has what: something was refused that was meant for another node.
+    /// Reads the shard map again, after a node refused a statement that belongs to another node.
     pub async fn refresh_map(&self) -> Result<()> {
         self.nodes.refresh().await
     }
@@ -117,7 +118,7 @@ impl Store {
         self.nodes.main().query(statement, params, false).await
     }
 
-    /// On the node that has a partition.
+    /// Queries the node that has a partition.
     async fn query_at(
         &self,
         pid: PartitionId,
@@ -128,7 +129,7 @@ impl Store {
         loop {
             let node = self.nodes.of(pid).await?;
             match node.database.query(statement, params, false).await {
-                // Rolled back: its shard has moved.
+                // Rolled back: the shard has moved.
                 Err(error) if error.code() == ErrorCode::WrongNode && moves < MOVES_FOLLOWED_MAX => {
                     self.nodes.refresh().await?;
                     pause(moves).await;
@@ -147,7 +148,7 @@ impl Store {
         one(statement, self.query_at(pid, statement, params).await?)
     }
 
-    /// Is the database there?
+    /// Checks that the database answers.
     pub async fn ping(&self) -> Result<()> {
         self.query_one(&sql::PING, &[]).await.map(drop)
     }

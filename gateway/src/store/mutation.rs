@@ -1,5 +1,5 @@
-//! One verb's mutations, batched per node. The SQL functions take one array per parameter. They answer one row per element, in any
-//! order, numbered from 1 in `ord`.
+//! One verb's mutations, batched per node. The SQL functions take one array per parameter. They answer one row per
+//! element, in any order, numbered from 1 in `ord`.
 
 use std::{collections::HashMap, marker::PhantomData, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Namespaces, and the recorded answers of requests.
+//! Namespaces, their index groups, and the recorded answers of requests.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use tokio_postgres::{Row, types::Type};
 use super::{
     RequestClaim, Store,
     coalesced_reads::BatchRead,
+    database::Param,
     nodes::Nodes,
     rows::{self, Coded, Written},
     sql,
@@ -17,24 +18,24 @@ use super::{
 /// A namespace (bucket).
 #[derive(Clone, Debug)]
 pub struct Namespace {
-    /// Id, also of its root directory.
+    /// Also the id of its root directory.
     pub ns: NamespaceId,
     /// Name.
     pub name: String,
     /// Owner.
     pub owner: u32,
-    /// Created.
+    /// Time of creation.
     pub created: DateTime<Utc>,
 }
 
 /// Which index group serves a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The group.
+    /// The group that answers lookups.
     pub group: GroupId,
-    /// Another one that has to have a change before it is acknowledged.
+    /// During a move, a second group that must have a change before it is acknowledged.
     pub also: Option<GroupId>,
-    /// How often assignments of the group had been changed when this was read.
+    /// The group's counter of changed assignments when this was read.
     pub changes: i64,
 }
 
@@ -49,7 +50,7 @@ impl Namespace {
     }
 }
 
-/// BatchRead for the assignments of namespaces by their names. There may be a storm of names that are none (P28).
+/// Reads assignments by the namespaces' names. A storm of unknown names is possible (P28).
 pub struct ReadAssignments(pub Arc<Nodes>);
 
 impl BatchRead for ReadAssignments {
@@ -80,24 +81,25 @@ impl Store {
     pub async fn namespace(&self, name: &str) -> Result<Option<Namespace>> {
         let rows = self.query(&sql::NAMESPACE, &[(&name, Type::TEXT)]).await?;
         match rows.first() {
-            // A function that returns one composite row answers NULLs for nothing.
+            // A function that returns one composite row answers NULLs when there is none.
             Some(row) if rows::get_opt::<i64>(row, "ns")?.is_some() => Namespace::read(row).map(Some),
             _ => Ok(None),
         }
     }
 
-    /// The group of a namespace, if there is such a namespace.
+    /// The group of a namespace; `None` if the namespace does not exist.
     pub async fn assignment(&self, name: &str) -> Result<Option<Assignment>> {
         self.assignments.read(name.to_owned()).await
     }
 
-    /// The groups that have, or had, replicas.
+    /// All groups that have, or had, replicas.
     pub async fn hosted_groups(&self) -> Result<Vec<GroupId>> {
         let rows = self.query(&sql::HOSTED_GROUPS, &[]).await?;
         rows.iter().filter_map(|row| group_of(row, "index_group").transpose()).collect()
     }
 
-    /// Creates a namespace, in a group or PostgreSQL's default. With `namespace_exists` the answer names the existing one and its owner.
+    /// Creates a namespace, in PostgreSQL's default group unless one is given. With `namespace_exists` the answer has
+    /// the existing one's id and owner.
     pub async fn create_namespace(
         &self,
         claim: RequestClaim,
@@ -130,46 +132,29 @@ impl Store {
     /// Removes an empty namespace.
     pub async fn delete_namespace(&self, claim: RequestClaim, name: &str) -> Result<Written> {
         let principal = claim.principal as i32;
-        let row = self
-            .query_one(
-                &sql::DELETE_NAMESPACE,
-                &[
-                    (&principal, Type::INT4),
-                    (&name, Type::TEXT),
-                    (&claim.request, Type::UUID),
-                    (&claim.hash, Type::INT8),
-                ],
-            )
-            .await?;
-        Written::expect(&row)
+        let params: [Param<'_>; 4] =
+            [(&principal, Type::INT4), (&name, Type::TEXT), (&claim.request, Type::UUID), (&claim.hash, Type::INT8)];
+        Written::expect(&self.query_one(&sql::DELETE_NAMESPACE, &params).await?)
     }
 
-    /// The recorded answer of a client's request in a namespace, and the namespace's id; `None` when there is none.
+    /// The recorded answer of a request in a namespace, and the namespace's id; `None` when there is none.
     pub async fn replay(&self, claim: RequestClaim, namespace: &str) -> Result<Option<(NamespaceId, Written)>> {
         let principal = claim.principal as i32;
-        let rows = self
-            .query(
-                &sql::REPLAY,
-                &[
-                    (&principal, Type::INT4),
-                    (&namespace, Type::TEXT),
-                    (&claim.request, Type::UUID),
-                    (&claim.hash, Type::INT8),
-                ],
-            )
-            .await?;
-        recorded(rows.first())
+        let params: [Param<'_>; 4] = [
+            (&principal, Type::INT4),
+            (&namespace, Type::TEXT),
+            (&claim.request, Type::UUID),
+            (&claim.hash, Type::INT8),
+        ];
+        recorded(self.query(&sql::REPLAY, &params).await?.first())
     }
 
     /// The recorded answer of a request that created or removed a namespace.
     pub async fn replay_namespace(&self, claim: RequestClaim) -> Result<Option<Written>> {
         let principal = claim.principal as i32;
-        let rows = self
-            .query(
-                &sql::REPLAY_NAMESPACE,
-                &[(&principal, Type::INT4), (&claim.request, Type::UUID), (&claim.hash, Type::INT8)],
-            )
-            .await?;
+        let params: [Param<'_>; 3] =
+            [(&principal, Type::INT4), (&claim.request, Type::UUID), (&claim.hash, Type::INT8)];
+        let rows = self.query(&sql::REPLAY_NAMESPACE, &params).await?;
         Ok(recorded(rows.first())?.map(|(_, written)| written))
     }
 }

@@ -1,7 +1,7 @@
-//! The database's nodes. Without Citus it is the one that is configured; with it, each directory's calls go straight to the
-//! node that has it. Invariant: a map that is out of date is slower, never wrong: a call that comes to another node is
-//! carried out from there, or refused with `wrong_node` when its shard moved meanwhile. A node that fails makes the map be read
-//! again, a few times a second at most: Patroni names a promoted standby there.
+//! The PostgreSQL nodes. Without Citus there is one, the configured node. With Citus each directory's calls go straight
+//! to the node that has its partition. Invariant: an old shard map makes calls slower, never wrong. Another node
+//! forwards the call, or refuses it with `wrong_node` if the shard moved meanwhile. After a node fails the map is read
+//! again, at most twice a second, because Patroni writes a promoted standby there.
 
 use std::{
     collections::HashMap,
@@ -23,12 +23,12 @@ use super::{
 };
 use crate::config::Postgres;
 
-/// How old a map may grow. A shard that moved is asked for at its old node until then.
+/// How old a map may grow. Until then, calls for a shard that moved go to its old node.
 const MAP_AGE_MAX: Duration = Duration::from_secs(10);
-/// How old it must be to be read again because a node is in suspect: its standby may have taken over.
+/// How old it must be to be read again because a node failed: the node's standby may have taken over.
 const MAP_AGE_MIN: Duration = Duration::from_millis(500);
 
-/// A node, and the way to it.
+/// A PostgreSQL node.
 #[derive(Clone)]
 pub struct Node {
     /// Where it listens.
@@ -49,15 +49,15 @@ pub struct Nodes {
     wait: Duration,
     main: Node,
     known: RwLock<Option<Arc<Known>>>,
-    /// Held by who reads the map, so that one does.
+    /// Held while the map is read, so that one caller reads it.
     reading: tokio::sync::Mutex<()>,
     others: Mutex<HashMap<Address, Node>>,
-    /// A node that has directories did not answer as a primary since the map was read.
+    /// Since the map was read, a node that has directories did not answer as a primary.
     suspect: Arc<AtomicBool>,
 }
 
 impl Nodes {
-    /// Makes the pool of the configured node; connects when first used.
+    /// Connects at the first statement.
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
         let address = Address { host: config.host.clone(), port: config.port };
         Ok(Self {
@@ -72,7 +72,7 @@ impl Nodes {
         })
     }
 
-    /// The configured node: for what is of no directory.
+    /// The configured node, for statements about no directory.
     pub fn main(&self) -> &Database {
         &self.main.database
     }
@@ -82,20 +82,20 @@ impl Nodes {
         &self.main
     }
 
-    /// All nodes that have directories, the configured one aside.
+    /// All nodes that have directories, except the configured one.
     pub async fn others(&self) -> Result<Vec<Node>> {
         let known = self.current().await?;
         let others = known.shards.nodes().into_iter().filter(|address| **address != self.main.address);
         others.map(|address| self.node(address)).collect()
     }
 
-    /// Of where a partition is, as far as is known.
+    /// Reads the address of the node that has a partition, as far as is known.
     pub fn at_address_of<T>(&self, pid: PartitionId, read: impl FnOnce(&Address) -> T) -> T {
         let known = self.known.read();
         read(known.as_ref().and_then(|known| known.shards.node_of(pid)).unwrap_or(&self.main.address))
     }
 
-    /// Are two partitions on different nodes, as far as is known?
+    /// Whether two partitions are on different nodes, as far as is known.
     pub fn are_apart(&self, one: PartitionId, other: PartitionId) -> bool {
         self.at_address_of(one, Address::clone) != self.at_address_of(other, Address::clone)
     }
@@ -114,26 +114,26 @@ impl Nodes {
         let age_max = if self.suspect.load(Ordering::Acquire) { MAP_AGE_MIN } else { MAP_AGE_MAX };
         match known {
             Some(known) if known.read.elapsed() < age_max => Ok(known),
-            // Somebody reads already: what is known will do.
+            // Another caller reads it; the old map is good enough.
             Some(known) if self.reading.try_lock().is_err() => Ok(known),
-            // The coordinator may be gone while the nodes that have directories are there.
+            // The coordinator may be down while the nodes that have directories are up.
             Some(known) => Ok(self.read(Some(known.clone())).await.unwrap_or(known)),
             None => self.read(None).await,
         }
     }
 
-    /// A node is in suspect: the map may have news.
+    /// A node failed: the map may have changed.
     pub fn suspect(&self) {
         self.suspect.store(true, Ordering::Release);
     }
 
-    /// Reads the map anew: it has been found out of date.
+    /// Reads the map again, because it was found out of date.
     pub async fn refresh(&self) -> Result<()> {
         let before = self.known.read().clone();
         self.read(before).await.map(drop)
     }
 
-    /// Reads the map unless somebody has since `before`.
+    /// Reads the map unless another caller has since `before`.
     async fn read(&self, before: Option<Arc<Known>>) -> Result<Arc<Known>> {
         let _one = self.reading.lock().await;
         let now = self.known.read().clone();
@@ -142,10 +142,10 @@ impl Nodes {
         {
             return Ok(now);
         }
-        // Trouble from here on may be news.
+        // A failure from here on may be newer than the map.
         self.suspect.store(false, Ordering::Release);
         let rows = match self.main().query(&sql::SHARD_MAP, &[], false).await {
-            // An extension of an earlier version: one node.
+            // An older version of the extension has one node.
             Err(error) if error.code() == ErrorCode::NotImplemented => Vec::new(),
             answer => answer?,
         };

@@ -1,5 +1,5 @@
-//! Where paths lead, asked of PostgreSQL itself: for what the index does not find or is not sure of. A storm of such questions,
-//! say for directories that do not exist, takes a few connections, not the pool (P28).
+//! Resolves paths in PostgreSQL: those that the index does not find, and those that cross a rename's lock. A storm of
+//! such lookups, for example of missing directories, takes a few connections and not the whole pool (P28).
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,22 +16,22 @@ use super::{
     rows, sql,
 };
 
-/// Most statements in flight that resolve paths the index does not know, and paths that a rename may be changing. Of a smaller
-/// pool at most a half and a quarter, of any pool at least one.
+/// Most statements in flight for paths that the index does not know; at most half of the pool, at least one.
 const IN_FLIGHT_MAX: usize = 4;
-const UNSURE_IN_FLIGHT_MAX: usize = 2;
-/// Most different paths of one statement: on Citus each costs two walks, a row of another node a level.
+/// The same for paths that a rename may be changing; at most a quarter of the pool, at least one.
+const SETTLED_IN_FLIGHT_MAX: usize = 2;
+/// Most different paths of one statement. On Citus each costs two walks, and a row of another node per level.
 const TOGETHER_MAX: usize = 32;
 /// Most lookups that wait for a statement.
 const WAITING_MAX: usize = 8192;
-/// How often a statement of several paths is sent again before each is asked for by itself.
+/// How often a statement of several paths is sent again before each path goes singly.
 const RETRIES_MAX: u32 = 2;
-/// How often what two walks do not agree about is walked again.
+/// How often a path is walked again because two walks disagree.
 const ROUNDS_MAX: u32 = 3;
 /// How long a lookup waits for PostgreSQL's answer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where a path led in PostgreSQL.
+/// How far a path exists in PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathInDatabase {
     /// The namespace.
@@ -40,15 +40,15 @@ pub struct PathInDatabase {
     pub depth: usize,
     /// The deepest directory.
     pub id: DirectoryId,
-    /// Its parent and its record version: what else two walks have to agree about.
+    /// Its parent and its record version: two walks have to agree about these, too.
     seen: (i64, i64),
-    /// Permissions of every directory on the way, root first, the deepest last.
+    /// Permissions of all directories on the path, root first, the deepest last.
     pub chain: Vec<Permission>,
-    /// The component after those that exist names an object.
+    /// An object has the name of the first missing component.
     pub is_object: bool,
 }
 
-/// None: there is no such namespace.
+/// `None` if the namespace does not exist.
 type Found = Option<PathInDatabase>;
 
 /// A path of directories in a namespace.
@@ -59,7 +59,7 @@ pub struct PathKey {
     path: String,
 }
 
-/// BatchRead PostgreSQL once: on a node of its own that is one snapshot.
+/// Resolves paths with one statement. On a single node that is one snapshot.
 pub struct Resolve(Arc<Nodes>);
 
 impl BatchRead for Resolve {
@@ -85,7 +85,7 @@ impl BatchRead for Resolve {
         if !matches!(fault, Fault::Conflict(_) | Fault::Unexpected(_)) {
             return Err(told(fault));
         }
-        // One of them may be the cause, such as a path that is renamed all the time: no other suffers for it.
+        // One path may be the cause, for example a path that is renamed all the time. It must not fail the others.
         let mut answers = Vec::with_capacity(keys.len());
         for key in keys {
             let found = resolve_once(&self.0, std::slice::from_ref(key)).await;
@@ -111,7 +111,7 @@ fn params<'a>((namespaces, paths): &'a (Vec<&str>, Vec<&str>)) -> [Param<'a>; 2]
     [(namespaces as _, Type::TEXT_ARRAY), (paths as _, Type::TEXT_ARRAY)]
 }
 
-/// With the retries that every read has.
+/// One path, with the retries of every read.
 async fn resolve_alone(nodes: &Nodes, key: &PathKey) -> Result<Found> {
     let columns = columns(std::slice::from_ref(key));
     let rows = nodes.main().query(&sql::RESOLVE_PATHS, &params(&columns), false).await?;
@@ -143,10 +143,10 @@ fn read(row: &Row) -> Result<Found> {
     }))
 }
 
-/// BatchRead a Citus cluster what a rename may be changing. Of a rename on two nodes one half may have committed and the other only
-/// be prepared, for long if its node failed in between: two walks agree then that the directory is at neither place, or at
-/// both. So there are two walks, and between them no half is left that was prepared: what is the same in both was so at a
-/// moment when each change was done or not begun (P26).
+/// Resolves paths that a rename may be changing on a Citus cluster (P26). One part of a rename may have committed while
+/// the other is only prepared, for long if its node failed. Two walks could then agree that the directory is at neither
+/// place, or at both. So a walk before and a walk after waiting for all prepared parts have to agree: their common
+/// answer held at a moment when each change was either done or not begun.
 pub struct ResolveSettled(Arc<Nodes>);
 
 impl BatchRead for ResolveSettled {
@@ -180,7 +180,7 @@ impl BatchRead for ResolveSettled {
     }
 }
 
-/// Of questions with so many statements in flight, but at least one.
+/// Bounds with this many statements in flight, but at least one.
 pub fn bounds(in_flight_max: usize) -> Bounds {
     Bounds {
         in_flight_max: in_flight_max.max(1),
@@ -190,11 +190,11 @@ pub fn bounds(in_flight_max: usize) -> Bounds {
     }
 }
 
-/// What is asked of PostgreSQL about paths.
+/// Coalesces the lookups of paths.
 pub struct Paths {
     nodes: Arc<Nodes>,
     misses: CoalescedReads<Resolve>,
-    unsure: CoalescedReads<ResolveSettled>,
+    settled: CoalescedReads<ResolveSettled>,
 }
 
 impl Paths {
@@ -202,24 +202,27 @@ impl Paths {
     pub fn new(nodes: &Arc<Nodes>, pool_size: usize) -> Self {
         Self {
             misses: CoalescedReads::new(Resolve(nodes.clone()), bounds(IN_FLIGHT_MAX.min(pool_size / 2))),
-            unsure: CoalescedReads::new(ResolveSettled(nodes.clone()), bounds(UNSURE_IN_FLIGHT_MAX.min(pool_size / 4))),
+            settled: CoalescedReads::new(
+                ResolveSettled(nodes.clone()),
+                bounds(SETTLED_IN_FLIGHT_MAX.min(pool_size / 4)),
+            ),
             nodes: nodes.clone(),
         }
     }
 }
 
 impl Store {
-    /// Resolves a directory's path; `None` when the namespace does not exist. `unsure`: a rename may be changing it just now; one
-    /// PostgreSQL has one snapshot for all of it, several nodes have none.
+    /// Resolves a directory's path; `None` when the namespace does not exist. `crosses_lock`: a rename may be changing
+    /// the path, and several PostgreSQL nodes have no common snapshot.
     pub async fn resolve_path(
         &self,
         namespace: &str,
         components: &[&str],
-        unsure: bool,
+        crosses_lock: bool,
     ) -> Result<Option<PathInDatabase>> {
         let key = PathKey { namespace: namespace.to_owned(), path: components.join("/") };
-        match unsure && !self.paths.nodes.others().await?.is_empty() {
-            true => self.paths.unsure.read(key).await,
+        match crosses_lock && !self.paths.nodes.others().await?.is_empty() {
+            true => self.paths.settled.read(key).await,
             false => self.paths.misses.read(key).await,
         }
     }

@@ -1,7 +1,7 @@
-//! Connections. Through PgBouncer in transaction mode nothing may be named or set in a session, so statements go
-//! unnamed with their parameter types (`query_typed`): one round trip, no prepare. A connection's notices are read for one
-//! thing: PostgreSQL answers success with WARNING 01000 when the wait for a synchronous standby was cancelled, and such a
-//! success is not one (P18).
+//! Connections. PgBouncer in transaction mode allows no named statements and no session settings. So statements go
+//! unnamed with their parameter types (`query_typed`): one round trip, no prepare. Notices matter in one case: when the
+//! wait for a synchronous standby was cancelled, PostgreSQL reports success with WARNING 01000. Such a commit is
+//! unconfirmed (P18).
 
 use std::{
     future::Future,
@@ -21,15 +21,15 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls, error::SqlState};
 
 use crate::config::Postgres;
 
-/// How long a connection attempt may take.
+/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Counts commits whose wait for a standby was cancelled, over all connections.
+/// Counts commits whose wait for a standby was cancelled, over all connections of a pool.
 #[derive(Clone, Default)]
 pub struct UnconfirmedCommits(Arc<AtomicU64>);
 
 impl UnconfirmedCommits {
-    /// How many there were so far.
+    /// So far.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -68,7 +68,7 @@ impl Connect for WatchedConnect {
     }
 }
 
-/// Makes the pool; connects when first used.
+/// Makes a pool, which connects at the first statement.
 pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<(Pool, UnconfirmedCommits)> {
     let mut pg = Config::new();
     pg.host(&config.host).port(config.port).dbname(&config.database).user(&config.user);

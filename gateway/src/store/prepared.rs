@@ -1,5 +1,6 @@
-//! Changes on two PostgreSQL nodes commit in two phases. After a failure one part may have committed while the other is still only
-//! prepared, and a read there sees the state before the change. Waiting for the prepared parts closes that window (P26, P42).
+//! Changes on two PostgreSQL nodes commit in two phases. After a failure one part may have committed while the other is
+//! still only prepared, and a read there sees the state before the change. Waiting for the prepared parts closes that
+//! window (P26, P42).
 
 use std::time::{Duration, Instant};
 
@@ -53,8 +54,8 @@ async fn are_prepared(node: &Node, gids: &[String]) -> Result<bool> {
 }
 
 impl Store {
-    /// The WAL position up to which each source has committed by now. Read after an answer, the positions cover all parts of
-    /// the change that was answered.
+    /// The WAL position up to which each source has committed by now. Read after an answer, the positions cover all
+    /// parts of the change that was answered.
     pub async fn flushed(&self) -> Result<Vec<(u32, Lsn)>> {
         wait_for_prepared(&self.nodes).await?;
         let others = self.nodes.others().await?;

@@ -1,4 +1,4 @@
-//! Reads.
+//! Reads of entries, listings and totals.
 
 use mantle_types::{DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
 use tokio_postgres::types::Type;
@@ -10,7 +10,7 @@ use super::{
     sql,
 };
 
-/// What a directory holds itself.
+/// Totals of a directory's own entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectoryTotals {
     /// Entries, subdirectories included.
@@ -21,10 +21,10 @@ pub struct DirectoryTotals {
     pub bytes: i64,
 }
 
-/// What is below a directory.
+/// Totals of everything below a directory.
 #[derive(Clone, Debug)]
 pub struct SubtreeTotals {
-    /// Its path, relative to where the search began.
+    /// Relative to the directory that was asked for.
     pub path: String,
     /// Objects.
     pub objects: i64,
@@ -32,12 +32,12 @@ pub struct SubtreeTotals {
     pub directories: i64,
     /// Bytes of the objects.
     pub bytes: i64,
-    /// Its permission.
+    /// Of the directory itself.
     pub permission: Permission,
 }
 
 impl Store {
-    /// Entries by place, in the order asked for; `None` for what does not exist.
+    /// Entries by place, in the order of `places`; `None` for a missing entry.
     pub async fn stat(&self, ns: NamespaceId, places: &[(PartitionId, &str)]) -> Result<Vec<Option<Entry>>> {
         let pids: Vec<i64> = places.iter().map(|(pid, _)| pid.as_i64()).collect();
         let names: Vec<&str> = places.iter().map(|(_, name)| *name).collect();
@@ -53,7 +53,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// What directories hold themselves, in the order asked for.
+    /// Totals of the directories' own entries, in the order of `ids`.
     pub async fn dirstat(&self, ns: NamespaceId, ids: &[DirectoryId]) -> Result<Vec<DirectoryTotals>> {
         let Some(first) = ids.first() else { return Ok(Vec::new()) };
         let numbers: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
@@ -115,14 +115,14 @@ impl Store {
         rows.iter().map(Entry::read).collect()
     }
 
-    /// Of these locators, those that no object names.
+    /// The locators that no object names.
     pub async fn unused_locators(&self, locators: &[String]) -> Result<Vec<String>> {
         let rows = self.query(&sql::UNUSED_LOCATORS, &[(&locators, Type::TEXT_ARRAY)]).await?;
         rows.iter().map(|row| rows::get(row, "locator")).collect()
     }
 
-    /// What is below a directory, and below each directory in it down to a depth: at most `limit` rows, the directory
-    /// itself (with the empty path) first. None when there is no such directory.
+    /// Totals of a directory and of those below it down to a depth. At most `limit` rows, the directory itself (with an
+    /// empty path) first. Empty when the directory does not exist.
     pub async fn du(&self, namespace: &str, path: &str, depth: u32, limit: usize) -> Result<Vec<SubtreeTotals>> {
         let (depth, limit) = (depth as i32, limit as i64);
         let params = [

@@ -1,5 +1,5 @@
-//! The context that paths are resolved in (P8): the index group's epoch, and each node's history and clock, read a moment ago.
-//! It gives each change of a resolved directory its lease.
+//! The context that paths are resolved in (P8): the index group's epoch, and each node's history and clock, read a
+//! moment ago. It gives each change of a resolved directory its lease.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Rows, as the use cases see them.
+//! Reads columns of rows into the types of the use cases.
 
 use chrono::{DateTime, Utc};
 use mantle_types::{EntryId, ErrorCode, Permission, Result};
@@ -56,9 +56,9 @@ pub fn accepted((code, written): Coded) -> Result<Written> {
 pub struct Written {
     /// The entry's id; with `already_exists`, the id of the one that exists.
     pub id: EntryId,
-    /// Is this the recorded answer of an earlier attempt?
+    /// This is the recorded answer of an earlier attempt.
     pub replayed: bool,
-    /// Bytes that no row names any more.
+    /// Locator of bytes that no row names any more.
     pub old_locator: Option<String>,
     /// Owner of an existing namespace.
     pub owner: Option<u32>,
@@ -87,17 +87,17 @@ impl Written {
 pub struct Entry {
     /// Name within its directory (or key below the listed one); a directory's ends in a slash.
     pub name: String,
-    /// Id.
+    /// Permanent; a rename keeps it.
     pub id: EntryId,
     /// Owner, group, mode.
     pub permission: Permission,
     /// Record version.
     pub version: i64,
-    /// Was the directory made explicitly?
+    /// The directory was made by request; it stays when it is empty.
     pub explicit: bool,
     /// The object's size in bytes.
     pub size: u64,
-    /// Was the size made up by the import?
+    /// The import made up the size.
     pub synthetic: bool,
     /// MD5 of the bytes in hexadecimal.
     pub etag: Option<String>,
@@ -105,11 +105,11 @@ pub struct Entry {
     pub content_type: Option<String>,
     /// User metadata.
     pub user_metadata: Option<serde_json::Value>,
-    /// Where the bytes are; none for imported entries.
+    /// Where the bytes are; `None` for imported entries.
     pub locator: Option<String>,
-    /// Created.
+    /// `None` for imported entries without a time.
     pub created: Option<DateTime<Utc>>,
-    /// Last changed.
+    /// Time of the last change.
     pub modified: Option<DateTime<Utc>>,
 }
 
@@ -133,12 +133,12 @@ impl Entry {
         })
     }
 
-    /// Is it a directory?
+    /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.name.ends_with('/')
     }
 
-    /// When it was last changed, as far as known.
+    /// Time of the last change or of the creation, if known.
     pub fn last_modified(&self) -> Option<DateTime<Utc>> {
         self.modified.or(self.created)
     }

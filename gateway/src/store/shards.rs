@@ -1,32 +1,32 @@
-//! Which node of a Citus cluster has a directory's rows. Without Citus there is one node, and no shard.
+//! Finds the node of a Citus cluster that has a partition. Without Citus there is one node, and no shard.
 
 use std::collections::HashSet;
 
 use mantle_types::PartitionId;
 
-/// Where a node listens.
+/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// Host.
+    /// Name or IP address.
     pub host: String,
-    /// Port.
+    /// PostgreSQL's, or that of a PgBouncer beside it.
     pub port: u16,
 }
 
-/// The shards of the MetaTable by their smallest hash value, in order.
+/// The shards of `mantle.meta`, in the order of their smallest hash value.
 #[derive(Debug, Default)]
 pub struct ShardMap {
     shards: Vec<(i32, Address)>,
 }
 
 impl ShardMap {
-    /// From rows in any order.
+    /// Takes the shards in any order.
     pub fn new(mut shards: Vec<(i32, Address)>) -> Self {
         shards.sort_by_key(|(least, _)| *least);
         Self { shards }
     }
 
-    /// The node that has a partition; `None` when there is one node only.
+    /// The node that has a partition; `None` when there is only one node.
     pub fn node_of(&self, pid: PartitionId) -> Option<&Address> {
         let after = self.shards.partition_point(|(least, _)| *least <= hash(pid.as_i64()));
         after.checked_sub(1).map(|at| &self.shards[at].1)

@@ -1,17 +1,17 @@
-//! Every SQL string of the gateway's process (the command line has `bin/mantle/sql.rs`). One statement a call, nearly always of
-//! one function, so that no call needs BEGIN and COMMIT around it: it is its own transaction, one round trip.
+//! Every SQL string of the gateway's process; the command line has `bin/mantle/sql.rs`. Each call is one statement,
+//! nearly always of one function. So it is its own transaction in one round trip, without BEGIN and COMMIT.
 //!
-//! Invariant (P45): a standby answers none of them. One may stand where the primary was before the proxy, or `pg_dist_node`, says so,
-//! and what it would say of the past, of halves that are prepared, or of leases, may be false. What writes is refused by itself (25006);
-//! what reads asks for the end of the WAL, which a standby refuses (55000).
+//! Invariant (P45): a standby answers none of them. After a switchover a standby may have the primary's address until
+//! the proxy, or `pg_dist_node`, knows. Its answers about replays, prepared parts and leases may be false. PostgreSQL
+//! refuses writes there (25006); reads ask for the end of the WAL, which a standby refuses (55000).
 
 use mantle_types::verbs;
 
-/// A statement: its name in metrics and logs, its text, and whether it changes anything.
+/// A statement.
 pub struct Statement {
-    /// Name, as the verb's.
+    /// The verb's name, in metrics and logs.
     pub name: &'static str,
-    /// Text.
+    /// With parameters `$1` and so on.
     pub text: &'static str,
     /// Mutations are never cancelled, and their retries carry the request id.
     pub mutates: bool,
@@ -37,7 +37,6 @@ macro_rules! statements {
 }
 
 statements! {
-    /// Is the database there?
     PING "ping" read "SELECT 1";
     ALLOCATE_IDS "allocate_ids" change "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
     SHARD_MAP "shard_map" read "SELECT hash_from, host, port FROM mantle.shard_map()";
@@ -47,14 +46,14 @@ statements! {
                 (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS clock_us, \
                 current_setting('mantle.epoch_lease_ms')::bigint AS lease_ms \
          FROM mantle.index_group($1) g";
-    /// What is committed on a node by now.
+    /// The node's number as a source, and the end of its WAL.
     FLUSHED "flushed" read "SELECT mantle.index_source() AS source, pg_current_wal_flush_lsn() AS lsn";
-    /// Halves of changes on two nodes that are prepared here, and not committed or rolled back yet.
+    /// Parts of changes on two nodes that this node has prepared, and not committed or rolled back yet.
     PREPARED "prepared" read
         "SELECT ARRAY(SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'citus\\_%') AS gids";
-    /// Are some of them left?
+    /// Whether some of these parts are still prepared.
     ARE_PREPARED "are_prepared" read "SELECT EXISTS (SELECT FROM pg_prepared_xacts WHERE gid = ANY ($1)) AS are_left";
-    /// Roles that may write into the change stream, besides those that may do anything.
+    /// Roles that may emit messages into the change stream, except superusers and owners.
     EMIT_GRANTS "forgers" read
         "SELECT ARRAY( \
              SELECT DISTINCT coalesce(r.rolname::text, 'PUBLIC') \
@@ -64,7 +63,7 @@ statements! {
                 AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner AND NOT coalesce(r.rolsuper, false) \
                 AND a.grantee IS DISTINCT FROM (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'mantle') \
               ORDER BY 1) AS roles";
-    /// Paths (no component has a slash), each as far as it leads, and whether an object is where it ends early.
+    /// How far each path exists, and whether an object has the name where it ends early. No component has a slash.
     RESOLVE_PATHS "resolve_paths" read
         "SELECT r.ns, r.depth, r.id, r.parent_id, r.version, r.chain_owner, r.chain_grp, r.chain_mode, \
                 CASE WHEN r.depth < cardinality(c.components) \
@@ -73,7 +72,7 @@ statements! {
          FROM unnest($1, $2) WITH ORDINALITY q (namespace, path, ord) \
          CROSS JOIN LATERAL string_to_array(q.path, '/') c (components) \
          LEFT JOIN LATERAL mantle.resolve_path(q.namespace, c.components) r ON true" then "ORDER BY q.ord";
-    /// The recorded answer of a request, by the namespace's name.
+    /// The recorded answer of a request in the namespace of a name.
     REPLAY "replay" read
         "SELECT n.ns, r.known AS found, r.code, r.id \
          FROM mantle.namespace($2) n CROSS JOIN LATERAL mantle.replay($1, n.ns, $3, $4) r";
@@ -113,9 +112,9 @@ statements! {
     LIST_TREE "list_tree" read
         "SELECT key AS name, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, \
          user_metadata, locator, created, modified FROM mantle.list_tree($1, $2, $4, $3, $5)";
-    /// Of these locators, those that no object names.
+    /// The locators that no object names.
     UNUSED_LOCATORS "unused_locators" read "SELECT locator FROM mantle.unused_locators($1)";
-    /// A directory, and those below it down to a depth; in byte order, so each after those that it is below.
+    /// A directory, and those below it down to a depth. Byte order puts each directory after its ancestors.
     DU "du" read
         "SELECT directory, objects, directories, bytes, owner, grp, mode \
          FROM mantle.usage($1, $2, $3)" then "ORDER BY directory COLLATE \"C\" LIMIT $4";

@@ -100,7 +100,7 @@ pub async fn rmdir(State(app): State<Arc<App>>, input: Input) -> Answer {
     }
     let gateway = app.gateway.clone();
     run_detached(async move { gateway.rmdir(&input.call, &input.ns, input.directory_key()).await }).await?;
-    Ok(status::GONE_AS_WANTED.into_response())
+    Ok(status::REMOVED.into_response())
 }
 
 pub async fn rename(State(app): State<Arc<App>>, input: Input, Json(body): Json<RenameBody>) -> Answer {

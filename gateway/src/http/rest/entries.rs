@@ -20,7 +20,7 @@ use crate::{
 
 /// Largest mode: `rwxrwxrwx`.
 const MODE_MAX: u16 = 0o777;
-/// Most user metadata, names and values: S3 has to answer it in one response's headers, which clients bound.
+/// Most user metadata, names and values. S3 answers it in the response's headers, which clients bound.
 const USER_METADATA_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ pub struct StatBody {
 pub struct AttributesBody {
     owner: Option<u32>,
     group: Option<u32>,
-    /// Octal text, as `stat` shows it.
+    /// Octal text, as in the answer of `stat`.
     mode: Option<String>,
     user_metadata: Option<Map<String, Value>>,
 }
@@ -105,7 +105,7 @@ fn attributes(body: AttributesBody) -> Result<Attributes> {
         Some(text) => Some(parse(text).ok_or_else(|| invalid("mode must be octal text from 0000 to 0777"))?),
     };
     if let Some(metadata) = &body.user_metadata {
-        // As S3's x-amz-meta-* headers can carry them.
+        // S3's x-amz-meta-* headers must be able to carry them.
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
         let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.chars().any(char::is_control));
         let valid = |key: &str, value: &Value| !key.is_empty() && key.chars().all(is_name) && is_text(value);

@@ -1,4 +1,4 @@
-//! What a native call was given: who calls, the namespace and path from the raw target, query parameters, the body.
+//! The input of a native call: the caller, the namespace and path from the raw target, query parameters, the body.
 
 use std::sync::Arc;
 
@@ -15,9 +15,8 @@ use crate::{
     http::{App, percent, problem::Failure, request_context::RequestContext},
 };
 
-/// The call, with its target. `ns` and `path` are empty where the route has none.
+/// A call and its target. `ns` and `path` are empty where the route has none.
 pub struct Input {
-    /// Who calls.
     pub call: Call,
     /// The namespace's name.
     pub ns: String,
@@ -28,7 +27,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Names the verb for metrics.
+    /// Sets the verb for metrics.
     pub fn verb(self, verb: &'static str) -> Self {
         self.context.set_verb(verb);
         self
@@ -42,10 +41,10 @@ impl Input {
         }
     }
 
-    /// The key as a directory's, with or without the trailing slash in the request.
+    /// The key of a directory, without the trailing slash that the request may have.
     pub fn directory_key(&self) -> &str {
         match self.path.as_str() {
-            // A doubled slash in the request, not the root.
+            // The request had a doubled slash; this is not the root.
             "/" => "/",
             path => path.strip_suffix('/').unwrap_or(path),
         }
@@ -69,7 +68,7 @@ impl FromRequestParts<Arc<App>> for Input {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Failure> {
         let context = RequestContext::of(&parts.extensions, &parts.headers);
-        // The S3 front has verified a signature already.
+        // The S3 service has verified a signature already.
         let caller = match parts.extensions.get::<Caller>() {
             Some(caller) => caller.clone(),
             None => {

@@ -1,4 +1,4 @@
-//! The native API, `/v1`. `openapi.yaml` describes it; a test compares the two.
+//! The native API, `/v1`. `openapi.yaml` describes it; a test compares the calls of both.
 
 mod directories;
 mod entries;
@@ -19,7 +19,7 @@ use super::{App, problem::Failure};
 
 type Routes = MethodRouter<Arc<App>>;
 
-/// Every call: method and path as in `openapi.yaml`, and what answers it.
+/// Every call: method and path as in `openapi.yaml`, and its handler.
 fn table() -> Vec<(&'static str, &'static str, Routes)> {
     vec![
         ("get", "/v1/ns", routing::get(namespaces::list)),
@@ -37,7 +37,7 @@ fn table() -> Vec<(&'static str, &'static str, Routes)> {
     ]
 }
 
-/// The router. A path may be empty (the root), so each route that ends in one is there three times.
+/// The router. A path may be empty (the root), so each route that ends in a path is added three times.
 pub(super) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();
     for (_, path, methods) in table() {
@@ -62,7 +62,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 mod tests {
     use std::collections::BTreeSet;
 
-    /// Method and path of every operation in the description: paths stand at two spaces below `paths:`, methods at four.
+    /// Method and path of every operation in the description. Below `paths:`, paths have two spaces, methods four.
     fn described(page: &str) -> BTreeSet<(String, String)> {
         let body = page.split_once("\npaths:\n").expect("a paths section").1;
         let body = body.split_once("\ncomponents:\n").map_or(body, |(paths, _)| paths);

@@ -21,11 +21,11 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct NoParameters {}
 
-/// Of `PUT /v1/ns/{ns}`.
+/// Parameters of `PUT /v1/ns/{ns}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CreateParameters {
-    /// The index group that is to serve it.
+    /// The index group that will serve it.
     group: Option<u32>,
 }
 
@@ -66,5 +66,5 @@ pub async fn remove(State(app): State<Arc<App>>, input: Input) -> Answer {
     input.query::<NoParameters>()?;
     let gateway = app.gateway.clone();
     run_detached(async move { gateway.delete_namespace(&input.call, &input.ns).await }).await?;
-    Ok(status::GONE_AS_WANTED.into_response())
+    Ok(status::REMOVED.into_response())
 }

@@ -1,4 +1,4 @@
-//! Background operations: the removal of a directory with all that is below it begins one.
+//! Background operations. The removal of a directory with everything below it begins one.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::{
     http::{App, status},
 };
 
-/// Removes a directory with all that is below it.
+/// Removes a directory with everything below it.
 pub(super) async fn remove_tree(app: Arc<App>, input: Input) -> Answer {
     let input = input.verb("remove_tree");
     let gateway = app.gateway.clone();
     let begun =
         run_detached(async move { gateway.remove_tree(&input.call, &input.ns, input.directory_key()).await }).await?;
     let location = format!("/v1/operations/{}", begun.id);
-    let mut answer = document(status::BEGUN, &OperationView::from(begun))?;
+    let mut answer = document(status::ACCEPTED, &OperationView::from(begun))?;
     let location = HeaderValue::try_from(location).map_err(|_| Error::from(ErrorCode::Internal))?;
     answer.headers_mut().insert(header::LOCATION, location);
     Ok(answer)
@@ -35,7 +35,7 @@ pub(super) async fn remove_tree(app: Arc<App>, input: Input) -> Answer {
 pub async fn operation(State(app): State<Arc<App>>, Path(id): Path<String>, input: Input) -> Answer {
     let input = input.verb("operation");
     input.query::<NoParameters>()?;
-    // What is no id names no operation.
+    // A text that is no id names no operation.
     let id = Uuid::parse_str(&id).map_err(|_| Error::new(ErrorCode::NotFound, "there is no such operation"))?;
     document(status::DONE, &OperationView::from(app.gateway.operation(&input.call, id).await?))
 }

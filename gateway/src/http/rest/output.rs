@@ -1,4 +1,4 @@
-//! Documents of the native API.
+//! JSON documents of the native API.
 
 use axum::{
     http::StatusCode,
@@ -14,7 +14,7 @@ use crate::{
     store::{Entry, Namespace, Operation},
 };
 
-/// What a call answers.
+/// The answer of a call.
 pub type Answer = Result<Response, Failure>;
 
 /// A document with a status.
@@ -33,11 +33,10 @@ pub fn document(status: StatusCode, body: &impl Serialize) -> Answer {
 pub struct Changed<'a> {
     /// Key of the entry.
     pub path: &'a str,
-    /// Its id.
+    /// Permanent; a rename keeps it.
     pub id: EntryId,
 }
 
-/// A namespace.
 #[derive(Serialize)]
 pub struct NamespaceView {
     name: String,
@@ -52,7 +51,6 @@ impl From<Namespace> for NamespaceView {
     }
 }
 
-/// A background operation.
 #[derive(Serialize)]
 pub struct OperationView {
     id: uuid::Uuid,
@@ -132,7 +130,7 @@ impl EntryView {
     }
 }
 
-/// The path of an entry whose key was asked for with or without its slash.
+/// The path of an entry; the request may have left out a directory's slash.
 pub fn path_of(key: &str, entry: &Entry) -> String {
     let bare = key.strip_suffix('/').unwrap_or(key);
     match entry.is_directory() && !bare.is_empty() {

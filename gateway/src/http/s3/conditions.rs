@@ -1,5 +1,5 @@
-//! Conditional reads (RFC 9110, section 13.2.2, with S3's reading of it): If-Match overrules If-Unmodified-Since,
-//! If-None-Match overrules If-Modified-Since.
+//! Conditional reads (RFC 9110, section 13.2.2, as S3 applies it): If-Match overrides If-Unmodified-Since, and
+//! If-None-Match overrides If-Modified-Since.
 
 use s3s::{
     S3Error, S3ErrorCode,
@@ -27,7 +27,7 @@ fn seconds(time: &Timestamp) -> i64 {
 }
 
 impl Conditions<'_> {
-    /// May the object be sent?
+    /// An error if the object must not be sent.
     pub(super) fn check(&self, etag: Option<&str>, modified: Option<&Timestamp>) -> Result<(), S3Error> {
         let changed_after = |since: &Timestamp| modified.is_some_and(|modified| seconds(modified) > seconds(since));
         let holds = match (self.if_match, self.if_unmodified_since) {

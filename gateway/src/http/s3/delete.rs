@@ -18,7 +18,7 @@ use crate::app::Call;
 
 /// Most keys of one DeleteObjects, as in S3.
 const DELETE_KEYS_MAX: usize = 1000;
-/// How many of them are deleted at once.
+/// How many keys are deleted at once.
 const DELETES_AT_ONCE: usize = 8;
 
 const CONDITIONS: &str = "versions and conditions on deletes are not offered";

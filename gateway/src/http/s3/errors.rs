@@ -1,5 +1,5 @@
-//! Errors in S3's form. Code and status come from the error table. Errors of S3's own protocol (digests, ranges, body lengths)
-//! keep S3's codes.
+//! Errors in S3's form. Code and status come from the error table. Errors of S3's own protocol (digests, ranges, body
+//! lengths) keep S3's codes.
 
 use mantle_types::{Error, ErrorCode};
 use s3s::{S3Error, S3ErrorCode, S3Response};

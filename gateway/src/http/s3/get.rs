@@ -18,14 +18,14 @@ use super::{
 };
 use crate::{app::Call, store::Entry};
 
-/// Says that the size of an imported entry was made up.
+/// Marks an imported entry whose size was made up.
 const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
 /// MIME type of an object whose creator gave none, as in S3.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
 /// MIME type of an explicit directory.
 const DIRECTORY_TYPE: &str = "application/x-directory";
 
-/// The bytes asked for, and the Content-Range header if only a part is.
+/// The range of bytes to send, and the Content-Range header if it is only a part.
 fn select(
     entry: &Entry,
     conditions: &Conditions<'_>,
@@ -40,7 +40,7 @@ fn select(
     Ok((chosen, Some(header)))
 }
 
-/// What GET and HEAD have in common.
+/// The headers that GET and HEAD have in common.
 fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) -> (HeadObjectOutput, HeaderMap) {
     let default_type = if entry.is_directory() { DIRECTORY_TYPE } else { DEFAULT_TYPE };
     let mut output = HeadObjectOutput {
@@ -60,7 +60,7 @@ fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) ->
     (output, headers)
 }
 
-/// The conditions of an input of GetObject or HeadObject, once it is known to ask for nothing that is not offered.
+/// The conditions of GetObject or HeadObject. Refuses parts and versions, which are not offered.
 macro_rules! conditions {
     ($input:expr) => {{
         if $input.part_number.is_some() || $input.version_id.is_some() {
@@ -122,7 +122,7 @@ impl S3Operations {
     }
 }
 
-/// `s3s` wants bodies that are `Sync`; a stream is polled by one task at a time, so a lock that is never contended does.
+/// `s3s` demands bodies that are `Sync`. One task at a time polls a stream, so the lock is never contended.
 struct SyncStream<S>(parking_lot::Mutex<S>);
 
 impl<S> SyncStream<S> {

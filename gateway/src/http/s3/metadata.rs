@@ -1,5 +1,6 @@
-//! What S3 keeps beside the bytes. `x-amz-meta-*` are user metadata under their names; the standard headers that S3 stores
-//! and returns (Cache-Control, …) are kept with them under names with a colon in front, which no header's name can have.
+//! Metadata that S3 stores with an object. `x-amz-meta-*` headers are user metadata under their names. The standard
+//! headers that S3 stores (Cache-Control, …) are user metadata too, under names that begin with a colon, which no
+//! header's name can.
 
 use s3s::dto::{HeadObjectOutput, Metadata, PutObjectInput, Timestamp, TimestampFormat};
 use serde_json::{Map, Value};
@@ -10,10 +11,10 @@ const CONTENT_ENCODING: &str = ":content-encoding";
 const CONTENT_LANGUAGE: &str = ":content-language";
 const EXPIRES: &str = ":expires";
 
-/// How the client frames the upload; not the object's encoding.
+/// Encoding of the upload's framing, not of the object.
 const FRAMING: &str = "aws-chunked";
 
-/// What a PutObject brings; `None` when nothing.
+/// The metadata of a PutObject; `None` if it has none.
 pub(super) fn of_put(input: &PutObjectInput) -> Option<Value> {
     let mut map = Map::new();
     for (name, value) in input.metadata.iter().flatten() {
@@ -45,7 +46,7 @@ fn http_date(time: &Timestamp) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Adds what is kept to an answer.
+/// Adds the stored metadata to an answer.
 pub(super) fn add_to(output: &mut HeadObjectOutput, kept: Option<&Value>) {
     let Some(Value::Object(map)) = kept else { return };
     let text = |name: &str| map.get(name).and_then(Value::as_str).map(str::to_owned);

@@ -1,6 +1,6 @@
-//! S3, through the `s3s` crate. `s3s` verifies signatures and documents; this module maps operations to use cases. The gateway refuses
-//! what it does not offer as NotImplemented: the `S3` trait's defaults refuse other operations, and [`route`] refuses
-//! unknown subresources and parameters.
+//! S3, through the `s3s` crate. `s3s` verifies signatures and documents; this module maps operations to use cases. The
+//! gateway refuses what it does not offer as NotImplemented: the `S3` trait's defaults refuse other operations, and
+//! [`route`] refuses unknown subresources and parameters.
 
 mod buckets;
 mod conditions;
@@ -41,8 +41,8 @@ struct S3Operations {
     owner_name: String,
 }
 
-/// Lets nearly all bucket names pass: the use cases check them, with errors of the error table. PostgreSQL cannot take NUL. Signed calls of
-/// the native API (`/v1/…`) look like calls on a bucket, too.
+/// Accepts nearly all bucket names, because the use cases check them, with errors of the error table. Also, signed
+/// calls of the native API (`/v1/…`) look like calls on a bucket. PostgreSQL cannot take NUL.
 struct AnyName;
 
 impl NameValidation for AnyName {

@@ -185,7 +185,7 @@ impl S3Operations {
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let received = self.gateway.receive_object(call, &bucket, &key, body, expected).await;
         let received = received.map_err(|e| upload_error(e, framing))?;
-        // `s3s` takes a stream of signed chunks for whole even when all chunks, the last one included, are missing.
+        // To `s3s` a stream without any signed chunk, even the last, looks complete.
         if declared.is_some_and(|declared| declared != received.stored().size) {
             let message = "The body has another length than x-amz-decoded-content-length says.";
             return Err(s3_error!(IncompleteBody, "{message}").into());

@@ -1,6 +1,6 @@
-//! What must not reach `s3s`'s own dispatch. It ignores query parameters that it does not know, so `PUT key?renameObject`
-//! would become an empty PutObject and destroy the object: every parameter that is not known to be harmless for the call
-//! is refused. And native calls signed in S3's way, whose signature has been verified here, go to the native API.
+//! Calls that must not reach the dispatch of `s3s`. It ignores unknown query parameters, so `PUT key?renameObject`
+//! would become an empty PutObject and destroy the object. So every parameter that is not known to be harmless for the
+//! call is refused. Native calls with an S3 signature go to the native API once `s3s` has verified the signature.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tower::ServiceExt;
 use super::errors::not_offered;
 use crate::{auth::Credentials, http::request_context::RequestContext};
 
-/// Parameters of authentication and of the clients' own book-keeping, on any call.
+/// Parameters of authentication and of client libraries, allowed on any call.
 const ANYWHERE: &[&str] = &[
     "x-id",
     "x-amz-algorithm",
@@ -59,7 +59,7 @@ const GET_OBJECT: &[&str] = &[
     "response-expires",
 ];
 
-/// How deep the path goes.
+/// The depth of the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -85,14 +85,14 @@ fn allowed(method: &Method, level: Level) -> &'static [&'static str] {
     }
 }
 
-/// The first parameter, or header, that the call does not have.
+/// Whether the request has a parameter or header that its call does not know.
 fn unknown(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if headers.contains_key("x-amz-rename-source") {
         return true;
     }
     let allowed = allowed(method, level(uri.path()));
     uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).any(|pair| {
-        // Names with escapes are none of ours, whatever they decode to.
+        // A known name is never escaped.
         let name = pair.split_once('=').map_or(pair, |(name, _)| name);
         let lower = name.to_ascii_lowercase();
         !allowed.contains(&name) && !ANYWHERE.contains(&lower.as_str()) && !lower.starts_with("x-amz-checksum-")
@@ -103,14 +103,14 @@ fn is_native(uri: &Uri) -> bool {
     uri.path() == "/v1" || uri.path().starts_with("/v1/")
 }
 
-/// The route.
 pub(super) struct Route {
     pub(super) native: Router,
     pub(super) credentials: Arc<Credentials>,
     pub(super) document_bytes_max: u64,
 }
 
-/// A document of a bucket's call that is too large, or may be: `s3s` would read it up to its limit and call that a fault of ours.
+/// The error of a bucket's call whose document is, or may be, too large. `s3s` would read it up to its limit and report
+/// an internal error.
 fn oversized(uri: &Uri, headers: &HeaderMap, bytes_max: u64) -> Option<S3Error> {
     if level(uri.path()) == Level::Object {
         return None;
@@ -125,10 +125,10 @@ fn oversized(uri: &Uri, headers: &HeaderMap, bytes_max: u64) -> Option<S3Error> 
     }
 }
 
-/// Of a document that is refused so many times the limit are read: a client that is not read does not read the answer.
+/// Drain at most READ_OVER × limit bytes of a rejected body, so that the client reads our error.
 const READ_OVER: u64 = 4;
 
-async fn pass_over(mut body: s3s::Body, mut bytes_max: u64) {
+async fn drain(mut body: s3s::Body, mut bytes_max: u64) {
     while let Some(Ok(chunk)) = body.next().await {
         bytes_max = bytes_max.saturating_sub(chunk.len() as u64);
         if bytes_max == 0 {
@@ -149,7 +149,7 @@ impl S3Route for Route {
                 context.set_verb("not_offered");
             }
             if let Some(error) = oversized(&request.uri, &request.headers, self.document_bytes_max) {
-                pass_over(request.input, READ_OVER * self.document_bytes_max).await;
+                drain(request.input, READ_OVER * self.document_bytes_max).await;
                 return Err(error);
             }
             return Err(not_offered("a subresource, parameter or header of the request is not offered"));

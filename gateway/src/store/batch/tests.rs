@@ -1,4 +1,4 @@
-//! The lane against a fake of the database, on one thread: what is ready to run has run after a few yields.
+//! The batcher against a fake database. On one thread all ready tasks have run after a few yields.
 
 use std::{
     pin::Pin,
@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// An element: its request id, and what it is answered.
+/// An element: its request id, and the number that decides its answer.
 type Asked = (u128, u32);
 
-/// How the fake answers a batch of several.
+/// How the fake answers a batch of several elements.
 #[derive(Clone)]
 enum Mood {
     Answers,
@@ -24,7 +24,7 @@ enum Mood {
 
 struct Fake {
     mood: Mood,
-    /// What was sent, call by call, and whether as one that may have been carried out.
+    /// The elements of each call, and its `lost` flag.
     sent: watch::Sender<Vec<(Vec<u32>, bool)>>,
     /// A call ends when it gets a permit.
     gate: Semaphore,
@@ -42,7 +42,7 @@ impl Fake {
     }
 }
 
-/// Even numbers are done, odd ones refused.
+/// Even numbers succeed, odd ones are refused.
 fn outcome(number: u32) -> Result<u32> {
     if number.is_multiple_of(2) { Ok(number) } else { Err(Error::new(ErrorCode::AlreadyExists, number.to_string())) }
 }
@@ -86,7 +86,7 @@ fn lane(mood: Mood, batches_in_flight_max: usize, elements_max: usize) -> (Arc<F
 
 type Caller<'a> = Pin<Box<dyn Future<Output = Result<u32>> + 'a>>;
 
-/// A call that has been made, and waits.
+/// A caller that has submitted an element and waits.
 fn ask(lane: &Batcher<Arc<Fake>>, number: u32) -> Caller<'_> {
     ask_as(lane, u128::from(number), number)
 }
@@ -97,7 +97,7 @@ fn ask_as(lane: &Batcher<Arc<Fake>>, request: u128, number: u32) -> Caller<'_> {
     caller
 }
 
-/// Lets everything run that can.
+/// Lets all ready tasks run.
 async fn settle() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
@@ -126,11 +126,11 @@ async fn an_idle_lane_sends_at_once_and_what_arrives_meanwhile_goes_together() {
     fake.gate.add_permits(1);
     assert_eq!(sent(&fake, 2).await, [vec![0], vec![1, 2, 3, 4, 5]]);
     fake.gate.add_permits(1);
-    // Each its own answer, one refused element failing no other.
+    // Each caller gets its own answer; a refused element fails no other.
     assert_eq!(answers(callers).await, (0..6).map(outcome).collect::<Vec<_>>());
 }
 
-/// The clock stands, and is put on when nothing else is left to do.
+/// The paused clock advances when no task is ready.
 #[tokio::test(start_paused = true)]
 async fn the_next_call_waits_for_the_last_one_unless_that_takes_long() {
     let (fake, lane) = lane(Mood::Answers, 4, 8);
@@ -210,7 +210,7 @@ async fn a_request_id_is_in_a_batch_once() {
     assert_eq!(sent(&fake, 4).await, [vec![0], vec![2, 6], vec![4], vec![8]]);
 }
 
-/// Two calls by themselves, then a batch of four that is sent and fails.
+/// Two single calls, then a batch of four that is sent and fails.
 async fn fail<'a>(fake: &Fake, lane: &'a Batcher<Arc<Fake>>) -> Vec<Caller<'a>> {
     let mut callers = vec![ask(lane, 0)];
     sent(fake, 1).await;

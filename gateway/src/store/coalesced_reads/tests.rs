@@ -1,4 +1,4 @@
-//! CoalescedReads against a fake of the database, on one thread: what is ready to run has run after a few yields.
+//! Coalesced reads against a fake database. On one thread all ready tasks have run after a few yields.
 
 use std::{pin::Pin, sync::atomic::AtomicU32};
 
@@ -6,7 +6,7 @@ use futures::{FutureExt, future::join_all};
 
 use super::*;
 
-/// Answers each question with its number and that of the statement; `BAD` ones are refused.
+/// Answers each key with itself and the statement's number, and refuses `BAD`.
 struct Fake {
     sent: Mutex<Vec<Vec<u32>>>,
     statements: AtomicU32,
@@ -48,14 +48,14 @@ fn made(bounds: Bounds, answers_too_few: bool) -> (Arc<Fake>, CoalescedReads<Arc
 
 type Reading<'a> = Pin<Box<dyn Future<Output = Result<(u32, u32)>> + 'a>>;
 
-/// A caller that has asked, and waits.
+/// A caller that waits for its answer.
 fn read(reads: &CoalescedReads<Arc<Fake>>, key: u32) -> Reading<'_> {
     let mut caller: Reading<'_> = Box::pin(reads.read(key));
     assert!((&mut caller).now_or_never().is_none());
     caller
 }
 
-/// What was sent, once everything has run that can.
+/// The statements that were sent, after all ready tasks have run.
 async fn sent(fake: &Fake) -> Vec<Vec<u32>> {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
@@ -72,7 +72,7 @@ async fn who_asks_the_same_shares_an_answer_that_was_asked_for_afterwards() {
     let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
     let first = read(&reads, 7);
     assert_eq!(sent(&fake).await, [[7]]);
-    // The one in flight may have been answered before these were asked: they share the next.
+    // The statement in flight may show an older state, so these reads share the next.
     let later: Vec<_> = (0..10).map(|_| read(&reads, 7)).collect();
     assert_eq!(sent(&fake).await, [[7]]);
     fake.gate.add_permits(2);
@@ -150,13 +150,13 @@ async fn more_than_may_wait_are_refused_at_once() {
     assert!(join_all(callers).await.iter().all(Result::is_ok));
 }
 
-/// The clock stands, and is put on when nothing else is left to do.
+/// The paused clock advances when no task is ready.
 #[tokio::test(start_paused = true)]
 async fn a_caller_waits_so_long_and_no_longer() {
     let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
     let answers = join_all([read(&reads, 0), read(&reads, 1)]).await;
     assert!(answers.iter().all(|answer| code(answer) == ErrorCode::DatabaseUnavailable));
-    // What the database never answers holds its place; but a caller that has left asks for nothing.
+    // A statement without an answer keeps its permit. A caller that has gone causes no statement.
     fake.gate.add_permits(2);
     let last = read(&reads, 2).await;
     assert_eq!(last, Ok((2, 1)));

@@ -1,5 +1,5 @@
-//! The store against a Citus cluster: each directory's calls go to the node that has it, also after its shard moved.
-//! Run by `tests/concurrency/test_citus.py`, which makes the cluster and says where it is.
+//! The store against a Citus cluster: each directory's calls go to the node that has it, even after its shard moved.
+//! `tests/concurrency/test_citus.py` makes the cluster, passes its address and runs these tests.
 
 mod prepared_parts;
 
@@ -90,7 +90,7 @@ async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: 
     store.put_object(claim(ns), parent, new).await.map(drop)
 }
 
-/// New objects in all directories at once.
+/// Puts new objects into all directories at once.
 async fn puts(store: &Store, ns: i64, directories: &[i64], round: i64) -> mantle_types::Result<Vec<()>> {
     let start = resolution_start(store).await?;
     let places = directories.iter().flat_map(|pid| (0..OBJECTS_EACH).map(move |n| (*pid, n)));
@@ -111,7 +111,7 @@ async fn calls(nodes: &[Client], function: &str) -> Vec<i64> {
     found
 }
 
-/// Waits for the end of a store's sessions, which tell the statistics of all that they did.
+/// Waits for the end of a store's sessions, which then have reported their statistics.
 async fn end(store: Store, nodes: &[Client]) {
     drop(store);
     let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
@@ -148,7 +148,7 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
     assert!(made.iter().sum::<i64>() < DIRECTORIES * OBJECTS_EACH, "nothing went together: {made:?}");
     assert_eq!(calls(&nodes, "put_object_distributed").await, [0, 0, 0], "a call came to another node");
 
-    // Lookups are asked under the histories of the workers alone, and replays await what those have flushed.
+    // Only the workers are sources: lookups carry their histories, and replays await their WAL positions.
     let store = new_store();
     let feeding = nodes[0].query("SELECT source FROM mantle.index_sources() ORDER BY 1", &[]).await.expect("sources");
     let feeding: Vec<u32> = feeding.iter().map(|row| row.get::<_, i32>(0) as u32).collect();
@@ -163,7 +163,7 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
     assert_eq!(sources, feeding);
     assert_ne!(context.basis.lineages[0].system_identifier, context.basis.lineages[1].system_identifier);
 
-    // The shard of one of them goes to the other worker, and the map is out of date.
+    // The shard of one directory moves to the other worker, and the map is out of date.
     mkdir(&store, ns, ns + DIRECTORIES + 1).await.expect("a directory, for the map");
     let moved =
         "SELECT citus_move_shard_placement(s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport, 'block_writes')
@@ -171,7 +171,7 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
                    JOIN pg_dist_node o ON o.groupid > 0 AND o.groupid <> n.groupid
                   WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
     nodes[0].execute(moved, &[&directories[0]]).await.expect("a move");
-    // A lease is of the node that had the shard: resolved again, as the gateway does, it is of the one that has it.
+    // The lease belongs to the node that had the shard. The gateway resolves again and gets the new node's.
     match puts(&store, ns, &directories, 1).await {
         Err(error) if error.code() == ErrorCode::LineageChanged => {
             store.refresh_map().await.expect("the map");

@@ -1,5 +1,5 @@
-//! A rename between two nodes of which one half has committed, and the other is only prepared (P26): nobody is
-//! told that the directory is nowhere, nor that it is at both places.
+//! One part of a rename between two nodes has committed, and the other is only prepared (P26). No lookup may answer
+//! that the directory is at neither place, or at both.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio_postgres::Client;
 use super::{APPLICATION, config, mkdir, sessions};
 use crate::store::Store;
 
-/// Of a coordinator that there is not: Citus' recovery leaves it alone.
-const HALF: &str = "citus_99_1_1_1";
+/// Names a coordinator that does not exist, so that Citus' recovery leaves the transaction alone.
+const PREPARED: &str = "citus_99_1_1_1";
 
-/// Which session's node has a partition, and the name of its shard there.
+/// The session of the node that has a partition, and the name of the shard.
 async fn shard_of(nodes: &[Client], pid: i64) -> (usize, String) {
     let query = "SELECT n.nodeport, 'mantle.meta_' || s.shardid FROM pg_dist_placement s JOIN pg_dist_node n ON n.groupid = s.groupid
                   WHERE s.shardid = get_shard_id_for_distribution_column('mantle.meta', $1::bigint)";
@@ -27,8 +27,8 @@ async fn shard_of(nodes: &[Client], pid: i64) -> (usize, String) {
     (at, row.get(1))
 }
 
-/// The statements of both halves of a rename of directory `id`, each for the node that has its side.
-async fn halves(nodes: &[Client], from: i64, to: i64, id: i64) -> [(usize, String); 2] {
+/// The source part and the destination part of a rename of directory `id`, each with its node's session.
+async fn parts(nodes: &[Client], from: i64, to: i64, id: i64) -> [(usize, String); 2] {
     let ((out, old), (into, new)) = (shard_of(nodes, from).await, shard_of(nodes, to).await);
     assert_ne!(out, into, "a rename between two nodes");
     let moved =
@@ -47,7 +47,7 @@ async fn run(node: &Client, statement: &str, end: &str) {
     node.batch_execute(&text).await.expect(statement);
 }
 
-/// Where the directory is found: at its old and at its new path.
+/// Whether the directory is found at its old path, and at its new path.
 async fn found(
     store: &Store,
     name: &str,
@@ -63,14 +63,14 @@ async fn found(
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a Citus cluster: tests/concurrency/test_citus.py runs it"]
-async fn citus_lookups_wait_for_halves_that_are_prepared() {
+async fn citus_lookups_wait_for_prepared_parts() {
     let nodes = sessions().await;
     let store = Store::new(&config(), APPLICATION, Duration::from_secs(10)).expect("a store");
     let (ns, _) = store.allocate_ids("citus-test", 1000).await.expect("ids");
-    let name = format!("halves-{ns}");
+    let name = format!("prepared-{ns}");
     let create = "SELECT code FROM mantle.create_namespace(0, $1, $2, 0, 0, 493, gen_random_uuid(), 0)";
     nodes[0].execute(create, &[&name, &ns]).await.expect("a namespace");
-    // The root, a parent on the other node, and in the root the directories that are moved there.
+    // A parent on the other node than the root, and two directories in the root that move there.
     let mut other = ns + 1;
     while shard_of(&nodes, other).await.0 == shard_of(&nodes, ns).await.0 {
         other += 1;
@@ -80,27 +80,27 @@ async fn citus_lookups_wait_for_halves_that_are_prepared() {
     }
     let parent = format!("d{other}");
 
-    // The half that commits first takes the directory out, and then it is at no place; or puts it in, and then it is at both.
+    // If the source part commits first, the directory is at neither place; if the destination part does, at both.
     for (id, first) in [(ns + 101, 0), (ns + 102, 1)] {
-        let halves = halves(&nodes, ns, other, id).await;
-        let ((committed, statement), (prepared, held)) = (&halves[first], &halves[1 - first]);
+        let parts = parts(&nodes, ns, other, id).await;
+        let ((committed, statement), (prepared, held)) = (&parts[first], &parts[1 - first]);
         let directory = format!("d{id}");
         let (old, new) = ([directory.as_str()], [parent.as_str(), "moved"]);
         assert_eq!(found(&store, &name, &old, &new).await, (Ok(true), Ok(false)));
-        run(&nodes[*prepared], held, &format!("PREPARE TRANSACTION '{HALF}'")).await;
+        run(&nodes[*prepared], held, &format!("PREPARE TRANSACTION '{PREPARED}'")).await;
         run(&nodes[*committed], statement, "COMMIT").await;
-        // What PostgreSQL shows meanwhile to those who do not know of the rename.
+        // A plain read in PostgreSQL meanwhile.
         let shown = store.resolve_path(&name, &old, false).await.expect("an answer").expect("the namespace").depth == 1;
         assert_eq!(shown, first == 1, "nowhere, or at both places");
         assert_eq!(found(&store, &name, &old, &new).await, (Err(ErrorCode::Locked), Err(ErrorCode::Locked)));
-        // Who asks shortly before the end waits for it.
+        // A lookup shortly before the second commit waits for it.
         let end = async {
-            nodes[*prepared].batch_execute(&format!("COMMIT PREPARED '{HALF}'")).await.expect("the second half");
+            nodes[*prepared].batch_execute(&format!("COMMIT PREPARED '{PREPARED}'")).await.expect("the second part");
         };
         let (answer, ()) = join(found(&store, &name, &old, &new), end).await;
         assert_eq!(answer, (Ok(false), Ok(true)));
         assert_eq!(found(&store, &name, &old, &new).await, (Ok(false), Ok(true)));
-        // Out of the next one's way.
+        // The next rename uses the same name.
         let gone = format!("DELETE FROM mantle.meta WHERE pid = {other} AND name = 'moved/'");
         nodes[0].batch_execute(&gone).await.expect("the directory is removed");
     }
