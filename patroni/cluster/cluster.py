@@ -20,11 +20,11 @@ from stack.process import Process
 from stack.terminal import step
 
 from . import certificates, faults, patronictl, programs, tafdb, times
-from .clients import Entrance, Pooler, Proxy, Replica
 from .etcd import Etcd
 from .layout import COORDINATOR, GATEWAYS, VOTERS, ClusterLayout, Shape, keep_shape, read_shape
 from .member import Member
 from .network import Network
+from .services import ClusterGateway, Pooler, Proxy, Replica
 
 READY_BOUND_S = 60.0
 LEADER_BOUND_S = 120.0  # includes initdb on a busy machine, or recovery after a crash
@@ -54,7 +54,7 @@ class Cluster:
         self.poolers = [Pooler(layout, account, member) for member in self.members]
         self.proxies = [Proxy(layout, account, host) for host in (*layout.index_hosts, *layout.gateway_hosts)]
         self.replicas = [Replica(layout, account, number) for number in range(1, len(layout.index_hosts) + 1)]
-        self.gateways = [Entrance(layout, account, number) for number in range(1, GATEWAYS + 1)]
+        self.gateways = [ClusterGateway(layout, account, number) for number in range(1, GATEWAYS + 1)]
 
     @property
     def members(self) -> list[Member]:

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cluster.clients import Replica
 from cluster.cluster import Cluster
+from cluster.services import Replica
 
 from .load import Load, Probe
 

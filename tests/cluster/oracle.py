@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import psycopg
 
-from cluster.clients import Entrance
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
+from cluster.services import ClusterGateway
 from stack import secret
 from stack.poll import wait_until
 from tests.support.rest import Rest
@@ -34,7 +34,7 @@ def only_replica(cluster: Cluster, number: int) -> Iterator[Rest]:
     """The native API, answered by one replica, so its answers show what that replica knows."""
     name = f"gateway-of-{cluster.layout.index_hosts[number - 1].name}"
     address = cluster.layout.index_addresses[number - 1]
-    gateway = Entrance(cluster.layout, cluster.account, FIRST_PRIVATE_GATEWAY + number, name, [address])
+    gateway = ClusterGateway(cluster.layout, cluster.account, FIRST_PRIVATE_GATEWAY + number, name, [address])
     gateway.prepare()
     gateway.start()
     try:

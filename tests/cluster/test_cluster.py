@@ -96,7 +96,7 @@ def test_a_cut_off_leader_of_the_index_is_replaced(cluster: Cluster, ns: str, pr
 
 
 @pytest.mark.long
-def test_a_frozen_etcd_stops_nobody(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
+def test_a_frozen_etcd_stops_no_client(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) -> None:
     """Two of three members are frozen for longer than a leader key's ttl: failsafe mode keeps every primary."""
     before = {group: cluster.leader(group) for group in cluster.groups}
     with measured("two of three etcd members frozen", probes, max(probes)) as load:

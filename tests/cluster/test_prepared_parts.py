@@ -12,7 +12,7 @@ from .clients import rest_of, session
 HALF = "citus_99_1_1_1"
 
 
-def test_a_repeated_request_waits_for_halves_that_are_prepared(cluster: Cluster, ns: str) -> None:
+def test_a_repeated_request_waits_for_prepared_parts(cluster: Cluster, ns: str) -> None:
     if not cluster.shape.is_citus:
         pytest.skip("without Citus a change has no halves")
     first, other = rest_of(cluster, 0), rest_of(cluster, 1)

@@ -12,7 +12,7 @@
   across nodes, shards that move (also during each verb), workers that die, SQL users, restore points.
 
 Helpers: tree.py is the model, verbs.py calls the extension, state.py compares tables with the model, target.py chooses
-the node of a session, cluster.py is the server. failpoints.py and tests/support/broken_steps.py change the extension in
+the node of a session, server.py is the server. failpoints.py and tests/support/broken_steps.py change the extension in
 test databases.
 
 Every suite has tests that break a step (broken_steps.py) and fail unless the suite notices. MANTLE_PROPERTY_SEED
@@ -25,29 +25,29 @@ from contextlib import ExitStack
 
 import pytest
 
-from .cluster import Cluster
 from .distributed import CitusCluster
+from .server import SuiteServer
 from .target import PlainTarget, fresh_target, make_template
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Cluster]:
-    cluster = Cluster()
-    cluster.start()
-    make_template(cluster.parameters)
-    yield cluster
-    cluster.stop()
+def server() -> Iterator[SuiteServer]:
+    server = SuiteServer()
+    server.start()
+    make_template(server.parameters)
+    yield server
+    server.stop()
 
 
 @pytest.fixture
-def cluster(server: Cluster) -> Cluster:
+def running_server(server: SuiteServer) -> SuiteServer:
     """The server, running: a failed crash test may have left it down."""
     server.start()
     return server
 
 
 @pytest.fixture(scope="module")
-def make_target(server: Cluster) -> Iterator[Callable[[str], PlainTarget]]:
+def make_target(server: SuiteServer) -> Iterator[Callable[[str], PlainTarget]]:
     """Databases of one module, removed with it."""
     server.start()
     with ExitStack() as databases:

@@ -1,4 +1,4 @@
-"""A Citus cluster for these suites: a coordinator and two workers, each a server as in cluster.py, and databases whose
+"""A Citus cluster for these suites: a coordinator and two workers, each a server as in server.py, and databases whose
 MetaTable is distributed.
 
 Sessions go to every node in turn, whether it has the directory or not: a client of the product may be connected to any.
@@ -17,7 +17,7 @@ from stack import citus
 from stack.poll import wait_until
 
 from . import verbs
-from .cluster import Cluster
+from .server import SuiteServer
 from .target import PlainTarget
 from .tree import Op
 from .verbs import Key
@@ -45,7 +45,7 @@ class CitusCluster:
 
     def __init__(self):
         password = secrets.token_urlsafe(24)  # one for all: each logs in at the others
-        self.servers = [Cluster(number, SETTINGS, password) for number in range(1, citus.WORKERS + 2)]
+        self.servers = [SuiteServer(number, SETTINGS, password) for number in range(1, citus.WORKERS + 2)]
         self.parameters = [server.parameters for server in self.servers]
 
     def start(self) -> None:
@@ -119,14 +119,14 @@ def move(coordinator: psycopg.Connection, shard: int, source: tuple[str, int], t
     )
 
 
-class Places:
+class SpreadNamespace:
     """Directories of a namespace by the worker that has them, and a session on each worker."""
 
     def __init__(self, target: CitusTarget):
         self.target = target
         self.sessions = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
         self.coordinator = target.coordinator()
-        self.ns = verbs.create_namespace(self.coordinator, f"places-{uuid.uuid4().hex[:12]}")
+        self.ns = verbs.create_namespace(self.coordinator, f"spread-{uuid.uuid4().hex[:12]}")
         self.next_id = verbs.allocate_ids(self.coordinator, 1000)
         self.by_worker: list[list[int]] = [[], []]
         while min(len(ids) for ids in self.by_worker) < 3:

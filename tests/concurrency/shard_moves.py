@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import psycopg
 
 from . import failpoints
-from .distributed import CitusTarget, Places, move
+from .distributed import CitusTarget, SpreadNamespace, move
 
 MOVE_BOUND_S = 60.0
 # Reached by verbs of several directories in the session that sends their parts: all is latched and read, nothing is
@@ -17,7 +17,7 @@ ALL_READ = "all_read"
 
 @contextmanager
 def shard_moves_during(
-    target: CitusTarget, places: Places, call: tuple, at: str, moving: int
+    target: CitusTarget, spread: SpreadNamespace, call: tuple, at: str, moving: int
 ) -> Iterator[list[str | None]]:
     """Holds a call (session, operation, key) at a failpoint while the shard of `moving` moves to the other worker and
     the block runs; then releases it. Yields its outcome, complete after the end: SQLSTATE, or None for done.
@@ -30,7 +30,7 @@ def shard_moves_during(
     def held() -> None:
         failpoints.arm(session, at)
         try:
-            outcome.append(places.call(session, op, key).code)
+            outcome.append(spread.call(session, op, key).code)
         except psycopg.Error as error:
             outcome.append(error.sqlstate)
 
@@ -39,8 +39,8 @@ def shard_moves_during(
         thread.start()
         gate.await_held(session.info.backend_pid, lambda: not thread.is_alive(), f"{op.verb} at {at}")
         ends = [(node["host"], int(node["port"])) for node in target.all[1:]]
-        source = places.worker_of(moving)
-        move(places.coordinator, places.shard_of(moving), ends[source], ends[1 - source], "block_writes")
-        assert places.worker_of(moving) == 1 - source
+        source = spread.worker_of(moving)
+        move(spread.coordinator, spread.shard_of(moving), ends[source], ends[1 - source], "block_writes")
+        assert spread.worker_of(moving) == 1 - source
         yield outcome
     thread.join()

@@ -35,7 +35,7 @@ FUNCTIONS = (
 
 class Writers:
     """Threads that change a namespace whose totals stay. Places are directories that stay, each inside the previous
-    one; everything else in them moves.
+    one. Everything else in them moves.
     """
 
     def __init__(self, target: PlainTarget):

@@ -19,7 +19,7 @@ from tests.support import broken_steps
 from tests.support.sql_wrappers import wrapped
 
 from . import failpoints, state, verbs
-from .distributed import PLACEMENTS, CitusCluster, CitusTarget, Places, distributed_target
+from .distributed import PLACEMENTS, CitusCluster, CitusTarget, SpreadNamespace, distributed_target
 from .pairs import PAIRS, VERBS, Pairs, run_pair
 from .random_histories import ELEMENTS_ON_CITUS, SEED, assert_sound, one_history
 from .tree import Op
@@ -69,8 +69,8 @@ def test_pairs(pairs, scenario, a):
 
 
 @pytest.fixture(scope="module")
-def places(database) -> Places:
-    return Places(database)
+def spread(database) -> SpreadNamespace:
+    return SpreadNamespace(database)
 
 
 def remote_commands(session: psycopg.Connection, work) -> list[tuple[str, str]]:
@@ -111,8 +111,8 @@ def prepared_names(sent: list[tuple[str, str]], how: str) -> list[str]:
     return sorted(command.split("'")[1] for _, command in sent if command.startswith(how))
 
 
-def single_directory_operations(places: Places, pid: int) -> list[Op]:
-    id, directory = places.new_id(), places.new_id()
+def single_directory_operations(spread: SpreadNamespace, pid: int) -> list[Op]:
+    id, directory = spread.new_id(), spread.new_id()
     return [
         Op("put_object", pid, f"o{id}", id, size=5, mode=420, etag="e"),
         Op("put_object", pid, f"o{id}", id, size=7, mode=420, etag="f"),
@@ -125,37 +125,37 @@ def single_directory_operations(places: Places, pid: int) -> list[Op]:
     ]
 
 
-def test_a_verb_in_one_directory_touches_its_node_alone(places):
+def test_a_verb_in_one_directory_touches_its_node_alone(spread):
     """From the directory's node nothing is sent. From another node only that node is asked, and commits once, in one
     phase.
     """
-    for worker, session in enumerate(places.sessions):
-        for op in single_directory_operations(places, places.by_worker[worker][0]):
-            sent = remote_commands(session, lambda op=op: places.call(session, op))
+    for worker, session in enumerate(spread.sessions):
+        for op in single_directory_operations(spread, spread.by_worker[worker][0]):
+            sent = remote_commands(session, lambda op=op: spread.call(session, op))
             assert sent == [], f"{op.verb} on its own node sent {sent}"
-    for session in (places.sessions[0], places.coordinator):
-        for op in single_directory_operations(places, places.by_worker[1][0]):
+    for session in (spread.sessions[0], spread.coordinator):
+        for op in single_directory_operations(spread, spread.by_worker[1][0]):
             answer = []
-            sent = remote_commands(session, lambda op=op, answer=answer: answer.append(places.call(session, op)))
+            sent = remote_commands(session, lambda op=op, answer=answer: answer.append(spread.call(session, op)))
             assert answer[0].code is None
-            assert transactions(sent) == {places.port(1): ONE_PHASE}, f"{op.verb} sent {sent}"
+            assert transactions(sent) == {spread.port(1): ONE_PHASE}, f"{op.verb} sent {sent}"
 
 
-def put(places: Places, pid: int, name: str | None = None) -> Op:
-    id = places.new_id()
+def put(spread: SpreadNamespace, pid: int, name: str | None = None) -> Op:
+    id = spread.new_id()
     return Op("put_object", pid, name or f"o{id}", id, size=5, mode=420, etag="e")
 
 
-def test_changes_on_two_nodes_commit_in_two_phases(places):
+def test_changes_on_two_nodes_commit_in_two_phases(spread):
     """One is written to its shard directly, the other is sent. Citus has to know of the first
     (extension/src/citus/transaction.rs).
     """
-    session = places.sessions[0]
+    session = spread.sessions[0]
 
     def change_both() -> None:
         with session.transaction():
-            for directories in places.by_worker:
-                assert places.call(session, put(places, directories[0])).code is None
+            for directories in spread.by_worker:
+                assert spread.call(session, put(spread, directories[0])).code is None
 
     sent = [command for _, command in remote_commands(session, change_both)]
     assert sum(command.startswith("PREPARE TRANSACTION") for command in sent) == 1, sent
@@ -182,16 +182,16 @@ def sent_to_its_own_node(session: psycopg.Connection, pid: int, how: str) -> Ite
 
 
 @pytest.mark.parametrize("how", ["setting", "transaction"])
-def test_what_citus_sends_to_its_own_node_sees_what_was_changed_there(places, how):
+def test_what_citus_sends_to_its_own_node_sees_what_was_changed_there(spread, how):
     """Changes have to take that connection too. The message of a mkdir, which does not, commits with them."""
-    session, pid = places.sessions[0], places.by_worker[0][0]
-    new, directory = put(places, pid), Op("mkdir", pid, f"m{places.new_id()}/", places.next_id, explicit=True)
+    session, pid = spread.sessions[0], spread.by_worker[0][0]
+    new, directory = put(spread, pid), Op("mkdir", pid, f"m{spread.new_id()}/", spread.next_id, explicit=True)
     answers: list[verbs.Answer] = []
 
     def change() -> None:
         with sent_to_its_own_node(session, pid, how):
-            for ops in ([new, put(places, pid, new.name)], [directory]):
-                answers.extend(verbs.call(session, places.ns, ops, [Key(uuid.uuid4()) for _ in ops]))
+            for ops in ([new, put(spread, pid, new.name)], [directory]):
+                answers.extend(verbs.call(session, spread.ns, ops, [Key(uuid.uuid4()) for _ in ops]))
 
     sent = [command for _, command in remote_commands(session, change)]
     assert [(answer.code, answer.version) for answer in answers] == [(None, 1), (None, 2), (None, 1)]
@@ -206,17 +206,17 @@ def calls_of(session: psycopg.Connection, function: str) -> int:
     ).fetchone()[0]
 
 
-def test_a_new_entry_is_made_in_its_shard_itself(places):
+def test_a_new_entry_is_made_in_its_shard_itself(spread):
     """Not by the fallback, a plpgsql function that costs several times as much."""
-    session, pid = places.sessions[0], places.by_worker[0][0]
+    session, pid = spread.sessions[0], spread.by_worker[0][0]
     for op, function in (
-        (put(places, pid), "put_object_one"),
-        (Op("mkdir", pid, f"m{places.new_id()}/", places.next_id, explicit=True), "mkdir_one"),
+        (put(spread, pid), "put_object_one"),
+        (Op("mkdir", pid, f"m{spread.new_id()}/", spread.next_id, explicit=True), "mkdir_one"),
     ):
         before = calls_of(session, function)
-        assert places.call(session, op).code is None
+        assert spread.call(session, op).code is None
         assert calls_of(session, function) == before
-        places.call(session, op)
+        spread.call(session, op)
         assert calls_of(session, function) == before + 1, "what exists goes that way"
 
 
@@ -229,24 +229,24 @@ READS = {
 
 
 @pytest.mark.parametrize("query", READS, ids=[query.split("(")[0].split(".")[1] for query in READS])
-def test_reads_touch_one_node(places, query):
+def test_reads_touch_one_node(spread, query):
     """From the directory's node nothing is sent. From another node one query goes there, without a transaction around
     it.
     """
-    for worker, session in enumerate(places.sessions):
-        given = {"ns": places.ns, "pid": places.by_worker[worker][0]}
+    for worker, session in enumerate(spread.sessions):
+        given = {"ns": spread.ns, "pid": spread.by_worker[worker][0]}
         sent = remote_commands(session, lambda session=session, given=given: session.execute(query, given))
         assert sent == []
-    for session in (places.sessions[0], places.coordinator):
-        given = {"ns": places.ns, "pid": places.by_worker[1][0]}
+    for session in (spread.sessions[0], spread.coordinator):
+        given = {"ns": spread.ns, "pid": spread.by_worker[1][0]}
         sent = remote_commands(session, lambda session=session, given=given: session.execute(query, given))
-        assert len(sent) == READS[query] and transactions(sent) == {places.port(1): []}, sent
+        assert len(sent) == READS[query] and transactions(sent) == {spread.port(1): []}, sent
 
 
-def prepared_anywhere(places: Places) -> list[str]:
+def prepared_anywhere(spread: SpreadNamespace) -> list[str]:
     """Names of transactions that wait for their second phase, on any node."""
     found = []
-    for session in (places.coordinator, *places.sessions):
+    for session in (spread.coordinator, *spread.sessions):
         found += [
             gid for (gid,) in session.execute("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
         ]
@@ -254,22 +254,22 @@ def prepared_anywhere(places: Places) -> list[str]:
 
 
 @pytest.mark.parametrize("at", ["of one side", "of the other side", "of neither side"])
-def test_changes_across_nodes_commit_in_two_phases(places, at):
+def test_changes_across_nodes_commit_in_two_phases(spread, at):
     """A rename of an object, a rename of a directory and an rmdir, each across two workers: every participating node
     but the session's own prepares, then all commit.
     """
-    here, there = places.by_worker[0][1], places.by_worker[1][1]
+    here, there = spread.by_worker[0][1], spread.by_worker[1][1]
     session, others = {
-        "of one side": (places.sessions[0], [1]),
-        "of the other side": (places.sessions[1], [0]),
-        "of neither side": (places.coordinator, [0, 1]),
+        "of one side": (spread.sessions[0], [1]),
+        "of the other side": (spread.sessions[1], [0]),
+        "of neither side": (spread.coordinator, [0, 1]),
     }[at]
-    object_id = places.new_id()
-    places.call(session, Op("put_object", here, "moved", object_id, size=9, mode=420, etag="e"))
-    directory = places.new_id()
-    while places.worker_of(directory) != 1:
-        directory = places.new_id()
-    places.call(session, Op("mkdir", here, "dir/", directory, explicit=True))
+    object_id = spread.new_id()
+    spread.call(session, Op("put_object", here, "moved", object_id, size=9, mode=420, etag="e"))
+    directory = spread.new_id()
+    while spread.worker_of(directory) != 1:
+        directory = spread.new_id()
+    spread.call(session, Op("mkdir", here, "dir/", directory, explicit=True))
     epoch = session.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
     for op in (
         Op("rename_object", here, "moved", dst_pid=there, dst_name=f"arrived{object_id}"),
@@ -278,40 +278,40 @@ def test_changes_across_nodes_commit_in_two_phases(places, at):
         Op("rmdir", here, "back/", directory),
     ):
         answer = []
-        sent = remote_commands(session, lambda op=op, answer=answer: answer.append(places.call(session, op)))
+        sent = remote_commands(session, lambda op=op, answer=answer: answer.append(spread.call(session, op)))
         assert answer[0].code is None, f"{op}: {answer}"
-        assert transactions(sent) == {places.port(worker): TWO_PHASES for worker in others}, f"{op.verb} sent {sent}"
+        assert transactions(sent) == {spread.port(worker): TWO_PHASES for worker in others}, f"{op.verb} sent {sent}"
         prepared = prepared_names(sent, "PREPARE TRANSACTION")
         assert len(set(prepared)) == len(others) and prepared_names(sent, "COMMIT PREPARED") == prepared, sent
-        assert prepared_anywhere(places) == []
-    assert state.damage(places.coordinator) == []
+        assert prepared_anywhere(spread) == []
+    assert state.damage(spread.coordinator) == []
 
 
 @pytest.mark.timeout(120)
 def test_the_workers_steps_do_their_work_on_every_node(citus_cluster):
     """Compaction, pruning, emptying of removed trees, purging: each node works on its own shards."""
     with distributed_target(citus_cluster, "mantle_steps") as target:
-        work_off(Places(target))
+        work_off(SpreadNamespace(target))
 
 
-def work_off(places: Places) -> None:
-    epoch = places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
-    here, there = places.by_worker[0][1], places.by_worker[1][1]
-    tree, below, implicit = places.new_id(), places.new_id(), places.new_id()
+def work_off(spread: SpreadNamespace) -> None:
+    epoch = spread.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
+    here, there = spread.by_worker[0][1], spread.by_worker[1][1]
+    tree, below, implicit = spread.new_id(), spread.new_id(), spread.new_id()
     for op in (
         Op("mkdir", here, "tree/", tree, explicit=True),
         Op("mkdir", tree, "below/", below, explicit=True),
         *(
-            Op("put_object", pid, f"o{n}", places.new_id(), size=3, mode=420, etag="e")
+            Op("put_object", pid, f"o{n}", spread.new_id(), size=3, mode=420, etag="e")
             for pid in (tree, below)
             for n in range(20)
         ),
         Op("mkdir", there, "implicit/", implicit, explicit=False),
         Op("remove_tree", here, "tree/", tree, epoch=epoch),
     ):
-        assert places.call(places.coordinator, op).code is None
-    places.coordinator.execute("UPDATE mantle.prune_queue SET queued = now() - interval '1 day'")
-    everywhere = [places.coordinator, *places.sessions]
+        assert spread.call(spread.coordinator, op).code is None
+    spread.coordinator.execute("UPDATE mantle.prune_queue SET queued = now() - interval '1 day'")
+    everywhere = [spread.coordinator, *spread.sessions]
     for _ in range(60):
         steps = (
             "compact",
@@ -330,33 +330,33 @@ def work_off(places: Places) -> None:
         ]
         if not any(done):
             break
-    found = places.coordinator.execute(
+    found = spread.coordinator.execute(
         "SELECT state, objects, directories FROM mantle.operations WHERE directory_id = %s", (tree,)
     )
     assert found.fetchall() == [("done", 40, 2)]
     assert (
-        places.coordinator.execute(
+        spread.coordinator.execute(
             "SELECT count(*) FROM mantle.meta WHERE ts > 0 OR pid = 1 OR id = %s", (implicit,)
         ).fetchone()[0]
         == 0
     )
-    assert state.damage(places.coordinator) == []
+    assert state.damage(spread.coordinator) == []
 
 
-def test_a_message_is_on_the_node_of_its_row(places):
+def test_a_message_is_on_the_node_of_its_row(spread):
     """Each node's stream has the changes of its directories, whichever session made them."""
     slots = [f"messages_{worker}" for worker in (0, 1)]
-    for session, slot in zip(places.sessions, slots, strict=True):
+    for session, slot in zip(spread.sessions, slots, strict=True):
         session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
     try:
         names = {}
         for worker in (0, 1):
-            for session in (*places.sessions, places.coordinator):
-                id = places.new_id()
+            for session in (*spread.sessions, spread.coordinator):
+                id = spread.new_id()
                 name = f"streamed{id}"
-                places.call(session, Op("mkdir", places.by_worker[worker][2], f"{name}/", id, explicit=True))
+                spread.call(session, Op("mkdir", spread.by_worker[worker][2], f"{name}/", id, explicit=True))
                 names[name] = worker
-        for worker, (session, slot) in enumerate(zip(places.sessions, slots, strict=True)):
+        for worker, (session, slot) in enumerate(zip(spread.sessions, slots, strict=True)):
             rows = session.execute(
                 "SELECT data FROM pg_logical_slot_get_binary_changes(%s, NULL, NULL, 'proto_version', '1',"
                 " 'publication_names',"
@@ -366,7 +366,7 @@ def test_a_message_is_on_the_node_of_its_row(places):
             stream = b"".join(bytes(data) for (data,) in rows)
             assert {name for name in names if name.encode() in stream} == {n for n, at in names.items() if at == worker}
     finally:
-        for session, slot in zip(places.sessions, slots, strict=True):
+        for session, slot in zip(spread.sessions, slots, strict=True):
             session.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
 
 
@@ -393,40 +393,40 @@ def test_a_gateway_asks_the_node_that_has_the_directory(citus_cluster):
 
 
 @pytest.mark.timeout(600)
-def test_a_gateways_lookups_wait_for_halves_that_are_prepared(citus_cluster):
+def test_a_gateways_lookups_wait_for_prepared_parts(citus_cluster):
     """During a rename between nodes a lookup finds the entry at exactly one place (nodes/tests/prepared_parts.rs)."""
     with distributed_target(citus_cluster, "mantle_halves") as target:
         run_rust_test(citus_cluster, target, "citus_lookups_wait_for_prepared_parts")
 
 
-def test_walks_that_never_agree_are_no_answer(places):
+def test_walks_that_never_agree_are_no_answer(spread):
     """Each walk seems to meet another rename. The caller gets an error that asks for a retry, never an inconsistent
     answer.
     """
     asked = "SELECT depth, id FROM mantle.resolve_path((SELECT name FROM mantle.namespaces WHERE ns = %s), %s)"
-    pid = places.by_worker[0][0]
+    pid = spread.by_worker[0][0]
     path = [f"d{pid}"]
-    with places.target.coordinator() as session:
+    with spread.target.coordinator() as session:
         session.execute("SET citus.enable_ddl_propagation = off")
         with (
             wrapped(session, "walk_down", "test_citus", after="ids := ids || (random() * 1e15)::bigint;"),
             pytest.raises(psycopg.errors.SerializationFailure),
         ):
-            session.execute(asked, (places.ns, path))
-        assert session.execute(asked, (places.ns, path)).fetchone() == (1, pid)
+            session.execute(asked, (spread.ns, path))
+        assert session.execute(asked, (spread.ns, path)).fetchone() == (1, pid)
 
 
 def test_an_index_reads_all_directories_by_its_role(database):
     """The initial copy has every directory of every node, and only directories."""
-    places = Places(database)
-    for directories in places.by_worker:
-        id = places.new_id()
+    spread = SpreadNamespace(database)
+    for directories in spread.by_worker:
+        id = spread.new_id()
         assert (
-            places.call(places.coordinator, Op("put_object", directories[0], "o", id, size=1, mode=420, etag="e")).code
+            spread.call(spread.coordinator, Op("put_object", directories[0], "o", id, size=1, mode=420, etag="e")).code
             is None
         )
     password = secrets.token_urlsafe(24)
-    places.coordinator.execute(f"CREATE ROLE index_of_citus LOGIN IN ROLE mantle_index PASSWORD '{password}'")
+    spread.coordinator.execute(f"CREATE ROLE index_of_citus LOGIN IN ROLE mantle_index PASSWORD '{password}'")
     try:
         database.on_all_nodes(
             lambda node: node.execute(
@@ -434,14 +434,14 @@ def test_an_index_reads_all_directories_by_its_role(database):
             )
         )
         with psycopg.connect(**{**database.all[0], "user": "index_of_citus", "password": password}) as reader:
-            found = reader.execute("SELECT count(*) FROM mantle.directories WHERE ns = %s", (places.ns,)).fetchone()[0]
-            assert found == 1 + sum(len(directories) for directories in places.by_worker)
+            found = reader.execute("SELECT count(*) FROM mantle.directories WHERE ns = %s", (spread.ns,)).fetchone()[0]
+            assert found == 1 + sum(len(directories) for directories in spread.by_worker)
             assert reader.execute("SELECT count(*) FROM mantle.meta WHERE explicit IS NULL").fetchone()[0] == 0
     finally:
         database.on_all_nodes(
             lambda node: node.execute("DELETE FROM pg_dist_authinfo WHERE rolename = 'index_of_citus'")
         )
-        places.coordinator.execute("DROP ROLE index_of_citus")
+        spread.coordinator.execute("DROP ROLE index_of_citus")
 
 
 @pytest.mark.timeout(600)

@@ -18,8 +18,8 @@ from stack import citus
 from stack.poll import wait_until
 
 from . import failpoints, state, verbs
-from .cluster import Cluster
-from .distributed import CitusTarget, Places, distributed_target
+from .distributed import CitusTarget, SpreadNamespace, distributed_target
+from .server import SuiteServer
 from .tree import Op
 from .verbs import Answer, Key
 
@@ -42,32 +42,32 @@ class Renames:
     """An object and a directory that go from one worker to the other, each in its own session."""
 
     def __init__(self, target: CitusTarget):
-        self.target, self.places = target, Places(target)
-        places, epoch = (
-            self.places,
-            self.places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0],
+        self.target, self.spread = target, SpreadNamespace(target)
+        spread, epoch = (
+            self.spread,
+            self.spread.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0],
         )
-        source, destination = places.by_worker[OWN][0], places.by_worker[OTHER][0]
-        directory = places.new_id()
+        source, destination = spread.by_worker[OWN][0], spread.by_worker[OTHER][0]
+        directory = spread.new_id()
         # Acknowledged, on both.
         for op in (
-            Op("put_object", source, "o", places.new_id(), size=9, mode=420, etag="e"),
+            Op("put_object", source, "o", spread.new_id(), size=9, mode=420, etag="e"),
             Op("mkdir", source, "s/", directory, explicit=True),
-            Op("put_object", destination, "there", places.new_id(), size=5, mode=420, etag="e"),
+            Op("put_object", destination, "there", spread.new_id(), size=5, mode=420, etag="e"),
         ):
-            assert places.call(places.coordinator, op).code is None
+            assert spread.call(spread.coordinator, op).code is None
         self.ops = (
             Op("rename_object", source, "o", dst_pid=destination, dst_name="o"),
             Op("rename_directory", source, "s/", directory, dst_pid=destination, dst_name="s/", epoch=epoch),
         )
         self.keys = [Key(uuid.uuid4()) for _ in self.ops]
         self.sessions = [psycopg.connect(**target.all[1 + OWN], autocommit=True) for _ in self.ops]
-        self.before = state.read_tree(places.coordinator, places.ns)
+        self.before = state.read_tree(spread.coordinator, spread.ns)
         self.watchers = [psycopg.connect(**node, autocommit=True) for node in target.all[1:]]
 
     def begin(self, pool: ThreadPoolExecutor) -> list[Future]:
         calls = zip(self.sessions, self.ops, self.keys, strict=True)
-        return [pool.submit(verbs.call_one, session, self.places.ns, op, key) for session, op, key in calls]
+        return [pool.submit(verbs.call_one, session, self.spread.ns, op, key) for session, op, key in calls]
 
     def await_count(self, worker: int, query: str, what: str) -> None:
         wait_until(lambda: self.watchers[worker].execute(query).fetchone() == (len(self.ops),), what, HELD_BOUND_S)
@@ -79,17 +79,19 @@ class Renames:
             assert [expected.apply(op).code for op in self.ops] == [None, None]
         self.target.settle()
         with self.target.coordinator() as coordinator:
-            assert state.differences(coordinator, self.places.ns, expected) == []
+            assert state.differences(coordinator, self.spread.ns, expected) == []
             for op, key in zip(self.ops, self.keys, strict=True):
-                answer = verbs.call_one(coordinator, self.places.ns, op, key)
+                answer = verbs.call_one(coordinator, self.spread.ns, op, key)
                 assert (answer.code, answer.replayed) == (None, are_done), op
                 if not are_done:
                     assert expected.apply(op).code is None
-            assert state.differences(coordinator, self.places.ns, expected) == []
+            assert state.differences(coordinator, self.spread.ns, expected) == []
 
 
 @contextmanager
-def held_before_prepare(renames: Renames, _servers: list[Cluster], pool: ThreadPoolExecutor) -> Iterator[list[Future]]:
+def held_before_prepare(
+    renames: Renames, _servers: list[SuiteServer], pool: ThreadPoolExecutor
+) -> Iterator[list[Future]]:
     """Latched on both nodes, recorded on the other, removed from their own: nothing is prepared."""
     gate = failpoints.Gate(psycopg.connect(**renames.target.all[1 + OWN], autocommit=True))
     gate.close()
@@ -105,7 +107,9 @@ def held_before_prepare(renames: Renames, _servers: list[Cluster], pool: ThreadP
 
 
 @contextmanager
-def held_at(worker: int, renames: Renames, servers: list[Cluster], pool: ThreadPoolExecutor) -> Iterator[list[Future]]:
+def held_at(
+    worker: int, renames: Renames, servers: list[SuiteServer], pool: ThreadPoolExecutor
+) -> Iterator[list[Future]]:
     """The last WAL record that `worker` writes is flushed, and waits for a standby."""
     with servers[worker].without_standby():
         running = renames.begin(pool)

@@ -14,7 +14,7 @@ from stack import citus
 from stack.poll import wait_until
 
 from . import state
-from .distributed import CitusTarget, Places, distributed_target, move
+from .distributed import CitusTarget, SpreadNamespace, distributed_target, move
 from .shard_moves import MOVE_BOUND_S
 from .tree import Op
 
@@ -29,20 +29,20 @@ def database(citus_cluster):
 
 
 @pytest.fixture(scope="module")
-def places(database) -> Places:
-    return Places(database)
+def spread(database) -> SpreadNamespace:
+    return SpreadNamespace(database)
 
 
-def new_entry(places: Places, verb: str, pid: int) -> Op:
-    id = places.new_id()
+def new_entry(spread: SpreadNamespace, verb: str, pid: int) -> Op:
+    id = spread.new_id()
     if verb == "mkdir":
         return Op("mkdir", pid, f"m{id}/", id, explicit=True)
     return Op("put_object", pid, f"o{id}", id, size=5, mode=420, etag="e")
 
 
-def ids_of(places: Places, *ops: Op) -> list[int]:
+def ids_of(spread: SpreadNamespace, *ops: Op) -> list[int]:
     """The ids in a directory, as Citus sees them."""
-    found = places.coordinator.execute("SELECT id FROM mantle.meta WHERE id = ANY (%s)", ([op.id for op in ops],))
+    found = spread.coordinator.execute("SELECT id FROM mantle.meta WHERE id = ANY (%s)", ([op.id for op in ops],))
     return sorted(id for (id,) in found.fetchall())
 
 
@@ -64,45 +64,45 @@ def test_an_old_snapshot_makes_no_map(citus_cluster, first):
     later.
     """
     with distributed_target(citus_cluster, f"mantle_old_{first}") as target:
-        places = Places(target)
-        pid = places.by_worker[0][0]
+        spread = SpreadNamespace(target)
+        pid = spread.by_worker[0][0]
         session = psycopg.connect(**target.all[1], autocommit=True)
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         session.execute("SELECT count(*) FROM pg_class")
-        move(places.coordinator, places.shard_of(pid), *ends(target), "block_writes")
+        move(spread.coordinator, spread.shard_of(pid), *ends(target), "block_writes")
         # It learns of the move before it has a map.
         session.execute("SELECT count(*) FROM pg_class")
         if first == "put_object":
             with pytest.raises(psycopg.Error) as refused:
-                places.call(session, new_entry(places, "put_object", pid))
+                spread.call(session, new_entry(spread, "put_object", pid))
             assert refused.value.sqlstate == "MT041"
         else:
             try:
-                session.execute(READS[first], {"ns": places.ns, "pid": pid})
+                session.execute(READS[first], {"ns": spread.ns, "pid": pid})
             except psycopg.errors.SyntaxErrorOrAccessRuleViolation:
                 raise
             except psycopg.Error:
                 pass  # a read may fail then: its shard is not where its snapshot says
         session.execute("ROLLBACK")
-        new = new_entry(places, "put_object", pid)
-        assert places.call(session, new).code is None
-        assert ids_of(places, new) == [new.id]
-        assert state.damage(places.coordinator) == []
+        new = new_entry(spread, "put_object", pid)
+        assert spread.call(session, new).code is None
+        assert ids_of(spread, new) == [new.id]
+        assert state.damage(spread.coordinator) == []
 
 
 @pytest.mark.parametrize("table", ["meta", "requests"])
 @pytest.mark.parametrize("verb", ["put_object", "mkdir"])
-def test_a_lock_of_the_table_holds_changes_off(places, verb, table):
+def test_a_lock_of_the_table_holds_changes_off(spread, verb, table):
     """As for a statement: LOCK TABLE, and the conversion of a distributed table, know the logical table only. Citus
     locks it on every node, and reports no more than that when one refuses.
     """
-    session, lock = places.sessions[0], f"LOCK TABLE mantle.{table} IN SHARE MODE NOWAIT"
+    session, lock = spread.sessions[0], f"LOCK TABLE mantle.{table} IN SHARE MODE NOWAIT"
     with session.transaction():
-        assert places.call(session, new_entry(places, verb, places.by_worker[0][0])).code is None
-        with pytest.raises(psycopg.errors.InternalError_, match="essential"), places.coordinator.transaction():
-            places.coordinator.execute(lock)
-    with places.coordinator.transaction():
-        places.coordinator.execute(lock)
+        assert spread.call(session, new_entry(spread, verb, spread.by_worker[0][0])).code is None
+        with pytest.raises(psycopg.errors.InternalError_, match="essential"), spread.coordinator.transaction():
+            spread.coordinator.execute(lock)
+    with spread.coordinator.transaction():
+        spread.coordinator.execute(lock)
 
 
 def is_waiting_for_shard(watch: psycopg.Connection) -> bool:
@@ -131,16 +131,16 @@ def held_before_copying(watch: psycopg.Connection, node: dict[str, str], work: t
         yield
 
 
-def split(places: Places, pid: int, worker: int, mode: str) -> None:
+def split(spread: SpreadNamespace, pid: int, worker: int, mode: str) -> None:
     """Splits the shard of a directory into two on the same node."""
-    shard = places.shard_of(pid)
-    least, most = places.coordinator.execute(
+    shard = spread.shard_of(pid)
+    least, most = spread.coordinator.execute(
         "SELECT shardminvalue::bigint, shardmaxvalue::bigint FROM pg_dist_shard WHERE shardid = %s", (shard,)
     ).fetchone()
-    node = places.coordinator.execute(
-        "SELECT nodeid FROM pg_dist_node WHERE nodeport = %s", (int(places.target.all[worker + 1]["port"]),)
+    node = spread.coordinator.execute(
+        "SELECT nodeid FROM pg_dist_node WHERE nodeport = %s", (int(spread.target.all[worker + 1]["port"]),)
     ).fetchone()[0]
-    places.coordinator.execute(
+    spread.coordinator.execute(
         "SELECT citus_split_shard_by_split_points(%s, ARRAY[%s::text], ARRAY[%s, %s], %s::citus.shard_transfer_mode)",
         (shard, (least + most) // 2, node, node, mode),
     )
@@ -185,25 +185,25 @@ def test_a_change_under_way_is_waited_for(citus_cluster, kind, mode):
         distributed_target(citus_cluster, f"mantle_waits_{kind}_{mode}") as target,
         splits_by_replication(target.all[1]),
     ):
-        places = Places(target)
-        pid, session = places.by_worker[0][0], places.sessions[0]
+        spread = SpreadNamespace(target)
+        pid, session = spread.by_worker[0][0], spread.sessions[0]
         failures = []
 
         def leave() -> None:
             try:
                 if kind == "move":
-                    move(places.coordinator, places.shard_of(pid), *ends(target), mode)
+                    move(spread.coordinator, spread.shard_of(pid), *ends(target), mode)
                 else:
-                    split(places, pid, 0, mode)
+                    split(spread, pid, 0, mode)
             except psycopg.Error as error:
                 failures.append(error)
 
-        before, change = places.shard_of(pid), new_entry(places, "put_object", pid)
+        before, change = spread.shard_of(pid), new_entry(spread, "put_object", pid)
         leaving = threading.Thread(target=leave)
 
         def begin_change() -> None:
             session.execute("BEGIN")
-            assert places.call(session, change).code is None
+            assert spread.call(session, change).code is None
 
         with psycopg.connect(**target.all[1], autocommit=True) as watch:
             try:
@@ -220,62 +220,62 @@ def test_a_change_under_way_is_waited_for(citus_cluster, kind, mode):
                 leaving.join()
         assert failures == []
         if kind == "move":
-            assert places.worker_of(pid) == 1
+            assert spread.worker_of(pid) == 1
         else:
-            assert places.shard_of(pid) != before
-        later = new_entry(places, "put_object", pid)
-        assert places.call(session, later).code is None
-        assert ids_of(places, change, later) == [change.id, later.id]
-        assert state.damage(places.coordinator) == []
+            assert spread.shard_of(pid) != before
+        later = new_entry(spread, "put_object", pid)
+        assert spread.call(session, later).code is None
+        assert ids_of(spread, change, later) == [change.id, later.id]
+        assert state.damage(spread.coordinator) == []
 
 
-def directory_of_another_shard(places: Places, worker: int, pid: int) -> int:
+def directory_of_another_shard(spread: SpreadNamespace, worker: int, pid: int) -> int:
     """On the same node."""
     while True:
-        id = places.new_id()
-        if places.worker_of(id) == worker and places.shard_of(id) != places.shard_of(pid):
-            places.call(places.coordinator, Op("mkdir", places.ns, f"d{id}/", id, explicit=True))
+        id = spread.new_id()
+        if spread.worker_of(id) == worker and spread.shard_of(id) != spread.shard_of(pid):
+            spread.call(spread.coordinator, Op("mkdir", spread.ns, f"d{id}/", id, explicit=True))
             return id
 
 
-def shards_kept(places: Places, session: psycopg.Connection) -> int:
+def shards_kept(spread: SpreadNamespace, session: psycopg.Connection) -> int:
     """The number of shards that a session keeps on their nodes."""
     count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND granted AND pid = %s"
-    with psycopg.connect(**places.target.all[1], autocommit=True) as watch:
+    with psycopg.connect(**spread.target.all[1], autocommit=True) as watch:
         return watch.execute(count, (session.info.backend_pid,)).fetchone()[0]
 
 
-def test_a_change_taken_back_to_a_savepoint_leaves_nothing(places):
+def test_a_change_taken_back_to_a_savepoint_leaves_nothing(spread):
     """No row, count or lock is left. Earlier and later changes of the transaction are unaffected."""
-    session, pid = places.sessions[0], places.by_worker[0][0]
-    other = directory_of_another_shard(places, 0, pid)
-    kept, gone, again, after = (new_entry(places, "put_object", directory) for directory in (pid, other, pid, other))
-    taken_back = new_entry(places, "mkdir", other)
+    session, pid = spread.sessions[0], spread.by_worker[0][0]
+    other = directory_of_another_shard(spread, 0, pid)
+    kept, gone, again, after = (new_entry(spread, "put_object", directory) for directory in (pid, other, pid, other))
+    taken_back = new_entry(spread, "mkdir", other)
     with session.transaction():
-        assert places.call(session, kept).code is None
-        assert shards_kept(places, session) == 1
+        assert spread.call(session, kept).code is None
+        assert shards_kept(spread, session) == 1
         session.execute("SAVEPOINT here")
         for op in (gone, taken_back, again):
-            assert places.call(session, op).code is None
-        assert shards_kept(places, session) == 2
+            assert spread.call(session, op).code is None
+        assert shards_kept(spread, session) == 2
         session.execute("ROLLBACK TO here")
-        assert shards_kept(places, session) == 1, "the shard of what was taken back may go"
-        assert places.call(session, after).code is None
-        assert shards_kept(places, session) == 2
-    assert ids_of(places, kept, gone, taken_back, again, after) == [kept.id, after.id]
+        assert shards_kept(spread, session) == 1, "the shard of what was taken back may go"
+        assert spread.call(session, after).code is None
+        assert shards_kept(spread, session) == 2
+    assert ids_of(spread, kept, gone, taken_back, again, after) == [kept.id, after.id]
     # The names are free, and so are the request ids.
-    assert places.call(session, gone).code is None
-    assert state.damage(places.coordinator) == []
+    assert spread.call(session, gone).code is None
+    assert state.damage(spread.coordinator) == []
 
 
-def test_a_client_cannot_prepare_a_change(places):
+def test_a_client_cannot_prepare_a_change(spread):
     """As after Citus' own statements: Citus' records would belong to the next transaction, and nothing would end this
     one.
     """
-    session = places.sessions[0]
-    change, name = new_entry(places, "put_object", places.by_worker[0][0]), uuid.uuid4().hex
+    session = spread.sessions[0]
+    change, name = new_entry(spread, "put_object", spread.by_worker[0][0]), uuid.uuid4().hex
     session.execute("BEGIN")
-    assert places.call(session, change).code is None
+    assert spread.call(session, change).code is None
     try:
         with pytest.raises(psycopg.errors.FeatureNotSupported):
             session.execute(f"PREPARE TRANSACTION '{name}'")
@@ -283,32 +283,32 @@ def test_a_client_cannot_prepare_a_change(places):
         session.execute("ROLLBACK")
         if session.execute("SELECT FROM pg_prepared_xacts WHERE gid = %s", (name,)).fetchone():
             session.execute(f"ROLLBACK PREPARED '{name}'")
-    assert ids_of(places, change) == []
-    assert places.call(session, change).code is None
+    assert ids_of(spread, change) == []
+    assert spread.call(session, change).code is None
 
 
 @pytest.mark.timeout(120)
 def test_a_shard_is_not_split_in_the_transaction_of_a_change(citus_cluster):
     """The coordinator, which has shards here, splits them: it would copy them without the change."""
     with distributed_target(citus_cluster, "mantle_split_after") as target:
-        places = Places(target)
-        coordinator, pid = places.coordinator, places.by_worker[0][0]
+        spread = SpreadNamespace(target)
+        coordinator, pid = spread.coordinator, spread.by_worker[0][0]
         node = target.all[0]
         end = (node["host"], int(node["port"]))
         coordinator.execute("SELECT citus_set_node_property(%s, %s, 'shouldhaveshards', true)", end)
-        move(coordinator, places.shard_of(pid), ends(target)[0], end, "block_writes")
-        change = new_entry(places, "put_object", pid)
+        move(coordinator, spread.shard_of(pid), ends(target)[0], end, "block_writes")
+        change = new_entry(spread, "put_object", pid)
         coordinator.execute("SET statement_timeout = '30s'")
         with pytest.raises(psycopg.errors.ActiveSqlTransaction), coordinator.transaction():
-            assert places.call(coordinator, change).code is None
-            split(places, pid, -1, "block_writes")
-        assert ids_of(places, change) == []
-        assert places.call(coordinator, change).code is None
+            assert spread.call(coordinator, change).code is None
+            split(spread, pid, -1, "block_writes")
+        assert ids_of(spread, change) == []
+        assert spread.call(coordinator, change).code is None
         assert state.damage(coordinator) == []
 
 
-def cluster_problems(places: Places) -> set[str]:
-    found = places.coordinator.execute("SELECT problem FROM mantle.check_cluster() WHERE node = 'cluster'").fetchall()
+def cluster_problems(spread: SpreadNamespace) -> set[str]:
+    found = spread.coordinator.execute("SELECT problem FROM mantle.check_cluster() WHERE node = 'cluster'").fetchall()
     return {problem for (problem,) in found}
 
 
@@ -318,17 +318,17 @@ def test_tables_that_may_go_apart_are_left_to_citus(citus_cluster):
     a move takes the shards of one colocation group.
     """
     with distributed_target(citus_cluster, "mantle_apart") as target:
-        places = Places(target)
-        pid, session = places.by_worker[0][0], places.sessions[0]
-        places.coordinator.execute(
+        spread = SpreadNamespace(target)
+        pid, session = spread.by_worker[0][0], spread.sessions[0]
+        spread.coordinator.execute(
             "SELECT update_distributed_table_colocation('mantle.requests', colocate_with => 'none')"
         )
-        assert cluster_problems(places) == {"colocation"}
-        change = new_entry(places, "put_object", pid)
+        assert cluster_problems(spread) == {"colocation"}
+        change = new_entry(spread, "put_object", pid)
         with session.transaction():
-            assert places.call(session, change).code is None
-            assert shards_kept(places, session) == 2
-        assert ids_of(places, change) == [change.id]
+            assert spread.call(session, change).code is None
+            assert shards_kept(spread, session) == 2
+        assert ids_of(spread, change) == [change.id]
 
 
 SECOND_COPY = """
@@ -337,16 +337,16 @@ SECOND_COPY = """
 """
 
 
-def test_shards_with_two_copies_are_left_to_citus(places):
+def test_shards_with_two_copies_are_left_to_citus(spread):
     """Citus writes both copies; here it refuses, as only one shard has two."""
-    session, pid = places.sessions[0], places.by_worker[0][0]
-    second = (places.shard_of(pid), int(places.target.all[2]["port"]))
+    session, pid = spread.sessions[0], spread.by_worker[0][0]
+    second = (spread.shard_of(pid), int(spread.target.all[2]["port"]))
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="replication factor"), session.transaction():
         session.execute(SECOND_COPY, second)
-        places.call(session, new_entry(places, "put_object", pid))
-    assert places.call(session, new_entry(places, "put_object", pid)).code is None
-    with places.coordinator.transaction():
-        places.coordinator.execute(SECOND_COPY, second)
-        assert "copies" in cluster_problems(places)
+        spread.call(session, new_entry(spread, "put_object", pid))
+    assert spread.call(session, new_entry(spread, "put_object", pid)).code is None
+    with spread.coordinator.transaction():
+        spread.coordinator.execute(SECOND_COPY, second)
+        assert "copies" in cluster_problems(spread)
         raise psycopg.Rollback
-    assert cluster_problems(places) == set()
+    assert cluster_problems(spread) == set()

@@ -15,7 +15,7 @@ from tests.support import broken_steps
 from tests.support.sql_wrappers import wrap
 
 from . import distributed, failpoints, state
-from .distributed import PLACEMENTS, CitusTarget, Places, distributed_target, move
+from .distributed import PLACEMENTS, CitusTarget, SpreadNamespace, distributed_target, move
 from .random_histories import ELEMENTS_ON_CITUS, SEED, assert_sound, one_history
 from .shard_moves import ALL_READ, MOVE_BOUND_S, shard_moves_during
 from .tree import Op
@@ -88,8 +88,8 @@ IS_MOVE_WAITING = "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'
 def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
     """New entries are written to the shard directly, without Citus: under its lock, or a move would lose them."""
     with distributed_target(citus_cluster, f"mantle_kept_{verb}") as target:
-        places = Places(target)
-        pid, session, id = places.by_worker[0][0], places.sessions[0], places.new_id()
+        spread = SpreadNamespace(target)
+        pid, session, id = spread.by_worker[0][0], spread.sessions[0], spread.new_id()
         op = (
             Op("mkdir", pid, "late/", id, explicit=True)
             if verb == "mkdir"
@@ -100,7 +100,7 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
 
         def move_away() -> None:
             try:
-                move(places.coordinator, places.shard_of(pid), ends[0], ends[1], "block_writes")
+                move(spread.coordinator, spread.shard_of(pid), ends[0], ends[1], "block_writes")
             except psycopg.Error as error:
                 failures.append(error)
 
@@ -108,7 +108,7 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
         with psycopg.connect(**target.all[1], autocommit=True) as watch:
             session.execute("BEGIN")
             try:
-                assert places.call(session, op).code is None
+                assert spread.call(session, op).code is None
                 moving.start()
                 wait_until(
                     lambda: not moving.is_alive() or watch.execute(IS_MOVE_WAITING).fetchone() == (True,),
@@ -120,12 +120,12 @@ def test_a_move_waits_for_a_change_under_way(citus_cluster, verb):
                 session.execute("COMMIT")
                 moving.join()
         assert failures == []
-        assert places.worker_of(pid) == 1
-        found = places.coordinator.execute(
+        assert spread.worker_of(pid) == 1
+        found = spread.coordinator.execute(
             "SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, op.name)
         ).fetchall()
         assert found == [(id,)], "it went along"
-        assert state.damage(places.coordinator) == []
+        assert state.damage(spread.coordinator) == []
 
 
 @pytest.mark.timeout(120)
@@ -136,7 +136,7 @@ def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, 
     directory was not latched there (P14).
     """
     with distributed_target(citus_cluster, f"mantle_filled_{'' if checked else 'un'}checked") as target:
-        places = Places(target)
+        spread = SpreadNamespace(target)
         if not checked:
             target.on_all_nodes(
                 lambda connection: broken_steps.break_steps(connection, broken_steps.NO_PLACEMENTS_CHECK)
@@ -147,14 +147,14 @@ def test_a_directory_that_is_filled_where_it_went_is_not_removed(citus_cluster, 
                 connection, "lease_fault", "ALL_READ", before=f"PERFORM failpoint.reach('{ALL_READ}');"
             )
         )
-        here = places.worker_of(places.ns)
-        victim = places.by_worker[1 - here][0]
-        session, op, key = places.sessions[here], Op("rmdir", places.ns, places.name(victim), victim), Key(uuid.uuid4())
-        with shard_moves_during(target, places, (session, op, key), ALL_READ, victim) as outcome:
+        here = spread.worker_of(spread.ns)
+        victim = spread.by_worker[1 - here][0]
+        session, op, key = spread.sessions[here], Op("rmdir", spread.ns, spread.name(victim), victim), Key(uuid.uuid4())
+        with shard_moves_during(target, spread, (session, op, key), ALL_READ, victim) as outcome:
             other = psycopg.connect(**target.all[1 + here], autocommit=True)
-            id = places.new_id()
-            assert places.call(other, Op("put_object", victim, "o", id, size=1, mode=420, etag="e")).code is None
+            id = spread.new_id()
+            assert spread.call(other, Op("put_object", victim, "o", id, size=1, mode=420, etag="e")).code is None
         assert outcome == (["MT043"] if checked else [None])
-        assert (state.damage(places.coordinator) == []) == checked
+        assert (state.damage(spread.coordinator) == []) == checked
         if checked:
-            assert places.call(session, op, key).code == "MT017"
+            assert spread.call(session, op, key).code == "MT017"

@@ -15,7 +15,7 @@ from stack import citus
 from tests.support.sql_wrappers import put_at_beginning, put_before, wrap
 
 from . import failpoints, state
-from .distributed import PLACEMENTS, CitusTarget, Places, distributed_target
+from .distributed import PLACEMENTS, CitusTarget, SpreadNamespace, distributed_target
 from .shard_moves import ALL_READ, shard_moves_during
 from .tree import Op
 from .verbs import WITHOUT_REQUEST, Key
@@ -27,7 +27,13 @@ OF_PART, OF_SESSION = "placement_fault", "placements_fault"
 CHECKS = (OF_PART, OF_SESSION)
 # Reached when a part of a change is on its node, before it does anything.
 BEGUN = "part_has_begun"
-PARTS = ("remove_entry_delegated", "insert_entry_delegated", "record_request_delegated", "record_attempt_delegated", "write_tombstone_delegated")
+PARTS = (
+    "remove_entry_delegated",
+    "insert_entry_delegated",
+    "record_request_delegated",
+    "record_attempt_delegated",
+    "write_tombstone_delegated",
+)
 
 
 @dataclass
@@ -35,7 +41,7 @@ class Overtaken:
     """A database with failpoints, whose placement checks can be removed."""
 
     target: CitusTarget
-    places: Places
+    spread: SpreadNamespace
 
     @contextmanager
     def without(self, checks: tuple[str, ...]) -> Iterator[None]:
@@ -53,25 +59,25 @@ class Overtaken:
 
     def settle(self) -> None:
         """Removes the remains of a move, which would prevent the move back."""
-        self.places.coordinator.execute("CALL citus_cleanup_orphaned_resources()")
+        self.spread.coordinator.execute("CALL citus_cleanup_orphaned_resources()")
 
     def fuller_worker(self) -> int:
         """The worker with more shards: each case moves one away."""
-        ports = [port for _, _, port in self.places.coordinator.execute(PLACEMENTS)]
-        return max((0, 1), key=lambda worker: ports.count(self.places.port(worker)))
+        ports = [port for _, _, port in self.spread.coordinator.execute(PLACEMENTS)]
+        return max((0, 1), key=lambda worker: ports.count(self.spread.port(worker)))
 
     def directory(self, worker: int, besides: tuple[int, ...] = ()) -> int:
         """A new directory on that worker, in the root of the namespace, in another shard than the given ones."""
-        places = self.places
-        shards = {places.shard_of(pid) for pid in besides}
-        id = places.new_id()
-        while places.worker_of(id) != worker or places.shard_of(id) in shards:
-            id = places.new_id()
-        assert places.call(places.coordinator, Op("mkdir", places.ns, places.name(id), id, explicit=True)).code is None
+        spread = self.spread
+        shards = {spread.shard_of(pid) for pid in besides}
+        id = spread.new_id()
+        while spread.worker_of(id) != worker or spread.shard_of(id) in shards:
+            id = spread.new_id()
+        assert spread.call(spread.coordinator, Op("mkdir", spread.ns, spread.name(id), id, explicit=True)).code is None
         return id
 
     def epoch(self) -> int:
-        return self.places.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
+        return self.spread.coordinator.execute("SELECT epoch FROM mantle.index_group(1)").fetchone()[0]
 
 
 @pytest.fixture(scope="module")
@@ -86,42 +92,42 @@ def overtaken(citus_cluster):
         for part in PARTS:
             reach = f"PERFORM failpoint.reach('{BEGUN}_{part}');"
             target.on_all_nodes(lambda node, part=part, reach=reach: put_at_beginning(node, part, "BEGUN", reach))
-        places = Places(target)
-        places.coordinator.execute("SET lock_timeout = '30s'")  # for a move that waits for the call that waits for it
-        yield Overtaken(target, places)
+        spread = SpreadNamespace(target)
+        spread.coordinator.execute("SET lock_timeout = '30s'")  # for a move that waits for the call that waits for it
+        yield Overtaken(target, spread)
 
 
-def fill(places: Places, pid: int) -> None:
+def fill(spread: SpreadNamespace, pid: int) -> None:
     """An object o, a directory s/, an implicit one i/, and delta records."""
-    with places.coordinator.transaction():
-        places.coordinator.execute("SET LOCAL mantle.delta_records = always")
+    with spread.coordinator.transaction():
+        spread.coordinator.execute("SET LOCAL mantle.delta_records = always")
         for op in (
-            Op("put_object", pid, "o", places.new_id(), size=3, mode=420, etag="e"),
-            Op("mkdir", pid, "s/", places.new_id(), explicit=True),
-            Op("mkdir", pid, "i/", places.new_id(), explicit=False),
+            Op("put_object", pid, "o", spread.new_id(), size=3, mode=420, etag="e"),
+            Op("mkdir", pid, "s/", spread.new_id(), explicit=True),
+            Op("mkdir", pid, "i/", spread.new_id(), explicit=False),
         ):
-            assert places.call(places.coordinator, op).code is None
+            assert spread.call(spread.coordinator, op).code is None
 
 
-def id_of(places: Places, pid: int, name: str) -> int:
-    return places.coordinator.execute(
+def id_of(spread: SpreadNamespace, pid: int, name: str) -> int:
+    return spread.coordinator.execute(
         "SELECT id FROM mantle.meta WHERE pid = %s AND name = %s", (pid, name)
     ).fetchone()[0]
 
 
-IN_ONE_DIRECTORY: dict[str, Callable[[Places, int], Op]] = {
-    "mkdir": lambda places, pid: Op("mkdir", pid, "late/", places.new_id(), explicit=True),
-    "mkdir of an implicit one": lambda places, pid: Op("mkdir", pid, "i/", places.new_id(), explicit=True),
-    "put_object": lambda places, pid: Op("put_object", pid, "late", places.new_id(), size=1, mode=420),
-    "put_object over another": lambda places, pid: Op("put_object", pid, "o", places.new_id(), size=1, mode=420),
-    "delete_object": lambda places, pid: Op("delete_object", pid, "o"),
-    "set_attributes of an object": lambda places, pid: Op(
-        "set_attributes", pid, "o", id_of(places, pid, "o"), mode=384
+IN_ONE_DIRECTORY: dict[str, Callable[[SpreadNamespace, int], Op]] = {
+    "mkdir": lambda spread, pid: Op("mkdir", pid, "late/", spread.new_id(), explicit=True),
+    "mkdir of an implicit one": lambda spread, pid: Op("mkdir", pid, "i/", spread.new_id(), explicit=True),
+    "put_object": lambda spread, pid: Op("put_object", pid, "late", spread.new_id(), size=1, mode=420),
+    "put_object over another": lambda spread, pid: Op("put_object", pid, "o", spread.new_id(), size=1, mode=420),
+    "delete_object": lambda spread, pid: Op("delete_object", pid, "o"),
+    "set_attributes of an object": lambda spread, pid: Op(
+        "set_attributes", pid, "o", id_of(spread, pid, "o"), mode=384
     ),
-    "set_attributes of a directory": lambda places, pid: Op(
-        "set_attributes", pid, "s/", id_of(places, pid, "s/"), mode=448
+    "set_attributes of a directory": lambda spread, pid: Op(
+        "set_attributes", pid, "s/", id_of(spread, pid, "s/"), mode=448
     ),
-    "compact": lambda places, pid: Op("compact", pid),
+    "compact": lambda spread, pid: Op("compact", pid),
 }
 
 
@@ -129,23 +135,23 @@ IN_ONE_DIRECTORY: dict[str, Callable[[Places, int], Op]] = {
 @pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("verb", IN_ONE_DIRECTORY)
 def test_a_call_in_one_directory(overtaken, verb, checked):
-    places = overtaken.places
+    spread = overtaken.spread
     overtaken.settle()
     here = overtaken.fuller_worker()
     pid = overtaken.directory(here)
-    fill(places, pid)
-    op, key, session = IN_ONE_DIRECTORY[verb](places, pid), Key(uuid.uuid4()), places.sessions[here]
+    fill(spread, pid)
+    op, key, session = IN_ONE_DIRECTORY[verb](spread, pid), Key(uuid.uuid4()), spread.sessions[here]
     with ExitStack() as taken_out:
         if not checked:
             taken_out.enter_context(overtaken.without((OF_PART,)))
-        with shard_moves_during(overtaken.target, places, (session, op, key), failpoints.AFTER_LATCHES, pid) as outcome:
+        with shard_moves_during(overtaken.target, spread, (session, op, key), failpoints.AFTER_LATCHES, pid) as outcome:
             pass
     assert outcome == (["MT043"] if checked else [None])
     if checked:
-        assert places.call(session, op, key).code is None, "again, from where it is not"
+        assert spread.call(session, op, key).code is None, "again, from where it is not"
         if op.verb not in WITHOUT_REQUEST:
-            assert places.call(places.sessions[1 - here], op, key).replayed, "and from where it is"
-    assert state.damage(places.coordinator) == []
+            assert spread.call(spread.sessions[1 - here], op, key).replayed, "and from where it is"
+    assert state.damage(spread.coordinator) == []
 
 
 @dataclass
@@ -156,27 +162,27 @@ class Sides:
     other: int
 
 
-def rename_of_object(places: Places, source: int, destination: int) -> Op:
+def rename_of_object(spread: SpreadNamespace, source: int, destination: int) -> Op:
     return Op("rename_object", source, "o", dst_pid=destination, dst_name="late")
 
 
-def rename_of_directory(places: Places, source: int, destination: int, epoch: int, victim: int = 0) -> Op:
-    name = places.name(victim) if victim else "late/"
-    id = id_of(places, source, "s/")
+def rename_of_directory(spread: SpreadNamespace, source: int, destination: int, epoch: int, victim: int = 0) -> Op:
+    name = spread.name(victim) if victim else "late/"
+    id = id_of(spread, source, "s/")
     return Op("rename_directory", source, "s/", id, dst_pid=destination, dst_name=name, victim=victim, epoch=epoch)
 
 
-ACROSS: dict[str, Callable[[Places, Sides, int], Op]] = {
-    "rename_object from what moves": lambda places, at, _: rename_of_object(places, at.moving, at.other),
-    "rename_object to what moves": lambda places, at, _: rename_of_object(places, at.other, at.moving),
-    "rename_directory from what moves": lambda places, at, epoch: rename_of_directory(
-        places, at.moving, at.other, epoch
+ACROSS: dict[str, Callable[[SpreadNamespace, Sides, int], Op]] = {
+    "rename_object from what moves": lambda spread, at, _: rename_of_object(spread, at.moving, at.other),
+    "rename_object to what moves": lambda spread, at, _: rename_of_object(spread, at.other, at.moving),
+    "rename_directory from what moves": lambda spread, at, epoch: rename_of_directory(
+        spread, at.moving, at.other, epoch
     ),
-    "rename_directory to what moves": lambda places, at, epoch: rename_of_directory(places, at.other, at.moving, epoch),
-    "remove_tree out of what moves": lambda places, at, epoch: Op(
-        "remove_tree", at.moving, "s/", id_of(places, at.moving, "s/"), epoch=epoch
+    "rename_directory to what moves": lambda spread, at, epoch: rename_of_directory(spread, at.other, at.moving, epoch),
+    "remove_tree out of what moves": lambda spread, at, epoch: Op(
+        "remove_tree", at.moving, "s/", id_of(spread, at.moving, "s/"), epoch=epoch
     ),
-    "rmdir in what moves": lambda places, at, _: Op("rmdir", at.moving, "s/", id_of(places, at.moving, "s/")),
+    "rmdir in what moves": lambda spread, at, _: Op("rmdir", at.moving, "s/", id_of(spread, at.moving, "s/")),
 }
 
 
@@ -184,37 +190,37 @@ ACROSS: dict[str, Callable[[Places, Sides, int], Op]] = {
 @pytest.mark.parametrize("checked", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("verb", ACROSS)
 def test_a_change_of_several_directories(overtaken, verb, checked):
-    places = overtaken.places
+    spread = overtaken.spread
     overtaken.settle()
     here = overtaken.fuller_worker()
-    moving = overtaken.directory(here, (places.ns,))
+    moving = overtaken.directory(here, (spread.ns,))
     other = overtaken.directory(1 - here)
     for pid in (moving, other):
-        fill(places, pid)
+        fill(spread, pid)
     op, key, session = (
-        ACROSS[verb](places, Sides(moving, other), overtaken.epoch()),
+        ACROSS[verb](spread, Sides(moving, other), overtaken.epoch()),
         Key(uuid.uuid4()),
-        places.sessions[here],
+        spread.sessions[here],
     )
     with ExitStack() as taken_out:
         if not checked:
             taken_out.enter_context(overtaken.without((OF_SESSION,)))
-        with shard_moves_during(overtaken.target, places, (session, op, key), ALL_READ, moving) as outcome:
+        with shard_moves_during(overtaken.target, spread, (session, op, key), ALL_READ, moving) as outcome:
             pass
     assert outcome == (["MT043"] if checked else [None])
     if checked:
-        assert places.call(session, op, key).code is None, "again, from where it is not"
-        assert places.call(places.sessions[1 - here], op, key).replayed, "and from where it is"
-    assert state.damage(places.coordinator) == []
+        assert spread.call(session, op, key).code is None, "again, from where it is not"
+        assert spread.call(spread.sessions[1 - here], op, key).replayed, "and from where it is"
+    assert state.damage(spread.coordinator) == []
 
 
-def over_another(places: Places, at: Sides, epoch: int) -> Op:
+def over_another(spread: SpreadNamespace, at: Sides, epoch: int) -> Op:
     """From the other worker to the root, over a directory that is about to move."""
-    return rename_of_directory(places, at.other, places.ns, epoch, at.moving)
+    return rename_of_directory(spread, at.other, spread.ns, epoch, at.moving)
 
 
 # The parts of a change that are the first to write to the moving shard. After that write the shard stays.
-WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
+WRITING: dict[str, tuple[str, Callable[[SpreadNamespace, Sides, int], Op]]] = {
     "rename_object, the source": ("remove_entry_delegated", ACROSS["rename_object from what moves"]),
     "rename_object, the request": ("record_request_delegated", ACROSS["rename_object to what moves"]),
     "rename_directory, the source": ("remove_entry_delegated", ACROSS["rename_directory from what moves"]),
@@ -224,7 +230,7 @@ WRITING: dict[str, tuple[str, Callable[[Places, Sides, int], Op]]] = {
     "rmdir, the parent": ("record_request_delegated", ACROSS["rmdir in what moves"]),
     "rmdir, the directory": (
         "write_tombstone_delegated",
-        lambda places, at, _: Op("rmdir", places.ns, places.name(at.moving), at.moving),
+        lambda spread, at, _: Op("rmdir", spread.ns, spread.name(at.moving), at.moving),
     ),
 }
 
@@ -236,21 +242,21 @@ def test_a_part_of_a_change(overtaken, which, checked):
     """Overtaken on its own node, when all else is done: the part checks by itself, whatever the session that sent it
     does.
     """
-    places, (part, make) = overtaken.places, WRITING[which]
+    spread, (part, make) = overtaken.spread, WRITING[which]
     overtaken.settle()
     here = overtaken.fuller_worker()
-    moving = overtaken.directory(here, (places.ns,))
+    moving = overtaken.directory(here, (spread.ns,))
     other = overtaken.directory(1 - here)
-    fill(places, other)
+    fill(spread, other)
     if part != "write_tombstone_delegated":
-        fill(places, moving)
-    op, key, session = make(places, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), places.sessions[here]
+        fill(spread, moving)
+    op, key, session = make(spread, Sides(moving, other), overtaken.epoch()), Key(uuid.uuid4()), spread.sessions[here]
     with (
         overtaken.without((OF_SESSION,) if checked else CHECKS),
-        shard_moves_during(overtaken.target, places, (session, op, key), f"{BEGUN}_{part}", moving) as outcome,
+        shard_moves_during(overtaken.target, spread, (session, op, key), f"{BEGUN}_{part}", moving) as outcome,
     ):
         pass
     assert outcome == (["MT043"] if checked else [None])
     if checked:
-        assert places.call(session, op, key).code is None, "again, from where it is not"
-    assert state.damage(places.coordinator) == []
+        assert spread.call(session, op, key).code is None, "again, from where it is not"
+    assert state.damage(spread.coordinator) == []

@@ -11,7 +11,7 @@ from stack import citus
 from stack.poll import wait_until
 
 from . import verbs
-from .distributed import CitusTarget, Places, distributed_target
+from .distributed import CitusTarget, SpreadNamespace, distributed_target
 from .tree import Op
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
@@ -32,8 +32,8 @@ def target(citus_cluster):
 
 
 @pytest.fixture
-def places(target: CitusTarget):
-    return Places(target)
+def spread(target: CitusTarget):
+    return SpreadNamespace(target)
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def later():
         yield threads.submit
 
 
-def rename_across(places: Places, session: psycopg.Connection, name: str) -> verbs.Answer:
-    here, there = places.by_worker[0][0], places.by_worker[1][0]
-    return places.call(session, Op("rename_object", here, name, dst_pid=there, dst_name=name))
+def rename_across(spread: SpreadNamespace, session: psycopg.Connection, name: str) -> verbs.Answer:
+    here, there = spread.by_worker[0][0], spread.by_worker[1][0]
+    return spread.call(session, Op("rename_object", here, name, dst_pid=there, dst_name=name))
 
 
-def made(places: Places, name: str) -> None:
-    op = Op("put_object", places.by_worker[0][0], name, places.new_id())
-    assert places.call(places.coordinator, op).code is None
+def made(spread: SpreadNamespace, name: str) -> None:
+    op = Op("put_object", spread.by_worker[0][0], name, spread.new_id())
+    assert spread.call(spread.coordinator, op).code is None
 
 
 def is_waiting(target: CitusTarget, mode: str) -> bool:
@@ -69,23 +69,23 @@ def assert_waits(target: CitusTarget, waiting: Future, mode: str) -> None:
     assert not waiting.done(), "it did not wait"
 
 
-def test_it_waits_for_a_change_that_a_worker_has_begun(target, places, later):
-    made(places, "begun")
-    mover = places.sessions[0]
+def test_it_waits_for_a_change_that_a_worker_has_begun(target, spread, later):
+    made(spread, "begun")
+    mover = spread.sessions[0]
     mover.execute("BEGIN")
-    assert rename_across(places, mover, "begun").code is None
+    assert rename_across(spread, mover, "begun").code is None
     waiting = later(point, target, "after the change")
     assert_waits(target, waiting, "ShareLock")
     mover.execute("COMMIT")
     assert waiting.result(BOUND_S)
 
 
-def test_it_waits_for_a_half_that_is_prepared(citus_cluster, target, places, later):
+def test_it_waits_for_a_prepared_part(citus_cluster, target, spread, later):
     """One part is prepared on the other worker, and the session's own waits for an absent standby."""
-    made(places, "prepared")
+    made(spread, "prepared")
     own, other = citus_cluster.servers[1], psycopg.connect(**target.all[2], autocommit=True)
     with own.without_standby():
-        moving = later(rename_across, places, places.sessions[0], "prepared")
+        moving = later(rename_across, spread, spread.sessions[0], "prepared")
         wait_until(lambda: moving.done() or other.execute(_HELD_BY_PREPARED).fetchone()[0], "a half", BOUND_S)
         assert not moving.done()
         waiting = later(point, target, "after the half")
@@ -94,11 +94,11 @@ def test_it_waits_for_a_half_that_is_prepared(citus_cluster, target, places, lat
     assert waiting.result(BOUND_S)
 
 
-def test_changes_wait_for_it(target, places, later):
-    made(places, "late")
+def test_changes_wait_for_it(target, spread, later):
+    made(spread, "late")
     with target.coordinator() as coordinator, coordinator.transaction():
         coordinator.execute("SELECT mantle.create_restore_point('before the change')")
-        waiting = later(rename_across, places, places.sessions[0], "late")
+        waiting = later(rename_across, spread, spread.sessions[0], "late")
         assert_waits(target, waiting, "RowExclusiveLock")
     assert waiting.result(BOUND_S).code is None
 

@@ -15,7 +15,7 @@ from stack.poll import wait_until
 from tests.support import broken_steps
 
 from . import failpoints, verbs
-from .distributed import CitusTarget, Places, distributed_target
+from .distributed import CitusTarget, SpreadNamespace, distributed_target
 from .failpoints import AFTER_LATCHES, BEFORE_CLAIM, BEFORE_COMMIT, BEFORE_COUNTS, BEFORE_EMIT
 from .pairs import STEP_BOUND_S, Pairs
 from .scenarios import IDS, LEVELS, D, E, F
@@ -47,18 +47,18 @@ class SpanningPairs(Pairs):
     """Cases in a namespace with directories on both workers. B comes from the coordinator."""
 
     def __init__(self, target: CitusTarget):
-        self.places = Places(target)
+        self.spread = SpreadNamespace(target)
         super().__init__(target)
         self.watcher.close()
         self.watcher = target.coordinator()
         self.watcher.execute("SET synchronous_commit = off")
         self.b.close()
         self.b = target.coordinator()
-        while self.places.worker_of(self.ns) != ROOT_WORKER:
-            self.ns = verbs.create_namespace(self.places.coordinator, f"matrix{self.ns}")
-        self.first = verbs.allocate_ids(self.places.coordinator, IDS)  # above the root, which is latched first
-        while any(self.places.worker_of(self.first + n) != worker for n, worker in WORKERS.items()):
-            self.first = verbs.allocate_ids(self.places.coordinator, IDS)
+        while self.spread.worker_of(self.ns) != ROOT_WORKER:
+            self.ns = verbs.create_namespace(self.spread.coordinator, f"matrix{self.ns}")
+        self.first = verbs.allocate_ids(self.spread.coordinator, IDS)  # above the root, which is latched first
+        while any(self.spread.worker_of(self.first + n) != worker for n, worker in WORKERS.items()):
+            self.first = verbs.allocate_ids(self.spread.coordinator, IDS)
         self.by_worker = [
             (psycopg.connect(**node, autocommit=True), failpoints.Gate(psycopg.connect(**node, autocommit=True)))
             for node in target.all[1:]
@@ -107,7 +107,7 @@ def test_pairs_across_nodes(pairs, a):
 @pytest.mark.timeout(120)
 def test_a_missing_latch_is_noticed(pairs):
     """Must be the last test: it breaks the database."""
-    pairs.places.target.on_all_nodes(
+    pairs.spread.target.on_all_nodes(
         lambda connection: broken_steps.break_steps(connection, broken_steps.NO_ENTRY_LATCH)
     )
     pairs.hold_in(E)

@@ -13,8 +13,8 @@ from stack import build, citus, packages
 from stack.poll import wait_until
 
 from . import distributed, state, verbs
-from .cluster import Cluster
 from .distributed import CitusTarget, distributed_target
+from .server import SuiteServer
 from .tree import Op
 from .verbs import Key
 
@@ -49,7 +49,7 @@ def let_group_roles_log_in(connection: psycopg.Connection) -> None:
         connection.execute("INSERT INTO pg_dist_authinfo VALUES (0, %s, %s)", (role, f"password={password}"))
 
 
-def run_pgtap(target: CitusTarget, server: Cluster, name: str, *settings: str) -> None:
+def run_pgtap(target: CitusTarget, server: SuiteServer, name: str, *settings: str) -> None:
     environment = {
         **os.environ,
         **server.postgresql.client_environment("postgres"),

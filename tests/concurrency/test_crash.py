@@ -119,8 +119,8 @@ class HeldNamespace:
 
 
 @pytest.fixture
-def target(cluster):
-    with fresh_target(cluster.parameters, "mantle_crash") as target:
+def target(running_server):
+    with fresh_target(running_server.parameters, "mantle_crash") as target:
         yield target
 
 
@@ -163,7 +163,7 @@ def is_in_transaction(watcher: psycopg.Connection, backend: int) -> bool:
 
 
 @pytest.mark.parametrize("point", failpoints.ALL)
-def test_a_crash_while_verbs_are_held(cluster, target, point):
+def test_a_crash_while_verbs_are_held(running_server, target, point):
     """Uncommitted verbs have done nothing, whatever they had written. Committed ones are complete. Every retry then
     counts as the first request.
     """
@@ -186,8 +186,8 @@ def test_a_crash_while_verbs_are_held(cluster, target, point):
             verbs.call_one(bystander.connection, bystander.ns, bystander.op, bystander.key),
             bystander.tree.apply(bystander.op),
         )
-        cluster.kill()
-    cluster.start()
+        running_server.kill()
+    running_server.start()
     with target.connect_when_up() as connection:
         assert state.differences(connection, bystander.ns, bystander.tree) == []
         for held in wanted:
@@ -231,26 +231,26 @@ def retry_unknown(connection: psycopg.Connection, load: Load, tree: Tree) -> lis
     return problems
 
 
-def kill_at(cluster, elements: int):
+def kill_at(server, elements: int):
     """Chaos for a load: the kill, once so many elements have been sent."""
 
     def chaos(load: Load) -> None:
         wait_until(
             lambda: len(load.submissions) >= elements or load.stop.is_set(), f"{elements} elements", HELD_BOUND_S
         )
-        cluster.kill()
+        server.kill()
         load.stop.set()
 
     return chaos
 
 
-def test_crashes_under_load(cluster, target):
+def test_crashes_under_load(running_server, target):
     choose = random.Random(f"{SEED}-crash")
     unknown = 0
     for number in range(CRASHES):
         load = Load(target, SEED + number, SESSIONS)
-        load.run(10 * ELEMENTS_MAX, kill_at(cluster, choose.randrange(ELEMENTS_MAX)))
-        cluster.start()
+        load.run(10 * ELEMENTS_MAX, kill_at(running_server, choose.randrange(ELEMENTS_MAX)))
+        running_server.start()
         with target.connect_when_up() as connection:
             problems = judge(connection, load.ns, load.submissions, load.surprises)
             assert problems == [], f"MANTLE_PROPERTY_SEED={SEED}, crash {number}:\n" + "\n".join(problems)
@@ -261,15 +261,15 @@ def test_crashes_under_load(cluster, target):
     assert unknown > 0, "no crash hit a call"
 
 
-def test_a_commit_that_does_not_wait_is_noticed(cluster, target):
+def test_a_commit_that_does_not_wait_is_noticed(running_server, target):
     """It is acknowledged before the flush: a kill -9 loses it, and the judge notices."""
     target.on_all_nodes(lambda connection: broken_steps.break_steps(connection, broken_steps.NO_COMMIT_CHECK))
     hasty = PlainTarget({**target.parameters, "options": "-c synchronous_commit=off"}, target.database)
     for number in range(CRASHES):
         load = Load(target, SEED + number, sessions=1)
         load.target = hasty
-        load.run(10 * ELEMENTS_MAX, kill_at(cluster, ELEMENTS_MAX // 3))
-        cluster.start()
+        load.run(10 * ELEMENTS_MAX, kill_at(running_server, ELEMENTS_MAX // 3))
+        running_server.start()
         with target.connect_when_up() as connection:
             problems = judge(connection, load.ns, load.submissions, load.surprises)
         if any(text.startswith("lost") for text in problems):

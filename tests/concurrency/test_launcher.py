@@ -5,7 +5,7 @@ import pytest
 
 from stack.poll import wait_until
 
-from .cluster import Cluster
+from .server import SuiteServer
 from .target import TEMPLATE
 
 NUMBER = 5
@@ -19,7 +19,7 @@ FIRST, SECOND = "mantle_first", "mantle_second"
 
 @pytest.fixture
 def crowded():
-    server = Cluster(NUMBER, ROOM)
+    server = SuiteServer(NUMBER, ROOM)
     server.start()
     yield server
     server.stop()

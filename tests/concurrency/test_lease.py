@@ -14,7 +14,7 @@ import pytest
 from stack.poll import wait_until
 
 from . import verbs
-from .cluster import Cluster
+from .server import SuiteServer
 from .target import fresh_target, make_template
 
 NUMBER = 4
@@ -65,19 +65,19 @@ def without_a_lease(connection: psycopg.Connection, ns: int, pid: int) -> set[st
 
 @pytest.fixture
 def restorable():
-    server = Cluster(NUMBER, {"mantle.compaction_databases": ""})
+    server = SuiteServer(NUMBER, {"mantle.compaction_databases": ""})
     server.start()
     make_template(server.parameters)
     yield server
     server.stop()
 
 
-def is_primary(server: Cluster) -> bool:
+def is_primary(server: SuiteServer) -> bool:
     with psycopg.connect(**server.parameters, dbname="postgres") as connection:
         return connection.execute("SELECT NOT pg_is_in_recovery()").fetchone()[0]
 
 
-def restore(server: Cluster, backup) -> None:
+def restore(server: SuiteServer, backup) -> None:
     """The state of the backup, on a new timeline, as a restore to a point in time leaves it."""
     data = server.postgresql.data
     server.stop()
@@ -114,7 +114,7 @@ def test_a_restore_ends_the_leases_of_what_it_undid(restorable, tmp_path):
             assert problems(connection) == set()
 
 
-def test_nobody_comes_after_the_tombstone(make_target):
+def test_no_change_comes_after_the_tombstone(make_target):
     """A client that paused for longer than a tombstone is kept, and a transaction that did."""
     target = make_target("late")
     with target.connect() as slept, target.connect() as connection:

@@ -83,7 +83,7 @@ def test_a_storm_of_misses_leaves_the_others_served(stack, bucket, rest, s3, hel
     assert sample(stack, "batch_waiting") == 0
 
 
-def test_an_object_in_the_way_is_told_from_nothing(bucket, rest, s3):
+def test_an_object_in_the_path_is_distinguished_from_nothing(bucket, rest, s3):
     s3.put_object(Bucket=bucket, Key="a/file", Body=b"1")
     for path, status, code in (
         ("a/file/below", 409, "parent_is_object"),

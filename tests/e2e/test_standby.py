@@ -60,7 +60,7 @@ def demote(stack) -> Iterator:
     r"read-only transaction|specified neither primary_conninfo|terminating background worker .mantle worker.",
 )
 @pytest.mark.allows("indexnode", r"source::lead: cannot write an abort record|source::locks: a rename lock expired")
-def test_a_standby_answers_nobody(bucket, rest, s3, demote):
+def test_a_standby_does_not_answer(bucket, rest, s3, demote):
     rest.mkdir(bucket, "directory")
     rest.mkdir(bucket, "other")
     key = str(uuid.uuid4())
@@ -121,7 +121,7 @@ RENAME = {"src": "object", "dst": "new", "overwrite": False}
     [("PUT", "dirs/new", None, 201, ["new/", "object"]), ("POST", "rename", RENAME, 200, ["new"])],
     ids=["mkdir", "rename of an object"],
 )
-def test_a_commit_that_nobody_waits_for_is_not_known(
+def test_a_commit_that_was_not_waited_for_is_unknown(
     bucket, rest, s3, superuser, request, method, path, body, status, listed
 ):
     s3.put_object(Bucket=bucket, Key="object", Body=b"bytes")

@@ -29,7 +29,9 @@ NO_TOMBSTONE = BrokenStep(
 NO_LOOK_INSIDE = BrokenStep("no_look_inside", ("is_empty",), "RETURN true;")
 # Ignores whether the request's row existed.
 ANY_CLAIM = BrokenStep(
-    "any_claim", ("record_request",), "PERFORM mantle.record_request_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;"
+    "any_claim",
+    ("record_request",),
+    "PERFORM mantle.record_request_wrapped_1($1, $2, $3, $4, $5, $6, $7, $8); RETURN true;",
 )
 NO_PRUNING_LATCH = BrokenStep("no_pruning_latch", ("try_latch_exclusive", "try_latch_name"), "RETURN true;")
 # A row may be written to another node than its message.

@@ -104,7 +104,7 @@ lock_ms_max = {index["lock_ms_max"]}
 """
 
 
-class Entrance(Gateway):
+class ClusterGateway(Gateway):
     """A gateway on its host. All gateways share one directory of objects. `replicas`: the IndexNodes it asks."""
 
     def __init__(

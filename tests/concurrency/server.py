@@ -30,7 +30,7 @@ SETTINGS = {
 }
 
 
-class Cluster(Server):
+class SuiteServer(Server):
     """One server. `number`: several side by side, each with its own settings."""
 
     def __init__(self, number: int = 0, settings: dict[str, str] | None = None, password: str | None = None):
