@@ -56,7 +56,7 @@ CROSSING = Mix(
 # One directory moves back and forth between directories on different nodes, and changes meanwhile. The nodes' messages
 # may arrive in any order.
 HOPPING = Mix({"rename": 6, "chmod": 6, "list": 6, "stat": 1}, ("a", "b", "c"), (1,), moved="x")
-FACTS = {
+OUTCOMES = {
     "not_found": "missing", "already_exists": "exists", "not_empty": "not_empty", "rename_loop": "loop",
     "NoSuchKey": "missing",
 }  # fmt: skip
@@ -198,8 +198,8 @@ class Workload:
 
     def _outcome(self, operation: Operation, answer: Answer) -> Outcome:
         if answer.status >= 400:
-            if answer.code in FACTS:
-                return Outcome(FACTS[answer.code])
+            if answer.code in OUTCOMES:
+                return Outcome(OUTCOMES[answer.code])
             raise AssertionError(f"{operation}: {answer}")
         match operation.verb:
             case "mkdir" | "stat":

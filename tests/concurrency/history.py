@@ -180,7 +180,7 @@ def _windows(
 
 def _holds(tree: Tree, s: Submission) -> bool:
     """Checks that the fact named by a refusal is true."""
-    rule = _FACTS.get((s.answer.code, s.op.verb))
+    rule = _REFUSALS.get((s.answer.code, s.op.verb))
     return rule is not None and rule(tree, s.op)
 
 
@@ -220,7 +220,7 @@ def _victim_full(tree: Tree, op: Op) -> bool:
     return not tree.is_empty(op.victim) or (found is not None and not tree.is_empty(found.id))
 
 
-_FACTS: dict[tuple[str, str], Callable[[Tree, Op], bool]] = {
+_REFUSALS: dict[tuple[str, str], Callable[[Tree, Op], bool]] = {
     ("MT010", "delete_object"): _absent,
     ("MT010", "rmdir"): _absent,
     ("MT010", "set_attributes"): _absent,

@@ -95,7 +95,7 @@ fn emit_directories(
         ops.push(match removed.next().flatten() {
             Some(true) => DirectoryOp::Remove { record, cause },
             Some(false) => DirectoryOp::Put { record, cause },
-            None => DirectoryOp::Half { pid: record.pid, cause: need(cause, "request") },
+            None => DirectoryOp::PartDone { pid: record.pid, cause: need(cause, "request") },
         });
     }
     emit(&ops);

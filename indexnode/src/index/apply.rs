@@ -302,7 +302,7 @@ fn apply_operation(tree: &mut Tree, locks: &mut Locks, commit: &Commit, op: &Dir
         // Also if the version lost: another source may have sent a newer record of the directory first (P2).
         finish(locks, cause, effects);
     }
-    if let DirectoryOp::Half { pid, cause } = op
+    if let DirectoryOp::PartDone { pid, cause } = op
         && locks.apply_part(&cause.request, *pid)
     {
         finish(locks, cause, effects);

@@ -108,7 +108,7 @@ impl Tree {
                 if state == NamespaceState::Leaving && self.table.get(record.id).is_none() => {}
             DirectoryOp::Put { record, .. } => self.put(record),
             DirectoryOp::Remove { record, .. } => self.remove(log_index, record),
-            DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
+            DirectoryOp::Done { .. } | DirectoryOp::PartDone { .. } => {}
         }
     }
 

@@ -16,7 +16,7 @@ const DONE_BYTES_MAX: usize = 56;
 pub fn entry_bytes(op: &DirectoryOp) -> usize {
     match op {
         DirectoryOp::Put { record, .. } | DirectoryOp::Remove { record, .. } => RECORD_BYTES_MAX + record.name.len(),
-        DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => DONE_BYTES_MAX,
+        DirectoryOp::Done { .. } | DirectoryOp::PartDone { .. } => DONE_BYTES_MAX,
     }
 }
 
@@ -52,8 +52,8 @@ fn requests_last(ops: Vec<DirectoryOp>) -> impl Iterator<Item = DirectoryOp> {
                 changes.push(DirectoryOp::Remove { record, cause: None });
                 cause
             }
-            done_or_half => {
-                done.push(done_or_half);
+            finishing => {
+                done.push(finishing);
                 None
             }
         };
@@ -89,7 +89,7 @@ mod tests {
             DirectoryOp::Put { record: record.clone(), cause: Some(cause) },
             DirectoryOp::Remove { record, cause: Some(cause) },
             DirectoryOp::Done { cause },
-            DirectoryOp::Half { pid, cause },
+            DirectoryOp::PartDone { pid, cause },
         ]
     }
 

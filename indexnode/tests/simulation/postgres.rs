@@ -249,7 +249,7 @@ impl Postgres {
             match &op {
                 DirectoryOp::Put { record, .. } => tree.put(record.clone()),
                 DirectoryOp::Remove { record, .. } => tree.remove(record.id),
-                DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
+                DirectoryOp::Done { .. } | DirectoryOp::PartDone { .. } => {}
             }
             steps.push((tree.clone(), vec![op]));
         }

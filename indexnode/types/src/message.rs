@@ -67,7 +67,7 @@ pub enum DirectoryOp {
     },
     /// A rename across nodes has done its source part or its destination part. The request is done when both are (P2), so
     /// the record that the destination part puts names no request.
-    Half {
+    PartDone {
         /// The directory of the source or of the destination.
         pid: PartitionId,
         /// The request.
@@ -80,7 +80,7 @@ impl DirectoryOp {
     pub fn namespace(&self) -> NamespaceId {
         match self {
             Self::Put { record, .. } | Self::Remove { record, .. } => record.ns,
-            Self::Done { cause } | Self::Half { cause, .. } => cause.request.ns,
+            Self::Done { cause } | Self::PartDone { cause, .. } => cause.request.ns,
         }
     }
 
@@ -88,7 +88,7 @@ impl DirectoryOp {
     pub fn record(&self) -> Option<&DirectoryRecord> {
         match self {
             Self::Put { record, .. } | Self::Remove { record, .. } => Some(record),
-            Self::Done { .. } | Self::Half { .. } => None,
+            Self::Done { .. } | Self::PartDone { .. } => None,
         }
     }
 
@@ -97,7 +97,7 @@ impl DirectoryOp {
         match self {
             Self::Put { cause, .. } | Self::Remove { cause, .. } => cause.as_ref(),
             Self::Done { cause } => Some(cause),
-            Self::Half { .. } => None,
+            Self::PartDone { .. } => None,
         }
     }
 }
@@ -128,7 +128,7 @@ pub enum DecodeError {
 const OP_PUT: u8 = 1;
 const OP_REMOVE: u8 = 2;
 const OP_DONE: u8 = 3;
-const OP_HALF: u8 = 4;
+const OP_PART_DONE: u8 = 4;
 
 /// Encodes a transaction's operations.
 ///
@@ -155,8 +155,8 @@ pub fn encode(ops: &[DirectoryOp]) -> Vec<u8> {
                 out.push(OP_DONE);
                 put_cause(&mut out, Some(cause));
             }
-            DirectoryOp::Half { pid, cause } => {
-                out.push(OP_HALF);
+            DirectoryOp::PartDone { pid, cause } => {
+                out.push(OP_PART_DONE);
                 put_varint(&mut out, pid.0);
                 put_cause(&mut out, Some(cause));
             }
@@ -182,9 +182,9 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DirectoryOp>, DecodeError> {
             OP_PUT => DirectoryOp::Put { record: input.record()?, cause: input.cause()? },
             OP_REMOVE => DirectoryOp::Remove { record: input.record()?, cause: input.cause()? },
             OP_DONE => DirectoryOp::Done { cause: input.cause()?.ok_or(DecodeError::Range)? },
-            OP_HALF => {
+            OP_PART_DONE => {
                 let pid = PartitionId(input.varint()?);
-                DirectoryOp::Half { pid, cause: input.cause()?.ok_or(DecodeError::Range)? }
+                DirectoryOp::PartDone { pid, cause: input.cause()?.ok_or(DecodeError::Range)? }
             }
             other => return Err(DecodeError::Operation(other)),
         });
@@ -324,7 +324,7 @@ mod tests {
             (record(), proptest::option::of(cause())).prop_map(|(record, cause)| DirectoryOp::Put { record, cause }),
             (record(), proptest::option::of(cause())).prop_map(|(record, cause)| DirectoryOp::Remove { record, cause }),
             cause().prop_map(|cause| DirectoryOp::Done { cause }),
-            (any::<u64>(), cause()).prop_map(|(pid, cause)| DirectoryOp::Half { pid: PartitionId(pid), cause }),
+            (any::<u64>(), cause()).prop_map(|(pid, cause)| DirectoryOp::PartDone { pid: PartitionId(pid), cause }),
         ]
     }
 
@@ -362,7 +362,7 @@ mod tests {
             DirectoryOp::Put { record: record.clone(), cause: Some(cause) },
             DirectoryOp::Remove { record, cause: None },
             DirectoryOp::Done { cause },
-            DirectoryOp::Half { pid, cause },
+            DirectoryOp::PartDone { pid, cause },
         ];
         let record = "01 02 80 08 03 05 ac 02 ed 03 03 64 c3 a4";
         let cause = "01 07 01 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 10 80 80 80 80 80 20";

@@ -70,7 +70,7 @@ fn commands() -> Vec<(Command, &'static str)> {
             Command::StreamPiece(StreamPiece {
                 source: SourceId(3),
                 commit_lsn: lsn,
-                ops: vec![DirectoryOp::Done { cause }, DirectoryOp::Half { pid, cause }],
+                ops: vec![DirectoryOp::Done { cause }, DirectoryOp::PartDone { pid, cause }],
             }),
             "0f03ac020202000110000000000000000000000000000000090503020001100000000000000000000000000000000905",
         ),

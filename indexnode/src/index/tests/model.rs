@@ -170,7 +170,7 @@ impl Model {
                 DirectoryOp::Remove { record, .. } => {
                     effects.modified.extend(self.rows.remove(&record.id.0).map(|old| old.id));
                 }
-                DirectoryOp::Done { .. } | DirectoryOp::Half { .. } => {}
+                DirectoryOp::Done { .. } | DirectoryOp::PartDone { .. } => {}
             }
             if let Some(cause) = op.cause() {
                 effects.finished.push(cause.request);

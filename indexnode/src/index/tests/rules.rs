@@ -104,7 +104,7 @@ fn a_marker_unlocks_and_acknowledges() {
 /// P2.
 #[test]
 fn a_rename_across_nodes_is_done_when_both_parts_are_applied() {
-    let part = |pid| DirectoryOp::Half { pid: PartitionId(pid), cause: Cause { request: key(1), attempt: 0 } };
+    let part = |pid| DirectoryOp::PartDone { pid: PartitionId(pid), cause: Cause { request: key(1), attempt: 0 } };
     let nothing_ends = |replica: &Replica| replica.effects.finished.is_empty() && replica.effects.unlocked.is_empty();
     for order in [[10, 20], [20, 10]] {
         let mut replica = small_tree();
