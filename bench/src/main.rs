@@ -160,7 +160,7 @@ async fn run(options: Options) -> Result<Report> {
         admin_url: options.admin,
         database_role: database.get_user().context("no role in the database's URL")?.to_owned(),
         s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
-        index: IndexClient::connect_lazy(replicas)?.of_group(1),
+        index: IndexClient::connect_lazy(replicas)?.of_group(mantle_types::GroupId(1)),
         pooler_url: options.pooler,
         database_url: options.database,
         index_addresses: options.index,

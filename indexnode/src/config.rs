@@ -1,5 +1,5 @@
-//! The configuration file, read once at the start. Unknown keys are refused, relations are checked, secrets come from
-//! files of their own.
+//! The configuration file, read once at the start. Unknown keys are refused, relations are checked, secrets are in files of
+//! their own.
 
 use std::{
     fs,
@@ -9,24 +9,21 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use mantle_types::limits::PATH_DEPTH_MAX;
+use mantle_types::{GroupId, limits::PATH_DEPTH_MAX};
 use serde::{Deserialize, Deserializer};
 
 pub use crate::lookup::{Invalidation, LookupSettings};
 
-/// PostgreSQL keeps a group's number in four bytes.
-const GROUP_MAX: u64 = i32::MAX as u64;
 const THREADS_MAX: usize = 1024;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Ids of the Raft groups that this process has a replica of, as in `mantle.index_groups`: `groups = [1, 2]`, or
-    /// `group = 1`.
+    /// The index groups of which this process has a replica, as in `mantle.index_groups`: `groups = [1, 2]`, or `group = 1`.
     #[serde(alias = "group", deserialize_with = "one_or_several")]
-    pub groups: Vec<u64>,
-    /// Folder of each group's log, snapshots and identity; this process's alone.
+    pub groups: Vec<GroupId>,
+    /// Directory of the groups' logs, snapshots and identities; no other process may use it.
     pub data_dir: PathBuf,
     /// gRPC: the index service for gateways, and the service between replicas.
     pub listen: String,
@@ -34,17 +31,16 @@ pub struct Config {
     pub http_listen: String,
     /// gRPC addresses of all replicas that vote, this one's `listen` among them unless it is a learner.
     pub peers: Vec<String>,
-    /// Threads that serve, follow the change stream and apply; what waits for a disk has threads beside them. By default one
-    /// for every two processors: calls and answers pass from task to task, and a task that wakes another one's processor costs
-    /// more than a lookup.
+    /// Threads of the runtime; work that waits for a disk has other threads. By default one for every two processors: calls and
+    /// answers pass from task to task, and waking a task on another processor costs more than a lookup.
     #[serde(default = "default_threads")]
     pub threads: usize,
-    /// Answers lookups, and neither votes nor leads; until an administrator promotes it.
+    /// Answers lookups, but neither votes nor leads until an administrator promotes it.
     #[serde(default)]
     pub learner: bool,
-    /// The group's PostgreSQL node, directly: a replication connection cannot pass through PgBouncer.
+    /// The PostgreSQL node, without PgBouncer, which cannot pass on a replication connection.
     pub postgres: PostgresSettings,
-    /// Raft's times.
+    /// Settings of Raft.
     #[serde(default)]
     pub raft: RaftSettings,
     /// Rename locks.
@@ -59,12 +55,12 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PostgresSettings {
-    /// Host name, address, or folder of its Unix socket.
+    /// Host name, address, or directory of its Unix socket.
     pub host: String,
-    /// Port.
+    /// TCP port; 5432 by default.
     #[serde(default = "default_port")]
     pub port: u16,
-    /// Database.
+    /// Name of the database.
     pub database: String,
     /// A login role with REPLICATION, member of `mantle_index`.
     pub user: String,
@@ -72,23 +68,23 @@ pub struct PostgresSettings {
     pub password_file: PathBuf,
 }
 
-/// What is proposed at once takes no more than this, in bytes (P28). A message between replicas may take more.
+/// Highest size of an entry's operations, in bytes (P28). A message between replicas may be larger.
 pub(crate) const ENTRY_BYTES_MAX: usize = 4 << 20;
 
-/// Raft's times, the same on every replica.
+/// Settings of Raft, the same on every replica.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftSettings {
-    /// A follower that hears nothing of a leader campaigns after this long, up to twice as long.
+    /// A follower without contact to a leader campaigns after this time, or up to twice as long.
     pub election_timeout_ms: u64,
-    /// The leader's heartbeats.
+    /// Interval of the leader's heartbeats.
     pub heartbeat_ms: u64,
-    /// A snapshot is made after this many entries.
+    /// A snapshot is built after this many entries.
     pub snapshot_log_entries: u64,
-    /// What arrives while an entry is written goes as one entry, and entries that wait are flushed together. `false` is for
-    /// measurements: each transaction its own entry, each append its own flush.
+    /// Transactions that arrive while an entry is written share the next one, and waiting entries share a flush. `false` is for
+    /// measurements: one entry for each transaction, one flush for each append.
     pub log_batching: bool,
-    /// An entry takes no more than so many bytes of the change stream. Only tests set it.
+    /// Highest size of an entry's operations, in bytes. Only tests set it.
     #[serde(skip)]
     pub entry_bytes_max: usize,
 }
@@ -101,12 +97,12 @@ pub struct RenameSettings {
     pub lock_ms_max: u32,
 }
 
-fn one_or_several<'de, D: Deserializer<'de>>(groups: D) -> Result<Vec<u64>, D::Error> {
+fn one_or_several<'de, D: Deserializer<'de>>(groups: D) -> Result<Vec<GroupId>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Groups {
-        One(u64),
-        Several(Vec<u64>),
+        One(GroupId),
+        Several(Vec<GroupId>),
     }
     Ok(match Groups::deserialize(groups)? {
         Groups::One(group) => vec![group],
@@ -141,7 +137,7 @@ impl Default for RenameSettings {
 }
 
 impl RaftSettings {
-    /// Longest time that a leader's lease, granted by a follower's answer, may last; also the longest election timeout.
+    /// Duration of a leader's lease, which a follower's answer grants; also the longest election timeout.
     pub fn lease_ms(&self) -> u64 {
         self.election_timeout_ms * 2
     }
@@ -171,7 +167,8 @@ impl Config {
     fn check(&self) -> Result<()> {
         ensure!(!self.groups.is_empty(), "groups names no group");
         for (i, group) in self.groups.iter().enumerate() {
-            ensure!((1..=GROUP_MAX).contains(group), "groups: a group is a number from 1 to {GROUP_MAX}");
+            let range = GroupId(1)..=GroupId::MAX;
+            ensure!(range.contains(group), "groups: a group is a number from 1 to {}", GroupId::MAX);
             ensure!(!self.groups[..i].contains(group), "groups names {group} twice");
         }
         ensure!((1..=THREADS_MAX).contains(&self.threads), "threads must be between 1 and {THREADS_MAX}");
@@ -258,7 +255,7 @@ mod tests {
     #[test]
     fn a_good_file_gets_defaults() {
         let config = Config::parse(GOOD).unwrap();
-        assert_eq!((config.raft.lease_ms(), &config.groups[..]), (1000, &[1][..]));
+        assert_eq!((config.raft.lease_ms(), &config.groups[..]), (1000, &[GroupId(1)][..]));
         assert!(config.threads >= 1);
         assert_eq!(config.others().collect::<Vec<_>>(), ["127.0.0.1:7412"]);
     }
@@ -266,7 +263,7 @@ mod tests {
     #[test]
     fn a_process_may_host_several_groups() {
         let config = Config::parse(&GOOD.replace("group = 1", "groups = [3, 1]")).unwrap();
-        assert_eq!(config.groups, [3, 1]);
+        assert_eq!(config.groups, [GroupId(3), GroupId(1)]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! One incarnation of a replica: a Raft node over a data folder, until it stops or the folder is reset.
+//! One incarnation of a replica: a Raft node over a data directory, until it stops or the directory is reset.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use mantle_types::{Epoch, Error, ErrorCode, Result as MantleResult};
+use mantle_types::{Epoch, Error, ErrorCode, GroupId, Result as MantleResult};
 use openraft::{
     BasicNode, ChangeMembers, Instant as _, ServerState,
     async_runtime::watch::WatchReceiver,
@@ -38,26 +38,26 @@ use crate::{
     },
 };
 
-/// A leader's lease begins with the first answer of a quorum, and runs out while none answers: until it has one, what it is
-/// asked to commit is refused by Raft, and repeated.
+/// A leader's lease begins with the first answers of a quorum, and ends while none answers. Without a lease openraft refuses
+/// proposals; they are repeated after this time.
 const LEASE_RETRY: Duration = Duration::from_millis(2);
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
-/// A leader that neither speaks nor is answered for this many leases does not work.
+/// A leader without contact for this many leases is not a working leader.
 const WORKING_LEASES: u32 = 2;
 
 /// Why a node ended.
 #[derive(Debug)]
 pub enum NodeEnd {
-    /// Its cluster is gone: forget everything and join or found another one.
+    /// The cluster is gone: the replica has to be reset, and joins or founds another one.
     Reset,
-    /// It cannot go on.
+    /// The replica cannot go on.
     Failed(anyhow::Error),
 }
 
 /// A term in which this replica leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// The term.
+    /// The Raft term.
     pub term: u64,
     id: CommittedLeaderId,
 }
@@ -66,21 +66,21 @@ pub struct Leadership {
 pub struct Node {
     /// The process's configuration.
     pub config: Arc<Config>,
-    /// The group.
-    pub group: u64,
+    /// The index group.
+    pub group: GroupId,
     /// This replica's Raft id.
     pub node_id: NodeId,
-    /// Its cluster.
+    /// The Raft cluster that it belongs to.
     pub cluster_id: String,
-    /// openraft.
+    /// The Raft handle.
     pub raft: Raft,
     /// The replicated state.
     pub state: Arc<IndexState>,
-    /// The log, for its size.
+    /// The Raft log, for its size.
     pub log: LogStore,
-    /// Where received snapshots go.
+    /// The snapshots on disk.
     pub snapshots: SnapshotStore,
-    /// Where work that waits for the disk is done.
+    /// Runs work that waits for the disk.
     pub disk: DiskExecutor,
     /// Connections to the other replicas.
     pub peers: Peers,
@@ -88,18 +88,18 @@ pub struct Node {
     pub reads: ReadIndexBatcher,
     /// The change stream's progress.
     pub stream: StreamProgress,
-    /// What the group's prepares are signed with, and under which epoch PostgreSQL was asked for it.
+    /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
     pub prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
-    /// Held while the membership is changed.
+    /// Held during a membership change.
     pub membership_lock: tokio::sync::Mutex<()>,
-    /// Before this a vote could break a lease that was granted before the restart.
+    /// The end of the leases that this replica may have granted before a restart; until then it does not vote.
     votes_from: Option<Instant>,
-    /// When a leader's message was last accepted.
-    heard: Mutex<Option<Instant>>,
+    /// When the last message of a leader was accepted.
+    leader_contact: Mutex<Option<Instant>>,
 }
 
 impl Node {
-    /// Callers that wait for a change to be applied.
+    /// The number of callers that wait for a change.
     pub fn waiters(&self) -> usize {
         self.state.requests.waiters() + self.stream.waiters()
     }
@@ -107,15 +107,15 @@ impl Node {
     /// Opens log and snapshots and starts Raft. The state machine is brought to the last known commit.
     pub async fn start(
         config: Arc<Config>,
-        group: u64,
+        group: GroupId,
         folder: &Path,
         identity: &Identity,
         peers: Peers,
         disk: DiskExecutor,
     ) -> Result<Arc<Self>> {
         let cluster_id = identity.cluster_id.clone().context("a replica without a cluster cannot be started")?;
-        // The log's promises are worth nothing if a loss of power takes the folder that holds it.
-        durable::create_dir(folder).context("Raft folder")?;
+        // The log is durable only if a power failure cannot remove its directory.
+        durable::create_dir(folder).context("Raft directory")?;
         let mut log = LogStore::open_with(&folder.join("log"), &disk, config.raft.log_batching).context("Raft log")?;
         let snapshots = SnapshotStore::open(&folder.join("snapshots")).context("snapshots")?;
         let state = Arc::new(IndexState::new(&config.lookup));
@@ -125,8 +125,8 @@ impl Node {
         let network = Network::new(group, cluster_id.clone(), peers.clone(), disk.clone());
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
         let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
-        // A follower that restarts has forgotten which leader it granted a lease: for the length of one it neither votes
-        // nor campaigns (P38). Alone there is nobody to betray.
+        // A restarted follower does not remember whether it granted a lease. So it neither votes nor campaigns for the length of
+        // one, unless it is the only voter (P38).
         let is_alone = is_only_voter(&raft, identity.node_id).await?;
         let is_bound = !is_alone && !failpoints::is_hit(Failpoint::VoteWithinLease);
         let votes_from = (has_promised && is_bound).then(|| Instant::now() + config.raft.lease());
@@ -149,11 +149,11 @@ impl Node {
             prepare_key: Mutex::default(),
             membership_lock: tokio::sync::Mutex::default(),
             votes_from,
-            heard: Mutex::new(None),
+            leader_contact: Mutex::new(None),
         }))
     }
 
-    /// See [`Failpoint::ReadIndexOfOldLeader`]: the commit index of a replica that believes, or once believed, that it leads.
+    /// The commit index of a replica that believes that it leads, for [`Failpoint::ReadIndexOfOldLeader`].
     pub fn unconfirmed_read_index(&self) -> Option<u64> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -161,12 +161,12 @@ impl Node {
         leads.then(|| metrics.local_committed.map_or(0, |id| id.index))
     }
 
-    /// May this replica vote?
+    /// True once every lease that this replica may have granted before a restart has ended.
     pub fn may_vote(&self) -> bool {
         self.votes_from.is_none_or(|from| Instant::now() >= from)
     }
 
-    /// Lets the replica campaign once every lease it may have granted before the restart is over.
+    /// Lets the replica campaign from that time on.
     pub async fn enable_elections(&self) {
         if let Some(from) = self.votes_from {
             sleep_until(from).await;
@@ -174,13 +174,13 @@ impl Node {
         }
     }
 
-    /// Notes that a leader's message was accepted.
+    /// Records that a leader's message was accepted.
     pub fn note_leader_contact(&self) {
-        *self.heard.lock() = Some(Instant::now());
+        *self.leader_contact.lock() = Some(Instant::now());
     }
 
-    /// Is there a leader that works? openraft goes on naming one that died, and a leader that lost its quorum goes on
-    /// calling itself one.
+    /// True if there is a working leader. openraft's metrics do not say so: they still name a leader that died, and a leader that
+    /// lost its quorum still names itself.
     pub fn has_working_leader(&self) -> bool {
         let limit = self.config.raft.lease() * WORKING_LEASES;
         if self.leadership().is_some() {
@@ -189,7 +189,7 @@ impl Node {
             let acked = metrics.last_quorum_acked.is_some_and(|at| at.into_inner().elapsed() < limit);
             return acked || metrics.membership_config.voter_ids().all(|id| id == self.node_id);
         }
-        self.heard.lock().is_some_and(|at| at.elapsed() < limit)
+        self.leader_contact.lock().is_some_and(|at| at.elapsed() < limit)
     }
 
     /// The leader's id and address, if one is known.
@@ -200,22 +200,23 @@ impl Node {
         Some((id, metrics.membership_config.membership().get_node(&id)?.addr.clone()))
     }
 
-    /// Does this replica lead?
+    /// True if this replica leads.
     pub fn is_leader(&self) -> bool {
         self.raft.is_leader()
     }
 
-    /// The membership this replica knows.
+    /// The membership that this replica knows.
     pub fn membership(&self) -> Arc<StoredMembership> {
         self.raft.server_metrics().borrow_watched().membership_config.clone()
     }
 
-    /// `not_leader` for a caller, with the leader's address as the detail's source.
+    /// The error `not_leader`.
     pub fn not_leader(&self) -> Error {
         Error::new(ErrorCode::NotLeader, "this replica does not lead the group")
     }
 
-    /// Leadership now. A restarted leader still has its committed vote, but is none until it is elected again.
+    /// The current leadership of this replica. A restarted leader still has its committed vote, but does not lead before it is
+    /// elected again.
     pub fn leadership(&self) -> Option<Leadership> {
         leadership_in(&self.raft.server_metrics().borrow_watched())
     }
@@ -228,7 +229,7 @@ impl Node {
                 return leadership;
             }
             if metrics.changed().await.is_err() {
-                // Raft has stopped: this replica will never lead again.
+                // Raft has stopped: this node will not lead again.
                 std::future::pending::<()>().await;
             }
         }
@@ -245,8 +246,8 @@ impl Node {
         }
     }
 
-    /// Proposes a command in a term of this replica; answers when it is applied here. An error other than
-    /// `invalid_argument` leaves open whether it will be.
+    /// Proposes a command in a term of this replica; returns when it is applied here. After an error other than
+    /// `invalid_argument`, the command may still be applied.
     pub async fn propose_as(&self, leadership: &Leadership, command: &Command) -> MantleResult<Applied> {
         let proposal = Proposal::encode(command);
         let deadline = Instant::now() + LEASE_WAIT_MAX;
@@ -270,8 +271,8 @@ impl Node {
         }
     }
 
-    /// Changes the group's membership, if need be by way of a joint one; with `retain`, voters that are removed stay learners.
-    /// `not_leader`: it is committed partly or not at all, and the same change may be asked for again.
+    /// Changes the membership, through a joint one if needed; with `retain`, removed voters stay learners. After `not_leader` the
+    /// change is committed partly or not at all, and may be repeated.
     pub async fn change_membership(&self, change: ChangeMembers<NodeId, BasicNode>, retain: bool) -> MantleResult<()> {
         let deadline = Instant::now() + LEASE_WAIT_MAX;
         loop {
@@ -286,7 +287,7 @@ impl Node {
         }
     }
 
-    /// Stops Raft. What was acknowledged is on disk.
+    /// Stops Raft. Everything acknowledged is on disk.
     pub async fn shutdown(&self) {
         if let Err(e) = self.raft.shutdown().await {
             tracing::warn!(error = %e, "Raft did not stop cleanly");
@@ -307,7 +308,7 @@ impl Node {
     }
 }
 
-/// Asked of Raft itself: its metrics show no membership until it has run for a moment.
+/// Reads Raft's state, because its metrics have no membership just after the start.
 async fn is_only_voter(raft: &Raft, id: NodeId) -> Result<bool> {
     let is_alone = raft.with_raft_state(move |state| state.membership_state.effective().voter_ids().eq([id]));
     is_alone.await.context("Raft")

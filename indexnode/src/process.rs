@@ -1,7 +1,7 @@
 //! Process start: opens the data directory, starts the services, and runs one replica of each group.
 //!
-//! Invariant: the services are up from the start, also while the replica is empty or waits for its cluster: a replica that
-//! decides for all has to hear from all.
+//! Invariant: the services are up from the start, also while a replica is empty or waits for its cluster, because a replica
+//! founds a cluster only when all replicas answer.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::{
     source::leader,
 };
 
-/// Runs all replicas of the process until `stop` is told.
+/// Runs all replicas of the process until `stop` becomes true.
 pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> {
     let config = Arc::new(config);
-    let at = || format!("data folder {}", config.data_dir.display());
+    let at = || format!("data directory {}", config.data_dir.display());
     let process = DataDir::open(&config.data_dir).with_context(at)?;
     let mut replicas = Vec::new();
     for group in &config.groups {
@@ -50,7 +50,7 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     services.spawn(grpc::serve(groups.clone(), grpc_listener));
     services.spawn(http::serve(groups.clone(), metrics, probes));
     for (replica, folder) in replicas {
-        let span = tracing::info_span!("group", id = replica.group);
+        let span = tracing::info_span!("group", id = replica.group.0);
         services.spawn(async move { incarnations(&replica, &folder).await }.instrument(span));
     }
     let result = tokio::select! {
@@ -65,11 +65,11 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     result
 }
 
-/// One incarnation after the other: an empty folder finds its cluster; a node runs until its cluster is gone.
+/// Runs one incarnation after the other: an empty data directory finds its cluster; a node runs until its cluster is gone.
 pub async fn incarnations(replica: &Arc<Replica>, folder: &DataDir) -> Result<()> {
     loop {
         let mut identity = folder.identity().context("identity")?;
-        folder.finish_reset(&identity).context("cleaning the data folder")?;
+        folder.finish_reset(&identity).context("cleaning the data directory")?;
         replica.set(&identity, None);
         let peers = replica.peers();
         if identity.cluster_id.is_none() {
@@ -88,17 +88,17 @@ pub async fn incarnations(replica: &Arc<Replica>, folder: &DataDir) -> Result<()
         )
         .await?;
         replica.set(&identity, Some(node.clone()));
-        let end = live(replica, &node, &identity).await;
+        let end = run_node(replica, &node, &identity).await;
         replica.set(&identity, None);
         node.shutdown().await;
         match end {
-            NodeEnd::Reset => folder.reset().context("resetting the data folder")?,
+            NodeEnd::Reset => folder.reset().context("resetting the data directory")?,
             NodeEnd::Failed(e) => return Err(e),
         }
     }
 }
 
-/// What a node does besides leading and answering, for ever.
+/// The tasks of a node besides leading and serving; never returns.
 pub(crate) async fn run_background_tasks(node: &Arc<Node>) {
     tokio::join!(
         node.enable_elections(),
@@ -108,8 +108,8 @@ pub(crate) async fn run_background_tasks(node: &Arc<Node>) {
     );
 }
 
-/// Runs what a node does besides answering, each in a task of its own: the stream's events must not poll all the rest.
-async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
+/// Runs a node's tasks until it ends. Each is a tokio task of its own: events of the stream must not poll the others.
+async fn run_node(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
     if let Err(e) = bootstrap::initialize(node, identity).await {
         return NodeEnd::Failed(e);
     }
@@ -120,7 +120,7 @@ async fn live(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeE
     let background = node.clone();
     let upkeep = async move {
         run_background_tasks(&background).await;
-        unreachable!("upkeep runs as long as the node")
+        unreachable!("runs as long as the node")
     };
     tasks.spawn(upkeep.in_current_span());
     let watched = node.clone();

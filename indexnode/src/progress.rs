@@ -1,4 +1,4 @@
-//! What the leader's streams, the waiters for a position, and those who look on tell each other.
+//! The positions of the change streams and of a rebuild, as shared by the leader's streams, the waiters, status and metrics.
 
 use std::{
     collections::BTreeMap,
@@ -14,25 +14,25 @@ use crate::index::command::SourceId;
 /// Most waiters for positions at once.
 const WAITERS_MAX: usize = 65_536;
 
-/// How far the reading of a source is.
+/// The positions of a source's reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Everything committed below this has been received.
     pub received: Lsn,
-    /// Everything committed below this may be applied: every standby that may be promoted has it (P5).
+    /// Everything committed below this may be applied: every standby that may be promoted has flushed it (P5).
     pub released: Lsn,
-    /// The server has no synchronous standby: a failover may lose what the index has.
+    /// The server has no synchronous standby: a failover may lose changes that the index has.
     pub is_unprotected: bool,
 }
 
-/// How far a rebuild is.
+/// The progress of a rebuild.
 #[derive(Debug, Default)]
 pub struct RebuildProgress {
-    /// Directories copied by the last rebuild, or so far by the one under way.
+    /// Directories copied by the last rebuild, or so far by the current one.
     pub rows: AtomicU64,
-    /// How many PostgreSQL's statistics let expect.
+    /// The number that PostgreSQL's statistics estimate.
     pub rows_expected: AtomicU64,
-    /// Time it took so far, in microseconds.
+    /// Duration so far, in microseconds.
     pub elapsed_us: AtomicU64,
     /// Rebuilds begun by this process.
     pub begun: AtomicU64,
@@ -40,7 +40,7 @@ pub struct RebuildProgress {
     pub completed: AtomicU64,
 }
 
-/// Shared between the streams and the services of one replica.
+/// What the change stream and the services of one replica share.
 #[derive(Default)]
 pub struct StreamProgress {
     sources: Mutex<BTreeMap<SourceId, Received>>,
@@ -49,11 +49,11 @@ pub struct StreamProgress {
     is_streaming: AtomicBool,
     interruption: Mutex<Option<String>>,
     wanted: Mutex<Wanted>,
-    /// Held while something is proposed whose place among the entries of the change stream matters.
-    pub turn: tokio::sync::Mutex<()>,
+    /// Held while an entry is proposed whose order among the entries of the change stream matters.
+    pub proposal_lock: tokio::sync::Mutex<()>,
     /// Wakes the stream when a position is wanted.
     pub wake: Notify,
-    /// Of rebuilds.
+    /// The progress of rebuilds.
     pub rebuild: RebuildProgress,
 }
 
@@ -64,47 +64,47 @@ struct Wanted {
 }
 
 impl StreamProgress {
-    /// How far the reading of each source is; nothing of one that this replica does not read.
+    /// The positions of the sources that this replica reads.
     pub fn received(&self) -> BTreeMap<SourceId, Received> {
         self.sources.lock().clone()
     }
 
-    /// Records how far it is.
+    /// Records the positions of a source.
     pub fn set_received(&self, source: SourceId, received: Received) {
         self.sources.lock().insert(source, received);
     }
 
-    /// Stream entries proposed by this process.
+    /// Stream entries proposed since the node started.
     pub fn proposals(&self) -> u64 {
         self.proposals.load(Ordering::Relaxed)
     }
 
-    /// Counts a proposal.
+    /// Counts one stream entry.
     pub fn count_proposal(&self) {
         self.proposals.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Directories compared with PostgreSQL's by this process.
+    /// Directories compared with PostgreSQL since the node started.
     pub fn compared(&self) -> u64 {
         self.compared.load(Ordering::Relaxed)
     }
 
-    /// Counts some.
+    /// Counts compared directories.
     pub fn count_compared(&self, directories: usize) {
         self.compared.fetch_add(directories as u64, Ordering::Relaxed);
     }
 
-    /// Are the slots being read?
+    /// True while the slots are being read.
     pub fn is_streaming(&self) -> bool {
         self.is_streaming.load(Ordering::Relaxed)
     }
 
-    /// Why the slots are not being read, if this replica leads and tries again.
+    /// Why the slots are not being read, if this replica leads and will retry.
     pub fn interruption(&self) -> Option<String> {
         self.interruption.lock().clone()
     }
 
-    /// Says why; `None`: it is no longer so, or another's turn.
+    /// Sets the reason; `None` when the slots are read again or another replica leads.
     pub fn set_interruption(&self, why: Option<String>) {
         *self.interruption.lock() = why;
     }
@@ -130,13 +130,13 @@ impl StreamProgress {
         Ok(Want { progress: self, position: (source, lsn.0) })
     }
 
-    /// Is a position of the source wanted that lies above `from`, and not above `to`?
+    /// True if a position above `from`, and not above `to`, is waited for.
     pub fn is_wanted(&self, source: SourceId, from: Lsn, to: Lsn) -> bool {
         let range = (source, from.0.saturating_add(1))..=(source, to.0);
         from < to && self.wanted.lock().positions.range(range).next().is_some()
     }
 
-    /// Waiters now.
+    /// Current number of waiters for positions.
     pub fn waiters(&self) -> usize {
         self.wanted.lock().waiters
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mantle_types::GroupId;
 use parking_lot::RwLock;
 
 use crate::{
@@ -17,11 +18,11 @@ use crate::{
 
 /// One group's replica: what the services of this process share of it.
 pub struct Replica {
-    /// The group.
-    pub group: u64,
-    /// The configuration.
+    /// The index group.
+    pub group: GroupId,
+    /// The configuration of the process.
     pub config: Arc<Config>,
-    /// PostgreSQL.
+    /// The group's PostgreSQL.
     pub database: Database,
     dial: Arc<dyn Dial>,
     /// Where work that waits for the disk runs.
@@ -30,10 +31,10 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// One that does not run yet.
+    /// A replica without a running node.
     pub fn new(
         config: Arc<Config>,
-        group: u64,
+        group: GroupId,
         identity: Identity,
         database: Database,
         dial: Arc<dyn Dial>,
@@ -42,7 +43,7 @@ impl Replica {
         Arc::new(Self { group, config, database, dial, disk, current: RwLock::new((identity, None)) })
     }
 
-    /// The identity of the folder, and the node while one runs.
+    /// The identity of the data directory, and the node while one runs.
     pub fn current(&self) -> (Identity, Option<Arc<Node>>) {
         self.current.read().clone()
     }
@@ -52,7 +53,7 @@ impl Replica {
         self.current.read().1.clone()
     }
 
-    /// Ways to other replicas, none of them used yet.
+    /// New connections to the other replicas.
     pub(crate) fn peers(&self) -> Peers {
         Peers::new(self.dial.clone())
     }

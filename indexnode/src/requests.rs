@@ -1,9 +1,8 @@
-//! Which requests' changes are applied, and who waits for one.
+//! Which requests are applied, and the callers that wait for one.
 //!
-//! Invariant: a waiter that registers before or after its request is applied is answered, as long as the request is among
-//! the last [`FINISHED_MAX`], and was applied since the last snapshot came and what is applied was last found to have diverged
-//! from PostgreSQL; older ones are asked for by position instead. Waiters are bounded and carry deadlines
-//! (P24).
+//! Invariant: a waiter is answered whether it registers before or after its request is applied, as long as the request is among
+//! the last [`FINISHED_MAX`], and was applied after the last received snapshot and the last divergence from PostgreSQL. Callers
+//! wait for older requests by position. The number of waiters is bounded, and each has a deadline (P24).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,12 +10,12 @@ use mantle_types::{Error, ErrorCode, RequestKey, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Finished requests remembered.
+/// How many finished requests are remembered.
 pub const FINISHED_MAX: usize = 65_536;
-/// Most waiters at once.
+/// Highest number of waiters.
 pub const WAITERS_MAX: usize = 65_536;
 
-/// The record.
+/// The applied requests and their waiters.
 #[derive(Default)]
 pub struct FinishedRequests {
     inner: Mutex<Inner>,
@@ -24,7 +23,7 @@ pub struct FinishedRequests {
 
 #[derive(Default)]
 struct Inner {
-    /// Finished, oldest first, and how often each stands there.
+    /// Finished requests, oldest first; one may be there several times, as `finished` counts.
     order: VecDeque<RequestKey>,
     finished: HashMap<RequestKey, u32>,
     waiting: HashMap<RequestKey, Vec<Waiting>>,
@@ -38,7 +37,7 @@ struct Waiting {
 }
 
 impl FinishedRequests {
-    /// Records requests as applied and tells those who wait for them.
+    /// Records requests as applied and answers their waiters.
     pub fn finish(&self, requests: &[RequestKey]) {
         if requests.is_empty() {
             return;
@@ -48,22 +47,22 @@ impl FinishedRequests {
             inner.remember(*request);
             for waiting in inner.waiting.remove(request).unwrap_or_default() {
                 inner.waiters -= 1;
-                // A waiter that gave up has taken itself out, or is about to.
+                // The waiter may have gone; ignore the send error.
                 let _ = waiting.done.send(());
             }
         }
     }
 
-    /// PostgreSQL lost some of what was applied: a request that is sent again may commit anew, so none counts as finished.
+    /// Forgets all finished requests, because PostgreSQL lost applied changes: a repeated request may commit again.
     pub fn forget(&self) {
         let mut inner = self.inner.lock();
         inner.order.clear();
         inner.finished.clear();
     }
 
-    /// A wait for a request; `None` when it is applied already.
+    /// Registers a wait for a request; `None` if it is already applied.
     pub fn wait(&self, request: RequestKey) -> Result<Option<Wait<'_>>> {
-        let (done, told) = oneshot::channel();
+        let (done, applied) = oneshot::channel();
         let mut inner = self.inner.lock();
         if inner.finished.contains_key(&request) {
             return Ok(None);
@@ -75,10 +74,10 @@ impl FinishedRequests {
         inner.next_ticket += 1;
         let ticket = inner.next_ticket;
         inner.waiting.entry(request).or_default().push(Waiting { ticket, done });
-        Ok(Some(Wait { registry: self, request, ticket, told }))
+        Ok(Some(Wait { registry: self, request, ticket, applied }))
     }
 
-    /// Waiters now.
+    /// Current number of waiters.
     pub fn waiters(&self) -> usize {
         self.inner.lock().waiters
     }
@@ -100,19 +99,19 @@ impl Inner {
     }
 }
 
-/// A registered waiter; dropping it gives its place back.
+/// A registered waiter; dropping it unregisters it.
 pub struct Wait<'a> {
     registry: &'a FinishedRequests,
     request: RequestKey,
     ticket: u64,
-    told: oneshot::Receiver<()>,
+    applied: oneshot::Receiver<()>,
 }
 
 impl Wait<'_> {
     /// Returns once the request is applied.
     pub async fn done(&mut self) {
         // The sender is dropped only after it was used, or with the registry that `self` borrows.
-        let _ = (&mut self.told).await;
+        let _ = (&mut self.applied).await;
     }
 }
 
@@ -174,7 +173,7 @@ mod tests {
         assert_eq!(requests.waiters(), WAITERS_MAX);
         let refused = requests.wait(key(0)).err().expect("no room");
         assert_eq!(refused.code(), ErrorCode::AwaitTimeout);
-        // The refused one took no place, those that leave or are answered give theirs back; what is finished needs none.
+        // A refused waiter does not count, nor does one that is gone or answered; a finished request needs none.
         assert_eq!(requests.waiters(), WAITERS_MAX);
         requests.finish(&[key(0)]);
         assert!(requests.wait(key(0)).expect("no wait").is_none());

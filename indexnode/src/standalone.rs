@@ -1,5 +1,5 @@
-//! A replica that no PostgreSQL feeds: whoever starts it proposes what it is to hold. For measurements of lookups: Raft,
-//! log, services and clients are the real ones; the change stream is missing.
+//! A replica without PostgreSQL, for measurements of lookups: Raft, log, services and clients are the real ones; its owner
+//! proposes the commands that the change stream would.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     server::grpc,
 };
 
-/// A running replica; it stops with this.
+/// A running replica; it stops when dropped.
 pub struct Standalone {
     node: Arc<Node>,
     _folder: DataDir,
@@ -33,7 +33,7 @@ pub struct Standalone {
 }
 
 impl Standalone {
-    /// Starts a replica of a cluster in a new folder. One of them founds it, the others join.
+    /// Starts a replica of a cluster in an empty data directory. One replica founds the cluster, the others join.
     pub async fn start(config: Config, cluster_id: &str, is_founder: bool) -> Result<Self> {
         let (config, group) = (Arc::new(config.clone()), config.groups[0]);
         let folder = DataDir::open(&config.data_dir)?;
@@ -60,12 +60,12 @@ impl Standalone {
         Ok(Self { node, _folder: folder, _tasks: tasks })
     }
 
-    /// The node.
+    /// The running node.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
-    /// Builds a snapshot of what is applied; answers when it is durable.
+    /// Builds a snapshot of the applied state; returns when it is durable.
     pub async fn snapshot(&self) -> Result<()> {
         let applied = self.node.raft.metrics().borrow_watched().last_applied;
         self.node.raft.trigger().snapshot().await?;
@@ -73,7 +73,7 @@ impl Standalone {
         Ok(())
     }
 
-    /// Proposes a command, once this replica leads; answers when it is applied here.
+    /// Proposes a command once this replica leads; returns when it is applied here.
     pub async fn propose(&self, command: &Command) -> MantleResult<Applied> {
         let leadership = self.node.wait_leadership().await;
         self.node.propose_as(&leadership, command).await

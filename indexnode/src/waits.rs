@@ -1,4 +1,4 @@
-//! `Await`: answers once a change is applied.
+//! Waits, on the leader, until a change is applied: the change of a request, or everything below a position.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{
     raft::state::end_of,
 };
 
-/// Longest wait; callers that want more ask again.
+/// Longest wait; a caller that needs longer repeats the call.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Waits, on the leader, for a request's change.
+/// Waits until the change of a request is applied.
 pub async fn request(node: &Node, request: RequestKey, limit: Duration) -> Result<()> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     let Some(mut wait) = node.state.requests.wait(request)? else { return Ok(()) };
     bounded(node, &leadership, limit, wait.done()).await
 }
 
-/// Waits, on the leader, until everything that a source committed below a position is applied.
+/// Waits until everything that a source committed below a position is applied.
 pub async fn position(node: &Node, source: SourceId, lsn: Lsn, limit: Duration) -> Result<()> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     let mut ends = node.state.source_ends();

@@ -1,6 +1,6 @@
 //! An index over several PostgreSQL nodes: a Citus cluster whose workers each have a part of the directories.
 //!
-//! Run by `tests/concurrency/test_citus.py`, which makes the cluster and says where it is.
+//! Run by `tests/concurrency/test_citus.py`, which creates the cluster and passes its address.
 // In a test a failed unwrap is a failed test.
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ struct Scene {
     group: TestGroup,
     database: TestDatabase,
     ns: i64,
-    /// Where every directory is, as PostgreSQL answered.
+    /// The path of every directory, as PostgreSQL answered.
     paths: HashMap<Vec<String>, i64>,
 }
 
@@ -51,7 +51,7 @@ impl Scene {
         id
     }
 
-    /// Moves a directory as a gateway does: prepared by the index, committed by PostgreSQL, awaited.
+    /// Moves a directory as a gateway does: prepare in the index, commit in PostgreSQL, await.
     async fn rename(&mut self, from: &[String], to: &[String]) {
         let request = RequestKey { principal: ROOT, ns: NamespaceId::from(self.ns), id: Uuid::new_v4() };
         let prepared = self.group.client.prepare_rename(RenameRequest {
@@ -108,7 +108,7 @@ impl Scene {
         assert_eq!(self.group.resolve(NAMESPACE, &gone).await.outcome.unwrap_err().code(), ErrorCode::NotFound);
     }
 
-    /// Every path leads where PostgreSQL says, and there is nothing else.
+    /// Checks that every path leads to PostgreSQL's directory, and that the index has no others.
     async fn assert_same(&self) {
         for (path, id) in &self.paths {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -120,7 +120,7 @@ impl Scene {
         assert_eq!((status.directories, status.locks), (rows as u64, 0));
     }
 
-    /// Directories made, renamed across the two nodes and back, and removed.
+    /// Makes directories, renames them across the two nodes and back, and removes them.
     async fn churn(&mut self, prefix: &str) {
         let name = |i: usize| format!("{prefix}{i}");
         let mut by_worker: HashMap<i32, Vec<String>> = HashMap::new();
@@ -171,7 +171,7 @@ async fn citus_index_holds_what_several_nodes_hold() {
     scene.churn("first").await;
     scene.assert_same().await;
 
-    // What happened while nobody read is read afterwards, from both nodes.
+    // Changes made while no leader reads are read afterwards, from both nodes.
     scene.group.kill_all();
     let (client, id) = (&scene.database.client, scene.database.next_id);
     for i in 0..10 {
@@ -186,7 +186,7 @@ async fn citus_index_holds_what_several_nodes_hold() {
     scene.churn("second").await;
     scene.assert_same().await;
 
-    // One node's slot is lost: everything is copied again, and nothing removed comes back.
+    // A node's slot is lost: everything is copied again, and no removed directory reappears.
     let workers = workers(&scene.database.client).await;
     let drop_slot = "SELECT pg_terminate_backend(active_pid, 5000), pg_drop_replication_slot(slot_name) \
                      FROM pg_replication_slots WHERE database = current_database()";

@@ -1,5 +1,5 @@
-//! A replica whose PostgreSQL fails over, goes back, or loses the slot: it goes on where it may, and is rebuilt where it must,
-//! so that it serves what PostgreSQL holds and nothing else.
+//! A replica whose PostgreSQL fails over, is set back, or loses the slot: it continues where that is safe and is rebuilt where it
+//! is not, so that it serves exactly what PostgreSQL has.
 //!
 //! Needs PostgreSQL's programs (tests/support/server.rs), and `-- --ignored`; `tests/run.py` runs them.
 // In a test a failed unwrap is a failed test.
@@ -20,7 +20,7 @@ use support::{
 
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A primary, an index of one replica over it, and a directory in it.
+/// A primary, an index with one replica, and one directory.
 struct Scene {
     // Dropped in this order: the index before its PostgreSQL.
     group: TestGroup,
@@ -45,7 +45,7 @@ impl Scene {
         scene
     }
 
-    /// An acknowledged directory.
+    /// Makes a directory, and waits for its acknowledgement.
     async fn mkdir(&mut self, name: &str) -> i64 {
         let (id, key) = self.database.mkdir(self.ns, self.ns, name).await;
         self.group.client.await_request(key, WAIT).await.expect("an acknowledgement");
@@ -56,7 +56,7 @@ impl Scene {
         self.group.resolve("failover", &[name]).await.outcome.map_err(|e| e.code())
     }
 
-    /// What a lookup answers to a gateway that knows PostgreSQL as this.
+    /// The answer to a lookup by a gateway that knows this lineage.
     async fn outcome_under(&self, lineage: Lineage) -> Result<(), ErrorCode> {
         let query = Query::new("failover", ["old"], Caller { uid: 0, gids: vec![] });
         let basis = Basis { epoch: Epoch(0), lineages: [lineage].into() };
@@ -68,7 +68,7 @@ impl Scene {
         self.group.settled().await.remove(0)
     }
 
-    /// The stream runs on a timeline, or again after a rebuild.
+    /// Waits until the stream runs on a timeline.
     async fn streaming(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         eventually(what, || async {
             let status = self.group.status(0).await?;
@@ -77,7 +77,7 @@ impl Scene {
         .await
     }
 
-    /// It was rebuilt for that reason; the directory `new` can be made then.
+    /// Checks that the index was rebuilt for that reason, and that the directory `new` can be made then.
     async fn assert_rebuilt(&mut self, reason: &str, new: &str) -> Status {
         let epoch = self.before.epoch;
         let status = self.streaming("a rebuild", |status| status.epoch > epoch).await;
@@ -96,7 +96,7 @@ impl Scene {
         eventually("a free slot", || async { self.database.client.query_opt(inactive, &[&slot]).await.unwrap() }).await;
     }
 
-    /// Waits until the slot's state on disk is as new as what was acknowledged.
+    /// Waits until the slot's state on disk covers everything acknowledged.
     async fn persist_slot(&self) {
         let client = &self.database.client;
         let row = client.query_one("SELECT pg_current_wal_lsn()", &[]).await.unwrap();
@@ -108,7 +108,7 @@ impl Scene {
         client.batch_execute("CHECKPOINT").await.unwrap();
     }
 
-    /// The standby takes the primary's place and address; it has its slot, as Patroni's permanent slots do.
+    /// Promotes the standby at the primary's address, with its slot, as with Patroni's permanent slots.
     async fn fail_over(&mut self, mut standby: TestServer) {
         self.primary.crash();
         standby.stop();
@@ -118,7 +118,7 @@ impl Scene {
         self.database.reconnect().await;
     }
 
-    /// A session of its own with the database.
+    /// Opens a session with the database.
     async fn primary_session(&self) -> tokio_postgres::Client {
         connect(&self.database.config).await
     }
@@ -127,7 +127,7 @@ impl Scene {
         self.servers.standby(&self.primary, "standby").await
     }
 
-    /// The standby has all that the primary has.
+    /// Waits until the standby has everything that the primary has.
     async fn caught_up(&self) {
         let sql =
             "SELECT FROM pg_stat_replication WHERE application_name = 'standby' AND flush_lsn = pg_current_wal_lsn()";
@@ -153,7 +153,7 @@ async fn replicas_follow_a_standby_that_has_all_they_applied() {
         scene.before.sources[0].lineage.unwrap().system_identifier
     );
     scene.group.assert_everywhere("failover", &["streamed"], id).await;
-    // A gateway that has not heard of it (or has, when the index has not) is not answered.
+    // A gateway with another timeline than the index is refused.
     assert_eq!(scene.outcome_under(old).await, Err(ErrorCode::StaleEpoch));
     assert_eq!(scene.outcome_under(Lineage { timeline: 2, ..old }).await, Ok(()));
     let other_system = Lineage { timeline: 2, system_identifier: old.system_identifier + 1, ..old };
@@ -168,7 +168,7 @@ async fn replicas_follow_a_standby_that_has_all_they_applied() {
     assert_eq!(scene.outcome("on the new timeline").await, Ok(()));
 }
 
-/// P35: a logical slot can run ahead of the database that a failover leaves.
+/// P35: a logical slot can be ahead of the database that a failover leaves.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_drop_what_a_failover_lost() {
@@ -236,7 +236,7 @@ async fn replicas_rebuild_when_the_slot_was_advanced_or_is_gone_or_lost() {
     }
 }
 
-/// P28. Where WAL would pile up without a bound for a reader that is gone, no slot is made; it is, once there is a bound.
+/// P28: no slot is created while the WAL that an unread slot keeps is unbounded; it is created once there is a bound.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_make_no_slot_that_may_fill_the_disk() {
@@ -278,7 +278,7 @@ async fn replicas_go_back_with_a_postgresql_that_was_restored() {
     assert_eq!(scene.outcome("later").await, Err(ErrorCode::NotFound));
 }
 
-/// P3. A row that changes without a message is what the index sees of a message that was lost.
+/// P3: a row that changes without a message looks to the index like a lost message.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL's programs"]
 async fn replicas_find_a_lost_message() {
@@ -321,7 +321,7 @@ async fn replicas_apply_nothing_that_a_synchronous_standby_lacks() {
     signal(receiver, "STOP");
     let (client, ns, id) = (scene.primary_session().await, scene.ns, scene.database.next_id());
     let commit = tokio::spawn(async move { mkdir_in(&client, ns, ns, "held", id).await });
-    // The walsender has sent it, and it is not applied: neither then nor at any time after.
+    // The walsender has sent it, but it must not be applied, now or later.
     let held = scene.streaming("a held change", |s| s.sources[0].received_lsn > s.sources[0].released_lsn).await;
     for _ in 0..20 {
         let status = scene.status().await;
@@ -330,8 +330,8 @@ async fn replicas_apply_nothing_that_a_synchronous_standby_lacks() {
         assert_eq!(scene.outcome("flushed").await, Ok(()), "lookups go on");
     }
     assert!(!commit.is_finished(), "PostgreSQL waits for the standby too");
-    // It has its commit record and has not ended, and no other transaction has a higher id: whoever reads after a position
-    // would miss it, and has to wait.
+    // The transaction has its commit record but has not ended, and none has a higher id: a read after a position would miss it,
+    // and has to wait.
     let asker = scene.primary_session().await;
     let above: i64 = asker.query_one(sql::CUT, &[]).await.unwrap().get(1);
     let have_ended: bool = asker.query_one(sql::HAVE_ENDED, &[&above]).await.unwrap().get(0);
@@ -341,7 +341,7 @@ async fn replicas_apply_nothing_that_a_synchronous_standby_lacks() {
     scene.group.client.await_request(key, WAIT).await.unwrap();
     scene.group.assert_everywhere("failover", &["held"], id).await;
 
-    // No standby is to be: everything passes again.
+    // No standby is configured: everything passes again.
     scene.primary.set("synchronous_standby_names", "").await;
     scene.streaming("an open gate", |status| status.sources[0].unprotected).await;
     signal(receiver, "STOP");

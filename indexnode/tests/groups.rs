@@ -1,4 +1,4 @@
-//! Two groups in each of three processes: each has its own namespaces, leader, slot and data, and goes its own way.
+//! Two groups in each of three processes: each has its own namespaces, leader, slot and data, independent of the other.
 //!
 //! Needs `MANTLE_TEST_DATABASE_URL`, and `-- --ignored`; `tests/run.py` runs it.
 // In a test a failed unwrap is a failed test.
@@ -10,14 +10,14 @@ mod support;
 use std::{fs, time::Duration};
 
 use mantle_index_client::{IndexClient, Query, RenameRequest, Resolution, Status, proto::MemberChange};
-use mantle_types::{Caller, Epoch, ErrorCode, NamespaceId, RequestKey};
+use mantle_types::{Caller, Epoch, ErrorCode, GroupId, NamespaceId, RequestKey};
 use support::{ROOT, TestDatabase, TestGroup, eventually};
 use uuid::Uuid;
 
 const WAIT: Duration = Duration::from_secs(20);
 const GROUPS: [u32; 2] = [1, 2];
 
-/// Namespaces `one` and `two`, in the groups of these numbers.
+/// The groups of the namespaces `one` and `two`.
 struct Scene {
     database: TestDatabase,
     processes: TestGroup,
@@ -36,13 +36,14 @@ impl Scene {
     }
 
     fn client(&self, group: u32) -> IndexClient {
-        self.processes.client.of_group(group).with_resolve_timeout(WAIT)
+        self.processes.client.of_group(GroupId(group)).with_resolve_timeout(WAIT)
     }
 
-    /// What a path leads to in a group, on one of the processes.
+    /// Resolves a path in a group, on one of the processes.
     async fn resolve_on(&self, i: usize, group: u32, namespace: &str, path: &[&str]) -> Resolution {
         let address = self.processes.replicas[i].address.clone();
-        let client = IndexClient::connect_lazy(vec![address]).unwrap().of_group(group).with_resolve_timeout(WAIT);
+        let client =
+            IndexClient::connect_lazy(vec![address]).unwrap().of_group(GroupId(group)).with_resolve_timeout(WAIT);
         client.resolve_one(Epoch(0), Query::new(namespace, path.iter().copied(), root())).await.unwrap()
     }
 
@@ -60,7 +61,7 @@ impl Scene {
         id
     }
 
-    /// A path leads to a directory in its own group, and to nothing in the other, on every process.
+    /// Checks that a path leads to a directory in its own group, and to nothing in the other, on every process.
     async fn assert_only_in(&self, group: u32, namespace: &str, path: &[&str], id: i64) {
         for i in 0..self.processes.replicas.len() {
             let found = self.resolve_on(i, group, namespace, path).await;
@@ -80,7 +81,7 @@ impl Scene {
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_of_two_groups_go_their_own_ways() {
     let mut scene = Scene::new().await;
-    // Before there is an index: copied. After: streamed.
+    // The first directories are copied, the later ones streamed.
     let copied = scene.database.create_namespace_in("copied", 2).await;
     let (old, _) = scene.database.mkdir(copied, copied, "old").await;
     scene.processes.start_all();
@@ -94,24 +95,24 @@ async fn replicas_of_two_groups_go_their_own_ways() {
     scene.assert_only_in(1, "one", &["a"], a).await;
     scene.assert_only_in(2, "two", &["b"], b).await;
 
-    // What a group does not have, it does not know: its own directories alone are counted.
+    // A group has only its own directories.
     for (group, directories) in [(1, 2), (2, 4)] {
         let status = scene.client(group).status().await.swap_remove(0).1.unwrap();
         assert_eq!((status.group, &status.groups[..], status.directories), (group, &GROUPS[..], directories));
     }
 
-    // A group that nobody hosts is an error of its own, everywhere.
-    let unknown = scene.processes.client.of_group(3);
+    // A group that no process hosts has its own error.
+    let unknown = scene.processes.client.of_group(GroupId(3));
     let lookup = unknown.resolve_one(Epoch(0), Query::new("one", ["a"], root())).await;
     assert_eq!(lookup.unwrap_err().code(), ErrorCode::UnknownGroup);
     let key = RequestKey { principal: ROOT, ns: NamespaceId::from(one), id: Uuid::new_v4() };
     let late = unknown.await_request(key, Duration::from_millis(500)).await;
     assert_eq!(late.unwrap_err().code(), ErrorCode::UnknownGroup);
-    // Neither is one that is not named where there are two.
+    // So has a request without a group, where there are two.
     let unnamed = scene.processes.client.resolve_one(Epoch(0), Query::new("one", ["a"], root())).await;
     assert_eq!(unnamed.unwrap_err().code(), ErrorCode::UnknownGroup);
 
-    // A rename of one group's, under the epoch of that group.
+    // A rename in one group, under the epoch of that group.
     let rename = RenameRequest {
         request: key,
         namespace: "one".into(),
@@ -124,10 +125,10 @@ async fn replicas_of_two_groups_go_their_own_ways() {
     };
     assert_eq!(scene.client(2).prepare_rename(rename.clone()).await.unwrap_err().code(), ErrorCode::NamespaceNotFound);
     let prepared = scene.client(1).prepare_rename(rename).await.unwrap();
-    assert_eq!((prepared.group, prepared.source_id.as_i64()), (1, a));
+    assert_eq!((prepared.group, prepared.source_id.as_i64()), (GroupId(1), a));
     scene.client(1).release_rename(key, prepared.attempt).await.unwrap();
 
-    // One group's lead goes elsewhere; the other's stays, and so does its term.
+    // The leadership of one group moves; the other group keeps its leader and term.
     let led = |all: &[Status]| all.iter().position(|s| s.role == "leader").unwrap();
     let settled = scene.settled().await;
     let next = (led(&settled[0]) + 1) % 3;
@@ -137,7 +138,7 @@ async fn replicas_of_two_groups_go_their_own_ways() {
     assert_eq!(led(&moved[0]), next);
     assert_eq!((led(&moved[1]), moved[1][0].term), (led(&settled[1]), settled[1][0].term));
 
-    // A process dies; both groups go on without it, and it comes back into both.
+    // A process dies; both groups continue without it, and it rejoins both.
     scene.processes.replicas[next].kill();
     let c = scene.mkdir(1, one, a, "c").await;
     let d = scene.mkdir(2, two, b, "d").await;
@@ -146,7 +147,7 @@ async fn replicas_of_two_groups_go_their_own_ways() {
     scene.assert_only_in(1, "one", &["a", "c"], c).await;
     scene.assert_only_in(2, "two", &["b", "d"], d).await;
 
-    // One group's rebuild is its own: its epoch is raised, the other's is not.
+    // A rebuild of one group raises its epoch, not the other's.
     let epochs = |all: &[Vec<Status>]| [all[0][0].epoch, all[1][0].epoch];
     let old_epochs = epochs(&scene.settled().await);
     let slot = scene.database.slot_of(2);
@@ -171,7 +172,7 @@ async fn replicas_of_two_groups_go_their_own_ways() {
     scene.end().await;
 }
 
-/// What version 0.2 left: log and identity in the process's own folder.
+/// The data of version 0.2: log and identity in the process's own directory.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_take_the_folder_of_an_older_version_over() {

@@ -1,5 +1,5 @@
-//! Members come, go, lose their vote and hand over the lead while directories are made: what is acknowledged is served by every
-//! replica at once, learners included.
+//! Members join, leave, lose their vote and transfer leadership while directories are made: every replica, learners included,
+//! serves an acknowledged directory at once.
 //!
 //! Needs `MANTLE_TEST_DATABASE_URL`, and `-- --ignored`; `tests/run.py` runs it.
 // In a test a failed unwrap is a failed test.
@@ -25,7 +25,7 @@ const WAIT: Duration = Duration::from_secs(20);
 const NAMESPACE: &str = "members";
 const VOTERS: usize = 3;
 
-/// Directories, made one after the other; each is looked up on one of the living replicas in turn when it is acknowledged.
+/// Makes directories one after the other; looks each up when it is acknowledged, on one of the living replicas in turn.
 struct Load {
     first_id: i64,
     made: Arc<AtomicUsize>,
@@ -55,7 +55,7 @@ impl Load {
                     let query = Query::new(NAMESPACE, [name.as_str()], Caller { uid: ROOT, gids: vec![] });
                     match client.resolve_one(Epoch(0), query).await {
                         Ok(found) => assert_eq!(found.id.as_i64(), id, "replica {replica} does not know {name}"),
-                        // Between two leaders a replica may refuse; it may not be wrong.
+                        // Between two leaders a replica may refuse, but must not be wrong.
                         Err(e) => assert_eq!(e.code(), ErrorCode::IndexUnavailable, "{e}"),
                     }
                 }
@@ -75,7 +75,7 @@ impl Load {
         .await;
     }
 
-    /// How many were made.
+    /// The number of directories made.
     async fn end(self) -> usize {
         self.stop.store(true, Ordering::Release);
         self.task.await.unwrap();
@@ -123,7 +123,7 @@ async fn replicas_change_their_members_under_load() {
     let address = |i: usize| group.replicas[i].address.clone();
     let change = async |member: &str, change: MemberChange| group.client.change_member(member, change, WAIT).await;
 
-    // The lead goes round.
+    // Each voter leads in turn.
     for _ in 0..VOTERS {
         let next = (group.leader().await + 1) % VOTERS;
         change(&address(next), MemberChange::Lead).await.unwrap();
@@ -131,7 +131,7 @@ async fn replicas_change_their_members_under_load() {
         load.goes_on().await;
     }
 
-    // What would harm is refused.
+    // Harmful changes are refused.
     let leader = group.leader().await;
     for (member, wanted) in [
         (address(leader), MemberChange::Demote),
@@ -155,7 +155,7 @@ async fn replicas_change_their_members_under_load() {
     change(&address(follower), MemberChange::Promote).await.expect("done already is done");
     load.goes_on().await;
 
-    // The learner takes the place of a voter that is gone for good, and leads.
+    // The learner replaces a voter that is gone for good, and leads.
     down.store(follower, Ordering::Release);
     change(&address(VOTERS), MemberChange::Promote).await.unwrap();
     let gone = address(follower);
@@ -180,8 +180,8 @@ async fn replicas_change_their_members_under_load() {
     database.drop().await;
 }
 
-/// A leader that has heard of no quorum for a moment refuses every proposal; a change of the members waits until it has, as
-/// any other command does, and fails at last in a way that may be repeated.
+/// A leader without a quorum's answers refuses every proposal for a moment. A membership change waits for them, as any other
+/// command does, and finally fails with an error that allows to repeat it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_change_their_members_when_the_quorum_is_back() {

@@ -1,4 +1,4 @@
-//! Three replicas over a real PostgreSQL: what is acknowledged stays, whoever dies or loses a disk.
+//! Three replicas over a real PostgreSQL: acknowledged changes survive the loss of processes and disks.
 //!
 //! Needs `MANTLE_TEST_DATABASE_URL`: a superuser's URL (with a password) of a PostgreSQL with the extension installed and
 //! `wal_level = logical`, and `-- --ignored`. Plain `cargo test` counts them as ignored; `tests/run.py` runs them against
@@ -46,7 +46,7 @@ async fn replicas_keep_what_was_acknowledged_over_crashes_and_lost_disks() {
     let (last, name) = made.last().unwrap().clone();
     group.assert_everywhere("survivors", &[&name], last).await;
 
-    // The leader dies; the others go on and know everything.
+    // The leader dies; the others continue and have everything.
     let leader = group.leader().await;
     group.replicas[leader].kill();
     let id = acknowledged_mkdir(&mut database, &group, ns, last, "below").await;
@@ -115,7 +115,7 @@ async fn replicas_lock_renames_and_await_positions() {
     let (source, key) = database.mkdir(ns, ns, "from").await;
     group.client.await_request(key, WAIT).await.unwrap();
 
-    // A position is awaited although no directory changes.
+    // A position can be awaited although no directory changes.
     let sql = "SELECT pg_current_wal_flush_lsn() FROM pg_switch_wal()";
     let lsn: PgLsn = database.client.query_one(sql, &[]).await.unwrap().get(0);
     group.client.await_lsn(0, Lsn(lsn.into()), WAIT).await.unwrap();
@@ -144,7 +144,7 @@ async fn replicas_lock_renames_and_await_positions() {
     assert_eq!(row.get::<_, String>(0), "aborted");
     group.client.release_rename(request, second.attempt).await.unwrap();
 
-    // A lock that nobody uses expires, its abort record first.
+    // An unused lock expires, after its abort record is written.
     let short = RenameRequest { lock_ms: 200, ..other };
     let abandoned = group.client.prepare_rename(short).await.unwrap();
     eventually("the lock to expire", || async {
@@ -155,7 +155,7 @@ async fn replicas_lock_renames_and_await_positions() {
     let row = database.client.query_one(aborted, &[&(abandoned.attempt as i64)]).await.unwrap();
     assert_eq!(row.get::<_, String>(0), "aborted");
 
-    // A lost slot is answered by a rebuild.
+    // A lost slot causes a rebuild.
     let epoch = group.status(0).await.unwrap().epoch;
     let drop_slot = "SELECT pg_terminate_backend(active_pid, 5000), pg_drop_replication_slot(slot_name) \
                      FROM pg_replication_slots WHERE database = current_database()";
@@ -172,7 +172,7 @@ async fn replicas_lock_renames_and_await_positions() {
     database.drop().await;
 }
 
-/// P5: who has been founded beside a group that lives on serves only when no gateway asks that one any more.
+/// P5: a cluster that is founded while the old one lives on serves only when no gateway asks the old one any more.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_of_a_second_founding_wait_for_the_leases_under_the_first() {
@@ -188,7 +188,7 @@ async fn replicas_of_a_second_founding_wait_for_the_leases_under_the_first() {
     };
     eventually("another epoch", epoch).await;
     let raised = Instant::now();
-    // It is known to have been raised later than it was, so the time that is seen is at most the time that passed.
+    // The test sees the raise later than it happened, so the measured time is at most the real one.
     eventually("the new group to serve", || async { founded.status(0).await.filter(|s| s.ready).map(|_| ()) }).await;
     let waited = raised.elapsed();
     assert!(waited >= EPOCH_LEASE, "served {waited:?} after the epoch was raised");
@@ -197,10 +197,10 @@ async fn replicas_of_a_second_founding_wait_for_the_leases_under_the_first() {
     database.drop().await;
 }
 
-/// So many requests that are done, in one message.
+/// A message with so many finished requests.
 const MESSAGE_REQUESTS: usize = 60_000;
 
-/// A message of requests that nobody made; their namespace is the group's.
+/// A message with invented requests, of a namespace of the group.
 fn requests_done(ns: i64) -> Vec<u8> {
     let done = |_| {
         let request = RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: Uuid::new_v4() };
@@ -209,8 +209,8 @@ fn requests_done(ns: i64) -> Vec<u8> {
     encode(&(0..MESSAGE_REQUESTS).map(done).collect::<Vec<_>>())
 }
 
-/// P28: an entry of the log is capped in bytes. A transaction that is larger goes in several, and one that is larger than
-/// the leader would hold is copied by a rebuild; either is acknowledged when all of it is applied.
+/// P28: a log entry is capped in bytes. A larger transaction is split over several, and one that is larger than the leader may
+/// hold causes a rebuild. Either is acknowledged when all of it is applied.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_take_transactions_of_any_size() {
@@ -233,7 +233,7 @@ async fn replicas_take_transactions_of_any_size() {
             database.client.query_one(emit, &[&filler]).await.unwrap();
         }
         let (last, _) = database.mkdir(ns, first, &name("last")).await;
-        // A leader that is busy with so many requests does not remember one for long.
+        // With so many requests, the leader soon forgets a finished one.
         let (told, committed) =
             tokio::join!(group.client.await_request(key, WAIT), database.client.batch_execute("COMMIT"));
         committed.unwrap();
@@ -248,7 +248,7 @@ async fn replicas_take_transactions_of_any_size() {
             assert!(log.contains("bytes of changes to directories"), "{log}");
             group.client.await_lsn(0, Lsn(end.into()), WAIT).await.unwrap();
         } else {
-            // Its directory, and all others of the transaction, are there by then; the position comes with the last entry.
+            // All directories of the transaction are applied by then; the position comes with the last entry.
             told.unwrap();
             group.assert_everywhere("large", &["top", &name("first"), &name("last")], last).await;
             group.client.await_lsn(0, Lsn(end.into()), WAIT).await.unwrap();
@@ -262,7 +262,7 @@ async fn replicas_take_transactions_of_any_size() {
     database.drop().await;
 }
 
-/// What a rebuild copies is read without the objects among it, also of a table that PostgreSQL knows nothing of, as after a load.
+/// The copy of a rebuild does not read objects, also if the table has no statistics, as after a load.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs MANTLE_TEST_DATABASE_URL"]
 async fn replicas_copy_directories_without_reading_objects() {
@@ -282,7 +282,7 @@ async fn replicas_copy_directories_without_reading_objects() {
     }
     database.client.query(PUT, &[&ns, &ns, &OBJECTS, &database.next_id]).await.unwrap();
     let read = || async {
-        // What this session has counted is told at the end of a transaction.
+        // A session reports its counters at the end of a transaction.
         database.client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
         Some(database.client.query_opt(READ, &[&i64::from(OBJECTS)]).await.unwrap()?.get::<_, i64>(0))
     };

@@ -1,7 +1,7 @@
 //! What an index signs when it has prepared a directory rename: the bench calls the transaction without an index.
 
 use anyhow::Result;
-use mantle_types::{DirectoryId, Epoch, NamespaceId, PartitionId, Prepared, RequestKey};
+use mantle_types::{DirectoryId, Epoch, GroupId, NamespaceId, PartitionId, Prepared, RequestKey};
 use uuid::Uuid;
 
 use super::Session;
@@ -37,7 +37,7 @@ impl Signer {
     /// The proof of a rename.
     pub fn sign(&self, of: &Rename<'_>) -> Vec<u8> {
         let prepared = Prepared {
-            index_group: 1,
+            index_group: GroupId(1),
             epoch: Epoch(self.epoch as u64),
             attempt: of.attempt as u64,
             request: RequestKey { principal: PRINCIPAL, ns: NamespaceId(of.ns as u64), id: of.request },

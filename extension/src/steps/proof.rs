@@ -22,7 +22,7 @@ fn prepared<'a>(
 ) -> Prepared<'a> {
     let victim = Some(destination.2).filter(|id| *id != 0).map(|id| DirectoryId(id as u64));
     Prepared {
-        index_group,
+        index_group: index_group.into(),
         epoch: Epoch(epoch as u64),
         attempt: attempt as u64,
         request: RequestKey {

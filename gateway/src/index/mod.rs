@@ -57,7 +57,7 @@ impl Index {
     }
 
     fn group(&self, number: GroupId) -> Arc<Group> {
-        let new = || Arc::new(Group::new(number, self.client.of_group(number.as_i64() as u32), self.store.clone()));
+        let new = || Arc::new(Group::new(number, self.client.of_group(number), self.store.clone()));
         self.groups.lock().entry(number).or_insert_with(new).clone()
     }
 
@@ -127,7 +127,7 @@ impl Index {
     /// Releases the lock of a rename that is known not to have committed. If that fails, the leader's timer releases
     /// it.
     pub async fn release_rename(&self, request: RequestKey, prepared: &PreparedRename) {
-        let (attempt, client) = (prepared.attempt, self.group(group_of(prepared)).client.clone());
+        let (attempt, client) = (prepared.attempt, self.group(prepared.group).client.clone());
         if let Err(error) = timed("release_rename", client.release_rename(request, attempt)).await {
             tracing::debug!(%error, attempt, "the lock is left to the leader");
         }
@@ -238,11 +238,6 @@ impl AwaitTarget {
             }
         }
     }
-}
-
-/// The group that prepared a rename.
-pub fn group_of(prepared: &PreparedRename) -> GroupId {
-    i64::from(prepared.group).into()
 }
 
 fn is<T>(result: &Result<T>, code: ErrorCode) -> bool {

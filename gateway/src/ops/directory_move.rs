@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     app::{Call, Gateway},
-    index::{PreparedRename, group_of},
+    index::PreparedRename,
     store::{LeasedPartition, Prepare, RemoveTree, RenameDirectory, RequestClaim, Written, pause},
 };
 
@@ -119,7 +119,7 @@ impl Gateway {
         let name = |path: &Path<'_>| path.split_last().map(|(name, _)| directory_name(name)).unwrap_or_default();
         let (source_name, source_id) = (&*name(change.source), prepared.source_id);
         let (epoch, attempt, proof) = (prepared.epoch, prepared.attempt, prepared.proof.as_deref());
-        let prepare = Prepare { group: group_of(prepared), epoch, attempt, proof };
+        let prepare = Prepare { group: prepared.group, epoch, attempt, proof };
         match change.destination {
             Some(destination) => {
                 let rename = RenameDirectory {

@@ -31,7 +31,7 @@ impl Gateway {
             ));
         }
         let hash = RequestHash::new("create_namespace", name, "");
-        let hash = if let Some(group) = group { hash.part((group.as_i64() as u32).to_le_bytes()) } else { hash };
+        let hash = if let Some(group) = group { hash.part(group.0.to_le_bytes()) } else { hash };
         let claim = call.claim(NamespaceId(0), hash.finish());
         if call.client_key
             && let Some(written) = self.store.replay_namespace(claim).await?

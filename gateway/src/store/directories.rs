@@ -177,7 +177,7 @@ impl Store {
                     (&rename.destination_name, Type::TEXT),
                     // 0: no victim.
                     (&rename.victim.unwrap_or_default().as_i64(), Type::INT8),
-                    (&(prepare.group.as_i64() as i32), Type::INT4),
+                    (&prepare.group.as_i32(), Type::INT4),
                     (&prepare.epoch.as_i64(), Type::INT8),
                     (&(prepare.attempt as i64), Type::INT8),
                     (&claim.request, Type::UUID),

@@ -109,7 +109,7 @@ impl Store {
         index_group: Option<GroupId>,
     ) -> Result<Coded> {
         let (principal, owner, group) = (claim.principal as i32, permission.owner as i32, permission.group as i32);
-        let (mode, index_group) = (i32::from(permission.mode), index_group.map(|group| group.as_i64() as i32));
+        let (mode, index_group) = (i32::from(permission.mode), index_group.map(GroupId::as_i32));
         let row = self
             .query_one(
                 &sql::CREATE_NAMESPACE,
@@ -160,7 +160,7 @@ impl Store {
 }
 
 fn group_of(row: &Row, column: &str) -> Result<Option<GroupId>> {
-    Ok(rows::get_opt::<i32>(row, column)?.map(|group| i64::from(group).into()))
+    Ok(rows::get_opt::<i32>(row, column)?.map(GroupId::from))
 }
 
 fn recorded(row: Option<&Row>) -> Result<Option<(NamespaceId, Written)>> {

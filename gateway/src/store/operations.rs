@@ -64,7 +64,7 @@ impl Store {
                     (&source.pid.as_i64(), Type::INT8),
                     (&remove.source_name, Type::TEXT),
                     (&remove.source_id.as_i64(), Type::INT8),
-                    (&(prepare.group.as_i64() as i32), Type::INT4),
+                    (&prepare.group.as_i32(), Type::INT4),
                     (&prepare.epoch.as_i64(), Type::INT8),
                     (&(prepare.attempt as i64), Type::INT8),
                     (&claim.request, Type::UUID),

@@ -129,7 +129,7 @@ impl Store {
 }
 
 async fn read(node: &Node, group: GroupId) -> Result<(GroupContext, NodeContext)> {
-    let group = group.as_i64() as i32;
+    let group = group.as_i32();
     let row = one(
         &sql::RESOLUTION_CONTEXT,
         node.database.query(&sql::RESOLUTION_CONTEXT, &[(&group, Type::INT4)], false).await?,

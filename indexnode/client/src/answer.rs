@@ -1,5 +1,5 @@
-//! Answers to a batch of lookups on the wire: rows of one width, which are written and read in one go. By columns for a
-//! gateway that is one version behind, and from a replica that is.
+//! Answers to a batch of lookups on the wire: rows of fixed width, written and read without decoding. Columns remain for a
+//! gateway or a replica of the previous release.
 
 use mantle_types::{DirectoryId, Error, ErrorCode, NamespaceId, Permission, Result};
 use zerocopy::{
@@ -9,7 +9,7 @@ use zerocopy::{
 
 use crate::{convert::error_code, model::Resolution, proto::ResolveResponse};
 
-/// What one query led to; the fields are those of [`Resolution`].
+/// The answer to one query; the fields are those of [`Resolution`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -22,7 +22,7 @@ pub struct Row {
     pub owner: U32,
     pub group: U32,
     pub mode: U16,
-    /// 0 or as in `Outcome`.
+    /// 0, or an error code as in `Outcome`.
     pub code: U16,
     /// 0 or 1.
     pub crossed_lock: u8,
@@ -46,7 +46,7 @@ impl From<Row> for Resolution {
     }
 }
 
-/// Makes room for the answers to so many queries; `as_rows` is what the request says of rows.
+/// Reserves space for the answers. `as_rows`: the request reads rows.
 pub fn reserve(response: &mut ResolveResponse, queries: usize, as_rows: bool) {
     if as_rows {
         response.rows.reserve(queries * size_of::<Row>());
@@ -71,7 +71,7 @@ pub fn push(response: &mut ResolveResponse, row: &Row, as_rows: bool) {
     response.crossed_locks.push(row.crossed_lock != 0);
 }
 
-/// The answers to `expected` queries, each when it is asked for. `internal` when there is another number of them.
+/// The answers to `expected` queries, decoded lazily. `internal` if their number differs.
 pub fn resolutions(response: &ResolveResponse, expected: usize) -> Result<impl Iterator<Item = Resolution> + use<'_>> {
     let unfit = || Error::new(ErrorCode::Internal, "an index replica answered another number of queries");
     let rows = <[Row]>::ref_from_bytes(&response.rows).map_err(|_| unfit())?;
@@ -87,7 +87,7 @@ pub fn resolutions(response: &ResolveResponse, expected: usize) -> Result<impl I
 struct Columns<'a>(&'a ResolveResponse);
 
 impl Columns<'_> {
-    /// How many answers they have; `None` when they do not agree.
+    /// The number of answers; `None` if the columns differ in length.
     fn len(&self) -> Option<usize> {
         let r = self.0;
         let lengths = [r.depths.len(), r.owners.len(), r.groups.len(), r.modes.len(), r.crossed_locks.len()];
@@ -107,7 +107,7 @@ impl Columns<'_> {
             owner: r.owners[at].into(),
             group: r.groups[at].into(),
             mode: (r.modes[at] as u16).into(),
-            // A code of a newer replica that does not fit is one that is not known.
+            // A code of a newer replica that does not fit is an unknown one.
             code: u16::try_from(r.codes[at]).unwrap_or(u16::MAX).into(),
             crossed_lock: r.crossed_locks[at].into(),
         }

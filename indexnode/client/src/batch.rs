@@ -1,4 +1,4 @@
-//! Batches of lookups on the wire: columns, not a message a query.
+//! Batches of lookups on the wire: columns instead of one message for each query.
 
 use mantle_types::{Caller, Error, ErrorCode, Result};
 
@@ -31,11 +31,11 @@ pub struct QueryRef<'a> {
     pub namespace: &'a str,
     /// Components with `/` between two; empty for the root.
     pub path: &'a str,
-    /// Who asks.
+    /// The caller whose permissions count.
     pub caller: &'a Caller,
 }
 
-/// The queries of a batch; `callers` are those of the request. `invalid_argument` when its columns do not fit together.
+/// The queries of a batch; `callers` are those of the request. `invalid_argument` if its columns are inconsistent.
 pub fn queries<'a>(request: &'a ResolveRequest, callers: &'a [Caller]) -> Result<Vec<QueryRef<'a>>> {
     let unfit = || Error::new(ErrorCode::InvalidArgument, "the columns of a batch of lookups do not fit together");
     let mut namespaces = runs(&request.namespaces, &request.namespace_queries);
@@ -55,7 +55,7 @@ pub fn queries<'a>(request: &'a ResolveRequest, callers: &'a [Caller]) -> Result
     Ok(queries)
 }
 
-/// Each value as often as its count says.
+/// Repeats each value by its count.
 fn runs<'a, T>(values: &'a [T], counts: &'a [u32]) -> impl Iterator<Item = &'a T> {
     values.iter().zip(counts).flat_map(|(value, count)| std::iter::repeat_n(value, *count as usize))
 }

@@ -1,7 +1,9 @@
-//! Between the wire's types and the project's.
+//! Conversions between protobuf types and the project's own.
+
+use std::time::Duration;
 
 use mantle_types::{
-    Caller, DirectoryId, Epoch, Error, ErrorCode, NamespaceId, PartitionId, Permission, RequestKey, Result,
+    Caller, DirectoryId, Epoch, Error, ErrorCode, GroupId, NamespaceId, PartitionId, Permission, RequestKey, Result,
     error::ERROR_TABLE, message::DirectoryRecord,
 };
 use uuid::Uuid;
@@ -16,7 +18,7 @@ pub fn wire_code(code: ErrorCode) -> u32 {
     code.row().sqlstate[2..].parse().expect("SQLSTATEs of the table end in digits (tested)")
 }
 
-/// An error as an outcome. The leader's address is the server's to add.
+/// An error as an outcome. The server adds the leader's address.
 pub fn outcome_of(error: &Error) -> proto::Outcome {
     let detail = error.detail().to_owned();
     proto::Outcome { code: wire_code(error.code()), detail, leader_address: String::new() }
@@ -36,6 +38,11 @@ pub fn check_outcome(outcome: Option<&proto::Outcome>) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(error_code(outcome.code), outcome.detail.clone()))
+}
+
+/// A time limit on the wire, in milliseconds.
+pub(crate) fn milliseconds(limit: Duration) -> u32 {
+    u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// The error of a number on the wire.
@@ -98,7 +105,7 @@ impl From<RenameRequest> for proto::PrepareRenameRequest {
             lock_ms: r.lock_ms,
             overwrite: r.overwrite,
             remove: r.remove,
-            group: 0,
+            group: GroupId::ONLY.0,
         }
     }
 }
@@ -106,7 +113,7 @@ impl From<RenameRequest> for proto::PrepareRenameRequest {
 impl From<proto::PrepareRenameResponse> for PreparedRename {
     fn from(r: proto::PrepareRenameResponse) -> Self {
         Self {
-            group: 0,
+            group: GroupId::ONLY,
             attempt: r.attempt,
             epoch: Epoch(r.epoch),
             ns: NamespaceId(r.ns),

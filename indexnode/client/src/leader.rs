@@ -1,5 +1,5 @@
-//! Finding the leader and staying with it: the last one that answered, else the hint of a replica that is not, else the
-//! next replica, until the call's deadline.
+//! Finds the leader: tries the last one that answered, then the address that another replica names, then the next replica,
+//! until the call's deadline.
 
 use std::{
     future::Future,
@@ -47,12 +47,12 @@ impl LeaderTracker {
         Self { configured, current }
     }
 
-    /// Is this the leader, as far as the last call has shown?
+    /// True if the last call has shown this replica as the leader.
     pub(crate) fn is_current(&self, replica: &Replica) -> bool {
         self.current.lock().address() == replica.address()
     }
 
-    /// Calls the leader. Every call repeated here is harmless when carried out twice.
+    /// Calls the leader. May send a request twice, which is harmless for all of them.
     pub(crate) async fn call<R, F, Fut>(&self, deadline: Instant, send: F) -> Result<R>
     where
         R: HasOutcome,
@@ -95,7 +95,7 @@ impl LeaderTracker {
                 }
             }
             tried += 1;
-            // Nobody hosts it, as far as anybody says.
+            // Every replica that answered has no replica of the group.
             if without_group == tried && tried >= self.configured.len() {
                 return Err(last);
             }
@@ -105,7 +105,7 @@ impl LeaderTracker {
         }
     }
 
-    /// Turns to the hinted replica, or to the one after `failed`, unless another call has turned away already.
+    /// Switches to the hinted replica, or to the one after `failed`, unless another call has already switched.
     fn follow(&self, failed: &Arc<Replica>, hint: &str) {
         let mut current = self.current.lock();
         if !Arc::ptr_eq(&current, failed) {

@@ -1,10 +1,10 @@
-//! Client of an IndexNode group, for gateways and tools.
+//! Client of an index group, for gateways and tools.
 //!
-//! Invariant: a call never outlives its time limit, whatever the replicas do; each failure names one row of the error
-//! table. Lookups go to any replica (all are linearizable): to the one with the fewest waiting, so to the leader, which
-//! answers without asking another one, while there is little to do, and to all under load. Lookups that arrive while an
-//! RPC to the chosen replica is under way travel together in the next one: an idle client adds no delay, a loaded one
-//! amortises the RPC. Calls for the leader follow it. Times are [`Duration`]s.
+//! Invariant: a call ends within its time limit, whatever the replicas do; each failure is one row of the error table.
+//!
+//! Lookups go to the replica with the fewest waiting lookups, because all replicas are linearizable. Without load that is the
+//! leader, which answers without asking another replica; under load they go to all. Lookups that arrive while RPCs to the
+//! chosen replica are in flight share the next one, without a timer. Other calls follow the leader.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -44,29 +44,30 @@ use std::{
 
 pub use answer::{Row, push as push_answer, reserve as reserve_answers};
 pub use batch::{QueryRef, queries};
+use convert::milliseconds;
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
 use mantle_telemetry::Propagate;
-use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, Lsn, RequestKey, Result, message::DirectoryRecord};
-use model::{Ask, Resolutions};
+use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, GroupId, Lsn, RequestKey, Result, message::DirectoryRecord};
 pub use model::{Basis, PreparedRename, Query, RenameRequest, Resolution, Status};
+use model::{Lookup, Resolutions};
 
 use smallvec::smallvec;
 use tonic::{service::interceptor::InterceptedService, transport::Channel};
 
 use crate::{leader::LeaderTracker, proto::directories_request::What, replica::Replica};
 
-/// Most queries in one RPC; larger batches are cut.
+/// Highest number of queries in one RPC; larger batches are split.
 pub const RESOLVE_QUERIES_MAX: usize = 1024;
-/// How long a lookup may take over all replicas, unless [`IndexClient::with_resolve_timeout`] says otherwise.
+/// Default time limit of a lookup over all replicas; see [`IndexClient::with_resolve_timeout`].
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A replica that is tried gets at least this long.
+/// Shortest time limit of an attempt at one replica.
 const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
-/// How long a call to the leader may take when it has no time limit of its own.
+/// Time limit of a call to the leader that has none of its own.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a replica may take to tell directories.
+/// Time limit of a call for directories.
 const DIRECTORIES_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What calls a replica; a call goes on with the trace that its caller is in.
+/// The gRPC stub of a replica; it passes on the caller's trace context.
 type Stub = proto::index_client::IndexClient<InterceptedService<Channel, Propagate>>;
 
 /// A handle on one group; clones share connections.
@@ -91,25 +92,39 @@ impl Shared {
     }
 }
 
+/// Calls a method of the leader. `$message` makes the request of each attempt from the attempt's time limit.
+macro_rules! call_leader {
+    ($client:expr, $deadline:expr, $method:ident, $message:expr) => {
+        $client.shared.leader.call($deadline, |mut stub, limit| {
+            let mut request = tonic::Request::new($message(limit));
+            request.set_timeout(limit);
+            async move { stub.$method(request).await.map(tonic::Response::into_inner) }
+        })
+    };
+}
+
 impl IndexClient {
-    /// A client of the replicas at `host:port`, of the only group that they are of; see [`of_group`](Self::of_group). Connects when first used, and again after every loss. Must be called
-    /// within a tokio runtime. Fails only when the list is empty or an address is not one.
+    /// A client of the replicas at these addresses (`host:port`), for their only group; see [`of_group`](Self::of_group). It
+    /// connects when first used, and again after every loss. Fails only if the list is empty or an address is malformed. Must be
+    /// called within a tokio runtime.
     pub fn connect_lazy(replicas: Vec<String>) -> Result<Self> {
         if replicas.is_empty() {
             return Err(Error::new(ErrorCode::InvalidArgument, "the list of index replicas is empty"));
         }
-        let replicas =
-            replicas.iter().map(|a| Replica::connect_lazy(a, 0).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        let replicas = replicas
+            .iter()
+            .map(|a| Replica::connect_lazy(a, GroupId::ONLY).map(Arc::new))
+            .collect::<Result<Vec<_>>>()?;
         Ok(Self { shared: Arc::new(Shared::new(replicas)), resolve_timeout: RESOLVE_TIMEOUT })
     }
 
     /// A client of another group of the same processes, over the same connections. Must be called within a tokio runtime.
-    pub fn of_group(&self, group: u32) -> Self {
+    pub fn of_group(&self, group: GroupId) -> Self {
         let replicas = self.shared.replicas.iter().map(|replica| Arc::new(replica.of_group(group))).collect();
         Self { shared: Arc::new(Shared::new(replicas)), resolve_timeout: self.resolve_timeout }
     }
 
-    fn group(&self) -> u32 {
+    fn group(&self) -> GroupId {
         self.shared.replicas[0].group()
     }
 
@@ -124,7 +139,7 @@ impl IndexClient {
         Epoch(self.shared.epoch.load(Ordering::Acquire))
     }
 
-    /// Most have seen it before, and write nothing that others read.
+    /// Records an epoch. Writes only if it is new, so that concurrent lookups do not share a modified cache line.
     fn see_epoch(&self, epoch: Epoch) {
         if epoch > self.epoch() {
             self.shared.epoch.fetch_max(epoch.0, Ordering::AcqRel);
@@ -133,28 +148,28 @@ impl IndexClient {
 
     /// Resolves one path; see [`resolve`](Self::resolve).
     pub async fn resolve_one(&self, basis: impl Into<Basis>, query: Query) -> Result<Resolution> {
-        let mut answers = self.resolve_part(Ask { basis: basis.into(), queries: smallvec![query] }).await?;
+        let mut answers = self.resolve_part(Lookup { basis: basis.into(), queries: smallvec![query] }).await?;
         answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
     }
 
-    /// Resolves paths of directories; the answers are in the order of the queries. A replica with a lower epoch than the
-    /// caller's is passed over. `stale_epoch`: the index has a higher one (then [`epoch`](Self::epoch) has it), or is fed by
-    /// other nodes than the caller knows. `index_unavailable` when no replica answers in time; per-path outcomes are in
-    /// [`Resolution::outcome`].
+    /// Resolves paths of directories; the answers are in the order of the queries, each with its own [`Resolution::outcome`]. A
+    /// replica with a lower epoch than the caller's is skipped. `stale_epoch`: the index has a higher epoch (then
+    /// [`epoch`](Self::epoch) has it), or reads from other PostgreSQL nodes than the caller knows. `index_unavailable`: no replica
+    /// answers in time.
     pub async fn resolve(&self, basis: impl Into<Basis>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
         let basis = basis.into();
         if queries.len() <= RESOLVE_QUERIES_MAX {
-            return Ok(self.resolve_part(Ask { basis, queries: queries.into() }).await?.into_vec());
+            return Ok(self.resolve_part(Lookup { basis, queries: queries.into() }).await?.into_vec());
         }
         let mut answers = Vec::with_capacity(queries.len());
         for part in queries.chunks(RESOLVE_QUERIES_MAX) {
-            answers.extend(self.resolve_part(Ask { basis: basis.clone(), queries: part.into() }).await?);
+            answers.extend(self.resolve_part(Lookup { basis: basis.clone(), queries: part.into() }).await?);
         }
         Ok(answers)
     }
 
-    async fn resolve_part(&self, ask: Ask) -> Result<Resolutions> {
-        let (ask, begun) = (Arc::new(ask), Instant::now());
+    async fn resolve_part(&self, lookup: Lookup) -> Result<Resolutions> {
+        let (lookup, begun) = (Arc::new(lookup), Instant::now());
         let mut last = Error::from(ErrorCode::IndexUnavailable);
         let (start, mut asked) = (self.shared.next.fetch_add(1, Ordering::Relaxed), Vec::new());
         while let Some((at, replica)) = self.preferred(start, &asked) {
@@ -166,14 +181,16 @@ impl IndexClient {
             }
             let left = self.shared.replicas.len() - asked.len();
             let limit = (remaining / left as u32).max(ATTEMPT_TIMEOUT_MIN).min(remaining);
-            let answer = replica.resolve(ask.clone(), limit).await;
+            let answer = replica.resolve(lookup.clone(), limit).await;
             if let Some(seen) = answer.epoch {
                 self.see_epoch(seen);
             }
             match answer.result {
                 Ok(resolutions) => return Ok(resolutions),
-                // With the same epoch: fed by other nodes, as all replicas are.
-                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(ask.basis.epoch) => return Err(e),
+                // With the same epoch, other PostgreSQL nodes are the reason, which holds for all replicas.
+                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(lookup.basis.epoch) => {
+                    return Err(e);
+                }
                 Err(e) => last = e,
             }
             asked.push(at);
@@ -184,8 +201,8 @@ impl IndexClient {
         Err(Error::new(ErrorCode::IndexUnavailable, format!("no index replica answers ({})", last.detail())))
     }
 
-    /// Of those not asked yet the one with the fewest lookups waiting; of equals the leader, then in turn. Those that failed
-    /// lately come last.
+    /// The replica to try next, of those not asked yet: the one with the fewest waiting lookups; of equals the leader, then in
+    /// turn. Replicas that failed recently come last.
     fn preferred(&self, start: usize, asked: &[usize]) -> Option<(usize, &Replica)> {
         let replicas = &self.shared.replicas;
         let in_turn = (0..replicas.len()).map(|i| (start.wrapping_add(i)) % replicas.len());
@@ -194,100 +211,66 @@ impl IndexClient {
         best.map(|(at, replica)| (at, replica.as_ref()))
     }
 
-    /// Resolves and locks the source of a directory rename, on the leader. Repeatable under the same key: a newer
-    /// prepare supersedes the older attempt. `attempt_superseded` means that an earlier attempt of this key is
-    /// committed: ask PostgreSQL for the recorded answer (`mantle.replay`).
+    /// Resolves and locks the source of a directory rename, on the leader. May be repeated with the same key: a new prepare
+    /// supersedes the older attempt. `attempt_superseded`: an earlier attempt of this key is committed, and PostgreSQL has its
+    /// recorded answer (`mantle.replay`).
     pub async fn prepare_rename(&self, request: RenameRequest) -> Result<PreparedRename> {
-        let message = proto::PrepareRenameRequest { group: self.group(), ..request.into() };
+        let message = proto::PrepareRenameRequest { group: self.group().0, ..request.into() };
         let deadline = Instant::now() + LEADER_TIMEOUT;
-        let answer = self
-            .shared
-            .leader
-            .call(deadline, |mut client, limit| {
-                let mut request = tonic::Request::new(message.clone());
-                request.set_timeout(limit);
-                async move { client.prepare_rename(request).await.map(|r| r.into_inner()) }
-            })
-            .await?;
-        self.shared.epoch.fetch_max(answer.epoch, Ordering::AcqRel);
+        let answer = call_leader!(self, deadline, prepare_rename, |_| message.clone()).await?;
+        self.see_epoch(Epoch(answer.epoch));
         Ok(PreparedRename { group: self.group(), ..answer.into() })
     }
 
-    /// Gives the lock of a rename back that will not be committed. The leader writes the abort record first, so a commit
-    /// under this attempt can no longer happen. `attempt_superseded` means that it is committed already.
+    /// Releases the lock of a rename that will not be committed. The leader writes the abort record first, so that this attempt
+    /// can no longer commit. `attempt_superseded`: it is already committed.
     pub async fn release_rename(&self, request: RequestKey, attempt: u64) -> Result<()> {
-        let message = proto::ReleaseRenameRequest { request: Some(request.into()), attempt, group: self.group() };
+        let message = proto::ReleaseRenameRequest { request: Some(request.into()), attempt, group: self.group().0 };
         let deadline = Instant::now() + LEADER_TIMEOUT;
-        self.shared
-            .leader
-            .call(deadline, |mut client, limit| {
-                let mut request = tonic::Request::new(message.clone());
-                request.set_timeout(limit);
-                async move { client.release_rename(request).await.map(|r| r.into_inner()) }
-            })
-            .await
-            .map(|_| ())
+        call_leader!(self, deadline, release_rename, |_| message.clone()).await.map(drop)
     }
 
-    /// Answers once the change made by `request` is applied: every later lookup, on any replica, sees it. May be called
-    /// before the change is committed. `await_timeout` after `timeout`.
+    /// Returns once the change of `request` is applied: every later lookup, on any replica, sees it. May be called before the
+    /// change is committed. `await_timeout` after `timeout`.
     pub async fn await_request(&self, request: RequestKey, timeout: Duration) -> Result<()> {
         self.await_what(proto::await_request::What::Request(request.into()), 0, timeout).await
     }
 
-    /// Answers once everything is applied that committed below `lsn` on a PostgreSQL node (`source` as in
-    /// `mantle.index_sources`, 0 without Citus): what a request needs that was answered from its record (`replayed`, with
-    /// `flush_lsn`).
+    /// Returns once everything is applied that committed below `lsn` on a PostgreSQL node (`source` as in
+    /// `mantle.index_sources`, 0 without Citus). A request whose recorded answer was replayed waits for its `flush_lsn`.
     pub async fn await_lsn(&self, source: u32, lsn: Lsn, timeout: Duration) -> Result<()> {
         self.await_what(proto::await_request::What::Lsn(lsn.0), source, timeout).await
     }
 
     async fn await_what(&self, what: proto::await_request::What, source: u32, timeout: Duration) -> Result<()> {
-        let (deadline, group) = (Instant::now() + timeout, self.group());
-        let answer = self
-            .shared
-            .leader
-            .call(deadline, |mut client, limit| {
-                let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-                let mut request =
-                    tonic::Request::new(proto::AwaitRequest { what: Some(what.clone()), timeout_ms, source, group });
-                request.set_timeout(limit);
-                // The method's name is a keyword, so the generator renamed it.
-                async move { client.r#await(request).await.map(|r| r.into_inner()) }
-            })
-            .await;
-        match answer {
+        let (deadline, group) = (Instant::now() + timeout, self.group().0);
+        let message =
+            |limit| proto::AwaitRequest { what: Some(what.clone()), timeout_ms: milliseconds(limit), source, group };
+        // The method's name is a keyword, so the generator renamed it.
+        match call_leader!(self, deadline, r#await, message).await {
             Err(e) if e.code() == ErrorCode::IndexUnavailable => Err(Error::new(
                 ErrorCode::AwaitTimeout,
                 format!("the change is committed, but no index leader confirmed it in time ({})", e.detail()),
             )),
-            other => other.map(|_| ()),
+            other => other.map(drop),
         }
     }
 
     /// The replicas of the group as its leader knows them, voters first.
     pub async fn members(&self) -> Result<Vec<proto::Member>> {
-        let (deadline, group) = (Instant::now() + LEADER_TIMEOUT, self.group());
-        let answer = self.shared.leader.call(deadline, |mut client, limit| {
-            let mut request = tonic::Request::new(proto::MembersRequest { group });
-            request.set_timeout(limit);
-            async move { client.members(request).await.map(|r| r.into_inner()) }
-        });
-        answer.await.map(|answer| answer.members)
+        let (deadline, group) = (Instant::now() + LEADER_TIMEOUT, self.group().0);
+        Ok(call_leader!(self, deadline, members, |_| proto::MembersRequest { group }).await?.members)
     }
 
-    /// Changes what a replica (its address, or its id) is in the group; done already is done. `invalid_argument` when it must
-    /// not be; `await_timeout` when it may still come about.
+    /// Changes the role of a replica, named by address or id; a change that is already in effect succeeds. `invalid_argument`: it
+    /// is not allowed. `await_timeout`: it may still be committed.
     pub async fn change_member(&self, member: &str, change: proto::MemberChange, timeout: Duration) -> Result<()> {
-        let (deadline, group) = (Instant::now() + timeout, self.group());
-        let answer = self.shared.leader.call(deadline, |mut client, limit| {
-            let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-            let (member, change) = (member.to_owned(), change.into());
-            let mut request = tonic::Request::new(proto::ChangeMemberRequest { member, change, timeout_ms, group });
-            request.set_timeout(limit);
-            async move { client.change_member(request).await.map(|r| r.into_inner()) }
-        });
-        answer.await.map(drop)
+        let (deadline, group) = (Instant::now() + timeout, self.group().0);
+        let message = |limit| {
+            let (member, change, timeout_ms) = (member.to_owned(), change.into(), milliseconds(limit));
+            proto::ChangeMemberRequest { member, change, timeout_ms, group }
+        };
+        call_leader!(self, deadline, change_member, message).await.map(drop)
     }
 
     /// The addresses of the configured replicas.
@@ -295,14 +278,13 @@ impl IndexClient {
         self.shared.replicas.iter().map(|replica| replica.address())
     }
 
-    /// Directories as the replica at an address knows them, as of all that was committed before: those of some ids. Their
-    /// namespace is not told.
+    /// A replica's records of some directories, which reflect everything that was committed before. Their namespace is not set.
     pub async fn directories(&self, replica: &str, ids: &[DirectoryId]) -> Result<Vec<DirectoryRecord>> {
         let ids = proto::DirectoryIds { ids: ids.iter().map(|id| id.0).collect() };
         Ok(self.replica(replica)?.directories(What::Ids(ids), DIRECTORIES_TIMEOUT).await?.0)
     }
 
-    /// All directories in one part of a replica's index, from 0, and how many parts there are.
+    /// All directories in one part of a replica's index, counted from 0, and the number of parts.
     pub async fn directories_in_part(&self, replica: &str, part: u32) -> Result<(Vec<DirectoryRecord>, u32)> {
         self.replica(replica)?.directories(What::Part(part), DIRECTORIES_TIMEOUT).await
     }

@@ -1,20 +1,20 @@
-//! What calls take and answer, in the project's own types.
+//! Arguments and answers of the client's calls, in the project's own types.
 
 use std::sync::Arc;
 
-use mantle_types::{Caller, DirectoryId, Epoch, Error, NamespaceId, PartitionId, Permission, RequestKey};
+use mantle_types::{Caller, DirectoryId, Epoch, Error, GroupId, NamespaceId, PartitionId, Permission, RequestKey};
 use smallvec::SmallVec;
 
 /// Status of one replica, as on the wire.
 pub type Status = crate::proto::StatusResponse;
 
-/// Under what the caller of a lookup works: what it reads and changes in PostgreSQL is of this. A replica that serves anything
-/// else refuses (P5).
+/// The state of PostgreSQL under which the caller of a lookup works: epoch, systems and timelines. A replica with another one
+/// refuses (P5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Basis {
-    /// The group's epoch; 0 for none.
+    /// The group's epoch; 0 if the caller knows none.
     pub epoch: Epoch,
-    /// The histories of the PostgreSQL nodes; those not named are not compared.
+    /// Systems and timelines of the PostgreSQL nodes; nodes that are not named are not compared.
     pub lineages: Arc<[crate::proto::Lineage]>,
 }
 
@@ -31,13 +31,12 @@ pub struct Query {
     pub namespace: Arc<str>,
     /// A directory's path: components from the root's child down, `/` between two; empty for the root.
     path: String,
-    /// Who asks.
+    /// The caller whose permissions count.
     pub caller: Arc<Caller>,
 }
 
 impl Query {
-    /// A query from borrowed parts: components from the root's child down, none for the root. Each is a checked name: not
-    /// empty, and without a slash.
+    /// A query. `components` go from the root's child down, none for the root; each has to be a checked name.
     pub fn new<'a>(
         namespace: impl Into<Arc<str>>,
         components: impl IntoIterator<Item = &'a str>,
@@ -60,21 +59,21 @@ impl Query {
     }
 }
 
-/// Queries under one basis, as they are put to one replica or another. (Mostly one: kept without a list of its own.)
+/// Queries under one basis, sent to one replica after the other. Usually one query, so it is stored inline.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Lookup {
     pub basis: Basis,
     pub queries: SmallVec<[Query; 1]>,
 }
 
-/// The answers to an [`Ask`], in the order of its queries.
+/// The answers to a [`Lookup`], in the order of its queries.
 pub(crate) type Resolutions = SmallVec<[Resolution; 1]>;
 
-/// Where a path led.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
-    /// `Ok`: all components exist. `not_found`: the first [`depth`](Self::depth) of them do, and the other fields describe
-    /// the deepest. `access_denied`: a directory on the way may not be searched. `namespace_not_found`.
+    /// `Ok`: all components exist. `not_found`: only the first [`depth`](Self::depth) do, and the other fields describe the
+    /// deepest. `access_denied`: a directory on the path may not be searched. `namespace_not_found`.
     pub outcome: Result<(), Error>,
     /// The namespace.
     pub ns: NamespaceId,
@@ -88,52 +87,52 @@ pub struct Resolution {
     pub permission: Permission,
     /// The record version of `id`.
     pub version: u64,
-    /// A directory on the way is being renamed: PostgreSQL has to say which place holds.
+    /// A directory on the path is being renamed: only PostgreSQL knows which path is valid.
     pub crossed_lock: bool,
 }
 
-/// A directory to be moved.
+/// A request to move or remove a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenameRequest {
-    /// The client's key. `ns` may be 0: the name decides.
+    /// The client's key. `ns` may be 0; then the namespace's name decides.
     pub request: RequestKey,
     /// The namespace's name.
     pub namespace: String,
     /// Components of the directory to move; at least one.
     pub source: Vec<String>,
-    /// Components of its new path, the new name last; at least one, but for a removal, which has none.
+    /// Components of its new path, the new name last; at least one, or none for a removal.
     pub destination: Vec<String>,
-    /// Who asks.
+    /// The caller whose permissions count.
     pub caller: Caller,
     /// How long the lock may be held before the leader aborts the attempt, in milliseconds.
     pub lock_ms: u32,
-    /// May an empty directory at the destination be replaced?
+    /// Whether an empty directory at the destination may be replaced.
     pub overwrite: bool,
-    /// Move it out of every path, to be emptied in the trash.
+    /// Moves the directory into the trash, to be emptied there.
     pub remove: bool,
 }
 
-/// What `mantle.rename_directory` needs to know of a locked source.
+/// A prepared rename, as `mantle.rename_directory` takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedRename {
-    /// The group that prepared it, as the client names it.
-    pub group: u32,
+    /// The group that prepared it, as the client named it.
+    pub group: GroupId,
     /// The attempt: log index of the prepare.
     pub attempt: u64,
     /// The epoch that the rename's transaction checks.
     pub epoch: Epoch,
     /// The namespace.
     pub ns: NamespaceId,
-    /// Where the source is.
+    /// The partition of the source.
     pub source_pid: PartitionId,
-    /// The directory that is locked.
+    /// The locked directory.
     pub source_id: DirectoryId,
     /// Its record version.
     pub source_version: u64,
-    /// Where it is to go.
+    /// The partition of the destination.
     pub destination_pid: PartitionId,
-    /// The directory there that is to be replaced, if any.
+    /// The directory at the destination that is to be replaced, if any.
     pub victim: Option<DirectoryId>,
-    /// That the group has prepared this; `None` of a database that asks for none.
+    /// The group's signature of this; `None` if the database needs none.
     pub proof: Option<Vec<u8>>,
 }

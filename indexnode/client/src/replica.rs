@@ -1,4 +1,4 @@
-//! One replica: its connection, whether to avoid it for a while, and its lookups of lookups.
+//! One replica: its connection, its stream of lookups, and whether to avoid it for a while.
 
 use std::{
     sync::{
@@ -9,23 +9,23 @@ use std::{
 };
 
 use mantle_telemetry::Propagate;
-use mantle_types::{Error, ErrorCode, Result, message::DirectoryRecord};
+use mantle_types::{Error, ErrorCode, GroupId, Result, message::DirectoryRecord};
 use parking_lot::Mutex;
 use tonic::{service::interceptor::InterceptedService, transport::Endpoint};
 
 use crate::{
     Stub,
-    convert::check_outcome,
+    convert::{check_outcome, milliseconds},
     lookup_stream::{Answer, LookupStream},
-    model::{Ask, Status},
+    model::{Lookup, Status},
     proto::{DirectoriesRequest, StatusRequest, directories_request::What},
 };
 
-/// How long a replica that failed is asked last.
+/// How long a replica that failed is tried last.
 const AVOID: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// A connection whose other end vanished without a word is given up after these two.
+/// A connection whose other end is gone silently is closed after the sum of these two.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// HTTP/2 flow-control windows; the default of 64 KiB costs a round trip per large batch.
@@ -33,17 +33,17 @@ const WINDOW_BYTES: u32 = 4 << 20;
 
 pub(crate) struct Replica {
     address: String,
-    group: u32,
+    group: GroupId,
     stub: Stub,
     lookups: LookupStream,
-    /// Lookups that were submitted and are not answered.
+    /// Lookups that are not answered yet.
     pending: AtomicUsize,
-    /// Read by every lookup: when it is to be trusted again, and whether it has to be asked for at all.
+    /// Until when to avoid the replica. Every lookup reads only the flag, unless it is set.
     avoid_until: Mutex<Option<Instant>>,
     avoids: AtomicBool,
 }
 
-/// A lookup that counts as pending, until it is answered or its caller leaves.
+/// A lookup counts as pending until it is answered or its caller is gone.
 struct Pending<'a>(&'a AtomicUsize);
 
 impl<'a> Pending<'a> {
@@ -60,7 +60,7 @@ impl Drop for Pending<'_> {
 }
 
 impl Replica {
-    pub(crate) fn connect_lazy(address: &str, group: u32) -> Result<Self> {
+    pub(crate) fn connect_lazy(address: &str, group: GroupId) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
             Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not the address of an index replica: {e}"))
         })?;
@@ -75,7 +75,7 @@ impl Replica {
         Ok(Self::new(address.to_owned(), Stub::new(InterceptedService::new(channel, Propagate)), group))
     }
 
-    fn new(address: String, stub: Stub, group: u32) -> Self {
+    fn new(address: String, stub: Stub, group: GroupId) -> Self {
         let lookups = LookupStream::new(stub.clone(), group);
         Self {
             address,
@@ -89,7 +89,7 @@ impl Replica {
     }
 
     /// The replica of another group at the same address, over the same connection.
-    pub(crate) fn of_group(&self, group: u32) -> Self {
+    pub(crate) fn of_group(&self, group: GroupId) -> Self {
         Self::new(self.address.clone(), self.stub.clone(), group)
     }
 
@@ -97,7 +97,7 @@ impl Replica {
         &self.address
     }
 
-    pub(crate) fn group(&self) -> u32 {
+    pub(crate) fn group(&self) -> GroupId {
         self.group
     }
 
@@ -120,7 +120,7 @@ impl Replica {
         self.avoids.store(true, Ordering::Relaxed);
     }
 
-    /// No longer avoids it. Most find that nobody did, and take no lock.
+    /// No longer avoids the replica. Usually the flag is not set, and no lock is taken.
     fn trust(&self) {
         if self.avoids.load(Ordering::Relaxed) {
             let mut until = self.avoid_until.lock();
@@ -129,10 +129,10 @@ impl Replica {
         }
     }
 
-    /// One batch of lookups; a failure of the replica (not of a path) makes it avoided for a while.
-    pub(crate) async fn resolve(&self, ask: Arc<Ask>, limit: Duration) -> Answer {
+    /// Sends lookups. After a failure of the replica (not of a path), it is avoided for a while.
+    pub(crate) async fn resolve(&self, lookup: Arc<Lookup>, limit: Duration) -> Answer {
         let _pending = Pending::count(&self.pending);
-        let answer = self.lookups.submit(ask, limit).await;
+        let answer = self.lookups.submit(lookup, limit).await;
         match &answer.result {
             Ok(_) => self.trust(),
             Err(e) => {
@@ -144,7 +144,7 @@ impl Replica {
     }
 
     pub(crate) async fn status(&self) -> Result<Status> {
-        let mut request = tonic::Request::new(StatusRequest { group: self.group });
+        let mut request = tonic::Request::new(StatusRequest { group: self.group.0 });
         request.set_timeout(STATUS_TIMEOUT);
         match tokio::time::timeout(STATUS_TIMEOUT, self.stub().status(request)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
@@ -153,10 +153,10 @@ impl Replica {
         }
     }
 
-    /// Directories as this replica knows them, and in how many parts it can be gone through.
+    /// This replica's records of directories, and the number of parts of its index.
     pub(crate) async fn directories(&self, what: What, limit: Duration) -> Result<(Vec<DirectoryRecord>, u32)> {
-        let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-        let mut request = tonic::Request::new(DirectoriesRequest { group: self.group, what: Some(what), timeout_ms });
+        let timeout_ms = milliseconds(limit);
+        let mut request = tonic::Request::new(DirectoriesRequest { group: self.group.0, what: Some(what), timeout_ms });
         request.set_timeout(limit);
         let late = || Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address));
         let answer = tokio::time::timeout(limit, self.stub().directories(request)).await.map_err(|_| late())?;
@@ -166,7 +166,7 @@ impl Replica {
     }
 }
 
-/// A call that did not reach the service's own outcome.
+/// The error of a call without an outcome of the service.
 pub(crate) fn transport_error(address: &str, status: &tonic::Status) -> Error {
     Error::new(ErrorCode::IndexUnavailable, format!("{address}: {}", status.message()))
 }

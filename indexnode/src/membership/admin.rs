@@ -1,7 +1,7 @@
-//! What an administrator asks of a group: who its members are, who of them votes, and who leads.
+//! An administrator's requests: lists the members of a group, changes their votes, removes them, transfers leadership.
 //!
-//! Invariant: one change of the membership at a time, joins included, and only by the leader. A leader is neither demoted nor
-//! removed: another replica has to lead first.
+//! Invariant: one membership change at a time, joins included, and only by the leader. A leader is neither demoted nor removed:
+//! another replica has to lead first.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::join::caught_up;
 use crate::{node::Node, raft::NodeId};
 
-/// The group's members, voters first, as the leader knows them. `not_leader` elsewhere.
+/// The group's members, voters first. `not_leader` on other replicas.
 pub fn members(node: &Node) -> Result<Vec<Member>> {
     let metrics = node.raft.metrics().borrow_watched().clone();
     let Some(replication) = metrics.replication.filter(|_| node.is_leader()) else { return Err(node.not_leader()) };
@@ -35,22 +35,22 @@ pub fn members(node: &Node) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Carries a change out; done already is done. `member` is its address, or its id where several have one address.
-/// `await_timeout`: it may still come about. `invalid_argument`: it must not, or there is no such member.
+/// Carries out a change; one that is already in effect succeeds. `member` is an address, or an id if several members have the
+/// address. `await_timeout`: the change may still be committed. `invalid_argument`: it is not allowed, or no such member.
 pub async fn change(node: &Node, member: &str, change: MemberChange, limit: Duration) -> Result<()> {
     let late = |_| Error::new(ErrorCode::AwaitTimeout, "the change is not committed yet: look at the members again");
     timeout(limit, async {
-        let _turn = node.membership_lock.lock().await;
+        let _lock = node.membership_lock.lock().await;
         if !node.is_leader() {
             return Err(node.not_leader());
         }
         let id = member_id(node, member)?;
         match change {
             MemberChange::Promote => promote(node, id).await,
-            MemberChange::Demote => withdraw(node, id, true).await,
-            MemberChange::Remove => withdraw(node, id, false).await,
-            MemberChange::Lead => lead(node, id, limit).await,
-            MemberChange::Unspecified => Err(refused("what is to be changed?")),
+            MemberChange::Demote => remove(node, id, true).await,
+            MemberChange::Remove => remove(node, id, false).await,
+            MemberChange::Lead => transfer_leadership(node, id, limit).await,
+            MemberChange::Unspecified => Err(refused("the request names no change")),
         }
     })
     .await
@@ -93,8 +93,8 @@ async fn promote(node: &Node, id: NodeId) -> Result<()> {
     node.change_membership(ChangeMembers::AddVoterIds([id].into()), true).await
 }
 
-/// Takes the vote, and with `stays` false the membership.
-async fn withdraw(node: &Node, id: NodeId, stays: bool) -> Result<()> {
+/// Removes a member's vote; with `stays` false also its membership.
+async fn remove(node: &Node, id: NodeId, stays: bool) -> Result<()> {
     if id == node.node_id {
         return Err(refused("it leads: let another replica lead first"));
     }
@@ -109,9 +109,9 @@ async fn withdraw(node: &Node, id: NodeId, stays: bool) -> Result<()> {
     Ok(())
 }
 
-/// Hands the lead over. From then on this replica answers no read by its lease, so none is stale; if the other one fails to
-/// take it, an election follows.
-async fn lead(node: &Node, id: NodeId, limit: Duration) -> Result<()> {
+/// Transfers leadership. From then on this replica answers no read by its lease, so none is stale. If the other replica does not
+/// take over, an election follows.
+async fn transfer_leadership(node: &Node, id: NodeId, limit: Duration) -> Result<()> {
     if id == node.node_id {
         return Ok(());
     }

@@ -1,9 +1,9 @@
-//! The life of a replica's place in the group: an empty folder becomes a member, and a member whose cluster is gone becomes
-//! empty again.
+//! Bootstrap: an empty replica chooses or founds its cluster, and a member whose cluster is gone becomes empty again.
 
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
+use mantle_types::GroupId;
 use openraft::BasicNode;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -23,12 +23,12 @@ use crate::{
 };
 
 const POLL: Duration = Duration::from_millis(250);
-/// A member without a leader for this long asks whether its cluster still counts.
+/// A member without a leader for this long checks whether its cluster is gone.
 const LEADERLESS: Duration = Duration::from_secs(3);
 
-/// Finds a cluster for an empty folder, or founds one; the choice is durable when this returns.
+/// Chooses or founds a cluster for an empty data directory; the choice is durable when this returns.
 pub async fn find_cluster(
-    (config, group): (&Config, u64),
+    (config, group): (&Config, GroupId),
     folder: &DataDir,
     identity: Identity,
     peers: &Peers,
@@ -68,7 +68,7 @@ pub async fn find_cluster(
     }
 }
 
-/// Of several led clusters, the one that PostgreSQL names.
+/// Of several clusters with leaders, the one that PostgreSQL names.
 async fn choose(mut clusters: Vec<String>, database: &Database) -> Result<String> {
     if let [only] = &mut clusters[..] {
         return Ok(std::mem::take(only));
@@ -77,7 +77,7 @@ async fn choose(mut clusters: Vec<String>, database: &Database) -> Result<String
     clusters.into_iter().find(|id| Some(id) == recorded.as_ref()).context("PostgreSQL names none of the led clusters")
 }
 
-/// PostgreSQL is the arbiter: whoever raises the epoch founds the cluster.
+/// Claims the foundation in PostgreSQL: the replica that raises the epoch founds the cluster.
 async fn claim(database: &Database) -> Result<String> {
     let session = database.connect().await?;
     let group = session.index_group().await?;
@@ -88,7 +88,7 @@ async fn claim(database: &Database) -> Result<String> {
     }
 }
 
-/// Begins a founder's log, unless it has begun.
+/// Initializes the Raft log of a founder, once.
 pub async fn initialize(node: &Node, identity: &Identity) -> Result<()> {
     if !identity.is_founder || node.raft.is_initialized().await.context("Raft")? {
         return Ok(());
@@ -97,8 +97,8 @@ pub async fn initialize(node: &Node, identity: &Identity) -> Result<()> {
     node.raft.initialize(members).await.map_err(|e| raft_error(&e)).context("initializing the cluster")
 }
 
-/// Watches for the end of the cluster: when no leader is known for a while, and the replicas or PostgreSQL say that there
-/// will not be one, this replica has to start anew.
+/// Returns when the cluster is gone: no leader is known for a while, and the replicas or PostgreSQL show that there will be none.
+/// This replica then has to be reset.
 pub async fn watch_abandonment(node: Arc<Node>, identity: Identity, database: Database) -> NodeEnd {
     let mut leaderless_since = Instant::now();
     loop {

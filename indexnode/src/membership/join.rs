@@ -1,4 +1,4 @@
-//! Joining: the leader's side, and the loop of a replica that is not a member yet.
+//! Joins: what the leader does, and the loop of a replica that is not a member yet.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -16,15 +16,15 @@ use crate::{
 /// The leader waits this long for a learner to catch up before it answers `pending`.
 const CATCH_UP: Duration = Duration::from_secs(5);
 const CATCH_UP_POLL: Duration = Duration::from_millis(20);
-/// How often a leader looks for a change that is not finished.
+/// Interval in which a leader checks for an unfinished change.
 const FINISH_POLL: Duration = Duration::from_secs(1);
 /// A learner this few entries behind the leader may vote.
 const LAG_ENTRIES_MAX: u64 = 256;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Serves a join on the leader: learner first, then, once caught up and unless it wants to stay one, voter in
-/// place of the older replicas of the address.
+/// Serves a join on the leader. The joiner becomes a learner; once it has caught up, and unless it wants to stay a learner, a
+/// voter in place of the older replicas at its address.
 pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
     let leader_address = node.leader().map(|(_, address)| address).unwrap_or_default();
     let answer = |state: State, detail: String| JoinResponse {
@@ -35,14 +35,14 @@ pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
     if request.cluster_id != node.cluster_id {
         return answer(State::Refused, format!("this is cluster {}", node.cluster_id));
     }
-    // Whoever only listens changes nothing for the others.
+    // A learner need not be configured, because it does not count for the quorum.
     if !request.as_learner && !node.config.peers.contains(&request.address) {
         return answer(State::Refused, format!("`{}` is not among the configured peers", request.address));
     }
     if !node.is_leader() {
         return answer(State::NotLeader, String::new());
     }
-    let Ok(_turn) = node.membership_lock.try_lock() else {
+    let Ok(_lock) = node.membership_lock.try_lock() else {
         return answer(State::Pending, "the membership is being changed".into());
     };
     match admit(node, request).await {
@@ -52,7 +52,7 @@ pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
     }
 }
 
-/// Makes the caller what it wants to be; false while it is catching up.
+/// Gives the joiner the role that it wants; false while it is catching up.
 async fn admit(node: &Node, request: &JoinRequest) -> Result<bool> {
     let (joiner, address) = (request.node_id, &request.address);
     let membership = node.membership();
@@ -80,7 +80,7 @@ async fn admit(node: &Node, request: &JoinRequest) -> Result<bool> {
     replace_older(node, joiner, address).await
 }
 
-/// Removes learners that were at the address before.
+/// Removes older learners at the address.
 async fn replace_older(node: &Node, joiner: NodeId, address: &str) -> Result<bool> {
     let membership = node.membership();
     let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
@@ -92,11 +92,11 @@ async fn replace_older(node: &Node, joiner: NodeId, address: &str) -> Result<boo
     Ok(true)
 }
 
-/// A leader that died between the two steps of a change left the group with a joint membership, in which replicas that are gone
-/// still count. While this replica leads, it takes the second step. Never returns.
+/// Finishes membership changes of earlier leaders, while this replica leads. A leader that died between the two steps of a change
+/// left a joint membership, in which replicas that are gone still count. Never returns.
 pub async fn finish_changes(node: &Node) {
     loop {
-        if let Ok(_turn) = node.membership_lock.try_lock()
+        if let Ok(_lock) = node.membership_lock.try_lock()
             && node.membership().get_joint_config().len() > 1
         {
             tracing::info!("finishing a change of the membership that an earlier leader began");
@@ -108,7 +108,7 @@ pub async fn finish_changes(node: &Node) {
     }
 }
 
-/// Is a member near the end of the leader's log, or does it come there soon?
+/// True if a member is near the end of the leader's log, now or within [`CATCH_UP`].
 pub(super) async fn caught_up(node: &Node, joiner: NodeId) -> Result<bool> {
     let deadline = Instant::now() + CATCH_UP;
     loop {
@@ -129,7 +129,7 @@ pub(super) async fn caught_up(node: &Node, joiner: NodeId) -> Result<bool> {
     }
 }
 
-/// Until this replica is what it is configured to be, a voter or at least a learner, asks the leader to make it that.
+/// Asks the leader to admit this replica, until it has its configured role: voter, or at least learner.
 pub async fn until_member(node: &Arc<Node>) {
     let mut last_detail = String::new();
     while !is_member(node) {
@@ -169,7 +169,7 @@ async fn ask_leader(node: &Node) -> Result<String> {
         node_id: node.node_id,
         address: node.config.listen.clone(),
         as_learner: node.config.learner,
-        group: node.group as u32,
+        group: node.group.0,
     };
     let mut client = node.peers.client(&address)?;
     let answer = timeout(JOIN_TIMEOUT, client.join(request)).await.context("no answer")??.into_inner();

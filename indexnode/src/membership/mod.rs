@@ -1,8 +1,8 @@
-//! How a replica finds its place: joins a living cluster, or founds one when none can live any more.
+//! Membership of a Raft cluster: a replica joins a working cluster, or founds one if none can have a quorum any more.
 //!
-//! Invariant: a cluster is founded only when every configured replica has answered and no cluster among them can have a
-//! quorum, and only by the one whose raise of the epoch PostgreSQL accepted (P22). A replica joins under a new
-//! id, first as a learner. The decision is a pure function of the replicas' answers.
+//! Invariant: a cluster is founded only if every configured replica has answered and no cluster among them can have a quorum,
+//! and only by the replica whose raise of the epoch PostgreSQL accepted (P22). A replica joins under a new id, first as a
+//! learner. The decision is a pure function of the replicas' answers.
 
 pub mod admin;
 pub mod bootstrap;
@@ -13,24 +13,24 @@ use std::collections::{BTreeSet, HashMap};
 
 use view::View;
 
-/// What an empty replica does next.
+/// The next step of an empty replica.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Join one of these clusters; PostgreSQL says which when there are several.
+    /// Join one of these clusters; PostgreSQL decides if there are several.
     Join(Vec<String>),
-    /// Found a new one.
+    /// Found a cluster.
     Found,
-    /// Look again, for this reason.
+    /// Try again later, for this reason.
     Wait(&'static str),
 }
 
-/// The leader of a cluster, if a replica says of itself that it leads.
+/// The leader of a cluster, if one of its replicas answered that it leads.
 pub fn leader_of<'a>(views: &'a [View], cluster_id: &str) -> Option<&'a View> {
     let leaders = views.iter().filter(|v| v.cluster_id.as_deref() == Some(cluster_id) && v.leads());
     leaders.max_by_key(|v| v.term)
 }
 
-/// Decides for the empty replica at `own` address. `views` holds the replicas that answered, itself among them.
+/// The decision of the empty replica at address `own`. `views` has the answers of all replicas, its own included.
 pub fn decide(own: &str, configured: &[String], views: &[View]) -> Decision {
     let led: BTreeSet<String> = views.iter().filter(|v| v.leads()).filter_map(|v| v.cluster_id.clone()).collect();
     if !led.is_empty() {
@@ -49,7 +49,7 @@ pub fn decide(own: &str, configured: &[String], views: &[View]) -> Decision {
     if lowest == Some(own) { Decision::Found } else { Decision::Wait("another replica founds the cluster") }
 }
 
-/// The answers of each cluster's members that hold a log.
+/// The answers of members with a log, by cluster.
 fn clusters(views: &[View]) -> Vec<Vec<&View>> {
     let mut clusters: HashMap<&str, Vec<&View>> = HashMap::new();
     for view in views.iter().filter(|v| !v.voters.is_empty()) {
@@ -60,7 +60,7 @@ fn clusters(views: &[View]) -> Vec<Vec<&View>> {
     clusters.into_values().collect()
 }
 
-/// Could these members of a cluster elect a leader, by the newest membership that any of them knows?
+/// True if these members of a cluster can elect a leader, by the newest membership that any of them knows.
 fn can_have_quorum(members: &[&View]) -> bool {
     let Some(newest) = members.iter().max_by_key(|v| v.membership_index) else { return false };
     newest.voters.iter().all(|set| {
@@ -112,7 +112,7 @@ mod tests {
         let views = [member("a", 1, "x", &[1, 2, 3], 2), member("b", 2, "x", &[1, 2, 3], 2), empty("c", 4)];
         assert_eq!(decide("c", &addresses(), &views), Decision::Join(vec!["x".into()]));
         assert_eq!(leader_of(&views, "x").unwrap().node_id, 2);
-        // Even when nobody else answers.
+        // Even if no other replica answers.
         assert_eq!(decide("c", &addresses(), &views[1..]), Decision::Join(vec!["x".into()]));
     }
 

@@ -1,8 +1,9 @@
-//! What the replicas say of themselves.
+//! `Describe`: each replica's own view of its cluster, as the decisions of membership need it.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use futures::future::join_all;
+use mantle_types::GroupId;
 use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::timeout;
 
@@ -18,44 +19,44 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(700);
 /// One replica's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Where it was asked.
+    /// The address that was asked.
     pub address: String,
-    /// Its id.
+    /// The replica's Raft id.
     pub node_id: NodeId,
-    /// Its cluster, if it belongs to one.
+    /// Its cluster; `None` if it is empty.
     pub cluster_id: Option<String>,
     /// The voters of the newest membership it knows: two sets while a change is under way, none without a log.
     pub voters: Vec<BTreeSet<NodeId>>,
-    /// Log index that set that membership.
+    /// The log index of that membership.
     pub membership_index: u64,
-    /// Its term.
+    /// Its current Raft term.
     pub term: u64,
-    /// The leader it knows; 0 for none.
+    /// The leader it knows; 0 if none.
     pub leader_id: NodeId,
-    /// Where that leader listens.
+    /// The address of that leader.
     pub leader_address: String,
 }
 
 impl View {
-    /// Does it say that it leads?
+    /// True if the replica says that it leads.
     pub fn leads(&self) -> bool {
         self.cluster_id.is_some() && self.leader_id == self.node_id && self.node_id != 0
     }
 }
 
-/// Asks the other replicas; those that answer in time are in the result, and `own` when given.
-pub async fn poll(config: &Config, group: u64, peers: &Peers, own: Option<View>) -> Vec<View> {
+/// The answers of the other replicas that answer in time, and `own` if given.
+pub async fn poll(config: &Config, group: GroupId, peers: &Peers, own: Option<View>) -> Vec<View> {
     let asked = config.others().map(|address| ask(group, peers, address));
     let mut views: Vec<View> = join_all(asked).await.into_iter().flatten().collect();
     views.extend(own);
     views
 }
 
-async fn ask(group: u64, peers: &Peers, address: &str) -> Option<View> {
+async fn ask(group: GroupId, peers: &Peers, address: &str) -> Option<View> {
     let mut client = peers.client(address).ok()?;
     let answer =
-        timeout(POLL_TIMEOUT, client.describe(DescribeRequest { group: group as u32 })).await.ok()?.ok()?.into_inner();
-    if answer.group != group {
+        timeout(POLL_TIMEOUT, client.describe(DescribeRequest { group: group.0 })).await.ok()?.ok()?.into_inner();
+    if answer.group != u64::from(group.0) {
         tracing::warn!(address, group = answer.group, "a configured peer belongs to another group");
         return None;
     }
@@ -71,10 +72,15 @@ async fn ask(group: u64, peers: &Peers, address: &str) -> Option<View> {
     })
 }
 
-/// This replica's own answer: an empty one's, or a member's.
-pub fn describe(group: u64, identity: &Identity, node: Option<&Node>) -> DescribeResponse {
+/// This replica's answer, as an empty one or as a member.
+pub fn describe(group: GroupId, identity: &Identity, node: Option<&Node>) -> DescribeResponse {
     let cluster_id = identity.cluster_id.clone().unwrap_or_default();
-    let mut answer = DescribeResponse { group, node_id: identity.node_id, cluster_id, ..DescribeResponse::default() };
+    let mut answer = DescribeResponse {
+        group: group.0.into(),
+        node_id: identity.node_id,
+        cluster_id,
+        ..DescribeResponse::default()
+    };
     let Some(node) = node else { return answer };
     let metrics = node.raft.server_metrics().borrow_watched().clone();
     let membership = &metrics.membership_config;

@@ -1,7 +1,7 @@
-//! The initial copy: `mantle.directories`, in chunks for the log.
+//! The initial copy: reads `mantle.directories` by binary COPY, in chunks for the log.
 //!
-//! Rows come as PostgreSQL's binary COPY, one message a row, and are read where they lie: a copy of millions of rows is
-//! bounded by the processor, on both sides. Source: PostgreSQL's documentation of COPY, "Binary Format".
+//! Each row is one message and is parsed in place, because the processor limits a copy of millions of rows, on both sides.
+//! Source: PostgreSQL's documentation of COPY, "Binary Format".
 
 use std::{
     pin::pin,
@@ -19,24 +19,24 @@ use tokio_postgres::Client;
 use super::sql;
 use crate::progress::RebuildProgress;
 
-/// A chunk ends when it has this many records: applying one holds up lookups …
+/// A chunk ends when it has this many records: applying one delays lookups …
 const CHUNK_RECORDS: usize = 4096;
 /// … or about this many bytes: a Raft entry is capped (P28).
 const CHUNK_BYTES: usize = 1 << 20;
 const RECORD_OVERHEAD_BYTES: usize = 40;
-/// The log says this often how far the copy is.
-const SAY: Duration = Duration::from_secs(2);
+/// Interval of the log lines about the progress.
+const LOG_INTERVAL: Duration = Duration::from_secs(2);
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 const COLUMNS: u16 = 7;
 
-/// Begins the transaction of a copy: what it reads is as an exported snapshot shows it, if there is one.
+/// Begins the transaction of a copy, under an exported snapshot if one is given.
 pub async fn begin(client: &Client, snapshot: Option<&str>) -> Result<()> {
     let begin = snapshot.map_or_else(|| sql::BEGIN_COPY.to_owned(), sql::begin_with_snapshot);
     client.batch_execute(&begin).await.context("the slot's snapshot")
 }
 
-/// Reads the directories of some namespaces, hands chunks on, and ends the transaction. How many there are.
+/// Sends the directories of some namespaces to `chunks`, and ends the transaction. Returns their number.
 pub async fn copy_directories(
     client: &Client,
     namespaces: &[NamespaceId],
@@ -48,7 +48,7 @@ pub async fn copy_directories(
     progress.rows_expected.store(expected.unsigned_abs(), Ordering::Relaxed);
     client.batch_execute(sql::BY_INDEX).await.context("the copy's settings")?;
     let started = Instant::now();
-    let mut said = started;
+    let mut logged = started;
     let mut rows =
         pin!(client.copy_out(&sql::copy_directories(namespaces)).await.context("COPY of mantle.directories")?);
     let (mut chunk, mut bytes, mut copied) = (Vec::with_capacity(CHUNK_RECORDS), 0, 0);
@@ -66,9 +66,9 @@ pub async fn copy_directories(
             ensure!(chunks.send(full).await.is_ok(), "the copy was given up");
             progress.rows.store(copied, Ordering::Relaxed);
             progress.elapsed_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
-            if said.elapsed() >= SAY {
-                said = Instant::now();
-                say(copied, expected, started.elapsed());
+            if logged.elapsed() >= LOG_INTERVAL {
+                logged = Instant::now();
+                log_progress(copied, expected, started.elapsed());
             }
         }
     }
@@ -81,12 +81,12 @@ pub async fn copy_directories(
     Ok(copied)
 }
 
-fn say(rows: u64, expected: i64, elapsed: Duration) {
+fn log_progress(rows: u64, expected: i64, elapsed: Duration) {
     let rows_per_second = (rows as f64 / elapsed.as_secs_f64()) as u64;
     tracing::info!(rows, of_about = expected, rows_per_second, "copying directories");
 }
 
-/// Signature, flags and an extension, in front of the first row.
+/// Skips the signature, flags and header extension, which precede the first row.
 fn skip_header(row: &mut Bytes) -> Result<()> {
     ensure!(row.starts_with(SIGNATURE) && row.len() >= SIGNATURE.len() + 8, "COPY does not begin as it should");
     row.advance(SIGNATURE.len() + 4);
@@ -96,7 +96,7 @@ fn skip_header(row: &mut Bytes) -> Result<()> {
     Ok(())
 }
 
-/// A row; `None` at the end of the copy.
+/// Parses a row; `None` at the end of the copy.
 fn record(mut row: Bytes) -> Result<Option<DirectoryRecord>> {
     if row.is_empty() {
         return Ok(None);
@@ -112,7 +112,7 @@ fn record(mut row: Bytes) -> Result<Option<DirectoryRecord>> {
     ensure!(length == row.len(), "a name is NULL or of another length than it says");
     let entry = std::str::from_utf8(&row)?;
     Ok(Some(DirectoryRecord {
-        // The index does not keep it: a namespace is the directory at the top of its tree.
+        // Not needed: the index derives a directory's namespace from its ancestors.
         ns: NamespaceId(0),
         pid: PartitionId::from(pid),
         id: DirectoryId::from(id),

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
-use mantle_types::Lsn;
+use mantle_types::{GroupId, Lsn};
 use pgwire_replication::{ReplicationClient, ReplicationConfig};
 use tokio::time::timeout;
 use tokio_postgres::NoTls;
@@ -23,7 +23,7 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const EVENT_BUFFER: usize = 4096;
 const APPLICATION: &str = "mantle-indexnode";
 
-/// PostgreSQL itself: where it is, and as whom.
+/// A PostgreSQL node: address and credentials.
 #[derive(Clone)]
 pub struct Postgres {
     config: tokio_postgres::Config,
@@ -32,12 +32,12 @@ pub struct Postgres {
     database: String,
     user: String,
     password: String,
-    group: i32,
+    group: GroupId,
 }
 
 impl Postgres {
-    /// For a group. Reads the password file.
-    pub fn new(config: &Config, group: u64) -> Result<Self> {
+    /// The node of the configuration, for a group. Reads the password file.
+    pub fn new(config: &Config, group: GroupId) -> Result<Self> {
         let settings = &config.postgres;
         let named = Self {
             config: tokio_postgres::Config::new(),
@@ -46,12 +46,12 @@ impl Postgres {
             database: settings.database.clone(),
             user: settings.user.clone(),
             password: config.password()?,
-            group: i32::try_from(group).context("group")?,
+            group,
         };
-        Ok(named.moved(&settings.host, settings.port))
+        Ok(named.with_address(&settings.host, settings.port))
     }
 
-    fn moved(&self, host: &str, port: u16) -> Self {
+    fn with_address(&self, host: &str, port: u16) -> Self {
         let mut other = self.clone();
         other.config = tokio_postgres::Config::new();
         other
@@ -71,7 +71,7 @@ impl Postgres {
 #[async_trait]
 impl Upstream for Postgres {
     fn at(&self, host: &str, port: u16) -> Database {
-        Arc::new(self.moved(host, port))
+        Arc::new(self.with_address(host, port))
     }
 
     async fn connect(&self) -> Result<Session> {

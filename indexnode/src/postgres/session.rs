@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, RequestKey, message::DirectoryRecord};
+use mantle_types::{
+    DirectoryId, Epoch, GroupId, Lineage, Lsn, NamespaceId, PartitionId, RequestKey, message::DirectoryRecord,
+};
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
@@ -31,7 +33,7 @@ const CUT_RETRY: Duration = Duration::from_millis(5);
 pub(super) struct PostgresSession {
     pub(super) client: Client,
     pub(super) driver: JoinHandle<()>,
-    pub(super) group: i32,
+    pub(super) group: GroupId,
 }
 
 impl Drop for PostgresSession {
@@ -91,7 +93,7 @@ impl Statements for PostgresSession {
         let rows = bounded(self.client.query(sql::ASSIGNMENTS, &[&ids])).await.context("mantle.assignments")?;
         let assignment = |row: &tokio_postgres::Row| Assignment {
             ns: NamespaceId::from(row.get::<_, i64>(0)),
-            group: row.get::<_, i32>(1) as u64,
+            group: GroupId::from(row.get::<_, i32>(1)),
             has_moved: row.get(2),
         };
         Ok(rows.iter().map(assignment).collect())
@@ -108,11 +110,13 @@ impl Statements for PostgresSession {
             MovePhase::Both => "both",
             MovePhase::Switched => "switched",
         };
-        // Waits for renames under way.
-        let row =
-            timeout(ABORT_TIMEOUT, self.client.query_one(sql::ADVANCE_MOVE, &[&ns.as_i64(), &self.group, &phase]))
-                .await
-                .context("mantle.advance_move waits too long")?;
+        // The statement waits for renames under way.
+        let row = timeout(
+            ABORT_TIMEOUT,
+            self.client.query_one(sql::ADVANCE_MOVE, &[&ns.as_i64(), &self.group.as_i32(), &phase]),
+        )
+        .await
+        .context("mantle.advance_move waits too long")?;
         Ok(row.map_err(describe).context("mantle.advance_move")?.get(0))
     }
 
@@ -139,8 +143,9 @@ impl Statements for PostgresSession {
     }
 
     async fn index_group(&self) -> Result<IndexGroup> {
-        let row =
-            bounded(self.client.query_opt(sql::INDEX_GROUP, &[&self.group])).await.context("mantle.index_group")?;
+        let row = bounded(self.client.query_opt(sql::INDEX_GROUP, &[&self.group.as_i32()]))
+            .await
+            .context("mantle.index_group")?;
         let row = row.with_context(|| format!("group {} is not in mantle.index_groups", self.group))?;
         Ok(IndexGroup {
             epoch: Epoch(row.get::<_, i64>(0) as u64),
@@ -152,19 +157,20 @@ impl Statements for PostgresSession {
     async fn epoch_lease(&self) -> Result<Duration> {
         let row = bounded(self.client.query_one(sql::EPOCH_LEASE, &[])).await.context("mantle.epoch_lease_ms")?;
         let lease = Duration::from_millis(row.get::<_, i64>(0) as u64);
-        // A gateway's clock may be slower.
+        // A margin for a gateway whose clock is slower.
         Ok(lease + lease / 10)
     }
 
     async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>> {
         let expected = expected.0 as i64;
-        let row = bounded(self.client.query_one(sql::RAISE_EPOCH, &[&self.group, &expected, &cluster_id])).await;
+        let row =
+            bounded(self.client.query_one(sql::RAISE_EPOCH, &[&self.group.as_i32(), &expected, &cluster_id])).await;
         let raised: Option<i64> = row.context("mantle.raise_epoch")?.get(0);
         Ok(raised.map(|epoch| Epoch(epoch as u64)))
     }
 
     async fn prepare_key(&self) -> Result<Option<Vec<u8>>> {
-        let asked = timeout(STATEMENT_TIMEOUT, self.client.query_one(sql::PREPARE_KEY, &[&self.group])).await;
+        let asked = timeout(STATEMENT_TIMEOUT, self.client.query_one(sql::PREPARE_KEY, &[&self.group.as_i32()])).await;
         match asked.context("mantle.prepare_key is not answered")? {
             Ok(row) => Ok(row.get(0)),
             Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => Ok(None),
@@ -232,8 +238,9 @@ impl Statements for PostgresSession {
     }
 }
 
-async fn namespaces(client: &Client, group: i32) -> Result<Vec<Assigned>> {
-    let rows = bounded(client.query(sql::INDEX_NAMESPACES, &[&group])).await.context("mantle.index_namespaces")?;
+async fn namespaces(client: &Client, group: GroupId) -> Result<Vec<Assigned>> {
+    let rows =
+        bounded(client.query(sql::INDEX_NAMESPACES, &[&group.as_i32()])).await.context("mantle.index_namespaces")?;
     let phase = |text: &str| match text {
         "copy" => Ok(MovePhase::Copy),
         "both" => Ok(MovePhase::Both),

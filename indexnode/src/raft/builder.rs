@@ -1,5 +1,5 @@
-//! Builds snapshots while entries are applied and lookups answered: a short part at a time, none of which takes longer than
-//! the application of a few entries.
+//! Builds snapshots while entries are applied and lookups are answered: part by part, each as short as the application of a
+//! few entries.
 
 use std::{
     io::{self, Write},
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::index::{Part, SnapshotWriter};
 
-/// Directories that are read under one guard of the index, about.
+/// Directories read under one read guard of the index, roughly.
 const DIRECTORIES_PER_PART: usize = 256;
-/// While a received snapshot is being installed, its end is looked for this often.
+/// Interval between two checks whether the installation of a received snapshot has ended.
 const INSTALL_POLL: Duration = Duration::from_millis(20);
 
-/// Builds a snapshot of whatever is applied when it begins to.
+/// Builds a snapshot of the state that is applied when it begins.
 pub struct SnapshotBuilder {
     state: Arc<IndexState>,
     snapshots: SnapshotStore,
@@ -37,11 +37,11 @@ impl SnapshotBuilder {
     }
 }
 
-/// A snapshot under way.
+/// A snapshot that is being built.
 struct Build {
     writer: SnapshotWriter,
     file: UnfinishedSnapshot,
-    /// Of the part before, to be written to the file without the index's guard.
+    /// One encoded part; it is written to the file without the index's guard.
     bytes: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 }
 
 impl SnapshotBuilder {
-    /// `None`: the index was replaced meanwhile, or is being replaced.
+    /// `None` if the index was replaced meanwhile, or is being replaced.
     async fn try_build(&self) -> io::Result<Option<Build>> {
         let Some((meta, writer)) = self.state.begin_snapshot().await? else {
             sleep(INSTALL_POLL).await;

@@ -1,7 +1,7 @@
-//! Small files that change as a whole: what a reader finds is the last value written completely, or none.
+//! Small files that are replaced atomically: a reader finds the last value that was written completely, or none.
 //!
-//! Layout: CRC-32 (4 bytes, little endian) of the rest, then the value in postcard. Written to a temporary name, flushed,
-//! renamed, and the folder flushed: after a crash at any point the old or the new file is there.
+//! Layout: CRC-32 (4 bytes, little endian) of the rest, then the value in postcard. A value is written to a temporary file,
+//! which is flushed and renamed, and the directory is flushed: after a crash at any point the old or the new file is there.
 
 use std::{
     fs::{self, File},
@@ -27,7 +27,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Reads the value; `None` when there is no file, an error when it is damaged.
+/// Reads the value; `None` if there is no file, an error if it is damaged.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -43,8 +43,8 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     postcard::from_bytes(body).map(Some).map_err(|e| damaged(&e.to_string()))
 }
 
-/// Creates a folder and whatever is missing above it; their names are durable when this returns, also when they were
-/// there: whoever created them may not have come so far.
+/// Creates a directory and its missing parents; their names are durable when this returns. Also if they existed: the process
+/// that created them may have crashed before it flushed them.
 pub fn create_dir(path: &Path) -> io::Result<()> {
     if !path.exists() {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.exists()) {
@@ -55,10 +55,10 @@ pub fn create_dir(path: &Path) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Makes a rename, creation or removal in the file's folder durable.
+/// Makes a rename, creation or removal in the file's directory durable.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().ok_or_else(|| io::Error::other("a file without a folder"))?;
-    // A relative path of one name lies in the working folder.
+    let parent = path.parent().ok_or_else(|| io::Error::other("a file without a directory"))?;
+    // A relative path of one name is in the working directory.
     File::open(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?.sync_all()
 }
 
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn last_complete_value_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("value");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("value");
         assert_eq!(read::<u64>(&path).unwrap(), None);
         write(&path, &7u64).unwrap();
         write(&path, &8u64).unwrap();
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn damage_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("value");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("value");
         write(&path, &"value".to_owned()).unwrap();
         let mut bytes = fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;

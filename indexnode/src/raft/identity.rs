@@ -1,6 +1,6 @@
-//! Who this log folder is (P22): a random node id, and the Raft cluster it belongs to.
+//! The identity of a replica's data directory (P22): a random node id, and the Raft cluster it belongs to.
 //!
-//! Invariant: the id lives and dies with the log. A wiped folder gets a new id, so nobody votes under an id whose promises
+//! Invariant: the id exists as long as the log. A wiped directory gets a new id, so no replica votes under an id whose promises
 //! were lost with its log.
 
 use std::{
@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use mantle_types::GroupId;
 use serde::{Deserialize, Serialize};
 
 use super::{NodeId, durable};
@@ -16,47 +17,47 @@ const FILE: &str = "identity";
 const LOCK_FILE: &str = "lock";
 const RAFT_FOLDER: &str = "raft";
 
-/// The folder's identity.
+/// The identity of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Random; 0 never.
+    /// Random, never 0.
     pub node_id: NodeId,
-    /// The cluster, once this replica has chosen to join one or founded it.
+    /// The cluster, once this replica has decided to join one or has founded it.
     pub cluster_id: Option<String>,
-    /// This replica founded the cluster: it initializes the Raft log alone.
+    /// True if this replica founded the cluster and so initializes its Raft log.
     pub is_founder: bool,
 }
 
-/// A data folder, held by this process alone.
+/// A data directory, locked by this process.
 pub struct DataDir {
     path: PathBuf,
     _lock: fs::File,
 }
 
 impl DataDir {
-    /// Creates the folder when missing and locks it against another process.
+    /// Creates the directory if missing, and locks it against other processes.
     pub fn open(path: &Path) -> io::Result<Self> {
         durable::create_dir(path)?;
         let lock = fs::File::create(path.join(LOCK_FILE))?;
         lock.try_lock().map_err(|e| match e {
-            fs::TryLockError::WouldBlock => io::Error::other("another process uses this folder"),
+            fs::TryLockError::WouldBlock => io::Error::other("another process uses this directory"),
             fs::TryLockError::Error(e) => e,
         })?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// The folder of one group in it, with what an older version, which had one group and no folders for groups, left in the
-    /// process's own folder: that is `heir`'s.
-    pub fn of_group(&self, group: u64, heir: u64) -> io::Result<Self> {
+    /// The subdirectory of a group. An older version had one group, and its data in the process's own directory: the group `heir`
+    /// takes that over.
+    pub fn of_group(&self, group: GroupId, heir: GroupId) -> io::Result<Self> {
         let folder = self.path.join(format!("group-{group}"));
         if group == heir {
-            self.hand_down(&folder)?;
+            self.take_over(&folder)?;
         }
         Self::open(&folder)
     }
 
-    /// Moves log and identity down. The identity goes last: as long as it is here, this was not finished.
-    fn hand_down(&self, folder: &Path) -> io::Result<()> {
+    /// Moves log and identity of an older version. The identity moves last: while it is here, the move is not finished.
+    fn take_over(&self, folder: &Path) -> io::Result<()> {
         let old = self.path.join(FILE);
         if !old.exists() {
             return Ok(());
@@ -78,12 +79,12 @@ impl DataDir {
         Ok(())
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder's identity; a folder without one gets a new one.
+    /// The identity of the directory; one without an identity gets a new one.
     pub fn identity(&self) -> io::Result<Identity> {
         if let Some(identity) = durable::read(&self.path.join(FILE))? {
             return Ok(identity);
@@ -104,13 +105,13 @@ impl DataDir {
         durable::write(&self.path.join(FILE), identity)
     }
 
-    /// Folder of the Raft log and the snapshots.
+    /// The directory of the Raft log and the snapshots.
     pub fn raft_path(&self) -> PathBuf {
         self.path.join(RAFT_FOLDER)
     }
 
-    /// Forgets everything, id included. The log goes first: a crash in between leaves an identity without a log, which
-    /// is still in a cluster where it has promised things, so the identity file is replaced before.
+    /// Deletes everything and takes a new id. The new identity is written before the log is removed: a crash in between must not
+    /// leave the old id, which has made promises in its cluster, without its log.
     pub fn reset(&self) -> io::Result<()> {
         let identity = Identity { node_id: rand::random_range(1..=u64::MAX), cluster_id: None, is_founder: false };
         self.save_identity(&identity)?;
@@ -120,7 +121,7 @@ impl DataDir {
         }
     }
 
-    /// Removes a log that a reset left behind when it was cut short: an identity without a cluster has none.
+    /// Removes a log that an interrupted reset left behind: an identity without a cluster has no log.
     pub fn finish_reset(&self, identity: &Identity) -> io::Result<()> {
         if identity.cluster_id.is_some() || !self.raft_path().exists() {
             return Ok(());
@@ -168,7 +169,7 @@ mod tests {
         assert!(!data.raft_path().exists());
     }
 
-    /// As version 0.2 left it; and a crash at each step of the move.
+    /// Data of version 0.2, and a crash at each step of the move.
     #[test]
     fn the_folder_of_an_older_version_becomes_the_heirs() {
         for moved_before_the_crash in [&[][..], &[RAFT_FOLDER][..]] {
@@ -181,14 +182,14 @@ mod tests {
                 fs::create_dir_all(folder.path().join("group-1")).unwrap();
                 fs::rename(folder.path().join(name), folder.path().join("group-1").join(name)).unwrap();
             }
-            let other = process.of_group(2, 1).unwrap();
+            let other = process.of_group(GroupId(2), GroupId(1)).unwrap();
             assert_ne!(other.identity().unwrap().node_id, old.node_id);
-            let heir = process.of_group(1, 1).unwrap();
+            let heir = process.of_group(GroupId(1), GroupId(1)).unwrap();
             assert_eq!(heir.identity().unwrap(), old);
             assert_eq!(fs::read(heir.raft_path().join("log")).unwrap(), b"entries");
             assert!(!folder.path().join(FILE).exists() && !process.raft_path().exists());
             drop(heir);
-            assert_eq!(process.of_group(1, 1).unwrap().identity().unwrap(), old, "once more");
+            assert_eq!(process.of_group(GroupId(1), GroupId(1)).unwrap().identity().unwrap(), old, "once more");
         }
     }
 
@@ -196,9 +197,9 @@ mod tests {
     fn two_identities_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let process = DataDir::open(folder.path()).unwrap();
-        process.of_group(1, 1).unwrap().identity().unwrap();
+        process.of_group(GroupId(1), GroupId(1)).unwrap().identity().unwrap();
         process.identity().unwrap();
-        assert!(process.of_group(1, 1).is_err());
+        assert!(process.of_group(GroupId(1), GroupId(1)).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Keeps the log small when its entries are large: openraft counts entries, an import writes megabytes in each.
+//! Bounds the log in bytes. openraft bounds it in entries, but an import writes megabytes in each.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Raft, log::LogStore};
 
-/// More log than this on disk calls for a snapshot, and for forgetting what it covers.
+/// A larger log on disk triggers a snapshot, and the purge of the entries that it covers.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Entries kept behind that snapshot for followers that are a little behind.
+/// Entries kept before that snapshot for followers that are a little behind.
 const ENTRIES_KEPT: u64 = 16;
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK: Duration = Duration::from_secs(1);
 
 /// Never returns.
 pub async fn enforce(raft: &Raft, log: &LogStore) {
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut check = interval(CHECK);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        look.tick().await;
+        check.tick().await;
         if log.disk_bytes() <= LOG_BYTES_MAX {
             continue;
         }

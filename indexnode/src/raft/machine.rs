@@ -18,7 +18,7 @@ use super::{
 };
 use crate::failpoints::{self, Failpoint};
 
-/// openraft's handle on the state.
+/// The state machine of one replica.
 pub struct Machine {
     state: Arc<IndexState>,
     snapshots: SnapshotStore,
@@ -30,9 +30,7 @@ impl Machine {
     pub fn new(state: Arc<IndexState>, snapshots: SnapshotStore, disk: DiskExecutor) -> Self {
         Self { state, snapshots, disk }
     }
-}
 
-impl Machine {
     /// See [`Failpoint::PublishBeforeInstall`].
     async fn publish_too_early(&self, meta: &SnapshotMeta) {
         let applied_end = meta.last_log_id.map_or(0, |id| id.index + 1);
@@ -73,7 +71,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         if failpoints::is_hit(Failpoint::PublishBeforeInstall) {
             self.publish_too_early(meta).await;
         }
-        // One that is damaged costs nothing that is served.
+        // Check before the served index is dropped: a damaged snapshot is refused without loss.
         let checking = snapshots.clone();
         let snapshot = self.disk.run(move || checking.check(&snapshot).map(|()| snapshot)).await?;
         let old = self.state.begin_install();

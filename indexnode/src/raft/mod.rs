@@ -1,6 +1,6 @@
-//! The Raft shell around the index: durable log, state machine, snapshots and the network between replicas.
+//! Raft around the index: durable log, state machine, snapshots, the network between replicas and the read index.
 //!
-//! Invariant: what a replica has acknowledged to a leader or a candidate is on its disk before the answer leaves. Source:
+//! Invariant: what a replica acknowledges to a leader or a candidate is on its disk before the answer leaves. Source:
 //! openraft's storage and network (v2) contracts.
 
 pub mod builder;
@@ -24,7 +24,7 @@ mod tests;
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, GroupId, Result};
 use openraft::SnapshotPolicy;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
@@ -33,8 +33,8 @@ use crate::{
     index::command::{Applied, Command},
 };
 
-/// A command as the log, the disk and the network hold it. Encoded once by its proposer; decoded once by each replica,
-/// when it is applied.
+/// An encoded command, as in the log and on the network. The proposer encodes it once; each replica decodes it once, when it
+/// applies it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proposal(Bytes);
 
@@ -75,7 +75,7 @@ impl Proposal {
         Self(bytes.into())
     }
 
-    /// The command.
+    /// Decodes the command; `internal` if it is of another version.
     pub fn decode(&self) -> Result<Command> {
         postcard::from_bytes(&self.0)
             .map_err(|e| Error::new(ErrorCode::Internal, format!("a log entry is not a command of this version: {e}")))
@@ -86,7 +86,7 @@ impl Proposal {
         self.0.len()
     }
 
-    /// Is it empty? A command never is.
+    /// Always false for a command.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -105,7 +105,7 @@ impl fmt::Display for Proposal {
 }
 
 openraft::declare_raft_types!(
-    /// openraft's types, chosen.
+    /// openraft's type parameters: proposals are encoded commands, answers say what was applied.
     pub TypeConfig:
         D = Proposal,
         R = Applied,
@@ -115,29 +115,29 @@ openraft::declare_raft_types!(
 pub type NodeId = u64;
 /// The Raft handle.
 pub type Raft = openraft::Raft<TypeConfig, machine::Machine>;
-/// Names of openraft's generic types, filled in.
+/// openraft's generic types with our parameters.
 pub mod types {
     use openraft::alias;
 
     use super::TypeConfig;
 
-    /// Position of an entry.
+    /// The position of an entry.
     pub type LogId = alias::LogIdOf<TypeConfig>;
-    /// An entry.
+    /// A log entry.
     pub type Entry = alias::EntryOf<TypeConfig>;
-    /// A vote.
+    /// A vote: term, node, and whether it is committed.
     pub type Vote = alias::VoteOf<TypeConfig>;
     /// A membership and where it was set.
     pub type StoredMembership = alias::StoredMembershipOf<TypeConfig>;
-    /// What a snapshot covers.
+    /// The last log id and the membership of a snapshot.
     pub type SnapshotMeta = alias::SnapshotMetaOf<TypeConfig>;
-    /// A snapshot.
+    /// A snapshot's metadata and file.
     pub type Snapshot = alias::SnapshotOf<TypeConfig, super::snapshot::SnapshotFile>;
-    /// Who leads, by term and node.
+    /// A leader: term and node.
     pub type CommittedLeaderId = alias::CommittedLeaderIdOf<TypeConfig>;
 }
 
-/// One part in this many of a snapshot's entries is kept behind it, so that a follower a little behind needs no snapshot.
+/// This fraction (1/n) of a snapshot's entries stays in the log, so that a follower that is a little behind needs no snapshot.
 const LOG_KEPT_PART: u64 = 5;
 /// Most entries in one append RPC; its bytes are bounded by the log's reader.
 const APPEND_ENTRIES_MAX: u64 = 512;
@@ -145,7 +145,7 @@ const APPEND_ENTRIES_MAX: u64 = 512;
 const SNAPSHOT_TIMEOUT_MS: u64 = 120_000;
 
 /// openraft's configuration from ours. The relations were checked when ours was read.
-pub fn openraft_config(group: u64, settings: &RaftSettings) -> Result<Arc<openraft::Config>> {
+pub fn openraft_config(group: GroupId, settings: &RaftSettings) -> Result<Arc<openraft::Config>> {
     let entries_kept = settings.snapshot_log_entries / LOG_KEPT_PART;
     let config = openraft::Config {
         cluster_name: format!("mantle-{group}"),
@@ -158,8 +158,8 @@ pub fn openraft_config(group: u64, settings: &RaftSettings) -> Result<Arc<openra
         max_in_snapshot_log_to_keep: entries_kept,
         replication_lag_threshold: settings.snapshot_log_entries + entries_kept,
         enable_pre_vote: Some(true),
-        // A restarted leader that resumed without an election would serve from a state that is older than what it had
-        // acknowledged: the state machine lives in memory.
+        // The state machine is in memory: a restarted leader that resumed without an election would serve a state that is
+        // older than what it had acknowledged.
         enable_leader_restore: Some(false),
         broadcast_submitted_on_append: Some(true),
         backoff: "20ms 50ms 100ms ...500ms".to_owned(),

@@ -1,8 +1,7 @@
-//! The network from this replica to the others: openraft's messages over the peer service.
+//! openraft's network: its messages over the peer service.
 //!
-//! Invariant: every message names the cluster and node that it is for, so that a replica which took over a dead one's
-//! address is never taken for it. A peer's connections are shared; losses are repaired by the channel. Times are
-//! [`Duration`]s.
+//! Invariant: every message names the cluster and node that it is for, so that a replica at a dead one's address is never
+//! taken for it.
 
 use std::{
     fs::File,
@@ -12,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use mantle_types::GroupId;
 use openraft::{
     BasicNode, RaftNetworkFactory, RaftNetworkV2,
     errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable},
@@ -38,23 +38,23 @@ use super::{
 };
 use crate::proto::peer::{Destination, RaftMessage, SnapshotPart, peer_client::PeerClient};
 
-/// An append of large entries may take longer than a heartbeat's time.
+/// Longer than a heartbeat's, because an append may carry large entries.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
 const VOTE_TIMEOUT: Duration = Duration::from_secs(2);
 const SNAPSHOT_PART_BYTES: usize = 1 << 20;
 
-/// Makes the networks to single peers. Appends, heartbeats and snapshots get connections of their own, so that a heartbeat
-/// never waits behind megabytes.
+/// Creates the connections that openraft uses: one for each peer and purpose, so that a heartbeat never waits behind megabytes
+/// of entries or snapshots.
 pub struct Network {
-    group: u64,
+    group: GroupId,
     cluster_id: String,
     peers: Peers,
     disk: DiskExecutor,
 }
 
 impl Network {
-    /// The network of a member of this cluster.
-    pub fn new(group: u64, cluster_id: String, peers: Peers, disk: DiskExecutor) -> Self {
+    /// For a member of this cluster.
+    pub fn new(group: GroupId, cluster_id: String, peers: Peers, disk: DiskExecutor) -> Self {
         Self { group, cluster_id, peers, disk }
     }
 }
@@ -67,13 +67,13 @@ impl RaftNetworkFactory<TypeConfig> for Network {
         PeerNetwork {
             appends: client.clone().map(RequestStream::new),
             client,
-            to: Destination { group: self.group as u32, cluster_id: self.cluster_id.clone(), node_id: target },
+            to: Destination { group: self.group.0, cluster_id: self.cluster_id.clone(), node_id: target },
             disk: self.disk.clone(),
         }
     }
 }
 
-/// The way to one peer.
+/// openraft's connection to one peer.
 pub struct PeerNetwork {
     client: Result<PeerClient<PeerChannel>, String>,
     appends: Result<RequestStream<RaftMessage>, String>,
@@ -92,7 +92,7 @@ impl PeerNetwork {
         Ok(RaftMessage { to: Some(self.to.clone()), body: encode(request).map_err(network_error)? })
     }
 
-    /// One request and its answer.
+    /// Sends one request by a unary call.
     async fn call<Q, R, Fut>(
         &self,
         request: &Q,
@@ -110,7 +110,7 @@ impl PeerNetwork {
     }
 }
 
-/// What a replica answered in time, if it did.
+/// Decodes an answer, or converts the failure.
 fn answer_of<R: DeserializeOwned>(answered: Result<Result<RaftMessage, tonic::Status>, Elapsed>) -> RpcResult<R> {
     match answered {
         Ok(Ok(answer)) => decode(&answer.body).map_err(network_error),
@@ -119,12 +119,12 @@ fn answer_of<R: DeserializeOwned>(answered: Result<Result<RaftMessage, tonic::St
     }
 }
 
-/// Encodes a message of openraft.
+/// Encodes a message of openraft, in postcard.
 pub fn encode<T: Serialize>(value: &T) -> io::Result<Bytes> {
     postcard::to_stdvec(value).map(Bytes::from).map_err(io::Error::other)
 }
 
-/// Decodes one.
+/// Decodes a message of openraft.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     postcard::from_bytes(bytes).map_err(io::Error::other)
 }
@@ -152,7 +152,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         let limit = if rpc.entries.is_empty() { option.hard_ttl().max(VOTE_TIMEOUT) } else { APPEND_TIMEOUT };
         let message = self.message(&rpc)?;
         let appends = self.appends.as_mut().map_err(unreachable)?;
-        answer_of(timeout(limit, appends.ask(message)).await)
+        answer_of(timeout(limit, appends.send(message)).await)
     }
 
     async fn vote(&mut self, rpc: VoteRequest<TypeConfig>, _option: RPCOption) -> RpcResult<VoteResponse<TypeConfig>> {
@@ -217,7 +217,7 @@ async fn send_parts(head: SnapshotPart, mut file: File, parts: mpsc::Sender<Snap
             Ok((_, data)) if data.is_empty() => return,
             Ok(part) => part,
             Err(e) => {
-                // The receiver finds the file too short by its checksum, and the leader tries again.
+                // The receiver's checksum finds the file too short, and the leader tries again.
                 tracing::warn!(error = %e, "cannot read the snapshot to send");
                 return;
             }

@@ -1,6 +1,4 @@
-//! Connections to the other replicas, by address.
-//!
-//! A peer's connections are shared; the channel repairs losses.
+//! gRPC clients of the other replicas, by address. A channel reconnects after a loss.
 
 use std::{collections::HashMap, io, sync::Arc, time::Duration};
 
@@ -11,7 +9,7 @@ use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{config::ENTRY_BYTES_MAX, proto::peer::peer_client::PeerClient};
 
-/// Longest message between replicas: a Raft entry is far below.
+/// Longest message between replicas; a Raft entry is much smaller.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
@@ -19,16 +17,16 @@ const WINDOW_BYTES: u32 = 16 << 20;
 
 const _: () = assert!(ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX / 2);
 
-/// A way to another replica: HTTP requests of gRPC go in, their answers come out.
+/// A connection to another replica: takes gRPC's HTTP requests, returns their responses.
 pub type PeerChannel = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, io::Error>;
 
-/// Makes the ways to other replicas.
+/// Connects to other replicas. The simulation replaces it.
 pub trait Dial: Send + Sync {
-    /// A way to an address; it connects when used, and again after a loss.
+    /// A channel to an address, which connects when first used and again after a loss.
     fn channel(&self, address: &str) -> Result<PeerChannel, Error>;
 }
 
-/// The network itself.
+/// Connects over TCP.
 pub struct Tcp;
 
 impl Dial for Tcp {
@@ -48,7 +46,7 @@ impl Dial for Tcp {
     }
 }
 
-/// Connections to other replicas, by address.
+/// Shared clients of other replicas, by address.
 #[derive(Clone)]
 pub struct Peers {
     dial: Arc<dyn Dial>,
@@ -61,7 +59,7 @@ impl Peers {
         Self { dial, clients: Arc::default() }
     }
 
-    /// The client of an address; it connects when used.
+    /// The shared client of an address, which connects when first used.
     pub fn client(&self, address: &str) -> Result<PeerClient<PeerChannel>, Error> {
         if let Some(client) = self.clients.lock().get(address) {
             return Ok(client.clone());
@@ -71,7 +69,7 @@ impl Peers {
         Ok(client)
     }
 
-    /// A client with a connection that it shares with nobody.
+    /// A client with a connection of its own.
     pub(super) fn new_client(&self, address: &str) -> Result<PeerClient<PeerChannel>, Error> {
         let client = PeerClient::new(self.dial.channel(address)?);
         Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))

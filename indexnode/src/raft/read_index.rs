@@ -1,8 +1,8 @@
-//! Read indexes for linearizable lookups, batched naturally (P39).
+//! Raft's ReadIndex for linearizable lookups, in batches without a timer (P39).
 //!
-//! Invariant: a read index serves only those who asked before it was asked for (P27): a batch is closed when its
-//! request leaves; whoever comes later waits for the next. The leader reads by its lease, or confirms it with a quorum; any
-//! other replica asks the leader.
+//! Invariant: a read index serves only the callers that waited before it was requested (P27). A batch is closed when its
+//! request leaves; later callers wait for the next. The leader answers by its lease, or confirms its leadership with a quorum;
+//! any other replica asks the leader.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::{Error, ErrorCode, GroupId, Result};
 use openraft::{ReadPolicy, async_runtime::watch::WatchReceiver};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -25,21 +25,21 @@ use crate::{
     proto::peer::ReadIndexRequest,
 };
 
-/// The leader is given this long; whoever waits longer asks again.
+/// Time limit of a request to the leader; callers with a longer limit repeat it.
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What was asked for since this incarnation of the replica started.
+/// Counters since this incarnation of the replica started.
 #[derive(Debug, Default)]
 pub struct ReadCounters {
-    /// Read indexes: of this replica's own leadership, or of the leader.
+    /// Read indexes requested, from this replica's own leadership or from the leader.
     pub batches: AtomicU64,
-    /// Batches of lookups that waited for them: several for one, where they arrived while another was asked for.
+    /// Batches of lookups that waited for a read index; several share one.
     pub requests: AtomicU64,
     /// Paths looked up.
     pub paths: AtomicU64,
 }
 
-/// The gate; clones share it.
+/// Requests read indexes for concurrent callers; clones share it.
 #[derive(Clone)]
 pub struct ReadIndexBatcher {
     raft: Raft,
@@ -47,30 +47,31 @@ pub struct ReadIndexBatcher {
     queue: mpsc::UnboundedSender<Waiting>,
 }
 
-/// Who waits for a read index.
+/// A caller that waits for a read index.
 type Waiting = oneshot::Sender<Result<u64>>;
 
 impl ReadIndexBatcher {
-    /// Starts the gate's task; it ends with the last handle.
-    pub fn spawn(raft: Raft, peers: Peers, group: u64, cluster_id: String) -> Self {
+    /// Starts the batching task, which ends with the last handle.
+    pub fn spawn(raft: Raft, peers: Peers, group: GroupId, cluster_id: String) -> Self {
         let (queue, requests) = mpsc::unbounded_channel();
         let counters = Arc::<ReadCounters>::default();
-        let asker = Asker { raft: raft.clone(), counters: counters.clone(), peers, group, cluster_id, leader: None };
-        tokio::spawn(answer_batches(requests, asker));
+        let requester =
+            LeaderRequester { raft: raft.clone(), counters: counters.clone(), peers, group, cluster_id, leader: None };
+        tokio::spawn(answer_batches(requests, requester));
         Self { raft, counters, queue }
     }
 
-    /// What was asked for.
+    /// The counters of this replica.
     pub fn counters(&self) -> &ReadCounters {
         &self.counters
     }
 
-    /// A log index such that whoever reads after it is applied sees every change that was committed before this call.
+    /// A log index: a read after it is applied sees every change that was committed before this call.
     pub async fn read_index(&self) -> Result<u64> {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         if self.raft.is_leader() {
             self.counters.batches.fetch_add(1, Ordering::Relaxed);
-            // Nobody else is asked: a turn in the queue would only take time.
+            // No RPC is needed, so there is nothing to batch.
             return local_read_index(&self.raft).await;
         }
         let (reply, answer) = oneshot::channel();
@@ -80,7 +81,7 @@ impl ReadIndexBatcher {
     }
 }
 
-/// The read index by this replica's own leadership: by lease if that holds, else confirmed by a quorum.
+/// The read index of a leader: by its lease if that holds, else confirmed by a quorum.
 pub async fn local_read_index(raft: &Raft) -> Result<u64> {
     if failpoints::is_hit(Failpoint::ReadBeforeFirstEntry) {
         return Ok(raft.metrics().borrow_watched().local_committed.map_or(0, |id| id.index));
@@ -94,36 +95,36 @@ pub async fn local_read_index(raft: &Raft) -> Result<u64> {
     }
 }
 
-/// Who asks for read indexes.
-trait Ask: Send {
-    /// One that holds whatever was committed before the call.
-    fn ask(&mut self) -> impl Future<Output = Result<u64>> + Send;
+/// Requests read indexes.
+trait Requester: Send {
+    /// A read index that covers everything that was committed before the call.
+    fn request(&mut self) -> impl Future<Output = Result<u64>> + Send;
 }
 
-/// Answers whoever waits, one question for all who had come before it was asked.
-async fn answer_batches(mut requests: mpsc::UnboundedReceiver<Waiting>, mut asker: impl Ask) {
+/// Answers all callers that wait when a request leaves by that request.
+async fn answer_batches(mut requests: mpsc::UnboundedReceiver<Waiting>, mut requester: impl Requester) {
     let mut batch = Vec::new();
     while requests.recv_many(&mut batch, usize::MAX).await > 0 {
-        let result = asker.ask().await;
+        let result = requester.request().await;
         for reply in batch.drain(..) {
-            // Who no longer waits misses nothing.
+            // The caller may have gone; ignore the send error.
             let _ = reply.send(result.clone());
         }
     }
 }
 
-struct Asker {
+struct LeaderRequester {
     raft: Raft,
     counters: Arc<ReadCounters>,
     peers: Peers,
-    group: u64,
+    group: GroupId,
     cluster_id: String,
-    /// The leader that was asked last, by its address.
+    /// The address of the leader that was asked last, and the stream to it.
     leader: Option<(String, RequestStream<ReadIndexRequest>)>,
 }
 
-impl Ask for Asker {
-    async fn ask(&mut self) -> Result<u64> {
+impl Requester for LeaderRequester {
+    async fn request(&mut self) -> Result<u64> {
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         if self.raft.is_leader() {
             return local_read_index(&self.raft).await;
@@ -137,13 +138,13 @@ impl Ask for Asker {
         };
         let address = address.ok_or_else(|| unavailable("the group has no leader now".into()))?;
         let known = self.leader.take().filter(|(known, _)| *known == address);
-        let exchange = match known {
-            Some((_, exchange)) => exchange,
+        let stream = match known {
+            Some((_, stream)) => stream,
             None => RequestStream::new(self.peers.client(&address)?),
         };
-        let (_, exchange) = self.leader.insert((address.clone(), exchange));
-        let request = ReadIndexRequest { group: self.group as u32, cluster_id: self.cluster_id.clone() };
-        match timeout(ASK_TIMEOUT, exchange.ask(request)).await {
+        let (_, stream) = self.leader.insert((address.clone(), stream));
+        let request = ReadIndexRequest { group: self.group.0, cluster_id: self.cluster_id.clone() };
+        match timeout(ASK_TIMEOUT, stream.send(request)).await {
             Ok(Ok(response)) => {
                 let not_leading = || unavailable(format!("{address} does not lead the group"));
                 response.is_leader.then_some(response.log_index).ok_or_else(not_leading)
@@ -160,18 +161,18 @@ mod tests {
 
     use super::*;
 
-    /// The test answers.
-    impl Ask for mpsc::UnboundedSender<Waiting> {
-        async fn ask(&mut self) -> Result<u64> {
+    /// The test answers the requests.
+    impl Requester for mpsc::UnboundedSender<Waiting> {
+        async fn request(&mut self) -> Result<u64> {
             let (reply, answer) = oneshot::channel();
             self.send(reply).unwrap();
             answer.await.unwrap()
         }
     }
 
-    /// P27. What commits while a question is under way may not be in its answer.
+    /// P27: the answer may lack what commits while its request is in flight.
     #[tokio::test]
-    async fn who_comes_while_a_question_is_under_way_waits_for_the_next() {
+    async fn a_caller_during_a_request_waits_for_the_next() {
         let (queue, requests) = mpsc::unbounded_channel();
         let (questions, mut asked) = mpsc::unbounded_channel::<Waiting>();
         let wait = || {
@@ -185,7 +186,7 @@ mod tests {
             let mut late = wait();
             question.send(Ok(5)).unwrap();
             assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(5), Ok(5)));
-            assert!(late.try_recv().is_err(), "it was answered by what was asked before it came");
+            assert!(late.try_recv().is_err(), "it was answered by a request that left before it came");
             let question = asked.recv().await.unwrap();
             question.send(Ok(7)).unwrap();
             assert_eq!(late.await.unwrap(), Ok(7));

@@ -1,8 +1,8 @@
-//! Questions to another replica, one after the other over a call that stays open.
+//! Requests to another replica, one after the other over one streaming call.
 //!
-//! A call of its own costs each question a header, two writes and two wakes of the other side instead of one (measured: a
-//! mkdir asks the followers four times). Invariant: an answer belongs to the question before it: whoever gives up on an answer
-//! gives up the stream.
+//! With a call of its own, each request costs a header, two writes and two wakes of the other side instead of one (measured: a
+//! mkdir sends the followers four requests). Invariant: an answer belongs to the request before it; a caller that gives up
+//! waiting closes the stream.
 
 use std::future::Future;
 
@@ -16,69 +16,69 @@ use crate::proto::peer::{RaftMessage, ReadIndexRequest, ReadIndexResponse, peer_
 type Client = PeerClient<PeerChannel>;
 type Called<A> = Result<Response<A>, Status>;
 
-/// What can be asked both ways. Asking twice must do no harm.
-pub trait Question: Clone + Send + 'static {
-    /// What comes back.
+/// A request that exists as a streaming and as a unary call. Sending it twice must do no harm.
+pub trait PeerRequest: Clone + Send + 'static {
+    /// The response message.
     type Answer: Send + 'static;
 
-    /// Opens a stream of them.
+    /// Opens a stream of requests.
     fn open(
         client: &mut Client,
-        questions: ReceiverStream<Self>,
+        requests: ReceiverStream<Self>,
     ) -> impl Future<Output = Called<Streaming<Self::Answer>>> + Send;
 
-    /// Asks by a call of its own.
-    fn call(client: &mut Client, question: Self) -> impl Future<Output = Called<Self::Answer>> + Send;
+    /// Sends a request by a unary call.
+    fn call(client: &mut Client, request: Self) -> impl Future<Output = Called<Self::Answer>> + Send;
 }
 
-impl Question for RaftMessage {
+impl PeerRequest for RaftMessage {
     type Answer = Self;
 
-    async fn open(client: &mut Client, questions: ReceiverStream<Self>) -> Called<Streaming<Self>> {
-        client.appends(questions).await
+    async fn open(client: &mut Client, requests: ReceiverStream<Self>) -> Called<Streaming<Self>> {
+        client.appends(requests).await
     }
 
-    async fn call(client: &mut Client, question: Self) -> Called<Self> {
-        client.append(question).await
+    async fn call(client: &mut Client, request: Self) -> Called<Self> {
+        client.append(request).await
     }
 }
 
-impl Question for ReadIndexRequest {
+impl PeerRequest for ReadIndexRequest {
     type Answer = ReadIndexResponse;
 
-    async fn open(client: &mut Client, questions: ReceiverStream<Self>) -> Called<Streaming<ReadIndexResponse>> {
-        client.read_indexes(questions).await
+    async fn open(client: &mut Client, requests: ReceiverStream<Self>) -> Called<Streaming<ReadIndexResponse>> {
+        client.read_indexes(requests).await
     }
 
-    async fn call(client: &mut Client, question: Self) -> Called<ReadIndexResponse> {
-        client.read_index(question).await
+    async fn call(client: &mut Client, request: Self) -> Called<ReadIndexResponse> {
+        client.read_index(request).await
     }
 }
 
-/// The questions of one kind to one replica.
-pub struct RequestStream<Q: Question> {
+/// The requests of one kind to one replica.
+pub struct RequestStream<Q: PeerRequest> {
     client: Client,
     stream: Option<Stream<Q>>,
-    /// The other side is an older program, as far as is known.
-    knows_no_streams: bool,
+    /// The other replica answered that it does not know the streaming call: an older release.
+    is_unary_only: bool,
 }
 
-struct Stream<Q: Question> {
-    questions: mpsc::Sender<Q>,
+struct Stream<Q: PeerRequest> {
+    requests: mpsc::Sender<Q>,
     answers: Streaming<Q::Answer>,
 }
 
-impl<Q: Question> RequestStream<Q> {
-    /// Nothing is sent before the first question.
+impl<Q: PeerRequest> RequestStream<Q> {
+    /// Opens the stream with the first request.
     pub fn new(client: Client) -> Self {
-        Self { client, stream: None, knows_no_streams: false }
+        Self { client, stream: None, is_unary_only: false }
     }
 
-    /// Asks. A stream that was open and has broken meanwhile is opened again, once. Dropping the future gives up the stream;
-    /// time limits are the caller's.
-    pub async fn ask(&mut self, question: Q) -> Result<Q::Answer, Status> {
+    /// Sends a request and waits for its answer, without a time limit. A stream that has broken is opened again, once. Dropping
+    /// the future closes the stream.
+    pub async fn send(&mut self, request: Q) -> Result<Q::Answer, Status> {
         if let Some(stream) = self.stream.take() {
-            match stream.ask(question.clone()).await {
+            match stream.send(request.clone()).await {
                 Ok((answer, stream)) => {
                     self.stream = Some(stream);
                     return Ok(answer);
@@ -86,34 +86,34 @@ impl<Q: Question> RequestStream<Q> {
                 Err(broken) => tracing::debug!(status = %broken, "a stream between replicas ended"),
             }
         }
-        if !self.knows_no_streams {
-            match Stream::open(&mut self.client, question.clone()).await {
+        if !self.is_unary_only {
+            match Stream::open(&mut self.client, request.clone()).await {
                 Ok((answer, stream)) => {
                     self.stream = Some(stream);
                     return Ok(answer);
                 }
-                Err(status) if status.code() == Code::Unimplemented => self.knows_no_streams = true,
+                Err(status) if status.code() == Code::Unimplemented => self.is_unary_only = true,
                 Err(status) => return Err(status),
             }
         }
-        let answer = Q::call(&mut self.client, question).await;
-        // Whoever answers next may be another program.
-        self.knows_no_streams = answer.is_ok();
+        let answer = Q::call(&mut self.client, request).await;
+        // After a failure, the replica may come back with another release.
+        self.is_unary_only = answer.is_ok();
         answer.map(Response::into_inner)
     }
 }
 
-impl<Q: Question> Stream<Q> {
-    /// Opens a stream with its first question.
-    async fn open(client: &mut Client, question: Q) -> Result<(Q::Answer, Self), Status> {
-        let (questions, receiver) = mpsc::channel(1);
-        questions.try_send(question).map_err(|_| ended())?;
+impl<Q: PeerRequest> Stream<Q> {
+    /// Opens a stream with its first request.
+    async fn open(client: &mut Client, request: Q) -> Result<(Q::Answer, Self), Status> {
+        let (requests, receiver) = mpsc::channel(1);
+        requests.try_send(request).map_err(|_| ended())?;
         let answers = Q::open(client, ReceiverStream::new(receiver)).await?.into_inner();
-        Self { questions, answers }.answer().await
+        Self { requests, answers }.answer().await
     }
 
-    async fn ask(self, question: Q) -> Result<(Q::Answer, Self), Status> {
-        self.questions.try_send(question).map_err(|_| ended())?;
+    async fn send(self, request: Q) -> Result<(Q::Answer, Self), Status> {
+        self.requests.try_send(request).map_err(|_| ended())?;
         self.answer().await
     }
 
@@ -147,7 +147,7 @@ mod tests {
         peer_server::{Peer, PeerServer},
     };
 
-    /// The other replica: answers a question's body; `late` takes its time, `end` ends the stream instead.
+    /// The other replica: echoes a request; `late` takes a second, `end` ends the stream instead.
     #[derive(Clone, Default)]
     struct Other {
         is_old: bool,
@@ -170,14 +170,14 @@ mod tests {
         }
     }
 
-    async fn echo(question: Result<RaftMessage, Status>) -> Result<RaftMessage, Status> {
-        let question = question?;
-        match &question.body[..] {
+    async fn echo(request: Result<RaftMessage, Status>) -> Result<RaftMessage, Status> {
+        let request = request?;
+        match &request.body[..] {
             b"late" => tokio::time::sleep(Duration::from_secs(1)).await,
             b"end" => return Err(Status::failed_precondition("another node is here")),
             _ => {}
         }
-        Ok(question)
+        Ok(request)
     }
 
     type Unused<T> = Result<Response<T>, Status>;
@@ -238,12 +238,12 @@ mod tests {
     }
 
     async fn ask(exchange: &mut RequestStream<RaftMessage>, text: &'static str) -> Result<String, Code> {
-        let answer = exchange.ask(RaftMessage { to: None, body: text.into() }).await;
+        let answer = exchange.send(RaftMessage { to: None, body: text.into() }).await;
         answer.map(|answer| String::from_utf8(answer.body.to_vec()).unwrap()).map_err(|status| status.code())
     }
 
     #[tokio::test]
-    async fn questions_share_a_stream() {
+    async fn requests_share_a_stream() {
         let other = Other::default();
         let mut exchange = other.exchange();
         for text in ["a", "b", "c"] {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_was_given_up_reaches_no_later_question() {
+    async fn an_answer_that_was_given_up_reaches_no_later_request() {
         let other = Other::default();
         let mut exchange = other.exchange();
         assert_eq!(ask(&mut exchange, "a").await.unwrap(), "a");

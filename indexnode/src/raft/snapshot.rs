@@ -1,7 +1,8 @@
-//! Snapshots: one file that holds what the log up to some entry amounts to.
+//! Snapshots: one file with the state up to some log entry.
 //!
-//! Invariant: the file named `snapshot` is always whole: a new one is written beside it, flushed and renamed over it. The
-//! same bytes go over the network. Layout: length and CRC-32 of the metadata (4 bytes each), the metadata, then the index's own (checksummed) format.
+//! Invariant: the file named `snapshot` is always complete: a new one is written beside it, flushed and renamed over it. The
+//! same bytes go over the network. Layout: length and CRC-32 of the metadata (4 bytes each), the metadata, then the index's
+//! own (checksummed) format.
 
 use std::{
     fs::{self, File},
@@ -18,12 +19,12 @@ const META_BYTES_MAX: u32 = 1 << 20;
 /// An open snapshot.
 #[derive(Debug)]
 pub struct SnapshotFile {
-    /// Positioned at its beginning.
+    /// The file, positioned at its beginning.
     pub file: File,
     /// Length, in bytes.
     pub bytes: u64,
     path: PathBuf,
-    /// It came from the leader and is not the current one yet.
+    /// True if it came from the leader and is not the current snapshot yet.
     is_received: bool,
 }
 
@@ -38,14 +39,14 @@ impl Drop for SnapshotFile {
     }
 }
 
-/// The folder of a replica's snapshots.
+/// The directory of a replica's snapshots.
 #[derive(Clone, Debug)]
 pub struct SnapshotStore {
     folder: PathBuf,
 }
 
 impl SnapshotStore {
-    /// Opens the folder and removes what a crash left unfinished.
+    /// Opens the directory and removes files that a crash left unfinished.
     pub fn open(folder: &Path) -> io::Result<Self> {
         durable::create_dir(folder)?;
         for item in fs::read_dir(folder)? {
@@ -69,7 +70,7 @@ impl SnapshotStore {
         Ok(Some((meta, SnapshotFile { file, bytes, path, is_received: false })))
     }
 
-    /// Begins a new file with the metadata; what [`SnapshotWriter`](crate::index::SnapshotWriter) writes follows.
+    /// Begins a new file with the metadata; the output of [`SnapshotWriter`](crate::index::SnapshotWriter) follows.
     pub fn begin(&self, meta: &SnapshotMeta) -> io::Result<UnfinishedSnapshot> {
         let path = self.unfinished_path("build");
         let mut file = File::create(&path)?;
@@ -85,7 +86,7 @@ impl SnapshotStore {
         self.promote(&unfinished.path)
     }
 
-    /// A file for a snapshot that the leader sends.
+    /// Creates a file for a snapshot that the leader sends.
     pub fn receive(&self) -> io::Result<(File, PathBuf)> {
         let path = self.unfinished_path("receive");
         Ok((File::create(&path)?, path))
@@ -101,7 +102,7 @@ impl SnapshotStore {
         Ok((meta, snapshot))
     }
 
-    /// Is the file whole? Its index is not built.
+    /// Checks that the file is complete, without building its index.
     pub fn check(&self, snapshot: &SnapshotFile) -> io::Result<()> {
         let mut input = BufReader::with_capacity(1 << 20, &snapshot.file);
         read_meta(&mut input)?;
@@ -109,7 +110,7 @@ impl SnapshotStore {
         (&snapshot.file).rewind()
     }
 
-    /// Reads the index of a snapshot, and makes the file the current one if it is not.
+    /// Reads the index of a snapshot, and makes the file the current one.
     pub fn install(&self, snapshot: SnapshotFile) -> io::Result<Index> {
         let mut input = BufReader::with_capacity(1 << 20, &snapshot.file);
         read_meta(&mut input)?;
@@ -156,7 +157,7 @@ impl Write for UnfinishedSnapshot {
 
 impl Drop for UnfinishedSnapshot {
     fn drop(&mut self) {
-        // After `finish` it has another name, and this finds nothing.
+        // After `finish` the file has another name, and this finds nothing.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,8 +1,8 @@
-//! The state machine: applies committed entries to the index, and publishes what readers and waiters wait for.
+//! The replicated state: applies committed entries to the index, and publishes the positions that readers and waiters wait for.
 //!
-//! Invariant: an entry's effects are visible to readers before its index is published as applied, and published before
-//! anybody who waits for a request of it is told. The write lock is held for a part of an entry at a time, so readers get
-//! in between. The state lives in memory; snapshots and the log bring it back.
+//! Invariant: an entry's effects are visible to readers before its log index is published as applied, and that is published
+//! before the waiters for its requests are answered. The write lock is held for one part of an entry at a time, so readers get
+//! in between. The state is in memory; snapshots and the log restore it.
 
 use std::{
     io,
@@ -26,16 +26,16 @@ use crate::{
     requests::FinishedRequests,
 };
 
-/// Operations that are applied under one write guard. Measured: a part of so many takes 20 µs, at most.
+/// Operations applied under one write guard. Measured: such a part takes at most 20 µs.
 pub(crate) const OPERATIONS_PER_PART: usize = 32;
 
-/// What the log amounts to so far.
+/// The state after the entries that are applied.
 pub struct Replicated {
     /// The index.
     pub index: Index,
     pub(super) applied: Option<LogId>,
     pub(super) membership: StoredMembership,
-    /// The index was taken out, and that of a snapshot is not there yet.
+    /// The index was dropped, and the index of a snapshot is not read yet.
     is_installing: bool,
 }
 
@@ -52,16 +52,16 @@ impl Replicated {
     }
 }
 
-/// Positions that are waited for.
+/// The positions that callers wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
     /// Log index of the next entry to apply: everything below is applied.
     pub applied_end: u64,
-    /// Are lookups answered?
+    /// True if lookups are answered.
     pub is_serving: bool,
 }
 
-/// For every source, in the order of the ids: everything that it committed below this LSN is applied.
+/// For every source, in the order of the ids, the LSN below which everything that it committed is applied.
 pub type SourceEnds = Vec<(SourceId, Lsn)>;
 
 /// The replicated state, shared by the state machine and the services.
@@ -69,17 +69,17 @@ pub struct IndexState {
     replicated: RwLock<Replicated>,
     pub(super) positions: watch::Sender<Positions>,
     source_ends: watch::Sender<SourceEnds>,
-    /// Cached prefixes, for lookups.
+    /// The cache of resolved prefixes, for lookups.
     pub cache: PathCache,
-    /// Held from the first part of an entry to the last, and by whoever must not see an entry half applied.
+    /// Held from the first part of an entry to the last, and by callers that must not see a partly applied entry.
     entry: Mutex<()>,
-    /// Requests that are applied, and those who wait for one.
+    /// Applied requests, and the callers that wait for one.
     pub requests: FinishedRequests,
     /// Counters of apply.
     pub counters: ApplyCounters,
 }
 
-/// What apply has done since the process started.
+/// Counters of apply since the node started.
 #[derive(Debug, Default)]
 pub struct ApplyCounters {
     /// Entries applied.
@@ -106,27 +106,27 @@ impl IndexState {
         }
     }
 
-    /// Reads the index.
+    /// Locks the state for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, Replicated> {
         self.replicated.read()
     }
 
-    /// Follows the positions.
+    /// Subscribes to the positions.
     pub fn positions(&self) -> watch::Receiver<Positions> {
         self.positions.subscribe()
     }
 
-    /// Follows the positions of the sources.
+    /// Subscribes to the positions of the sources.
     pub fn source_ends(&self) -> watch::Receiver<SourceEnds> {
         self.source_ends.subscribe()
     }
 
-    /// Everything that the source committed below this is applied; 0 of one that does not feed the group.
+    /// The LSN below which everything that the source committed is applied; 0 for an unknown source.
     pub fn source_end(&self, source: SourceId) -> Lsn {
         end_of(&self.source_ends.borrow(), source)
     }
 
-    /// Are lookups answered?
+    /// True if lookups are answered.
     pub fn is_serving(&self) -> bool {
         self.positions.borrow().is_serving
     }
@@ -141,7 +141,7 @@ impl IndexState {
         let _ = positions.wait_for(|p| p.applied_end > log_index).await;
     }
 
-    /// To be called when the lock on `replicated` is given back, in the order of the entries.
+    /// Publishes positions. Called after the lock on `replicated` is released, in the order of the entries.
     fn publish(&self, (positions, source_ends): (Positions, SourceEnds)) {
         self.positions.send_replace(positions);
         self.source_ends.send_if_modified(|old| {
@@ -151,7 +151,7 @@ impl IndexState {
         });
     }
 
-    /// Begins a snapshot of what is applied now; never of half an entry. `None` while a received one is being installed.
+    /// Begins a snapshot of the applied state, never of a partly applied entry. `None` while a received one is being installed.
     pub(super) async fn begin_snapshot(&self) -> io::Result<Option<(SnapshotMeta, SnapshotWriter)>> {
         let _entry = self.entry.lock().await;
         let mut replicated = self.replicated.write();
@@ -162,8 +162,8 @@ impl IndexState {
         Ok(Some((meta, replicated.index.begin_snapshot()?)))
     }
 
-    /// Takes the index out, so that a snapshot's does not grow beside it. From here on no lookup is answered: this replica is
-    /// behind what its group's leader has forgotten, and whoever asks waits no longer for it, but asks another.
+    /// Takes the index out, so that the snapshot's index does not grow beside it. From here on lookups are refused and go to
+    /// another replica: this one is behind entries that the leader has already purged.
     pub(super) fn begin_install(&self) -> Index {
         let old = {
             let mut replicated = self.replicated.write();
@@ -176,7 +176,7 @@ impl IndexState {
     }
 
     pub(super) fn end_install(&self, meta: &SnapshotMeta, index: Index) {
-        // It may come from after a rebuild of what had diverged.
+        // The snapshot may be later than the rebuild of a diverged index.
         self.requests.forget();
         let positions = {
             let mut replicated = self.replicated.write();
@@ -220,7 +220,7 @@ impl IndexState {
             applied
         };
         let applied = match command {
-            // Lookups get in between the parts: no part takes long.
+            // Lookups get in between the parts.
             Some(command) => {
                 let entry = LogEntry::new(log_id.index, command);
                 self.cache.apply(&self.replicated, |all| &mut all.index, entry, OPERATIONS_PER_PART, publish).await
@@ -234,7 +234,7 @@ impl IndexState {
     }
 }
 
-/// A source's position among all.
+/// The position of one source.
 pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
     ends.iter().find(|(id, _)| *id == source).map_or(Lsn::INVALID, |(_, end)| *end)
 }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::raft::{Proposal, types::CommittedLeaderId};
 
-    /// Its change may be among those that PostgreSQL lost, and commit again.
+    /// PostgreSQL may have lost the change of a finished request, which may then commit again.
     #[test]
     fn nothing_is_finished_after_the_index_has_diverged() {
         let state = IndexState::new(&LookupSettings::default());

@@ -1,5 +1,5 @@
-//! Directories as a replica knows them, for `mantle fsck`: some by id, or those in one part of the index. A part is about a
-//! thousandth, so that whoever goes through all of them keeps lookups waiting no longer than a batch of theirs does.
+//! `Directories`: a replica's records for `mantle fsck`, by id or by part of the index. A part is about a thousandth of the
+//! index, so that reading all parts delays lookups no longer than one of their own batches.
 
 use mantle_index_client::proto::{DirectoriesRequest, Directory, directories_request::What};
 use mantle_types::{DirectoryId, Error, ErrorCode, Result, message::DirectoryRecord};
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use super::{request::time_limit, resolve};
 use crate::{index::SLICES, node::Node};
 
-/// Most ids in one request.
+/// Highest number of ids in a request.
 const IDS_MAX: usize = 4096;
 
-/// What is asked for, as of everything that was committed before.
+/// The requested records. They reflect everything that was committed before the call.
 pub async fn directories(node: &Node, request: &DirectoriesRequest) -> Result<Vec<Directory>> {
     let unavailable = || Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet");
     let wrong = |what: String| Error::new(ErrorCode::InvalidArgument, what);

@@ -16,7 +16,7 @@ use tokio::{net::TcpListener, time::timeout};
 use super::metrics::Metrics;
 use crate::{groups::Groups, replica::Replica};
 
-/// A replica that gets no read index for this long does not serve lookups.
+/// A replica that gets no read index for this long is not ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Served = (Arc<Groups>, Arc<Metrics>);
@@ -32,7 +32,7 @@ pub async fn serve(groups: Arc<Groups>, metrics: Metrics, listener: TcpListener)
     bail!("the HTTP service ended")
 }
 
-/// Ready are all groups, or none.
+/// Ready if all groups are.
 async fn ready(State((groups, _)): State<Served>) -> impl IntoResponse {
     let asked = groups.all().map(|replica| async move { Some((replica.group, not_ready(replica).await?)) });
     let reasons = join_all(asked).await.into_iter().flatten().map(|(group, why)| format!("group {group}: {why}"));
@@ -40,7 +40,7 @@ async fn ready(State((groups, _)): State<Served>) -> impl IntoResponse {
     if reasons.is_empty() { (StatusCode::OK, "ok\n".to_owned()) } else { (StatusCode::SERVICE_UNAVAILABLE, reasons) }
 }
 
-/// Why lookups are not answered, if they are not.
+/// The reason why a replica does not answer lookups; `None` if it does.
 async fn not_ready(replica: &Replica) -> Option<&'static str> {
     let Some(node) = replica.node() else { return Some("this replica belongs to no cluster yet\n") };
     if !node.state.positions().borrow().is_serving {

@@ -1,7 +1,7 @@
 //! The index service for gateways.
 //!
-//! Invariant: an answered lookup reflects every change that was acknowledged before it arrived, on whichever replica
-//! (read index first, then the index as of at least that entry).
+//! Invariant: on any replica, a lookup reflects every change that was acknowledged before it arrived: the replica takes a read
+//! index, and answers when it has applied at least that entry.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use mantle_index_client::{
         await_request::What, index_server::Index as IndexRpc,
     },
 };
-use mantle_types::{Error, ErrorCode, Lsn, RequestKey, Result};
+use mantle_types::{Error, ErrorCode, GroupId, Lsn, RequestKey, Result};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -29,24 +29,24 @@ use crate::{
     waits,
 };
 
-/// The service of one process.
+/// The index service of one process.
 pub struct IndexService {
     groups: Arc<Groups>,
 }
 
 impl IndexService {
-    /// A service for a process.
+    /// The service over the replicas of the process.
     pub fn new(groups: Arc<Groups>) -> Self {
         Self { groups }
     }
 
-    /// A group's replica here, for what its leader alone does.
-    fn led(&self, group: u32) -> Result<(&Arc<Replica>, Arc<Node>)> {
+    /// A group's replica and node, for calls that only the leader serves.
+    fn led(&self, group: GroupId) -> Result<(&Arc<Replica>, Arc<Node>)> {
         Ok((self.groups.replica(group)?, self.groups.node(group)?))
     }
 
-    /// An outcome for the leader's calls: `not_leader` says who leads.
-    fn outcome<T>(&self, group: u32, result: &Result<T>) -> Option<Outcome> {
+    /// The outcome of a leader's call; `not_leader` has the leader's address.
+    fn outcome<T>(&self, group: GroupId, result: &Result<T>) -> Option<Outcome> {
         let mut outcome = outcome_of_result(result);
         if result.as_ref().is_err_and(|e| e.code() == ErrorCode::NotLeader)
             && let Some((_, address)) = self.groups.node(group).ok().and_then(|node| node.leader())
@@ -82,7 +82,7 @@ impl IndexRpc for IndexService {
         request: Request<PrepareRenameRequest>,
     ) -> Result<Response<PrepareRenameResponse>, Status> {
         let request = request.into_inner();
-        let group = request.group;
+        let group = GroupId(request.group);
         let result = match self.led(group) {
             Ok((replica, node)) => rename::prepare(&node, &replica.database, request).await,
             Err(e) => Err(e),
@@ -97,7 +97,7 @@ impl IndexRpc for IndexService {
         request: Request<ReleaseRenameRequest>,
     ) -> Result<Response<ReleaseRenameResponse>, Status> {
         let request = request.into_inner();
-        let group = request.group;
+        let group = GroupId(request.group);
         let result = match self.led(group) {
             Ok((replica, node)) => rename::release(&node, &replica.database, request).await,
             Err(e) => Err(e),
@@ -108,7 +108,7 @@ impl IndexRpc for IndexService {
     async fn r#await(&self, request: Request<AwaitRequest>) -> Result<Response<AwaitResponse>, Status> {
         let started = Instant::now();
         let request = request.into_inner();
-        let group = request.group;
+        let group = GroupId(request.group);
         let node = self.groups.node(group);
         let result = match &node {
             Ok(node) => await_change(node, request).await,
@@ -117,13 +117,13 @@ impl IndexRpc for IndexService {
         metrics::count_await(group, started.elapsed(), result.is_ok());
         let applied_end = node.map_or(0, |node| node.state.positions().borrow().applied_end);
         let applied_index = applied_end.saturating_sub(1);
-        // Signed, as OpenTelemetry has numbers; others become text.
+        // i64, because OpenTelemetry has no unsigned numbers and would record text.
         tracing::Span::current().record("applied_index", applied_index as i64);
         Ok(Response::new(AwaitResponse { outcome: self.outcome(group, &result), applied_index }))
     }
 
     async fn members(&self, request: Request<MembersRequest>) -> Result<Response<MembersResponse>, Status> {
-        let group = request.get_ref().group;
+        let group = GroupId(request.get_ref().group);
         let result = self.groups.node(group).and_then(|node| admin::members(&node));
         let outcome = self.outcome(group, &result);
         Ok(Response::new(MembersResponse { outcome, members: result.unwrap_or_default() }))
@@ -134,16 +134,18 @@ impl IndexRpc for IndexService {
         request: Request<ChangeMemberRequest>,
     ) -> Result<Response<ChangeMemberResponse>, Status> {
         let request = request.into_inner();
-        let result = match self.groups.node(request.group) {
+        let group = GroupId(request.group);
+        let result = match self.groups.node(group) {
             Ok(node) => admin::change(&node, &request.member, request.change(), time_limit(request.timeout_ms)).await,
             Err(e) => Err(e),
         };
-        Ok(Response::new(ChangeMemberResponse { outcome: self.outcome(request.group, &result) }))
+        Ok(Response::new(ChangeMemberResponse { outcome: self.outcome(group, &result) }))
     }
 
     async fn directories(&self, request: Request<DirectoriesRequest>) -> Result<Response<DirectoriesResponse>, Status> {
         let request = request.into_inner();
-        let result = match self.groups.node(request.group) {
+        let group = GroupId(request.group);
+        let result = match self.groups.node(group) {
             Ok(node) => directories::directories(&node, &request).await,
             Err(e) => Err(e),
         };
@@ -152,8 +154,9 @@ impl IndexRpc for IndexService {
     }
 
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        let first = || self.groups.all().next().filter(|_| request.get_ref().group == 0);
-        let asked = self.groups.replica(request.get_ref().group).ok().or_else(first);
+        let group = GroupId(request.get_ref().group);
+        let first = || self.groups.all().next().filter(|_| group == GroupId::ONLY);
+        let asked = self.groups.replica(group).ok().or_else(first);
         let replica = asked.ok_or_else(|| Status::not_found("this process has no replica of that group"))?;
         Ok(Response::new(status::status(&self.groups, replica)))
     }

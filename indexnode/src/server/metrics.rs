@@ -1,10 +1,15 @@
-//! Measurements, as Prometheus reads them. Gauges are set when they are asked for. What is of a group names it.
+//! Metrics for Prometheus. Gauges are set when the page is rendered. Metrics of a group have its number as a label.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
+use mantle_types::GroupId;
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use openraft::async_runtime::watch::WatchReceiver;
 
 use super::status::{resident_bytes, role};
 use crate::{groups::Groups, node::Node, progress::Received};
@@ -14,20 +19,20 @@ const AWAIT_SECONDS: &str = "mantle_index_await_seconds";
 const LOOKUPS: &str = "mantle_index_lookups_total";
 const READ_INDEX_BATCHES: &str = "mantle_index_read_index_batches_total";
 const READ_INDEX_REQUESTS: &str = "mantle_index_read_index_requests_total";
-/// One of them is 1.
+/// The values of the `role` label: the gauge of one of them is 1.
 const ROLES: [&str; 4] = ["leader", "follower", "learner", "candidate"];
 const AWAITS: &str = "mantle_index_awaits_total";
-/// From 50 µs, by twos and fives.
+/// Histogram buckets from 50 µs to 5 s.
 const BUCKETS_SECONDS: &[f64] =
     &[0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
-/// The recorder of this process.
+/// The metrics recorder of this process.
 pub struct Metrics {
     handle: PrometheusHandle,
 }
 
 impl Metrics {
-    /// Makes the process's recorder.
+    /// Installs the process's recorder.
     pub fn install() -> Result<Self> {
         let builder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), BUCKETS_SECONDS)
@@ -60,7 +65,7 @@ impl Metrics {
         Ok(Self { handle })
     }
 
-    /// The page that Prometheus reads.
+    /// Renders the page that Prometheus reads.
     pub fn render(&self, groups: &Groups) -> String {
         gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
         for node in groups.all().filter_map(|replica| replica.node()) {
@@ -72,14 +77,14 @@ impl Metrics {
 }
 
 /// Counts a batch of lookups.
-pub fn count_lookups(group: u32, paths: usize, elapsed: Duration, is_ok: bool) {
+pub fn count_lookups(group: GroupId, paths: usize, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
     histogram!(LOOKUP_SECONDS, "group" => group.clone()).record(elapsed);
     counter!(LOOKUPS, "group" => group, "result" => result(is_ok)).increment(paths as u64);
 }
 
-/// Counts a wait.
-pub fn count_await(group: u32, elapsed: Duration, is_ok: bool) {
+/// Counts an `Await` call.
+pub fn count_await(group: GroupId, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
     histogram!(AWAIT_SECONDS, "group" => group.clone()).record(elapsed);
     counter!(AWAITS, "group" => group, "result" => result(is_ok)).increment(1);
@@ -89,33 +94,18 @@ fn result(is_ok: bool) -> &'static str {
     if is_ok { "ok" } else { "error" }
 }
 
+/// Sets gauges and counters of a group.
 fn set_gauges(node: &Node, group: &str) {
+    set_raft_gauges(node, group);
+    set_source_gauges(node, group);
+    set_cache_metrics(node, group);
     let positions = *node.state.positions().borrow();
-    {
-        use openraft::async_runtime::watch::WatchReceiver;
-        let raft = node.raft.metrics();
-        let raft = raft.borrow_watched();
-        gauge!("mantle_index_raft_term", "group" => group.to_owned()).set(raft.current_term as f64);
-        gauge!("mantle_index_raft_committed_index", "group" => group.to_owned())
-            .set(raft.local_committed.map_or(0, |id| id.index) as f64);
-        gauge!("mantle_index_raft_last_index", "group" => group.to_owned())
-            .set(raft.last_log_index.unwrap_or(0) as f64);
-        gauge!("mantle_index_raft_snapshot_index", "group" => group.to_owned())
-            .set(raft.snapshot.map_or(0, |id| id.index) as f64);
-        for known in ROLES {
-            let is_it = known == role(raft.state);
-            gauge!("mantle_index_role", "group" => group.to_owned(), "role" => known).set(f64::from(u8::from(is_it)));
-        }
-    }
-    let reads = node.reads.counters();
-    counter!(READ_INDEX_BATCHES, "group" => group.to_owned()).absolute(reads.batches.load(Ordering::Relaxed));
-    counter!(READ_INDEX_REQUESTS, "group" => group.to_owned()).absolute(reads.requests.load(Ordering::Relaxed));
+    let rebuild = &node.stream.rebuild;
     let (epoch, directories, bytes, locks) = {
         let state = node.state.read();
         let index = &state.index;
         (index.epoch().0, index.directories(), index.heap_bytes(), index.locks().len())
     };
-    set_source_gauges(node, group);
     for (name, value) in [
         ("mantle_index_raft_applied_index", positions.applied_end.saturating_sub(1)),
         ("mantle_index_serving", u64::from(positions.is_serving)),
@@ -127,45 +117,64 @@ fn set_gauges(node: &Node, group: &str) {
         ("mantle_index_locks", locks as u64),
         ("mantle_index_waiters", node.waiters() as u64),
         ("mantle_index_log_bytes", node.log.disk_bytes()),
+        ("mantle_index_rebuild_rows", read(&rebuild.rows)),
+        ("mantle_index_rebuild_rows_expected", read(&rebuild.rows_expected)),
+        ("mantle_index_rebuild_microseconds", read(&rebuild.elapsed_us)),
     ] {
         gauge!(name, "group" => group.to_owned()).set(value as f64);
     }
-    let rebuild = &node.stream.rebuild;
+    let (reads, apply) = (node.reads.counters(), &node.state.counters);
     for (name, value) in [
-        ("mantle_index_rebuild_rows", &rebuild.rows),
-        ("mantle_index_rebuild_rows_expected", &rebuild.rows_expected),
-        ("mantle_index_rebuild_microseconds", &rebuild.elapsed_us),
+        (READ_INDEX_BATCHES, read(&reads.batches)),
+        (READ_INDEX_REQUESTS, read(&reads.requests)),
+        ("mantle_index_compared_directories_total", node.stream.compared()),
+        ("mantle_index_rebuilds_begun_total", read(&rebuild.begun)),
+        ("mantle_index_rebuilds_completed_total", read(&rebuild.completed)),
+        ("mantle_index_stream_proposals_total", node.stream.proposals()),
+        ("mantle_index_applied_entries_total", read(&apply.entries)),
+        ("mantle_index_applied_operations_total", read(&apply.operations)),
+        ("mantle_index_apply_busy_microseconds_total", read(&apply.busy_ns) / 1000),
     ] {
-        gauge!(name, "group" => group.to_owned()).set(value.load(Ordering::Relaxed) as f64);
+        counter!(name, "group" => group.to_owned()).absolute(value);
     }
-    counter!("mantle_index_compared_directories_total", "group" => group.to_owned()).absolute(node.stream.compared());
-    counter!("mantle_index_rebuilds_begun_total", "group" => group.to_owned())
-        .absolute(rebuild.begun.load(Ordering::Relaxed));
-    counter!("mantle_index_rebuilds_completed_total", "group" => group.to_owned())
-        .absolute(rebuild.completed.load(Ordering::Relaxed));
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn set_raft_gauges(node: &Node, group: &str) {
+    let raft = node.raft.metrics();
+    let raft = raft.borrow_watched();
+    for (name, value) in [
+        ("mantle_index_raft_term", raft.current_term),
+        ("mantle_index_raft_committed_index", raft.local_committed.map_or(0, |id| id.index)),
+        ("mantle_index_raft_last_index", raft.last_log_index.unwrap_or(0)),
+        ("mantle_index_raft_snapshot_index", raft.snapshot.map_or(0, |id| id.index)),
+    ] {
+        gauge!(name, "group" => group.to_owned()).set(value as f64);
+    }
+    for known in ROLES {
+        let is_it = known == role(raft.state);
+        gauge!("mantle_index_role", "group" => group.to_owned(), "role" => known).set(f64::from(u8::from(is_it)));
+    }
+}
+
+fn set_cache_metrics(node: &Node, group: &str) {
     let cache = node.state.cache.counters();
-    let (entries, cache_bytes) = node.state.cache.size();
+    let (entries, bytes) = node.state.cache.size();
     gauge!("mantle_index_cache_entries", "group" => group.to_owned()).set(entries as f64);
-    gauge!("mantle_index_cache_bytes", "group" => group.to_owned()).set(cache_bytes as f64);
+    gauge!("mantle_index_cache_bytes", "group" => group.to_owned()).set(bytes as f64);
     for (result, count) in
         [("hit", &cache.hits), ("miss", &cache.misses), ("bypass", &cache.bypasses), ("refused", &cache.refused)]
     {
         counter!("mantle_index_cache_lookups_total", "group" => group.to_owned(), "result" => result)
-            .absolute(count.load(Ordering::Relaxed));
+            .absolute(read(count));
     }
-    counter!("mantle_index_cache_purged_total", "group" => group.to_owned())
-        .absolute(cache.purged.load(Ordering::Relaxed));
-    let counters = &node.state.counters;
-    counter!("mantle_index_stream_proposals_total", "group" => group.to_owned()).absolute(node.stream.proposals());
-    counter!("mantle_index_applied_entries_total", "group" => group.to_owned())
-        .absolute(counters.entries.load(Ordering::Relaxed));
-    counter!("mantle_index_applied_operations_total", "group" => group.to_owned())
-        .absolute(counters.operations.load(Ordering::Relaxed));
-    counter!("mantle_index_apply_busy_microseconds_total", "group" => group.to_owned())
-        .absolute(counters.busy_ns.load(Ordering::Relaxed) / 1000);
+    counter!("mantle_index_cache_purged_total", "group" => group.to_owned()).absolute(read(&cache.purged));
 }
 
-/// By source: the number that `mantle.index_sources()` gives it.
+/// Sets the gauges of each source, with its number in `mantle.index_sources()` as a label.
 fn set_source_gauges(node: &Node, group: &str) {
     let received = node.stream.received();
     for (source, applied) in node.state.source_ends().borrow().iter() {

@@ -1,4 +1,4 @@
-//! What this process answers: gateways, the other replicas, probes.
+//! The services of the process: for gateways, other replicas, probes and Prometheus.
 
 mod directories;
 pub mod grpc;

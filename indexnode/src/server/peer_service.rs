@@ -4,6 +4,7 @@ use std::{io::Write, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
+use mantle_types::GroupId;
 use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
 use serde::{Serialize, de::DeserializeOwned};
 use tonic::{Request, Response, Status, Streaming};
@@ -24,7 +25,7 @@ use crate::{
     },
 };
 
-/// The service of one process; clones share it.
+/// The peer service of one process; clones share it.
 #[derive(Clone)]
 pub struct PeerService {
     groups: Arc<Groups>,
@@ -33,12 +34,12 @@ pub struct PeerService {
 type Answer = Result<Response<RaftMessage>, Status>;
 
 impl PeerService {
-    /// A service for a process.
+    /// The service over the replicas of the process.
     pub fn new(groups: Arc<Groups>) -> Self {
         Self { groups }
     }
 
-    /// The node that a message is for, if that is this one.
+    /// The node that a message is addressed to; an error if another node is at this address now.
     fn destination(&self, to: Option<&Destination>) -> Result<Arc<Node>, Status> {
         let node = self.node(to.map_or(0, |to| to.group))?;
         match to {
@@ -48,10 +49,10 @@ impl PeerService {
     }
 
     fn node(&self, group: u32) -> Result<Arc<Node>, Status> {
-        self.groups.node(group).map_err(|e| Status::unavailable(e.detail()))
+        self.groups.node(GroupId(group)).map_err(|e| Status::unavailable(e.detail()))
     }
 
-    /// The node and the request of a Raft message.
+    /// The addressed node and the decoded request of a Raft message.
     fn open<T: DeserializeOwned>(&self, message: &RaftMessage) -> Result<(Arc<Node>, T), Status> {
         let node = self.destination(message.to.as_ref())?;
         let request = decode(&message.body).map_err(|e| Status::invalid_argument(e.to_string()))?;
@@ -59,7 +60,7 @@ impl PeerService {
     }
 
     async fn answer_read_index(&self, request: &ReadIndexRequest) -> Result<ReadIndexResponse, Status> {
-        let node = self.groups.node(request.group).ok().filter(|node| node.cluster_id == request.cluster_id);
+        let node = self.groups.node(GroupId(request.group)).ok().filter(|node| node.cluster_id == request.cluster_id);
         let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
         let mut response = ReadIndexResponse::default();
         if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)
@@ -104,7 +105,8 @@ fn failed(error: impl std::fmt::Display) -> Status {
 #[tonic::async_trait]
 impl Peer for PeerService {
     async fn describe(&self, request: Request<DescribeRequest>) -> Result<Response<DescribeResponse>, Status> {
-        let replica = self.groups.replica(request.get_ref().group).map_err(|e| Status::not_found(e.detail()))?;
+        let replica =
+            self.groups.replica(GroupId(request.get_ref().group)).map_err(|e| Status::not_found(e.detail()))?;
         let (identity, node) = replica.current();
         Ok(Response::new(view::describe(replica.group, &identity, node.as_deref())))
     }
@@ -128,9 +130,9 @@ impl Peer for PeerService {
         request: Request<Streaming<ReadIndexRequest>>,
     ) -> Result<Response<Self::ReadIndexesStream>, Status> {
         let service = self.clone();
-        let answers = request.into_inner().then(move |question| {
+        let answers = request.into_inner().then(move |request| {
             let service = service.clone();
-            async move { service.answer_read_index(&question?).await }
+            async move { service.answer_read_index(&request?).await }
         });
         Ok(Response::new(answers.boxed()))
     }
@@ -184,7 +186,7 @@ impl Peer for PeerService {
     }
 }
 
-/// Writes the parts to a file. One that is cut short is removed when the replica starts again.
+/// Writes the parts of a snapshot to a file, which is removed if they are incomplete.
 async fn receive(node: &Node, mut parts: Streaming<SnapshotPart>) -> Result<PathBuf, Status> {
     let (mut file, path) = node.snapshots.receive().map_err(failed)?;
     let copied = async {

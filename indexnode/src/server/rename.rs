@@ -10,11 +10,11 @@ use crate::{
     source::rename_locks::abort_rename,
 };
 
-/// Locks the source of a rename; the answer on the wire. An older attempt of the same request is aborted first.
+/// Prepares a rename: locks its source. An older attempt of the same request is aborted first.
 pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameRequest) -> Result<PrepareRenameResponse> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     let prepare = check(node, request)?;
-    // Before there is a lock: without the key it would be of no use.
+    // Read the key first: without it a lock would be useless.
     let key = prepare_key(node, database).await?;
     if let Some(attempt) = older_attempt(node, &prepare) {
         abandon(node, &leadership, database, prepare.request, attempt).await?;
@@ -24,13 +24,13 @@ pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameReq
         Applied::Prepared(result) => result?,
         Applied::Done => return Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer")),
     };
-    let Command::Prepare(asked) = command else { unreachable!("made above") };
-    let proof = key.map(|key| sign(node, &asked, &prepared, &key)).unwrap_or_default();
+    let Command::Prepare(prepare) = command else { unreachable!("made above") };
+    let proof = key.map(|key| sign(node, &prepare, &prepared, &key)).unwrap_or_default();
     Ok(response(&prepared, proof))
 }
 
-/// What PostgreSQL knows the group's prepares by. Asked for once an epoch: a database that was restored may have another
-/// key, and its index is rebuilt under an epoch above its own. `None`: the group signs nothing yet.
+/// The key with which the group signs prepared renames; `None` if the database has none yet. Read once per epoch: a restored
+/// database may have another key, and its index is rebuilt under a higher epoch.
 async fn prepare_key(node: &Node, database: &Database) -> Result<Option<Vec<u8>>> {
     let epoch = node.state.read().index.epoch();
     let known = node.prepare_key.lock().clone();
@@ -40,36 +40,36 @@ async fn prepare_key(node: &Node, database: &Database) -> Result<Option<Vec<u8>>
     let asked = async { database.connect().await?.prepare_key().await };
     let key = asked.await.map_err(|e| {
         tracing::warn!(error = format!("{e:#}"), "cannot read the key that renames are signed with");
-        Error::new(ErrorCode::DatabaseUnavailable, "what a rename is signed with cannot be read now")
+        Error::new(ErrorCode::DatabaseUnavailable, "the key that signs renames cannot be read now")
     })?;
     *node.prepare_key.lock() = key.clone().map(|key| (epoch, key));
     Ok(key)
 }
 
-fn sign(node: &Node, asked: &Prepare, prepared: &PreparedRename, key: &[u8]) -> Vec<u8> {
+fn sign(node: &Node, prepare: &Prepare, prepared: &PreparedRename, key: &[u8]) -> Vec<u8> {
     let signed = Prepared {
-        index_group: node.group as i32,
+        index_group: node.group,
         epoch: prepared.epoch,
         attempt: prepared.attempt,
-        request: RequestKey { ns: prepared.ns, ..asked.request },
+        request: RequestKey { ns: prepared.ns, ..prepare.request },
         source_pid: prepared.source_pid,
-        source_name: asked.source.last().map_or("", String::as_str),
+        source_name: prepare.source.last().map_or("", String::as_str),
         source_id: prepared.source_id,
         destination_pid: prepared.destination_pid,
-        destination_name: asked.destination.last().map_or("", String::as_str),
+        destination_name: prepare.destination.last().map_or("", String::as_str),
         victim: prepared.victim,
     };
     signed.proof(key).to_vec()
 }
 
-/// Gives an attempt's lock back.
+/// Aborts an attempt and releases its lock.
 pub async fn release(node: &Node, database: &Database, request: ReleaseRenameRequest) -> Result<()> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     let key = RequestKey::try_from(request.request.unwrap_or_default())?;
     abandon(node, &leadership, database, key, request.attempt).await
 }
 
-/// Abort record first, then the lock (P20).
+/// Writes the abort record, then releases the lock (P20).
 async fn abandon(
     node: &Node,
     leadership: &Leadership,

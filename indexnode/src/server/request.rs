@@ -18,7 +18,7 @@ pub fn time_limit(timeout_ms: u32) -> Duration {
     }
 }
 
-/// A source's history, for the wire.
+/// A source's lineage as a message.
 pub fn lineage(source: SourceId, lineage: &Lineage) -> proto::Lineage {
     let Lineage { system_identifier, timeline } = *lineage;
     proto::Lineage { source: source.0, system_identifier, timeline }

@@ -1,4 +1,4 @@
-//! Lookups: a stream of batches, each answered under one read index.
+//! `Resolve`: a stream of batches of lookups, each answered under one read index.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,7 +11,7 @@ use mantle_index_client::{
     proto::{self, ResolveRequest, ResolveResponse},
     push_answer, queries, reserve_answers, wire_code,
 };
-use mantle_types::{Caller, Error, ErrorCode, Result};
+use mantle_types::{Caller, Error, ErrorCode, GroupId, Result};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Status, Streaming};
 
@@ -27,14 +27,14 @@ use crate::{
     node::Node,
 };
 
-/// Most queries in one batch.
+/// Highest number of queries in a batch.
 const QUERIES_MAX: usize = 4096;
-/// The index's read guard is given back after this many lookups, so that apply gets in.
+/// The index's read guard is released after this many lookups, so that apply gets in.
 const QUERIES_PER_GUARD: usize = 64;
-/// While there is no leader, the next is looked for this often.
+/// Time between two requests for a read index while there is no leader.
 const LEADER_RETRY: Duration = Duration::from_millis(10);
 
-/// The answers to a stream of batches, in their order.
+/// Answers a stream of batches, in order.
 pub fn answers(
     groups: Arc<Groups>,
     batches: Streaming<ResolveRequest>,
@@ -49,7 +49,8 @@ pub fn answers(
 async fn answer(groups: &Groups, request: &ResolveRequest) -> ResolveResponse {
     let started = Instant::now();
     let mut response = ResolveResponse { number: request.number, ..ResolveResponse::default() };
-    let result = match groups.node(request.group) {
+    let group = GroupId(request.group);
+    let result = match groups.node(group) {
         Ok(node) => resolve(&node, request, &mut response).await,
         Err(e) => Err(e),
     };
@@ -57,7 +58,7 @@ async fn answer(groups: &Groups, request: &ResolveRequest) -> ResolveResponse {
         response = ResolveResponse { number: request.number, epoch: response.epoch, ..ResolveResponse::default() };
     }
     response.outcome = Some(outcome_of_result(&result));
-    metrics::count_lookups(request.group, request.path_bytes.len(), started.elapsed(), result.is_ok());
+    metrics::count_lookups(group, request.path_bytes.len(), started.elapsed(), result.is_ok());
     response
 }
 
@@ -117,13 +118,16 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
     Ok(())
 }
 
-/// Does the gateway work under the very PostgreSQL nodes that feed the index? One that the index does not read yet cannot have
-/// misled it.
+/// Checks that gateway and index use the same PostgreSQL nodes, by system and timeline. Nodes that the index does not read yet
+/// are not compared: nothing in the index is from them.
 fn check_lineages(index: &Index, lineages: &[proto::Lineage]) -> Result<()> {
     for given in lineages {
         let known = index.source(SourceId(given.source)).map(|source| lineage(SourceId(given.source), &source.lineage));
         if known.is_some_and(|known| known != *given) {
-            return Err(Error::new(ErrorCode::StaleEpoch, format!("the index was fed by {known:?}, not by {given:?}")));
+            return Err(Error::new(
+                ErrorCode::StaleEpoch,
+                format!("the index reads from {known:?}, not from {given:?}"),
+            ));
         }
     }
     Ok(())
@@ -135,7 +139,7 @@ impl<'a> From<QueryRef<'a>> for PathQuery<'a> {
     }
 }
 
-/// An answer, for the wire.
+/// Converts an answer.
 fn row(r: &Resolution) -> Row {
     Row {
         namespace: r.ns.0.into(),

@@ -12,8 +12,8 @@ use crate::{groups::Groups, node::Node, replica::Replica};
 pub fn status(groups: &Groups, replica: &Replica) -> StatusResponse {
     let (identity, node) = replica.current();
     let mut response = StatusResponse { node_id: identity.node_id, ..StatusResponse::default() };
-    response.group = replica.group as u32;
-    response.groups = groups.all().map(|replica| replica.group as u32).collect();
+    response.group = replica.group.0;
+    response.groups = groups.all().map(|replica| replica.group.0).collect();
     response.role = "empty".into();
     response.resident_bytes = resident_bytes();
     response.cluster_id = identity.cluster_id.unwrap_or_default();
@@ -29,7 +29,7 @@ pub fn resident_bytes() -> u64 {
     statm.map_or(0, |statm| statm.resident * procfs::page_size())
 }
 
-/// What a replica is in its group.
+/// The name of a replica's role.
 pub fn role(state: ServerState) -> &'static str {
     match state {
         ServerState::Leader => "leader",
@@ -40,7 +40,7 @@ pub fn role(state: ServerState) -> &'static str {
 }
 
 fn fill_status(node: &Node, response: &mut StatusResponse) {
-    // A copy: whoever holds the original while it asks for another one deadlocks with its writer.
+    // A clone: holding the borrow while taking another one would deadlock with the writer.
     let metrics = node.raft.metrics().borrow_watched().clone();
     response.role = role(metrics.state).into();
     response.term = metrics.current_term;

@@ -1,8 +1,9 @@
-//! Which namespaces the group has: what its leader learns from PostgreSQL and puts into the log, before whatever depends on it.
+//! Which namespaces the group has: the leader reads the assignments from PostgreSQL and proposes them before any change that
+//! depends on them.
 //!
-//! Invariant (P34): an operation is proposed only after the group has decided about its namespace. A namespace that appears in the
-//! change stream for the first time is asked for then: its creation is in PostgreSQL by that time, since its own record, or a
-//! directory below it, has arrived.
+//! Invariant (P34): an operation is proposed only after the group has decided about its namespace. The leader asks PostgreSQL
+//! when a namespace first appears in the change stream. By then its creation is committed: its own record, or a directory
+//! below it, has arrived.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -19,17 +20,17 @@ use crate::{
     postgres::upstream::{Assignment, Statements},
 };
 
-/// How long a transaction takes at most to end once its commit record is flushed, here and by the standby.
+/// A transaction takes at most this long to end once the primary and the standby have flushed its commit record.
 const COMMIT_MAX: Duration = Duration::from_secs(1);
 
-/// Namespaces of other groups that were met in the change stream. One that moves here becomes known to the index.
+/// Namespaces of other groups that have appeared in the change stream. The index learns of one that moves here.
 #[derive(Default)]
 pub struct ForeignNamespaces {
     known: HashSet<NamespaceId>,
 }
 
 impl ForeignNamespaces {
-    /// Decides about the namespaces of what is proposed that are met for the first time.
+    /// Decides about the namespaces that appear for the first time in a command about to be proposed.
     pub async fn decide(
         &mut self,
         node: &Node,
@@ -43,8 +44,8 @@ impl ForeignNamespaces {
         }
         let mut assignments = control.assignments(&new).await?;
         if assignments.len() < new.len() {
-            // The message of a commit may come before the commit is visible. Or the namespace is gone; then what is waited for
-            // are all transactions that write, of which one may take hours.
+            // The message of a commit may arrive before the commit is visible: wait for the transactions under way. Or the
+            // namespace is gone; then the limit matters, because a writing transaction may take hours.
             match timeout(COMMIT_MAX, control.cut()).await {
                 Ok(cut) => drop(cut?),
                 Err(_) => tracing::debug!("a transaction is open for long; what committed is visible by now"),

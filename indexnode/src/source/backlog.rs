@@ -1,8 +1,8 @@
-//! What has arrived from one source: whole transactions, in commit order, until they are proposed. One that is larger than an
-//! entry of the log may be is handed out in pieces.
+//! Transactions received from one source, in commit order, until they are proposed. A transaction that is larger than a log
+//! entry may be is taken in pieces.
 //!
-//! Invariant: `released ≤ received`, and a transaction, or a piece of it, is handed out only when its end is at or below what
-//! the gate has let through (P5). No position that is handed out lies above a transaction of which a piece is left.
+//! Invariant: `released ≤ received`. A transaction, or a piece of it, is taken only when its end is at or below the gate's
+//! position (P5). No batch has a position above a transaction of which a piece is left.
 
 use std::collections::VecDeque;
 
@@ -15,17 +15,17 @@ use pgwire_replication::ReplicationEvent;
 use super::split::{entry_bytes, split};
 use crate::index::command::{SourceBatch, SourceId, StreamPiece, StreamTransaction};
 
-/// A transaction is held until its end has arrived. One that takes more than this is not read to its end: the index is
-/// rebuilt, which copies it in small parts.
+/// A transaction is kept in memory until its end has arrived. A larger one is not read to its end: the index is rebuilt
+/// instead, which copies in small parts.
 const TRANSACTION_BYTES_MAX: usize = 64 << 20;
 
-/// Why what comes cannot be taken in.
+/// Why an event cannot be added.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Refused {
-    /// It cannot be understood.
+    /// A message cannot be decoded.
     #[error("a message of the change stream is not understood: {0}")]
     Unknown(#[from] message::DecodeError),
-    /// It is too much.
+    /// A transaction is too large.
     #[error("a transaction has more than {TRANSACTION_BYTES_MAX} bytes of changes to directories")]
     TooLarge,
 }
@@ -33,17 +33,17 @@ pub enum Refused {
 /// A transaction, or a piece of a large one.
 struct Arrived {
     transaction: StreamTransaction,
-    /// Where its commit record ends.
+    /// Where the commit record ends.
     end: Lsn,
     bytes: usize,
-    /// More of the same transaction follows.
+    /// True if more pieces of the same transaction follow.
     is_piece: bool,
 }
 
 /// The transactions of one source that wait to be proposed.
 pub struct Backlog {
     source: SourceId,
-    /// Of the transaction that is arriving: its operations so far.
+    /// The operations, and their bytes, of the transaction whose end has not arrived.
     open: Option<(Vec<DirectoryOp>, usize)>,
     arrived: VecDeque<Arrived>,
     bytes: usize,
@@ -53,12 +53,12 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Nothing has arrived past `start`, and nothing is let through. A transaction of more than `entry_bytes_max` goes in pieces.
+    /// An empty backlog with its gate at `start`. A transaction of more than `entry_bytes_max` is split.
     pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
         Self { source, open: None, arrived: VecDeque::new(), bytes: 0, received: start, gate: start, entry_bytes_max }
     }
 
-    /// Takes an event in.
+    /// Adds an event.
     pub fn take_in(&mut self, event: ReplicationEvent) -> Result<(), Refused> {
         match event {
             ReplicationEvent::Begin { .. } => self.open = Some((Vec::new(), 0)),
@@ -80,11 +80,11 @@ impl Backlog {
                     self.arrive(Lsn(lsn.0), end, ops);
                 }
             }
-            // Between transactions the server's position says that everything below it was sent.
+            // Outside a transaction, the server has sent everything below its position.
             ReplicationEvent::KeepAlive { wal_end, .. } if self.open.is_none() => {
                 self.received = self.received.max(Lsn(wal_end.0));
             }
-            // Messages of other programs or outside transactions (P6), and what an empty publication never sends.
+            // Messages of other programs or outside transactions (P6), and events that an empty publication never sends.
             _ => {}
         }
         Ok(())
@@ -100,46 +100,46 @@ impl Backlog {
         }
     }
 
-    /// Everything committed below has arrived.
+    /// Everything committed below this has arrived.
     pub fn received(&self) -> Lsn {
         self.received
     }
 
-    /// Bytes of operations that wait.
+    /// Bytes of the waiting operations.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Lets everything through that ends at or below.
+    /// Moves the gate: transactions that end at or below `flushed` may be taken.
     pub fn open_gate(&mut self, flushed: Lsn) {
         self.gate = self.gate.max(flushed);
     }
 
-    /// Does a transaction wait that the gate does not let through?
+    /// True if a transaction waits behind the gate.
     pub fn is_held(&self) -> bool {
         self.arrived.back().is_some_and(|last| last.end > self.gate)
     }
 
-    /// Everything committed below has arrived and may be proposed.
+    /// Everything committed below this has arrived and may be proposed.
     pub fn released(&self) -> Lsn {
         let held = self.arrived.get(self.arrived.partition_point(|arrived| arrived.end <= self.gate));
-        // A commit record that the gate cuts in two lies below it, and is not through.
+        // If the gate lies within a commit record, that transaction is not released.
         let first_held = held.map_or(Lsn(u64::MAX), |held| held.transaction.commit_lsn);
         self.received.min(self.gate).min(first_held)
     }
 
-    /// Does a transaction wait that may be proposed?
+    /// True if a transaction may be proposed.
     pub fn has_transactions(&self) -> bool {
         self.arrived.front().is_some_and(|first| first.end <= self.gate)
     }
 
-    /// Does whatever may be proposed next fit into an entry with room for so many bytes? A piece goes by itself.
+    /// True if the next transaction fits into the rest of an entry, or there is none. A piece never fits.
     pub fn is_next_within(&self, bytes_left: usize) -> bool {
         let next = self.arrived.front().filter(|first| first.end <= self.gate);
         next.is_none_or(|first| first.bytes <= bytes_left && !first.is_piece)
     }
 
-    /// If a piece of a large transaction is next: that, to be proposed by itself.
+    /// The next piece of a large transaction, to be proposed alone.
     pub fn take_piece(&mut self) -> Option<StreamPiece> {
         let gate = self.gate;
         let piece = self.arrived.pop_front_if(|first| first.is_piece && first.end <= gate)?;
@@ -148,8 +148,8 @@ impl Backlog {
         Some(StreamPiece { source: self.source, commit_lsn, ops })
     }
 
-    /// What may be proposed, unless a piece is next: whole transactions, or what is left of one, up to `bytes_max`, or one that
-    /// is larger; the bytes it takes.
+    /// Takes whole transactions, or the last piece of one, up to `bytes_max` (the first may be larger), until a piece is next.
+    /// Returns them and their bytes.
     pub fn take(&mut self, bytes_max: usize) -> (SourceBatch, usize) {
         let (mut transactions, mut bytes) = (Vec::new(), 0);
         let mut position = None;
@@ -196,7 +196,7 @@ pub(super) mod tests {
         ReplicationEvent::Begin { final_lsn: lsn(commit), xid: 1, commit_time_micros: 0 }
     }
 
-    /// A transaction of so many requests arrives.
+    /// Adds a transaction of so many requests.
     pub fn arrived(backlog: &mut Backlog, commit: u64, requests: usize) {
         transaction(backlog, commit, &(0..requests as u128).map(op).collect::<Vec<_>>());
     }

@@ -1,8 +1,8 @@
-//! The PostgreSQL nodes that feed the group, each with a session and a connection to its walsender.
+//! Connections to the group's sources: for each PostgreSQL node a session and a connection to its walsender.
 //!
-//! A node that is away (it fails over, its host is cut off) does not keep the others' changes from the index: what of it was
-//! applied stays, and it is as one whose stream is late. Only what needs all of them waits for it: a copy, a comparison, a
-//! namespace's move, the forgetting of removed directories.
+//! A source that cannot be reached (it fails over, its host is cut off) does not delay the changes of the others: it is like a
+//! source whose stream is late. Only work that needs all sources waits for it: a copy, a comparison, a namespace's move, the
+//! purge of remembered removals.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,52 +11,52 @@ use futures::future::join_all;
 use mantle_types::Lsn;
 use tokio::time::sleep;
 
-use super::continuity::{Reason, check_history, check_slot, end_of};
+use super::continuity::{RebuildReason, check_history, check_slot, end_of};
 use crate::{
     index::command::{Source, SourceId},
     node::Node,
     postgres::upstream::{Database, Server, Session, Slot, Statements, Walsender},
 };
 
-/// Nodes that are away are looked for this often.
+/// Unreachable sources are tried this often.
 const RETURN_POLL: Duration = Duration::from_millis(500);
 
-/// One node, connected.
+/// A source that is connected.
 pub struct SourceConnection {
-    /// Which source.
+    /// The source, as in `mantle.index_sources()`.
     pub id: SourceId,
-    /// The node has no other number in the group: there is one, which exports the copy's snapshot.
+    /// True without Citus: there is one source, and its slot exports the snapshot of the initial copy.
     pub is_only: bool,
-    /// For statements.
+    /// A session for statements.
     pub session: Session,
-    /// For the slot.
+    /// The connection that will stream.
     pub walsender: Box<dyn Walsender>,
-    /// What the walsender says of its server.
+    /// The server, as the walsender describes it.
     pub server: Server,
-    /// The group's slot there.
+    /// The group's slot on that server.
     pub slot: Option<Slot>,
-    /// How far the index has come in it.
+    /// The position of the index in this source.
     pub known: Option<Source>,
 }
 
-/// All of them.
+/// The group's sources.
 pub struct SourceConnections {
-    /// Those that are connected, in the order of the ids.
+    /// The connected ones, in the order of their ids.
     pub connected: Vec<SourceConnection>,
-    /// The others.
+    /// The unreachable ones.
     pub away: BTreeSet<SourceId>,
 }
 
 impl SourceConnections {
-    /// Of all, in order.
+    /// The ids of all sources, in order.
     pub fn ids(&self) -> BTreeSet<SourceId> {
-        self.connected.iter().map(|feed| feed.id).chain(self.away.iter().copied()).collect()
+        self.connected.iter().map(|source| source.id).chain(self.away.iter().copied()).collect()
     }
 }
 
 type Place = (SourceId, Option<(String, u16)>);
 
-/// Connects to the nodes of the group. One may be away if the index has all that it is fed by, and another is not.
+/// Connects to the group's sources. Some may be unreachable if the index is complete and at least one is connected.
 pub async fn connect(
     node: &Node,
     database: &Database,
@@ -69,27 +69,27 @@ pub async fn connect(
         let index = &node.state.read().index;
         index.is_built() && !index.is_rebuilding() && places.iter().all(|(id, _)| index.source(*id).is_some())
     };
-    let mut feeds = SourceConnections { connected: Vec::new(), away: BTreeSet::new() };
+    let mut sources = SourceConnections { connected: Vec::new(), away: BTreeSet::new() };
     let mut failure: Option<Error> = None;
     let attempts = places.iter().map(|place| connect_one(node, database, place, slot_name));
-    for ((id, _), feed) in places.iter().zip(join_all(attempts).await) {
-        match feed.with_context(|| format!("source {}", id.0)) {
-            Ok(feed) => feeds.connected.push(feed),
+    for ((id, _), source) in places.iter().zip(join_all(attempts).await) {
+        match source.with_context(|| format!("source {}", id.0)) {
+            Ok(source) => sources.connected.push(source),
             Err(e) if is_complete => {
-                feeds.away.insert(*id);
+                sources.away.insert(*id);
                 failure.get_or_insert(e);
             }
             Err(e) => return Err(e),
         }
     }
     match failure {
-        Some(e) if feeds.connected.is_empty() => return Err(e),
+        Some(e) if sources.connected.is_empty() => return Err(e),
         Some(e) => {
             tracing::warn!(error = format!("{e:#}"), "a PostgreSQL node is away: the changes of the others go on")
         }
         None => {}
     }
-    Ok(feeds)
+    Ok(sources)
 }
 
 async fn connect_one(
@@ -105,19 +105,19 @@ async fn connect_one(
     let session = database.connect().await?;
     let mut walsender = database.walsender(slot_name, start).await?;
     let server = walsender.server().await?;
-    // A name or address that a failover moves may lead to two servers.
+    // During a failover, one name or address may lead to two servers.
     ensure!(session.lineage().await? == server.lineage, "two connections lead to different servers");
-    // A standby has no flush position of its own, nor a stream for us.
+    // Fails on a standby, which has neither a flush position of its own nor a stream for us.
     session.flushed().await?;
     let slot = session.slot(slot_name).await?;
     Ok(SourceConnection { id: *id, is_only, session, walsender, server, slot, known })
 }
 
-/// Waits until PostgreSQL says where its nodes are, and one of those that were away can be connected to there.
+/// Waits until one of the unreachable sources can be connected to, or is no longer listed.
 pub async fn returned(node: &Node, database: &Database, slot_name: &str, away: &BTreeSet<SourceId>) {
     loop {
         sleep(RETURN_POLL).await;
-        match is_more_there(node, database, slot_name, away).await {
+        match is_any_back(node, database, slot_name, away).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(e) => tracing::debug!(error = format!("{e:#}"), "PostgreSQL does not say where its nodes are"),
@@ -125,7 +125,7 @@ pub async fn returned(node: &Node, database: &Database, slot_name: &str, away: &
     }
 }
 
-async fn is_more_there(node: &Node, database: &Database, slot_name: &str, away: &BTreeSet<SourceId>) -> Result<bool> {
+async fn is_any_back(node: &Node, database: &Database, slot_name: &str, away: &BTreeSet<SourceId>) -> Result<bool> {
     let mut places = database.connect().await?.sources().await?;
     places.retain(|(id, _)| away.contains(id));
     if places.is_empty() {
@@ -140,19 +140,19 @@ async fn is_more_there(node: &Node, database: &Database, slot_name: &str, away: 
     Ok(false)
 }
 
-/// Can the streams go on from where the index is?
-pub fn check(node: &Node, feeds: &SourceConnections) -> Result<(), Reason> {
+/// Checks that the streams can go on from the position of the index.
+pub fn check(node: &Node, sources: &SourceConnections) -> Result<(), RebuildReason> {
     let known: BTreeSet<SourceId> = node.state.read().index.sources().map(|(id, _)| id).collect();
-    // What a diverged source says weighs more than anything else. Of a transaction that is applied in part the index has some.
-    for feed in &feeds.connected {
-        let begun = |known: Source| Source { applied: node.state.read().index.reached_lsn(feed.id), ..known };
-        feed.known.map(begun).map_or(Ok(()), |known| check_history(&known, &feed.server))?;
+    // Divergence comes first. The index may have applied a part of the next transaction, so compare from where that began.
+    for source in &sources.connected {
+        let begun = |known: Source| Source { applied: node.state.read().index.reached_lsn(source.id), ..known };
+        source.known.map(begun).map_or(Ok(()), |known| check_history(&known, &source.server))?;
     }
-    if feeds.ids() != known {
-        return Err(Reason::behind("other PostgreSQL nodes feed the group than before"));
+    if sources.ids() != known {
+        return Err(RebuildReason::behind("the group has other PostgreSQL nodes than before"));
     }
-    for feed in &feeds.connected {
-        feed.known.as_ref().map_or(Ok(()), |known| check_slot(end_of(known), feed.slot.as_ref()))?;
+    for source in &sources.connected {
+        source.known.as_ref().map_or(Ok(()), |known| check_slot(end_of(known), source.slot.as_ref()))?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! May the index go on from where it is, or must it be rebuilt? Decided for each source when its stream begins, from what the
-//! walsender says on the very connection that will stream.
+//! Decides whether the index can go on from its position or must be rebuilt, for each source when its stream begins. The
+//! facts come from the walsender, on the same connection that will stream.
 //!
-//! A logical slot can run ahead of the database that a failover leaves, and a dropped slot may have been made again (P35). So the
-//! position that the index has applied counts together with the system identifier and the timeline it was read under: on a
-//! newer timeline it holds only up to the point where that timeline left the older one.
+//! A logical slot can be ahead of the history that a failover leaves, and a dropped slot may have been created again (P35). So
+//! an applied position is valid only with the system identifier and the timeline it was read under. On a newer timeline it is
+//! valid only up to the point where that timeline left the older one.
 
 use std::fmt;
 
@@ -17,15 +17,15 @@ use crate::{
 
 /// Why the index cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason {
-    /// For the log.
+pub struct RebuildReason {
+    /// The reason in words, for the log.
     pub text: String,
-    /// The index may hold what PostgreSQL does not: it must not serve while it is rebuilt.
+    /// The index may have changes that PostgreSQL lost: it must not serve while it is rebuilt.
     pub is_diverged: bool,
 }
 
-impl Reason {
-    /// The index lacks something, and has nothing too much.
+impl RebuildReason {
+    /// The index lacks changes, but has none that PostgreSQL lost.
     pub fn behind(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_diverged: false }
     }
@@ -35,49 +35,51 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RebuildReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// Is everything that was applied in this server's history?
-pub fn check_history(known: &Source, server: &Server) -> Result<(), Reason> {
+/// Checks that this server's history contains everything that was applied.
+pub fn check_history(known: &Source, server: &Server) -> Result<(), RebuildReason> {
     if failpoints::is_hit(Failpoint::FollowAnyTimeline) {
         return Ok(());
     }
     let (ours, theirs) = (known.lineage, server.lineage);
     if ours.system_identifier != theirs.system_identifier {
         let (theirs, ours) = (theirs.system_identifier, ours.system_identifier);
-        return Err(Reason::diverged(format!("PostgreSQL is system {theirs}, the index was fed by {ours}")));
+        return Err(RebuildReason::diverged(format!("PostgreSQL is system {theirs}, the index reads from {ours}")));
     }
     let end = end_of(known);
     if ours.timeline == theirs.timeline {
         let is_ahead = server.flushed < end;
-        let reason = || Reason::diverged(format!("PostgreSQL was set back to {}, the index has {end}", server.flushed));
+        let reason =
+            || RebuildReason::diverged(format!("PostgreSQL was set back to {}, the index has {end}", server.flushed));
         return if is_ahead { Err(reason()) } else { Ok(()) };
     }
     match server.switch_points.iter().find(|(timeline, _)| *timeline == ours.timeline) {
         Some((_, switch)) if end <= *switch => Ok(()),
-        Some((_, switch)) => Err(Reason::diverged(format!(
+        Some((_, switch)) => Err(RebuildReason::diverged(format!(
             "PostgreSQL left timeline {} at {switch} for {}, the index has {end}",
             ours.timeline, theirs.timeline
         ))),
-        None => Err(Reason::diverged(format!(
+        None => Err(RebuildReason::diverged(format!(
             "PostgreSQL is on timeline {}, which does not descend from {}",
             theirs.timeline, ours.timeline
         ))),
     }
 }
 
-/// Does the slot send everything that is not applied yet?
-pub fn check_slot(applied_end: Lsn, slot: Option<&Slot>) -> Result<(), Reason> {
+/// Checks that the slot still sends everything that is not applied yet.
+pub fn check_slot(applied_end: Lsn, slot: Option<&Slot>) -> Result<(), RebuildReason> {
     match slot {
-        None => Err(Reason::behind("the slot is gone")),
-        Some(slot) if slot.is_lost => Err(Reason::behind("the slot's WAL is gone")),
-        Some(slot) if slot.confirmed > applied_end => {
-            Err(Reason::behind(format!("the slot was advanced to {}, the index has {applied_end}", slot.confirmed)))
-        }
+        None => Err(RebuildReason::behind("the slot is gone")),
+        Some(slot) if slot.is_lost => Err(RebuildReason::behind("the slot's WAL is gone")),
+        Some(slot) if slot.confirmed > applied_end => Err(RebuildReason::behind(format!(
+            "the slot was advanced to {}, the index has {applied_end}",
+            slot.confirmed
+        ))),
         Some(_) => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a replica does while it leads: rebuild when needed, read the change stream, look after rename locks.
+//! The work of a leading replica: rebuilds the index when needed, reads the change streams, lets rename locks expire.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::{
     assignments,
     connections::{self, SourceConnection, SourceConnections},
-    continuity::Reason,
+    continuity::RebuildReason,
     rebuild::rebuild,
     rename_locks,
     stream::Stream,
@@ -23,13 +23,13 @@ use crate::{
 const RETRY_MIN: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// Runs for the life of a node: leads whenever it is the leader. Ends only when the node has to be reset.
+/// Runs for the life of a node, and works whenever the node leads. Ends only when the node has to be reset.
 pub async fn run(node: Arc<Node>, database: Database) -> NodeEnd {
     loop {
         let leadership = node.wait_leadership().await;
         tracing::info!(term = leadership.term, "this replica leads its group");
         tokio::select! {
-            end = lead(&node, &leadership, &database) => return end,
+            end = run_term(&node, &leadership, &database) => return end,
             () = node.wait_leadership_lost(&leadership) => {
                 tracing::info!(term = leadership.term, "this replica no longer leads");
             }
@@ -38,12 +38,12 @@ pub async fn run(node: Arc<Node>, database: Database) -> NodeEnd {
     }
 }
 
-async fn lead(node: &Arc<Node>, leadership: &Leadership, database: &Database) -> NodeEnd {
+async fn run_term(node: &Arc<Node>, leadership: &Leadership, database: &Database) -> NodeEnd {
     let streaming = async {
         let mut retry = RETRY_MIN;
         let mut must_rebuild = None;
         loop {
-            match session(node, leadership, database, &mut must_rebuild).await {
+            match run_session(node, leadership, database, &mut must_rebuild).await {
                 Ok(Some(end)) => return end,
                 Ok(None) => retry = RETRY_MIN,
                 Err(e) => {
@@ -58,20 +58,20 @@ async fn lead(node: &Arc<Node>, leadership: &Leadership, database: &Database) ->
     };
     tokio::select! {
         end = streaming => end,
-        () = rename_locks::expire(node, leadership, database) => unreachable!("locks are looked after for the whole term"),
-        () = membership::join::finish_changes(node) => unreachable!("so is the membership"),
+        () = rename_locks::expire(node, leadership, database) => unreachable!("runs for the whole term"),
+        () = membership::join::finish_changes(node) => unreachable!("runs for the whole term"),
     }
 }
 
-/// One session with PostgreSQL: until an error, the end of a rebuild, a reason for one or a node's return (then `None`), or a
-/// reason to leave the cluster.
-async fn session(
+/// One session with PostgreSQL. Ends with an error; or with `None` when a rebuild has ended, one is needed, or an unreachable
+/// PostgreSQL node is back; or with a reason to leave the cluster.
+async fn run_session(
     node: &Arc<Node>,
     leadership: &Leadership,
     database: &Database,
-    must_rebuild: &mut Option<Reason>,
+    must_rebuild: &mut Option<RebuildReason>,
 ) -> Result<Option<NodeEnd>> {
-    // A new leader applies through its own term's first entry before it touches the slot (P4).
+    // A new leader applies the first entry of its own term before it touches the slot (P4).
     let read_index = node.reads.read_index().await.map_err(|e| anyhow::anyhow!("{e}"))?;
     node.state.wait_applied(read_index).await;
 
@@ -80,8 +80,8 @@ async fn session(
     if let Some(end) = check_abandoned(node, &group).await? {
         return Ok(Some(end));
     }
-    let feeds = connections::connect(node, database, &*control, &group.slot_name).await?;
-    if let Some(reason) = reason_to_rebuild(node, &group, &feeds, must_rebuild.take()) {
+    let connections = connections::connect(node, database, &*control, &group.slot_name).await?;
+    if let Some(reason) = reason_to_rebuild(node, &group, &connections, must_rebuild.take()) {
         if node.state.read().index.is_built() {
             tracing::warn!(%reason, "rebuilding the index");
         } else {
@@ -89,31 +89,31 @@ async fn session(
         }
         let is_diverged = reason.is_diverged;
         *must_rebuild = Some(reason);
-        ensure!(feeds.away.is_empty(), "the copy waits for a PostgreSQL node that is away");
-        rebuild(node, leadership, &control, &group, feeds.connected, is_diverged).await.context("rebuild")?;
+        ensure!(connections.away.is_empty(), "the copy waits for a PostgreSQL node that is away");
+        rebuild(node, leadership, &control, &group, connections.connected, is_diverged).await.context("rebuild")?;
         *must_rebuild = None;
         return Ok(None);
     }
-    follow_timelines(node, leadership, &feeds.connected).await?;
+    follow_timelines(node, leadership, &connections.connected).await?;
     assignments::restrict(node, leadership, &*control).await?;
-    let stream = Stream::start(node, leadership, &control, (database, &group), feeds).await?;
+    let stream = Stream::start(node, leadership, &control, (database, &group), connections).await?;
     *must_rebuild = stream.run().await?;
     Ok(None)
 }
 
-/// Records that a source is on a newer timeline than it was, which holds all that was applied.
-async fn follow_timelines(node: &Node, leadership: &Leadership, feeds: &[SourceConnection]) -> Result<()> {
-    for feed in feeds {
-        let timeline = feed.server.lineage.timeline;
-        let Some(known) = feed.known.filter(|known| known.lineage.timeline != timeline) else { continue };
-        tracing::info!(source = feed.id.0, timeline, applied = %known.applied, "following PostgreSQL to a new timeline");
-        node.propose_as(leadership, &Command::FollowTimeline { source: feed.id, timeline }).await?;
+/// Records that a source is on a newer timeline, whose history contains everything that was applied.
+async fn follow_timelines(node: &Node, leadership: &Leadership, connections: &[SourceConnection]) -> Result<()> {
+    for connection in connections {
+        let timeline = connection.server.lineage.timeline;
+        let Some(known) = connection.known.filter(|known| known.lineage.timeline != timeline) else { continue };
+        tracing::info!(source = connection.id.0, timeline, applied = %known.applied, "following PostgreSQL to a new timeline");
+        node.propose_as(leadership, &Command::FollowTimeline { source: connection.id, timeline }).await?;
     }
     Ok(())
 }
 
-/// PostgreSQL names another cluster: if that one lives, this one was abandoned and its state is worth nothing; if not
-/// (PostgreSQL was restored), this cluster takes over by raising the epoch.
+/// Checks whether PostgreSQL names another cluster. If that cluster has a leader, this one is abandoned and its state is
+/// worthless. If not (PostgreSQL was restored), this cluster takes over by raising the epoch.
 async fn check_abandoned(node: &Node, group: &IndexGroup) -> Result<Option<NodeEnd>> {
     let Some(recorded) = group.cluster_id.as_ref().filter(|id| **id != node.cluster_id) else { return Ok(None) };
     let views = view::poll(&node.config, node.group, &node.peers, None).await;
@@ -127,15 +127,15 @@ async fn check_abandoned(node: &Node, group: &IndexGroup) -> Result<Option<NodeE
 fn reason_to_rebuild(
     node: &Node,
     group: &IndexGroup,
-    feeds: &SourceConnections,
-    known: Option<Reason>,
-) -> Option<Reason> {
+    connections: &SourceConnections,
+    known: Option<RebuildReason>,
+) -> Option<RebuildReason> {
     let (is_built, is_rebuilding, epoch) = {
         let state = node.state.read();
         (state.index.is_built(), state.index.is_rebuilding(), state.index.epoch())
     };
-    let history = connections::check(node, feeds).err();
-    // Whatever else is the matter: does what is served hold only what PostgreSQL has?
+    let history = connections::check(node, connections).err();
+    // Independent of the reason: whether the served index may have changes that PostgreSQL lost.
     let is_set_back = is_built && (group.epoch < epoch || group.cluster_id.as_deref() != Some(&node.cluster_id));
     let is_diverged = is_set_back || [&history, &known].into_iter().flatten().any(|reason| reason.is_diverged);
     let text = if let Some(reason) = known {
@@ -151,5 +151,5 @@ fn reason_to_rebuild(
     } else {
         history?.text
     };
-    Some(Reason { text, is_diverged })
+    Some(RebuildReason { text, is_diverged })
 }

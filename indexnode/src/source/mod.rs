@@ -1,8 +1,8 @@
-//! Feeding the index from PostgreSQL, while this replica leads its group.
+//! The leader's work with PostgreSQL: follows the change streams, rebuilds the index, moves namespaces between groups.
 //!
-//! Invariant: only the leader reads the slot, and only after it has applied its own term's first entry (P4); what
-//! the slot is told to forget is applied, so committed by the group (`confirmed ≤ applied ≤ received`). Source: PostgreSQL's
-//! logical replication protocol; materialize's `replication.rs` for the states.
+//! Invariant: only the leader reads the slots, and only after it has applied the first entry of its own term (P4). A slot
+//! is confirmed up to a position only when the group has applied it (`confirmed ≤ applied ≤ received`). Sources:
+//! PostgreSQL's logical replication protocol; materialize's `replication.rs` for the states.
 
 pub mod assignments;
 pub mod backlog;

@@ -1,11 +1,11 @@
-//! Namespaces that come from another group or go to one: the leader's part, the same for both groups. What PostgreSQL says
-//! that the group is to have is compared with what it has; each difference has one next step. The new group's leader also takes
-//! the move's steps in PostgreSQL.
+//! Moves of namespaces between groups: the leader's part, the same in both groups. It compares the namespaces that the group
+//! has with those that PostgreSQL assigns to it; each difference has one next step. The new group's leader also takes the
+//! steps of the move in PostgreSQL.
 //!
-//! Invariants (P32, P33): the group counts as having all of a namespace ([`NamespaceState::Ready`]) only when every source is applied past a
-//! position sampled after its copy; it prepares renames there only when it is applied past one sampled after PostgreSQL
-//! ceased to accept the other group's. What gateways go by is changed again only after the last change is known to all of
-//! them. A leader that knows less than its predecessor waits, and copies, anew.
+//! Invariants (P32, P33): the group counts as having all of a namespace ([`NamespaceState::Ready`]) only when every source is
+//! applied past a position sampled after its copy. It prepares renames there only when it is applied past a position sampled
+//! after PostgreSQL stopped accepting the other group's. An assignment is changed again only when all gateways know the last
+//! change. A leader that knows less than its predecessor waits, and copies, again.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,14 +15,14 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use futures::future::try_join_all;
-use mantle_types::{DirectoryId, ErrorCode, Lsn, NamespaceId, message::DirectoryRecord};
+use mantle_types::{DirectoryId, ErrorCode, GroupId, Lsn, NamespaceId, message::DirectoryRecord};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::continuity::Reason;
+use super::continuity::RebuildReason;
 use crate::{
     index::{
         SLICES,
@@ -34,35 +34,35 @@ use crate::{
     waits,
 };
 
-/// PostgreSQL is asked this often whether assignments have changed.
-const LOOK: Duration = Duration::from_millis(250);
-/// And this often while something is left to do.
-const LOOK_BUSY: Duration = Duration::from_millis(50);
+/// Interval between two checks for changed assignments.
+const CHECK: Duration = Duration::from_millis(250);
+/// The same while steps are left to do.
+const CHECK_BUSY: Duration = Duration::from_millis(50);
 const CATCH_UP: Duration = Duration::from_secs(30);
 const CHUNKS_AHEAD: usize = 4;
-/// Directories in one entry that forgets some.
+/// Directories in one `Forget` entry.
 const FORGET_IDS: usize = 4096;
 
-/// What is left to do after a look at everything.
+/// Whether steps are left after a pass over all namespaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
     Nothing,
     Something,
 }
 
-/// Looks after the group's namespaces for as long as the stream runs.
+/// Carries out moves while the change stream runs.
 pub struct Moves {
     node: Arc<Node>,
     leadership: Leadership,
     database: Database,
     control: Session,
     sessions: Vec<(SourceId, Session)>,
-    /// Since when this leader knows that a namespace's move is in a phase.
+    /// When this leader learned of a phase of a namespace's move.
     since: HashMap<(NamespaceId, MovePhase), Instant>,
 }
 
 impl Moves {
-    /// Of a leader with these sessions.
+    /// For a leader with these sessions.
     pub fn new(
         node: &Arc<Node>,
         leadership: &Leadership,
@@ -80,45 +80,45 @@ impl Moves {
         }
     }
 
-    /// Never returns but with an error.
-    pub async fn run(mut self) -> Result<Reason> {
+    /// Returns only with an error.
+    pub async fn run(mut self) -> Result<RebuildReason> {
         let (mut is_first, mut seen) = (true, None);
         loop {
             if self.node.state.positions().borrow().is_serving {
                 let changes = self.control.assignment_changes().await?;
                 if seen != Some(changes) {
-                    // What is left to do now is looked at again.
+                    // Steps that are left are taken in the next pass.
                     seen = (self.pass(is_first).await? == Left::Nothing).then_some(changes);
                     is_first = false;
                 }
             }
-            sleep(if seen.is_some() { LOOK } else { LOOK_BUSY }).await;
+            sleep(if seen.is_some() { CHECK } else { CHECK_BUSY }).await;
         }
     }
 
-    /// One step of everything that differs. `is_first`: of this stream.
+    /// Takes one step for each namespace that differs. `is_first`: the first pass of this session.
     async fn pass(&mut self, is_first: bool) -> Result<Left> {
         if is_first {
-            // Whoever copied it is gone, and what was copied may have been lost by PostgreSQL since.
-            for (ns, _) in self.moving(NamespaceState::Copying) {
-                self.stand(ns, NamespaceState::Copying, Some(NamespaceState::Leaving)).await?;
+            // The copy's session is gone, and PostgreSQL may have lost since then what the copy showed.
+            for (ns, _) in self.namespaces_in(NamespaceState::Copying) {
+                self.set_state(ns, NamespaceState::Copying, Some(NamespaceState::Leaving)).await?;
             }
         }
         let wanted: BTreeMap<NamespaceId, Assigned> =
             self.control.namespaces().await?.into_iter().map(|of| (of.ns, of)).collect();
-        // What committed before these assignments is applied from here on: a namespace that was made a moment ago is known,
-        // and nothing that the other group prepared is still to come.
+        // After this, everything is applied that committed before these assignments: a namespace that was just created is known,
+        // and no rename that the other group prepared is missing.
         self.catch_up().await?;
         let mut left = Left::Nothing;
         for ns in self.unwanted(&wanted).await? {
             tracing::info!(%ns, "a namespace leaves this group");
-            let standing = self.standing(ns);
-            self.stand(ns, standing.unwrap_or(NamespaceState::Serving), Some(NamespaceState::Leaving)).await?;
+            let state = self.namespace_state(ns);
+            self.set_state(ns, state.unwrap_or(NamespaceState::Serving), Some(NamespaceState::Leaving)).await?;
         }
         self.sweep().await?;
         self.since.retain(|(ns, phase), _| wanted.get(ns).is_some_and(|of| of.phase == Some(*phase)));
         for of in wanted.values() {
-            if self.standing(of.ns).is_none() {
+            if self.namespace_state(of.ns).is_none() {
                 self.copy(of.ns).await?;
             }
             if self.advance(of).await? {
@@ -128,13 +128,13 @@ impl Moves {
         Ok(left)
     }
 
-    fn standing(&self, ns: NamespaceId) -> Option<NamespaceState> {
+    fn namespace_state(&self, ns: NamespaceId) -> Option<NamespaceState> {
         self.node.state.read().index.namespace_state(ns)
     }
 
-    fn moving(&self, standing: NamespaceState) -> Vec<(NamespaceId, NamespaceState)> {
+    fn namespaces_in(&self, state: NamespaceState) -> Vec<(NamespaceId, NamespaceState)> {
         let mut moving = self.node.state.read().index.moving_namespaces();
-        moving.retain(|(_, of)| *of == standing);
+        moving.retain(|(_, of)| *of == state);
         moving
     }
 
@@ -143,36 +143,35 @@ impl Moves {
         Ok(())
     }
 
-    async fn stand(&self, ns: NamespaceId, from: NamespaceState, to: Option<NamespaceState>) -> Result<()> {
+    async fn set_state(&self, ns: NamespaceId, from: NamespaceState, to: Option<NamespaceState>) -> Result<()> {
         self.propose(&Command::SetNamespaceState { ns, from, to, moves: 0 }).await
     }
 
-    /// Namespaces of the group that another one has now, or that were removed while they moved. One that was served and was
-    /// removed stays: the trash may hold some of it.
+    /// Namespaces in the index that another group has now, or that were removed while they moved. A served one that was removed
+    /// stays: some of its directories may be in the trash.
     async fn unwanted(&self, wanted: &BTreeMap<NamespaceId, Assigned>) -> Result<Vec<NamespaceId>> {
         let all = self.node.state.read().index.namespaces().unwrap_or_default();
-        let is_left = |(ns, standing): &(NamespaceId, NamespaceState)| {
-            *standing != NamespaceState::Leaving && !wanted.contains_key(ns)
-        };
+        let is_left =
+            |(ns, state): &(NamespaceId, NamespaceState)| *state != NamespaceState::Leaving && !wanted.contains_key(ns);
         let left: Vec<(NamespaceId, NamespaceState)> = all.into_iter().filter(is_left).collect();
         if left.is_empty() {
             return Ok(Vec::new());
         }
         let ids: Vec<NamespaceId> = left.iter().map(|(ns, _)| *ns).collect();
-        let groups: HashMap<NamespaceId, u64> =
+        let groups: HashMap<NamespaceId, GroupId> =
             self.control.assignments(&ids).await?.into_iter().map(|of| (of.ns, of.group)).collect();
-        let is_unwanted = |(ns, standing): &(NamespaceId, NamespaceState)| match groups.get(ns) {
+        let is_unwanted = |(ns, state): &(NamespaceId, NamespaceState)| match groups.get(ns) {
             Some(group) => *group != self.node.group,
-            None => *standing != NamespaceState::Serving,
+            None => *state != NamespaceState::Serving,
         };
         Ok(left.into_iter().filter(is_unwanted).map(|(ns, _)| ns).collect())
     }
 
-    /// The next step of a namespace that is here. Is there another one to come?
+    /// Takes the next step of a namespace that is in the index. Returns whether another one follows.
     async fn advance(&mut self, of: &Assigned) -> Result<bool> {
         let ns = of.ns;
-        if of.is_served && self.standing(ns) == Some(NamespaceState::Ready) {
-            // `catch_up` has seen to it: no rename that the other group prepared is missing here.
+        if of.is_served && self.namespace_state(ns) == Some(NamespaceState::Ready) {
+            // After `catch_up`, no rename that the other group prepared is missing here.
             tracing::info!(%ns, "this group serves a namespace from now on");
             let (from, to) = (NamespaceState::Ready, Some(NamespaceState::Serving));
             self.propose(&Command::SetNamespaceState { ns, from, to, moves: of.moves }).await?;
@@ -181,10 +180,10 @@ impl Moves {
             (Some(phase @ (MovePhase::Copy | MovePhase::Both)), false) | (Some(phase @ MovePhase::Switched), true) => {
                 phase
             }
-            // It stays, or goes elsewhere; whoever gets it does the rest.
+            // It stays, or moves away; then the other group's leader takes the steps.
             _ => return Ok(false),
         };
-        if !self.standing(ns).is_some_and(NamespaceState::answers) {
+        if !self.namespace_state(ns).is_some_and(NamespaceState::answers) {
             return Ok(true);
         }
         let since = *self.since.entry((ns, phase)).or_insert_with(Instant::now);
@@ -192,7 +191,7 @@ impl Moves {
             return Ok(true);
         }
         if phase == MovePhase::Both {
-            // Acknowledged without us, by gateways that did not know of this phase: also that is here now.
+            // Apply also the changes that gateways acknowledged without us, because they did not know of this phase.
             self.catch_up().await?;
         }
         let has_advanced = self.control.advance_move(ns, phase).await?;
@@ -206,7 +205,7 @@ impl Moves {
             loop {
                 match waits::position(&self.node, source, lsn, CATCH_UP).await {
                     Ok(()) => break,
-                    // A standby that is away may hold it up.
+                    // An unreachable standby may delay it.
                     Err(e) if e.code() == ErrorCode::AwaitTimeout => {}
                     Err(e) => return Err(anyhow!("{e}")),
                 }
@@ -221,16 +220,16 @@ impl Moves {
         try_join_all(flushed).await
     }
 
-    /// Copies a namespace beside those that are served.
+    /// Copies a namespace into the index.
     async fn copy(&self, ns: NamespaceId) -> Result<()> {
         let started = Instant::now();
         {
-            // Nothing is proposed between the positions and the entry that names them.
-            let _turn = self.node.stream.turn.lock().await;
+            // No other entry may be proposed between reading the positions and proposing them.
+            let _order = self.node.stream.proposal_lock.lock().await;
             let copied = self.flushed().await?;
             self.propose(&Command::Track { ns, copied }).await?;
         }
-        // What was left out as another group's is to be seen by the copy.
+        // The copy has to show the changes that were skipped as another group's.
         for (_, session) in &self.sessions {
             session.cut().await?;
         }
@@ -240,9 +239,9 @@ impl Moves {
         let mut reader = AbortOnDropHandle::new(tokio::spawn(reading));
         let directories = async { (&mut reader).await.context("the copy panicked")? };
         let (directories, ()) = tokio::try_join!(directories, self.propose_chunks(ns, queue))?;
-        // Past everything that the copy may show: the standbys have it, and it was not removed before.
+        // Apply everything that the copy may show: then the standbys have it, and removals in between are applied.
         self.catch_up().await?;
-        self.stand(ns, NamespaceState::Copying, Some(NamespaceState::Ready)).await?;
+        self.set_state(ns, NamespaceState::Copying, Some(NamespaceState::Ready)).await?;
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::info!(%ns, directories, elapsed_ms, "a namespace was copied into this group");
         Ok(())
@@ -255,10 +254,10 @@ impl Moves {
         Ok(())
     }
 
-    /// Forgets the directories of namespaces that leave, and then the namespaces.
+    /// Removes the directories of namespaces that leave, and then the namespaces.
     async fn sweep(&self) -> Result<()> {
         let mut leaving: BTreeSet<NamespaceId> =
-            self.moving(NamespaceState::Leaving).into_iter().map(|(ns, _)| ns).collect();
+            self.namespaces_in(NamespaceState::Leaving).into_iter().map(|(ns, _)| ns).collect();
         while !leaving.is_empty() {
             let found = self.directories_of(&leaving).await?;
             for (ns, ids) in &found {
@@ -267,11 +266,11 @@ impl Moves {
                 }
             }
             if found.len() < leaving.len() {
-                // What hung nowhere and was not in PostgreSQL any more: its removal is applied then.
+                // Directories without a parent, not in PostgreSQL any more: `catch_up` applies their removals.
                 self.catch_up().await?;
             }
             for ns in leaving.iter().filter(|ns| !found.contains_key(ns)) {
-                self.stand(*ns, NamespaceState::Leaving, None).await?;
+                self.set_state(*ns, NamespaceState::Leaving, None).await?;
                 tracing::info!(%ns, "a namespace has left this group");
             }
             leaving.retain(|ns| found.contains_key(ns));
@@ -279,10 +278,11 @@ impl Moves {
         Ok(())
     }
 
-    /// By what is above each in the index; of what hangs nowhere, such as what is in the trash, PostgreSQL knows.
+    /// The directories of each leaving namespace, by their ancestors in the index. PostgreSQL knows the namespace of those without
+    /// a parent there, such as directories in the trash.
     async fn directories_of(&self, leaving: &BTreeSet<NamespaceId>) -> Result<HashMap<NamespaceId, Vec<DirectoryId>>> {
         let mut found: HashMap<NamespaceId, Vec<DirectoryId>> = HashMap::new();
-        let mut hanging = Vec::new();
+        let mut detached = Vec::new();
         for slice in 0..SLICES {
             let state = self.node.state.read();
             for id in state.index.slice(slice) {
@@ -290,11 +290,11 @@ impl Moves {
                 if leaving.contains(&top) {
                     found.entry(top).or_default().push(id);
                 } else if state.index.namespace_state(top).is_none() {
-                    hanging.push(id);
+                    detached.push(id);
                 }
             }
         }
-        for ids in hanging.chunks(FORGET_IDS) {
+        for ids in detached.chunks(FORGET_IDS) {
             for (row, ns) in self.control.directories(ids).await? {
                 if leaving.contains(&ns) {
                     found.entry(ns).or_default().push(row.id);

@@ -1,7 +1,7 @@
-//! Reads one source: a task that takes the walsender's events in as they come and lets through what its gate allows. What is
-//! through waits in an inbox until the group's proposer takes it.
+//! Reads one source: a task that receives the walsender's events and releases the transactions that the standby gate lets
+//! pass. They wait in an inbox until the group's proposer takes them.
 //!
-//! Invariant: `confirmed ≤ applied ≤ released ≤ received`. The walsender is told to forget a position only when the entry that
+//! Invariant: `confirmed ≤ applied ≤ released ≤ received`. A position is confirmed to the walsender only when the entry that
 //! covers it is applied.
 
 use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     backlog::Backlog,
-    continuity::{Reason, check_slot},
+    continuity::{RebuildReason, check_slot},
     standby_gate::StandbyGate,
 };
 use crate::{
@@ -28,27 +28,27 @@ use crate::{
     progress::Received,
 };
 
-/// Nothing more is read while this many bytes wait to be proposed.
+/// The reader pauses while this many bytes wait to be proposed.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
-/// PostgreSQL is asked this often whether the slot is still ours.
+/// Interval between two checks of the slot.
 const CHECK: Duration = Duration::from_secs(2);
-/// What a standby holds up for so long is worth a line in the log.
+/// A warning is logged when a standby delays changes for this long.
 const HELD_LONG: Duration = Duration::from_secs(5);
 
-/// Where a reader leaves what it read.
+/// What a reader has read and the proposer has not taken yet.
 pub struct Inbox {
-    /// Which source.
+    /// The source.
     pub source: SourceId,
-    /// What waits to be proposed.
+    /// The transactions that wait to be proposed.
     pub backlog: Mutex<Backlog>,
-    /// Everything below is applied: the slot may forget it.
+    /// Everything below is applied: the slot need not send it again.
     pub confirmed: watch::Sender<Lsn>,
-    /// Wakes the reader: somebody waits for a position.
+    /// Wakes the reader when a position is waited for.
     pub nudge: Notify,
 }
 
 impl Inbox {
-    /// Of a source that is applied up to `start`, for entries of so many bytes.
+    /// An inbox of a source that is applied up to `start`, for entries of at most `entry_bytes_max`.
     pub fn new(source: SourceId, start: Lsn, entry_bytes_max: usize) -> Self {
         Self {
             source,
@@ -59,17 +59,17 @@ impl Inbox {
     }
 }
 
-type Question<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
+type Query<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
 
 /// One source's reader, for one connection.
 pub struct Reader {
-    /// This replica.
+    /// This replica, which leads.
     pub node: Arc<Node>,
-    /// Where to.
+    /// Receives the transactions.
     pub inbox: Arc<Inbox>,
-    /// Tells the proposer that something is in it.
+    /// Wakes the proposer.
     pub arrived: Arc<Notify>,
-    /// For questions about standbys and slot.
+    /// For statements about standbys and slot.
     pub session: Session,
     /// The group's slot.
     pub slot_name: String,
@@ -77,17 +77,17 @@ pub struct Reader {
 
 impl Reader {
     /// Reads until an error, or until the index must be rebuilt.
-    pub async fn run(self, mut client: Box<dyn ChangeStream>) -> Result<Reason> {
+    pub async fn run(self, mut client: Box<dyn ChangeStream>) -> Result<RebuildReason> {
         let mut gate = StandbyGate::new(self.session.standby_flush().await?);
-        self.say_protection(&gate);
+        self.log_protection(&gate);
         let mut confirmed = self.inbox.confirmed.subscribe();
-        let mut asking: Question<'_, _> = None;
-        let mut checking: Question<'_, _> = None;
+        let mut asking: Query<'_, _> = None;
+        let mut checking: Query<'_, _> = None;
         let mut check = interval(CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut held_since: Option<Instant> = None;
         loop {
-            let (is_full, is_held) = self.let_through(&gate);
+            let (is_full, is_held) = self.release(&gate);
             let question = gate.next_question(is_held);
             held_since = is_held.then(|| held_since.unwrap_or_else(Instant::now));
             tokio::select! {
@@ -109,7 +109,7 @@ impl Reader {
                     let was_unprotected = gate.is_unprotected();
                     gate.note(answer?);
                     if gate.is_unprotected() != was_unprotected {
-                        self.say_protection(&gate);
+                        self.log_protection(&gate);
                     }
                     if held_since.is_some_and(|since| since.elapsed() >= HELD_LONG) {
                         held_since = Some(Instant::now());
@@ -131,8 +131,9 @@ impl Reader {
         }
     }
 
-    /// Opens the gate as far as it may be, and tells of it. Is no more to be read now, and does anybody wait for the gate?
-    fn let_through(&self, gate: &StandbyGate) -> (bool, bool) {
+    /// Releases what the gate lets pass, and publishes the positions. Returns whether the backlog is full, and whether
+    /// something waits for the gate.
+    fn release(&self, gate: &StandbyGate) -> (bool, bool) {
         let (mut received, is_full, mut is_held);
         {
             let mut backlog = self.inbox.backlog.lock();
@@ -152,18 +153,18 @@ impl Reader {
         (is_full, is_held)
     }
 
-    /// Takes an event in, and whatever else is there already.
+    /// Adds an event, and those that have already arrived behind it, to the backlog.
     fn take_in(
         &self,
         client: &mut dyn ChangeStream,
         first: Result<Option<ReplicationEvent>>,
-    ) -> Result<Result<(), Reason>> {
+    ) -> Result<Result<(), RebuildReason>> {
         let mut backlog = self.inbox.backlog.lock();
         let mut next = Some(first);
         while let Some(event) = next.take() {
             let event = event?.context("PostgreSQL ended the change stream")?;
             if let Err(e) = backlog.take_in(event) {
-                return Ok(Err(Reason::behind(e.to_string())));
+                return Ok(Err(RebuildReason::behind(e.to_string())));
             }
             if backlog.bytes() < BACKLOG_BYTES_MAX {
                 next = client.recv().now_or_never();
@@ -172,14 +173,14 @@ impl Reader {
         Ok(Ok(()))
     }
 
-    /// Is the slot what it was? Everything that it forgot was applied here.
-    async fn check(&self) -> Result<Result<(), Reason>> {
+    /// Checks that the slot still sends everything that is not applied here.
+    async fn check(&self) -> Result<Result<(), RebuildReason>> {
         let slot = self.session.slot(&self.slot_name).await?;
         let applied_end = self.node.state.source_end(self.inbox.source);
         Ok(check_slot(applied_end, slot.as_ref()))
     }
 
-    fn say_protection(&self, gate: &StandbyGate) {
+    fn log_protection(&self, gate: &StandbyGate) {
         let source = self.inbox.source.0;
         if gate.is_unprotected() {
             tracing::warn!(source, "PostgreSQL has no synchronous standby: a failover may lose acknowledged changes");
@@ -189,7 +190,7 @@ impl Reader {
     }
 }
 
-async fn poll_or_pend<T>(slot: &mut Question<'_, T>) -> Result<T> {
+async fn poll_or_pend<T>(slot: &mut Query<'_, T>) -> Result<T> {
     match slot {
         Some(future) => future.await,
         None => pending().await,

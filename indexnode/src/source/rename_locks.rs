@@ -1,8 +1,8 @@
 //! Expiry of rename locks: a gateway that prepared a rename and then died must not hold its lock for ever.
 //!
-//! Invariant: a lock is given back only after the attempt's abort record is in PostgreSQL, so that a late commit cannot
-//! move what is no longer locked (P20). Time is the leader's own monotonic clock, counted from when this leader
-//! learned of the lock: a new leader counts anew, which only prolongs.
+//! Invariant: a lock is released only after the attempt's abort record is in PostgreSQL, so that a late commit cannot move a
+//! directory that is no longer locked (P20). Time is the leader's monotonic clock, from when this leader learned of the lock.
+//! A new leader starts the count again, which only prolongs the lock.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -19,12 +19,12 @@ use crate::{
     postgres::upstream::Database,
 };
 
-/// Locks are looked at this often.
+/// Interval between two checks of the locks.
 const SCAN: Duration = Duration::from_millis(100);
-/// An attempt whose abort failed, or that turned out to be committed, is tried again after this long.
+/// Time until the next abort of an attempt whose abort failed or that was found committed.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Looks after the locks for one term; never returns.
+/// Releases expired locks during one term; never returns.
 pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Database) {
     let mut deadlines: HashMap<(RequestKey, u64), Instant> = HashMap::new();
     let mut aborts = JoinSet::new();
@@ -52,7 +52,7 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
             let (node, leadership, database) = (node.clone(), leadership.clone(), database.clone());
             aborts.spawn(async move {
                 tracing::warn!(request = %lock.request, attempt = lock.attempt, "a rename lock expired");
-                // A committed attempt is unlocked by its own message; a failure is logged there and tried again.
+                // The message of a committed attempt releases its lock. `abort_rename` logs a failure; the next scan retries.
                 let is_aborted = failpoints::is_hit(Failpoint::UnlockWithoutAbort)
                     || abort_rename(&database, &lock.request, lock.attempt).await.is_ok_and(|is_aborted| is_aborted);
                 if is_aborted {
@@ -66,8 +66,8 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
     }
 }
 
-/// Writes the abort record of an attempt in a session of its own, because it may wait for a transaction that is about to
-/// commit. `false`: the attempt is committed.
+/// Writes the abort record of an attempt; `false` if the attempt is already committed. Uses a session of its own, because the
+/// statement may wait for a transaction that is about to commit.
 pub async fn abort_rename(database: &Database, request: &RequestKey, attempt: u64) -> Result<bool> {
     let aborted = async {
         let session = database.connect().await?;

@@ -1,18 +1,18 @@
-//! A transaction that is too large for one entry of the Raft log, cut into pieces that are not (P37).
+//! Splits a transaction that is too large for one entry of the Raft log into pieces (P37).
 //!
-//! A piece but the last is a prefix of what PostgreSQL committed, and may be applied again from the transaction's beginning by
-//! whoever leads next, cut elsewhere: puts and removals are told apart by version, so that changes nothing. That requests are
-//! done, and halves of renames, stands behind everything that changes directories: nobody is told of a change, and no lock
-//! is given back, before all of it is applied.
+//! Every piece but the last is a prefix of the transaction. The next leader may propose the transaction again from its
+//! beginning, cut elsewhere: versions decide between puts and removals, so applying them again changes nothing. Operations
+//! that finish requests, and parts of renames, come after all changes of directories. So no caller is answered, and no lock
+//! is released, before the whole transaction is applied.
 
 use mantle_types::message::DirectoryOp;
 
-/// An operation's numbers take no more than this in an entry, its name apart, in bytes.
+/// Upper bound of an operation's size in an entry without its name, in bytes.
 const RECORD_BYTES_MAX: usize = 104;
-/// The same of one without a record.
+/// The same for an operation without a record.
 const DONE_BYTES_MAX: usize = 56;
 
-/// At most so many bytes an operation takes in an entry.
+/// Upper bound of an operation's size in an entry, in bytes.
 pub fn entry_bytes(op: &DirectoryOp) -> usize {
     match op {
         DirectoryOp::Put { record, .. } | DirectoryOp::Remove { record, .. } => RECORD_BYTES_MAX + record.name.len(),
@@ -20,7 +20,7 @@ pub fn entry_bytes(op: &DirectoryOp) -> usize {
     }
 }
 
-/// The pieces of a transaction, in their order; one if it fits. None takes more than `bytes_max`, but one operation alone.
+/// The pieces of a transaction in order; one piece if it fits. A piece exceeds `bytes_max` only if it is a single operation.
 pub fn split(ops: Vec<DirectoryOp>, bytes_max: usize) -> Vec<Vec<DirectoryOp>> {
     if ops.iter().map(entry_bytes).sum::<usize>() <= bytes_max {
         return vec![ops];
@@ -39,7 +39,7 @@ pub fn split(ops: Vec<DirectoryOp>, bytes_max: usize) -> Vec<Vec<DirectoryOp>> {
     pieces
 }
 
-/// The same operations, with what they finish at the end.
+/// The same operations, with those that finish requests at the end.
 fn requests_last(ops: Vec<DirectoryOp>) -> impl Iterator<Item = DirectoryOp> {
     let (mut changes, mut done) = (Vec::with_capacity(ops.len()), Vec::new());
     for op in ops {

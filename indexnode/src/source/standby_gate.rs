@@ -1,10 +1,10 @@
-//! How far a source's changes may be applied (P5): up to what every standby has flushed that may be promoted now, so
-//! that a failover does not leave the index with changes that PostgreSQL lost.
+//! How far a source's changes may be applied (P5): up to the position that every standby which may be promoted now has
+//! flushed. Else a failover could leave the index with changes that PostgreSQL lost.
 //!
-//! Those standbys are the synchronous ones. Where none is to be, everything that the walsender sends passes (it sends what its
-//! own server has flushed), without a question, and an alert says so: PostgreSQL is asked again only every [`RECHECK`]. Where
-//! some are, it is asked once for whatever has arrived, and again, ever more slowly, while their flush does not come. While
-//! none of them is connected nothing passes: PostgreSQL acknowledges no commit then either.
+//! Those standbys are the synchronous ones. Where none is configured, everything that the walsender sends passes (it sends
+//! what its own server has flushed), and an alert says so; the gate asks PostgreSQL again only every [`RECHECK`]. Where some
+//! are, the gate asks once for what has arrived, and again, ever more slowly, until their flush comes. While none of them is
+//! connected nothing passes: PostgreSQL acknowledges no commit then either.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     postgres::upstream::StandbyFlush,
 };
 
-/// Are there standbys now? Much shorter than what it takes to make one a candidate for promotion (Patroni's `loop_wait`).
+/// Whether there are standbys is asked this often: much shorter than Patroni's `loop_wait`, which makes one a candidate.
 const RECHECK: Duration = Duration::from_secs(1);
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_millis(50);
@@ -30,33 +30,33 @@ pub struct StandbyGate {
 }
 
 impl StandbyGate {
-    /// As PostgreSQL just answered.
+    /// A gate for PostgreSQL's latest answer.
     pub fn new(answer: StandbyFlush) -> Self {
         Self { answer, asked: Instant::now(), retry: RETRY_MIN }
     }
 
-    /// Are commits on this server alone? Then a failover may lose what the index has.
+    /// True if commits are on this server alone: a failover may lose changes that the index has.
     pub fn is_unprotected(&self) -> bool {
         !self.answer.is_required
     }
 
-    /// What has arrived up to `received` may be applied up to here.
+    /// The position up to which changes received up to `received` may be applied.
     pub fn passes(&self, received: Lsn) -> Lsn {
         let is_gated = self.answer.is_required && !failpoints::is_hit(Failpoint::ApplyBeyondStandby);
         if is_gated { self.answer.flushed.unwrap_or(Lsn::INVALID) } else { received }
     }
 
-    /// When to ask again. `is_held`: somebody waits for what does not pass.
+    /// When to ask again. `is_held`: something that does not pass is waited for.
     pub fn next_question(&self, is_held: bool) -> Instant {
         self.asked + if is_held && self.answer.is_required { self.retry } else { RECHECK }
     }
 
-    /// Something arrived that does not pass: the next question is due at once.
+    /// Makes the next question due at once, because something arrived that does not pass.
     pub fn hurry(&mut self) {
         self.retry = Duration::ZERO;
     }
 
-    /// Takes an answer in.
+    /// Records an answer.
     pub fn note(&mut self, answer: StandbyFlush) {
         let has_moved = answer != self.answer;
         self.retry = if has_moved { RETRY_MIN } else { (self.retry * 2).clamp(RETRY_MIN, RETRY_MAX) };

@@ -1,7 +1,7 @@
-//! The change stream of the group: what its sources' readers let through becomes Raft entries, one at a time; what arrives
-//! while one is under way goes together in the next, whatever source it is of.
+//! The change stream of the group: proposes the transactions that the readers of all sources have released, one Raft entry at
+//! a time. Transactions of all sources that arrive while an entry is in flight share the next one.
 //!
-//! Invariant: an entry is capped in bytes (P28). A transaction is split over entries only if it is larger than that; the
+//! Invariant: an entry is capped in bytes (P28). Only a transaction that is larger than the cap is split over entries, and the
 //! position passes it with the last of them.
 
 use std::{collections::BTreeSet, future::pending, pin::Pin, sync::Arc, time::Duration};
@@ -19,7 +19,7 @@ use tracing::Instrument;
 use super::{
     assignments::ForeignNamespaces,
     connections::{self, SourceConnections},
-    continuity::{Reason, end_of},
+    continuity::{RebuildReason, end_of},
     moves::Moves,
     reader::{Inbox, Reader},
     verify::Verifier,
@@ -31,14 +31,14 @@ use crate::{
     postgres::upstream::{Database, IndexGroup, Session, Statements},
 };
 
-/// On a namespace where nothing changes, the position is recorded this often, so that PostgreSQL can free WAL.
+/// While nothing changes, the position is proposed this often, so that PostgreSQL can free WAL.
 const IDLE_POSITION: Duration = Duration::from_secs(10);
-/// PostgreSQL is asked this often whether epoch and nodes are still what they were.
+/// Interval between two checks of the group's row and its sources.
 const CHECK: Duration = Duration::from_secs(2);
 
-type Underway<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
+type InFlight<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
 
-/// Reading of all slots, until it has to begin anew.
+/// Reads all sources, until the session with PostgreSQL has to begin again.
 pub struct Stream<'a> {
     node: &'a Arc<Node>,
     leadership: &'a Leadership,
@@ -49,73 +49,74 @@ pub struct Stream<'a> {
     inboxes: Vec<Arc<Inbox>>,
     sessions: Vec<(SourceId, Session)>,
     arrived: Arc<Notify>,
-    readers: JoinSet<Result<Reason>>,
+    readers: JoinSet<Result<RebuildReason>>,
 }
 
-/// Why the reading has to begin anew: a rebuild is due, or there is more to read or to look after than there was.
-type Ended = Option<Reason>;
+/// Why the session has to begin again: a reason to rebuild; or `None` when the group's row or its sources have changed, or an
+/// unreachable source is back.
+type Ended = Option<RebuildReason>;
 
 impl<'a> Stream<'a> {
-    /// Begins to read every source that is there, where the index is.
+    /// Begins to read every connected source at the position of the index.
     pub async fn start(
         node: &'a Arc<Node>,
         leadership: &'a Leadership,
         control: &'a Session,
         (database, group): (&'a Database, &'a IndexGroup),
-        feeds: SourceConnections,
+        connections: SourceConnections,
     ) -> Result<Self> {
         let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
         let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
-        for feed in feeds.connected {
-            if !feed.session.slots_are_bounded().await? {
+        for connection in connections.connected {
+            if !connection.session.slots_are_bounded().await? {
                 tracing::warn!(
-                    source = feed.id.0,
+                    source = connection.id.0,
                     "max_slot_wal_keep_size is -1: a slot that nobody reads fills the disk"
                 );
             }
-            if let Some(pid) = feed.slot.and_then(|slot| slot.active_pid) {
-                tracing::info!(source = feed.id.0, pid, "taking the slot over");
-                feed.session.terminate(pid).await?;
+            if let Some(pid) = connection.slot.and_then(|slot| slot.active_pid) {
+                tracing::info!(source = connection.id.0, pid, "taking the slot over");
+                connection.session.terminate(pid).await?;
             }
-            let start = feed.known.as_ref().map_or(Lsn::INVALID, end_of);
-            let client = feed.walsender.start().await?;
-            let inbox = Arc::new(Inbox::new(feed.id, start, node.config.raft.entry_bytes_max));
-            sessions.push((feed.id, feed.session.clone()));
+            let start = connection.known.as_ref().map_or(Lsn::INVALID, end_of);
+            let client = connection.walsender.start().await?;
+            let inbox = Arc::new(Inbox::new(connection.id, start, node.config.raft.entry_bytes_max));
+            sessions.push((connection.id, connection.session.clone()));
             let reader = Reader {
                 node: node.clone(),
                 inbox: inbox.clone(),
                 arrived: arrived.clone(),
-                session: feed.session,
+                session: connection.session,
                 slot_name: group.slot_name.clone(),
             };
             inboxes.push(inbox);
             readers.spawn(reader.run(client));
         }
-        let away = feeds.away;
+        let away = connections.away;
         tracing::info!(slot = %group.slot_name, sources = inboxes.len(), away = away.len(), "reading the change stream");
         Ok(Self { node, leadership, database, control, group, away, inboxes, sessions, arrived, readers })
     }
 
-    /// Proposes what the readers let through, until an error, or until the reading has to begin anew.
+    /// Proposes what the readers release, until an error, or until the session has to begin again.
     pub async fn run(mut self) -> Result<Ended> {
         let progress = &self.node.stream;
         let _streaming = progress.streaming();
         let foreign = tokio::sync::Mutex::new(ForeignNamespaces::default());
-        let mut under_way: Underway<'_, Vec<(SourceId, Lsn)>> = None;
+        let mut in_flight: InFlight<'_, Vec<(SourceId, Lsn)>> = None;
         let mut last_proposal = Instant::now();
-        let mut care = self.care();
+        let mut tasks = self.spawn_background_tasks();
         loop {
-            if under_way.is_none()
+            if in_flight.is_none()
                 && let Some(entry) = self.next_entry(last_proposal)
             {
                 last_proposal = Instant::now();
                 progress.count_proposal();
-                under_way = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, entry)));
+                in_flight = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, entry)));
             }
             tokio::select! {
                 biased;
-                positions = poll_or_pend(&mut under_way) => {
-                    under_way = None;
+                positions = poll_or_pend(&mut in_flight) => {
+                    in_flight = None;
                     self.confirm(&positions?);
                 }
                 () = self.arrived.notified() => {}
@@ -123,22 +124,22 @@ impl<'a> Stream<'a> {
                 Some(ended) = self.readers.join_next() => {
                     return ended.context("a reader of the change stream panicked")?.map(Some);
                 }
-                Some(ended) = care.join_next() => match ended.context("what goes on beside the change stream panicked")? {
+                Some(ended) = tasks.join_next() => match ended.context("a background task of the change stream panicked")? {
                     Ok(ended) => return Ok(ended),
-                    // What it asks may be away. The readers know best whether there is anything to read.
+                    // A node that the task needs may be unreachable. The readers find out whether their sources still are there.
                     Err(e) => {
-                        tracing::warn!(error = format!("{e:#}"), "the change stream is read without being looked after");
-                        care = self.await_return();
+                        tracing::warn!(error = format!("{e:#}"), "the change stream is read without its background tasks");
+                        tasks = self.spawn_wait_for_return();
                     }
                 },
             }
         }
     }
 
-    /// What goes on beside the reading, and needs every source, and the node that knows them all.
-    fn care(&self) -> JoinSet<Result<Ended>> {
+    /// Starts the tasks that need every source and the coordinator.
+    fn spawn_background_tasks(&self) -> JoinSet<Result<Ended>> {
         if !self.away.is_empty() {
-            return self.await_return();
+            return self.spawn_wait_for_return();
         }
         let mut tasks = JoinSet::new();
         let (node, leadership, control) = (self.node.clone(), self.leadership.clone(), self.control.clone());
@@ -151,7 +152,8 @@ impl<'a> Stream<'a> {
         tasks
     }
 
-    fn await_return(&self) -> JoinSet<Result<Ended>> {
+    /// Instead of them, while a source is unreachable.
+    fn spawn_wait_for_return(&self) -> JoinSet<Result<Ended>> {
         let mut tasks = JoinSet::new();
         let (node, database, group) = (self.node.clone(), self.database.clone(), self.group.clone());
         let away = self.away.clone();
@@ -168,10 +170,10 @@ impl<'a> Stream<'a> {
         next_entry(&self.inboxes, &self.node.config.raft, wants_position)
     }
 
-    /// Is an entry due that moves the position alone?
+    /// True if an entry is due that only moves the position.
     fn wants_position(&self, inbox: &Inbox, released: Lsn, is_idle: bool) -> bool {
         let applied = self.node.state.source_end(inbox.source);
-        // After a rebuild lookups wait for the position that was served before.
+        // After a rebuild, lookups wait for the position that was served before.
         released > applied
             && (is_idle
                 || !self.node.state.positions().borrow().is_serving
@@ -187,7 +189,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// What goes into the next entry; `None`: there is nothing to say. Without batching: one transaction.
+/// The next entry, if one is due. Without batching it has one transaction.
 fn next_entry(
     inboxes: &[Arc<Inbox>],
     settings: &RaftSettings,
@@ -213,7 +215,7 @@ fn next_entry(
     (!batches.is_empty()).then_some(Command::Stream(batches))
 }
 
-/// One at a time, so nobody else holds what is known of foreign namespaces.
+/// Proposes an entry; returns the positions to confirm. Only one call runs at a time, so `foreign` is free.
 async fn propose(
     node: &Node,
     leadership: &Leadership,
@@ -222,7 +224,7 @@ async fn propose(
     entry: Command,
 ) -> Result<Vec<(SourceId, Lsn)>> {
     foreign.lock().await.decide(node, leadership, control, &entry).await?;
-    let _turn = node.stream.turn.lock().await;
+    let _order = node.stream.proposal_lock.lock().await;
     node.propose_as(leadership, &entry).await?;
     Ok(match entry {
         Command::Stream(batches) => batches.iter().map(|batch| (batch.source, batch.position)).collect(),
@@ -230,7 +232,7 @@ async fn propose(
     })
 }
 
-/// Asks, again and again, whether epoch, cluster, slot and nodes in PostgreSQL are what they were; ends when they are not.
+/// Checks periodically that epoch, cluster, slot and sources are unchanged in PostgreSQL; returns when they are not.
 async fn watch_group(
     node: &Node,
     leadership: &Leadership,
@@ -247,15 +249,15 @@ async fn watch_group(
             return Ok(());
         }
         if !control.sources().await?.iter().map(|(id, _)| id).eq(sessions.iter().map(|(id, _)| id)) {
-            tracing::warn!("other PostgreSQL nodes feed the group than before");
+            tracing::warn!("the group has other PostgreSQL nodes than before");
             return Ok(());
         }
         move_horizon(node, leadership, sessions).await?;
     }
 }
 
-/// Lets the index forget directories that were removed long ago: what another source knew of them then has been flushed
-/// there, and is forgotten once it is applied (P1).
+/// Lets the index drop old removals. What another source had recorded of those directories is below its flush position now;
+/// once that is applied, the removals are no longer needed (P1).
 async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceId, Session)]) -> Result<()> {
     if !node.state.read().index.needs_horizon() {
         return Ok(());
@@ -267,7 +269,7 @@ async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceI
     Ok(())
 }
 
-async fn poll_or_pend<T>(slot: &mut Underway<'_, T>) -> Result<T> {
+async fn poll_or_pend<T>(slot: &mut InFlight<'_, T>) -> Result<T> {
     match slot {
         Some(future) => future.await,
         None => pending().await,
@@ -279,7 +281,7 @@ mod tests {
     use super::*;
     use crate::{index::command::SourceBatch, source::backlog::tests::arrived};
 
-    /// Two sources of which so many transactions have arrived.
+    /// The inboxes of two sources with so many transactions each.
     fn inboxes(transactions: [u64; 2]) -> [Arc<Inbox>; 2] {
         [0, 1].map(|source| {
             let inbox = Inbox::new(SourceId(source), Lsn(0), RaftSettings::default().entry_bytes_max);

@@ -1,9 +1,9 @@
-//! The background comparison of the index with PostgreSQL, which finds a message that was lost (P3).
+//! Compares the index with PostgreSQL in the background, to find a lost message (P3).
 //!
-//! Slice by slice, in both directions: what PostgreSQL has must be in the index with the same parent, name and version; what
-//! the index has must be in PostgreSQL. Both change meanwhile, so what was read there is compared with the index once that has
-//! applied everything that was committed by then: it may be newer, but not older. A difference counts when it is found again
-//! and again: on several nodes a rename under way shows no row, or two.
+//! It goes slice by slice, in both directions: a directory in PostgreSQL must be in the index with the same parent, name and
+//! version; a directory in the index must be in PostgreSQL. Both change meanwhile. So rows are compared with the index once it
+//! has applied everything that was committed when they were read: it may be newer, but not older. A difference counts only if
+//! it is found [`CONFIRMATIONS`] more times: with several nodes, a rename under way shows no row, or two.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use mantle_types::{DirectoryId, NamespaceId};
 use tokio::time::{Instant, sleep};
 
-use super::continuity::Reason;
+use super::continuity::RebuildReason;
 use crate::{
     index::{
         Entry, SLICES,
@@ -23,20 +23,20 @@ use crate::{
     waits,
 };
 
-/// Between two slices, at least.
+/// Shortest pause between two slices.
 const PAUSE: Duration = Duration::from_millis(250);
-/// And so many times as long as the last one took: of a table that it has not analyzed yet PostgreSQL reads all for a slice.
+/// The pause is this many times the duration of the last slice: PostgreSQL reads a whole table that is not analyzed yet.
 const REST_PER_SLICE: u32 = 9;
-/// But no longer than this.
+/// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Directories in one slice, about.
+/// Directories in one slice, roughly.
 const SLICE_DIRECTORIES: usize = 2000;
-/// A difference is looked at so often before it counts, with this time between.
+/// A difference is checked again this many times before it counts, with this pause in between.
 const CONFIRMATIONS: usize = 5;
 const CONFIRMATION_PAUSE: Duration = Duration::from_secs(1);
 const CATCH_UP: Duration = Duration::from_secs(30);
 
-/// Where the two passes are.
+/// The positions of the two passes.
 #[derive(Default)]
 struct Cursor {
     /// In PostgreSQL: the last id that was compared.
@@ -45,19 +45,19 @@ struct Cursor {
     slice: usize,
 }
 
-/// Compares for as long as the stream runs.
+/// Compares while the change stream runs.
 pub struct Verifier {
     /// This replica, which leads.
     pub node: Arc<Node>,
-    /// The node that knows all directories.
+    /// A session with the coordinator, which knows all directories.
     pub control: Session,
-    /// The nodes that feed the group.
+    /// The sources of the group, each with a session.
     pub sessions: Vec<(SourceId, Session)>,
 }
 
 impl Verifier {
     /// Returns when there is a difference.
-    pub async fn run(self) -> Result<Reason> {
+    pub async fn run(self) -> Result<RebuildReason> {
         let mut cursor = Cursor::default();
         let mut took = Duration::ZERO;
         loop {
@@ -79,12 +79,14 @@ impl Verifier {
             self.node.stream.count_compared(ids.len());
             if let Some(id) = suspects.first() {
                 let count = suspects.len();
-                return Ok(Reason::behind(format!("{count} directories differ from PostgreSQL's, {id} among them")));
+                return Ok(RebuildReason::behind(format!(
+                    "{count} directories differ from PostgreSQL's, {id} among them"
+                )));
             }
         }
     }
 
-    /// The ids of the next slices, one of each side.
+    /// The ids of the next slice in PostgreSQL and the next in the index.
     async fn next(&self, cursor: &mut Cursor) -> Result<Vec<DirectoryId>> {
         let rows = self.control.directories_after(cursor.after, SLICE_DIRECTORIES).await?;
         cursor.after = rows.last().map(|(id, _)| *id).unwrap_or_default();
@@ -100,15 +102,15 @@ impl Verifier {
                 break;
             }
         }
-        // Of few directories both slices are all of them.
+        // With few directories, both slices contain all of them.
         ids.sort();
         ids.dedup();
         Ok(ids)
     }
 
-    /// Those of the ids whose directory in the index is not PostgreSQL's.
+    /// The ids whose directories differ between the index and PostgreSQL.
     async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<DirectoryId>> {
-        // What the index has that PostgreSQL has not any more counts if the index had it before it was asked for.
+        // A directory that is missing in PostgreSQL counts only if the index had it before PostgreSQL was asked.
         let before = self.entries(ids);
         let mut rows: HashMap<DirectoryId, (Entry, NamespaceId)> = HashMap::with_capacity(ids.len());
         for (row, ns) in self.control.directories(ids).await? {
@@ -119,15 +121,15 @@ impl Verifier {
         }
         self.catch_up().await?;
         let now = self.entries(ids);
-        let standing = |ns: NamespaceId| self.node.state.read().index.namespace_state(ns);
+        let state = |ns: NamespaceId| self.node.state.read().index.namespace_state(ns);
         let differs = |id: &&DirectoryId| match (rows.get(id), before.get(id), now.get(id)) {
-            // On its way in or out: not all of it is here.
-            (Some((_, ns)), ..) if standing(*ns).is_some_and(|standing| !standing.answers()) => false,
-            (Some((_, ns)), _, now) if standing(*ns).is_none() => now.is_some(),
+            // The namespace moves in or out: not all of it is here.
+            (Some((_, ns)), ..) if state(*ns).is_some_and(|state| !state.answers()) => false,
+            (Some((_, ns)), _, now) if state(*ns).is_none() => now.is_some(),
             (Some((row, _)), _, Some(entry)) => {
                 entry.version < row.version || (entry.version == row.version && entry != row)
             }
-            // Removed since, or never told.
+            // Removed since the row was read, or its message was lost.
             (Some(_), before, None) => before.is_none(),
             (None, Some(before), Some(now)) => before.version == now.version,
             (None, ..) => false,

@@ -24,6 +24,7 @@ use mantle_indexnode::{
     replica::Replica,
     server::{index_service::IndexService, peer_service::PeerService},
 };
+use mantle_types::GroupId;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{
@@ -46,7 +47,7 @@ const ENTRY_BYTES_MAX: usize = 250;
 /// The trees are flat.
 const CACHE_LEVELS: usize = 1;
 /// The only index group.
-pub const GROUP: u64 = 1;
+pub const GROUP: GroupId = GroupId(1);
 const LOCK_MS_MAX: u32 = 2000;
 /// The time of day at the beginning, in milliseconds since 1970.
 const DAY_MS: i64 = 1_764_000_000_000;

@@ -1,4 +1,4 @@
-//! Replicas as child processes, and a database of their own, for the tests beside.
+//! Replicas as child processes, and a database of their own, for the integration tests.
 // In a test a failed unwrap is a failed test.
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use std::{
 };
 
 use mantle_index_client::{IndexClient, Query, Resolution, Status};
-use mantle_types::{Caller, Epoch, NamespaceId, RequestKey};
+use mantle_types::{Caller, Epoch, GroupId, NamespaceId, RequestKey};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
@@ -79,7 +79,7 @@ impl TestDatabase {
         Self::over(config, client, admin, name).await
     }
 
-    /// One that is there, with the extension in it.
+    /// An existing database with the extension.
     pub async fn existing(config: Config) -> Self {
         let name = config.get_dbname().expect("a database").to_owned();
         Self::over(config.clone(), connect(&config).await, connect(&config).await, name).await
@@ -92,19 +92,19 @@ impl TestDatabase {
         database
     }
 
-    /// Slots are the server's, not the database's.
+    /// Gives the group a slot name of its own: slots belong to the server, not to the database.
     async fn name_slot(&self, group: u32) {
         let name_slot = "UPDATE mantle.index_groups SET slot_name = $1 WHERE index_group = $2";
         self.client.execute(name_slot, &[&self.slot_of(group), &(group as i32)]).await.unwrap();
     }
 
-    /// Makes an index group.
+    /// Creates an index group.
     pub async fn create_group(&self, group: u32) {
         self.client.execute("SELECT mantle.create_index_group($1)", &[&(group as i32)]).await.unwrap();
         self.name_slot(group).await;
     }
 
-    /// After its server was replaced.
+    /// Connects again after the server was replaced.
     pub async fn reconnect(&mut self) {
         self.client = connect(&self.config).await;
     }
@@ -114,7 +114,7 @@ impl TestDatabase {
         self.slot_of(1)
     }
 
-    /// A group's slot.
+    /// The name of a group's slot.
     pub fn slot_of(&self, group: u32) -> String {
         format!("test_{}_{group}", self.name)
     }
@@ -136,7 +136,7 @@ impl TestDatabase {
         row.get(1)
     }
 
-    /// Makes a directory; answers its id and the request's key.
+    /// Makes a directory; returns its id and the request key.
     pub async fn mkdir(&mut self, ns: i64, pid: i64, name: &str) -> (i64, RequestKey) {
         let id = self.next_id();
         (id, mkdir_in(&self.client, ns, pid, name, id).await)
@@ -157,7 +157,7 @@ impl TestDatabase {
     }
 }
 
-/// Makes a directory with an id of the database's; answers the request's key.
+/// Makes a directory with a given id; returns the request key.
 pub async fn mkdir_in(client: &Client, ns: i64, pid: i64, name: &str, id: i64) -> RequestKey {
     let request = Uuid::new_v4();
     let sql = "SELECT code FROM mantle.mkdir('{0}', ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text || '/'], ARRAY[$4::bigint], \
@@ -167,7 +167,7 @@ pub async fn mkdir_in(client: &Client, ns: i64, pid: i64, name: &str, id: i64) -
     RequestKey { principal: ROOT, ns: NamespaceId::from(ns), id: request }
 }
 
-/// One replica's process and folder.
+/// One replica's process and data directory.
 pub struct TestReplica {
     pub address: String,
     config: PathBuf,
@@ -186,7 +186,7 @@ impl TestReplica {
         self.child = Some(command.spawn().expect("mantle-indexnode"));
     }
 
-    /// SIGKILL, and wait.
+    /// Sends SIGKILL and waits.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -194,12 +194,12 @@ impl TestReplica {
         }
     }
 
-    /// SIGSTOP: its connections stay, and nothing answers.
+    /// Sends SIGSTOP: connections stay open, but the process does not answer.
     pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -222,17 +222,17 @@ impl TestReplica {
     }
 }
 
-/// A group.
+/// The replicas of a group.
 pub struct TestGroup {
     pub replicas: Vec<TestReplica>,
     pub client: IndexClient,
     _folder: TempDir,
 }
 
-/// Addresses that nobody listens at. Not of the system's choice: what it gives, it gives the next connection that goes out, in the
-/// time until a replica listens there. Each once in this process.
+/// Returns unused addresses, each once in this process. Ports that the system chooses would not do: it may give the same port
+/// to an outgoing connection before the replica listens.
 pub fn free_addresses(n: usize) -> Vec<String> {
-    /// Below what Linux takes for connections that go out (net.ipv4.ip_local_port_range).
+    /// Below Linux's range for outgoing connections (net.ipv4.ip_local_port_range).
     const PORTS: RangeInclusive<u16> = 16_000..=31_999;
     static BEGINNING: LazyLock<u16> = LazyLock::new(rand::random);
     static TRIED: AtomicU16 = AtomicU16::new(0);
@@ -245,7 +245,7 @@ pub fn free_addresses(n: usize) -> Vec<String> {
 }
 
 impl TestGroup {
-    /// Of three replicas.
+    /// Three replicas of one group.
     pub fn new(database: &TestDatabase) -> Self {
         Self::of(3, database)
     }
@@ -259,7 +259,7 @@ impl TestGroup {
         Self::build(3, 0, groups, database)
     }
 
-    /// The last `learners` of the replicas do not vote.
+    /// The last `learners` replicas do not vote.
     pub fn with_learners(voters: usize, learners: usize, database: &TestDatabase) -> Self {
         Self::build(voters, learners, &[1], database)
     }
@@ -314,9 +314,9 @@ impl TestGroup {
         self.settled_group(0).await
     }
 
-    /// The same, of one group.
+    /// The same for one group.
     pub async fn settled_group(&self, group: u32) -> Vec<Status> {
-        let (size, client) = (self.replicas.len(), self.client.of_group(group));
+        let (size, client) = (self.replicas.len(), self.client.of_group(GroupId(group)));
         eventually("nothing but ready voters", || async {
             let all: Vec<Status> = client.status().await.into_iter().filter_map(|(_, s)| s.ok()).collect();
             let is_settled = all.len() == size
@@ -346,13 +346,13 @@ impl TestGroup {
         client.resolve_one(Epoch(0), query).await.unwrap()
     }
 
-    /// Resolves a path on some replica.
+    /// Resolves a path on any replica.
     pub async fn resolve(&self, namespace: &str, path: &[&str]) -> Resolution {
         let query = Query::new(namespace, path.iter().copied(), Caller { uid: ROOT, gids: vec![] });
         self.client.resolve_one(Epoch(0), query).await.unwrap()
     }
 
-    /// A path leads to this directory, on every replica.
+    /// Checks that a path leads to this directory on every replica.
     pub async fn assert_everywhere(&self, namespace: &str, path: &[&str], id: i64) {
         for i in 0..self.replicas.len() {
             let found = self.resolve_on(i, namespace, path).await;

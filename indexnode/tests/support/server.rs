@@ -1,4 +1,4 @@
-//! PostgreSQL servers of a test's own: primaries, standbys, copies of data folders.
+//! PostgreSQL servers for a test: primaries, standbys, copies of data directories.
 //!
 //! Needs `MANTLE_TEST_POSTGRESQL_BIN` (the server's programs, with the extension installed) and `MANTLE_TEST_ACCOUNT`
 //! (`uid:gid` of the account that runs them; they refuse root).
@@ -44,7 +44,7 @@ fn own(path: &Path) {
     chown(path, Some(uid), Some(gid)).unwrap();
 }
 
-/// A command as the servers' account.
+/// A command that runs as the servers' account.
 fn as_account(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let (uid, gid) = account();
     let mut command = Command::new(program);
@@ -65,14 +65,14 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// One server. Killed when dropped.
+/// A server, which is killed when dropped.
 pub struct TestServer {
     pub config: Config,
     pub data: PathBuf,
     child: Option<Child>,
 }
 
-/// Where servers of a test live, and where each of them listens in turn: a failover keeps the address, as a virtual IP does.
+/// The directory of a test's servers, and their address: a failover keeps it, as a virtual IP does.
 pub struct TestServers {
     folder: TempDir,
     pub port: u16,
@@ -92,7 +92,7 @@ impl TestServers {
         TestServer { config, data: self.folder.path().join(name), child: None }
     }
 
-    /// A new system, started.
+    /// Initializes and starts a new system.
     pub async fn primary(&self, name: &str) -> TestServer {
         let mut server = self.server(name, self.port);
         let password = self.folder.path().join("password");
@@ -109,7 +109,7 @@ impl TestServers {
         server
     }
 
-    /// A standby of a primary, which streams from it under its own name, on a port of its own.
+    /// Starts a standby on a port of its own, which streams from the primary under its own name.
     pub async fn standby(&self, primary: &TestServer, name: &str) -> TestServer {
         let port: u16 = free_addresses(1)[0].rsplit(':').next().unwrap().parse().unwrap();
         let mut server = self.server(name, port);
@@ -128,7 +128,7 @@ impl TestServers {
         server
     }
 
-    /// A copy of a stopped server's data folder.
+    /// Copies a stopped server's data directory.
     pub fn copy(&self, server: &TestServer, name: &str) -> PathBuf {
         let copy = self.folder.path().join(name);
         run(as_account("cp").arg("-a").arg(&server.data).arg(&copy));
@@ -156,12 +156,12 @@ impl TestServer {
         eventually("PostgreSQL", || async { config.connect(NoTls).await.ok().map(drop) }).await;
     }
 
-    /// Stops it at once: nothing is sent any more, nothing is written.
+    /// Stops the server immediately, without sending or writing anything more.
     pub fn crash(&mut self) {
         self.stop_as("immediate");
     }
 
-    /// Stops it, with a last checkpoint.
+    /// Stops the server with a last checkpoint.
     pub fn stop(&mut self) {
         self.stop_as("fast");
     }
@@ -173,7 +173,7 @@ impl TestServer {
         }
     }
 
-    /// Makes a standby the primary, at another's address.
+    /// Promotes a standby at another server's address.
     pub async fn promote_to(&mut self, port: u16) {
         self.stop();
         self.config = {
@@ -187,14 +187,14 @@ impl TestServer {
         client.execute("SELECT pg_promote()", &[]).await.unwrap();
     }
 
-    /// Takes the state of a slot over from another server, as Patroni does for a permanent slot. Both are stopped.
+    /// Copies the state of a slot from another server, as Patroni does for a permanent slot. Both are stopped.
     pub fn copy_slot(&self, from: &Self, slot: &str) {
         let to = self.data.join("pg_replslot").join(slot);
         let _ = fs::remove_dir_all(&to);
         run(as_account("cp").arg("-a").arg(from.data.join("pg_replslot").join(slot)).arg(&to));
     }
 
-    /// Changes a setting that a reload takes in.
+    /// Changes a setting and reloads the configuration.
     pub async fn set(&self, name: &str, value: &str) {
         let client = self.connect().await;
         client.batch_execute(&format!("ALTER SYSTEM SET {name} = '{value}'")).await.unwrap();
@@ -212,7 +212,7 @@ impl Drop for TestServer {
     }
 }
 
-/// Stops a process of a server, or lets it go on (`STOP`, `CONT`).
+/// Sends a signal to a server process (`STOP`, `CONT`).
 pub fn signal(pid: i32, name: &str) {
     run(as_account("kill").arg(format!("-{name}")).arg(pid.to_string()));
 }

@@ -50,13 +50,38 @@ id_type!(
     NamespaceId
 );
 id_type!(
-    /// A Raft group of IndexNode replicas.
-    GroupId
-);
-id_type!(
     /// Counts how often a group's index was rebuilt or may have forgotten locks. PostgreSQL keeps it; it only grows.
     Epoch
 );
+
+/// A Raft group of IndexNode replicas, as in `mantle.index_groups`: from 1 to [`GroupId::MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GroupId(pub u32);
+
+impl GroupId {
+    /// In a request: the only group of the process that answers.
+    pub const ONLY: Self = Self(0);
+    /// The highest: PostgreSQL keeps the number in four bytes, with a sign.
+    pub const MAX: Self = Self(i32::MAX as u32);
+
+    /// The value as PostgreSQL's `integer`.
+    pub const fn as_i32(self) -> i32 {
+        self.0 as i32
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<i32> for GroupId {
+    fn from(v: i32) -> Self {
+        Self(v as u32)
+    }
+}
 
 impl DirectoryId {
     /// The parent of all namespace roots. It has no entry of its own.

@@ -6,7 +6,7 @@
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::{DirectoryId, Epoch, PartitionId, RequestKey};
+use crate::{DirectoryId, Epoch, GroupId, PartitionId, RequestKey};
 
 /// Length of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
@@ -18,7 +18,7 @@ const DOMAIN: &[u8] = b"mantle prepared 1";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepared<'a> {
     /// The index group that holds the lock.
-    pub index_group: i32,
+    pub index_group: GroupId,
     /// The group's epoch at the prepare.
     pub epoch: Epoch,
     /// Log index of the prepare; above 2^40 the moves of the namespace.
@@ -56,7 +56,7 @@ impl Prepared<'_> {
             Err(_) => unreachable!("HMAC takes keys of any length"),
         };
         hmac.update(DOMAIN);
-        hmac.update(&self.index_group.to_le_bytes());
+        hmac.update(&self.index_group.0.to_le_bytes());
         let numbers = [
             self.epoch.0,
             self.attempt,
@@ -88,7 +88,7 @@ mod tests {
 
     fn prepared() -> Prepared<'static> {
         Prepared {
-            index_group: 1,
+            index_group: GroupId(1),
             epoch: Epoch(2),
             attempt: 3,
             request: RequestKey { principal: 4, ns: NamespaceId(5), id: Uuid::from_u128(6) },
@@ -110,7 +110,7 @@ mod tests {
         assert!(!this.is_proven(b"key", b""));
         let key = this.request;
         let others = [
-            Prepared { index_group: 2, ..this },
+            Prepared { index_group: GroupId(2), ..this },
             Prepared { epoch: Epoch(3), ..this },
             Prepared { attempt: 4, ..this },
             Prepared { request: RequestKey { principal: 5, ..key }, ..this },

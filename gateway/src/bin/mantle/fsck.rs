@@ -60,7 +60,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
         is_sound = false;
     }
     for group in groups {
-        let index = index.of_group(group);
+        let index = index.of_group(mantle_types::GroupId(group));
         for replica in index.replicas() {
             let comparison = Comparison { database: &database, nodes: &nodes, index: &index, replica, group };
             let found = comparison.run().await;

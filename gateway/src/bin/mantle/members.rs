@@ -40,7 +40,7 @@ enum Action {
 
 /// Carries a change out if one is asked for, then shows the members.
 pub async fn run(options: Options) -> Result<ExitCode> {
-    let index = options.index.client()?.of_group(options.group);
+    let index = options.index.client()?.of_group(mantle_types::GroupId(options.group));
     let change = match &options.action {
         None | Some(Action::List) => None,
         Some(Action::Promote { member }) => Some((member, MemberChange::Promote)),

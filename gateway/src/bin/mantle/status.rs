@@ -57,7 +57,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
         None => hosted_groups(&index).await,
     };
     // Without an answer from any process there is no group to be asked for: then each says so.
-    let clients = groups.iter().map(|group| (group.to_string(), index.of_group(*group)));
+    let clients = groups.iter().map(|group| (group.to_string(), index.of_group(mantle_types::GroupId(*group))));
     let clients: Vec<_> = if groups.is_empty() { vec![("-".to_owned(), index.clone())] } else { clients.collect() };
     let (mut is_whole, mut interrupted) = (true, Vec::new());
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];

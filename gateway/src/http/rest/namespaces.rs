@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::IntoResponse};
-use mantle_types::NamespaceId;
+use mantle_types::{GroupId, NamespaceId};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -51,10 +51,8 @@ pub async fn create(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.verb("create_namespace");
     let CreateParameters { group } = input.query()?;
     let (gateway, call, name) = (app.gateway.clone(), input.call.clone(), input.ns.clone());
-    let creation = run_detached(async move {
-        gateway.create_namespace(&call, &name, group.map(|group| i64::from(group).into())).await
-    })
-    .await?;
+    let creation =
+        run_detached(async move { gateway.create_namespace(&call, &name, group.map(GroupId)).await }).await?;
     match creation {
         Creation::Created(id) => document(status::CREATED, &Created { name: &input.ns, id }),
         Creation::Existing(id) => document(status::DONE, &Created { name: &input.ns, id }),

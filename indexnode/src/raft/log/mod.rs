@@ -1,9 +1,8 @@
-//! The durable Raft log: segments on disk, the newest entries in memory, one thread that writes.
+//! The durable Raft log: segments on disk, the newest entries in memory, one writer thread.
 //!
-//! Invariant: `purged < every entry present ≤ last`, without holes; an append is reported as flushed only after
-//! `fdatasync`; vote and entries are written by one thread, in the order in which they were asked for. Whatever was asked
-//! for while a flush was under way is flushed together next (group commit). Reads never wait for the disk's flush. Sizes
-//! are in bytes.
+//! Invariant: `purged < every entry present ≤ last`, without gaps. An append is reported as flushed only after `fdatasync`. One
+//! thread writes vote and entries, in the order of the requests; requests that arrive during a flush share the next one (group
+//! commit). Reads never wait for a flush. Sizes are in bytes.
 
 mod record;
 mod segment;
@@ -41,27 +40,27 @@ use super::{
     types::{Entry, LogId, Vote},
 };
 
-/// Entries kept in memory, so that replication and apply of fresh ones read no file. Behind it there is the page cache, which
-/// other processes share.
+/// Bytes of the newest entries kept in memory, so that their replication and apply read no file. Older ones are often in the
+/// page cache, which other processes share.
 const CACHE_BYTES_MAX: usize = 4 << 20;
-/// One append RPC carries at most this much, unless a single entry is larger.
+/// An append RPC carries at most this many bytes, unless a single entry is larger.
 const READ_BYTES_MAX: usize = 4 << 20;
-/// What an entry takes beside its proposal.
+/// Size of a cached entry beside its proposal.
 const ENTRY_OVERHEAD_BYTES: usize = 64;
 const VOTE_FILE: &str = "vote";
 const PURGED_FILE: &str = "purged";
 const COMMITTED_FILE: &str = "committed";
-/// The committed position is written at most this often: the write stands between an entry's commit and its apply.
+/// Shortest interval between two writes of the committed position, because a write delays the apply of the entry.
 const COMMITTED_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What readers and the writer share.
+/// State that readers and the writer share.
 struct State {
-    /// Segments, oldest first; they hold the entries below `written_end`.
+    /// Segments, oldest first; they contain the entries below `written_end`.
     segments: Vec<Segment>,
     written_end: u64,
-    /// Index of the first entry, present or to come.
+    /// Index of the first entry, or of the next one if the log is empty.
     first: u64,
-    /// The newest entries, those not yet written among them.
+    /// The newest entries, including those that are not written yet.
     cache: VecDeque<Entry>,
     cache_bytes: usize,
     purged: Option<LogId>,
@@ -81,7 +80,7 @@ impl State {
         self.cache.push_back(entry);
     }
 
-    /// Forgets cached entries that can be read from disk, oldest first, down to the limit.
+    /// Drops cached entries that are on disk, oldest first, down to the limit.
     fn evict(&mut self) {
         while self.cache_bytes > CACHE_BYTES_MAX && self.cache_first() < self.written_end {
             let Some(entry) = self.cache.pop_front() else { return };
@@ -124,12 +123,12 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the log in a folder, which is created when missing; a thread of its own writes it.
+    /// Opens the log in a directory, which is created if missing, and starts its writer thread.
     pub fn open(folder: &Path) -> io::Result<Self> {
         Self::open_with(folder, &DiskExecutor::Threads, true)
     }
 
-    /// The same; the writer works where `disk` says. `is_batching`: appends that wait are flushed together.
+    /// The same with a choice of where the writer runs. `is_batching`: waiting appends share a flush.
     pub fn open_with(folder: &Path, disk: &DiskExecutor, is_batching: bool) -> io::Result<Self> {
         durable::create_dir(folder)?;
         let vote = durable::read(&folder.join(VOTE_FILE))?;
@@ -172,7 +171,7 @@ impl LogStore {
         self.shared.lock().segments.iter().map(Segment::bytes).sum()
     }
 
-    /// Index of the last entry purged; 0 when there is none.
+    /// Index of the last purged entry; 0 if there is none.
     pub fn purged_index(&self) -> u64 {
         self.shared.lock().purged.map_or(0, |id| id.index)
     }
@@ -181,14 +180,14 @@ impl LogStore {
         self.jobs.submit(job)
     }
 
-    /// Submits a job that reports by channel, and waits for the report.
+    /// Submits a job and waits until it is done.
     async fn run_job(&self, job: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Job) -> io::Result<()> {
         let (reply, done) = oneshot::channel();
         self.submit(job(reply))?;
         done.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Entries of `[start, end)` that the log has, as many as fit into `bytes_max` but at least one.
+    /// Entries of `[start, end)` that the log has: as many as fit into `bytes_max`, but at least one.
     fn read(&self, start: u64, end: u64, bytes_max: usize) -> io::Result<Vec<Entry>> {
         enum Found {
             Cached(Entry),
@@ -239,7 +238,7 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
     (start, end)
 }
 
-/// The committed position on disk; one that was cut short counts as none.
+/// The committed position on disk; `None` if it was not written completely.
 fn read_committed(folder: &Path) -> io::Result<Option<LogId>> {
     match fs::read(folder.join(COMMITTED_FILE)) {
         Ok(bytes) => Ok(record::parse(&bytes).and_then(|payload| postcard::from_bytes(payload).ok()).flatten()),
@@ -266,7 +265,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         self.read(start, end, usize::MAX)
     }
 
-    /// For apply: reads ahead by [`READ_BYTES_MAX`], however long the range is.
+    /// For apply: reads at most [`READ_BYTES_MAX`] at a time, however long the range is.
     async fn entries_stream<RB>(&mut self, range: RB) -> impl Stream<Item = io::Result<Entry>> + OptionalSend
     where
         RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
@@ -313,8 +312,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         Ok(())
     }
 
-    /// Now and then, and into the page cache only: what a replica does not find here it learns from the leader. It is a head
-    /// start.
+    /// Writes the position occasionally, and only into the page cache. It speeds up a restart; without it the replica learns the
+    /// position from the leader.
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         self.shared.lock().committed = committed;
         let now = Instant::now();
@@ -329,7 +328,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
         let state = self.shared.lock();
-        // A power cut may have spared the position and lost entries below it that were not flushed here.
+        // A power failure may have kept the position, but lost entries below it that were not flushed.
         Ok(state.committed.filter(|committed| Some(*committed) <= state.last))
     }
 

@@ -1,15 +1,15 @@
-//! The record of a log segment: one entry, framed so that damage is found and a torn tail can be told from it.
+//! The record of a log segment: one entry, framed so that damage is detected, and distinguished from an incomplete end.
 //!
 //! Layout: magic (4 bytes), length of the payload (4), CRC-32 of length and payload (4), payload. Little endian.
 
-/// Begins every record.
+/// The first bytes of every record.
 pub const MAGIC: [u8; 4] = *b"MRL1";
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 12;
-/// Longest payload; more is damage.
+/// Longest payload; a larger length means damage.
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
-/// Appends a record to a buffer; `write` fills in the payload.
+/// Appends a record to a buffer; `write` appends the payload.
 pub fn append<E>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
@@ -22,7 +22,7 @@ pub fn append<E>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// The payload of the record at the start of `bytes`, if there is a whole and undamaged one.
+/// The payload of the record at the start of `bytes`, if it is complete and undamaged.
 pub fn parse(bytes: &[u8]) -> Option<&[u8]> {
     let header = bytes.get(..HEADER_BYTES)?;
     if header[..4] != MAGIC {
@@ -37,8 +37,8 @@ pub fn parse(bytes: &[u8]) -> Option<&[u8]> {
     (checksum(length, payload) == crc).then_some(payload)
 }
 
-/// Is there any whole record in `bytes`, at whatever offset? After a damaged one that means that the damage is not a
-/// write cut short by a crash, and that truncating would lose entries.
+/// True if `bytes` contains a complete record at any offset. After a damaged record this means that the damage is not a write
+/// that a crash interrupted, and that truncation would lose entries.
 pub fn any_within(bytes: &[u8]) -> bool {
     let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
     starts.map(|(offset, _)| offset).any(|offset| parse(&bytes[offset..]).is_some())

@@ -1,6 +1,6 @@
 //! Segment files: consecutive entries, the file named after its first index.
 //!
-//! Invariant: segments follow each other without a gap; only the last one grows, and only its tail can be torn.
+//! Invariant: segments have no gaps between them; only the last one grows, and only its end can be incomplete.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,20 +15,20 @@ use crate::raft::{durable, types::Entry};
 
 const SUFFIX: &str = "seg";
 
-/// Where an entry's record lies in its segment.
+/// The position of an entry's record in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Offset of the record.
+    /// Offset of the record, in bytes.
     pub offset: u64,
-    /// Length of record and header.
+    /// Length of header and payload, in bytes.
     pub length: u32,
 }
 
-/// An open segment and the places of its entries.
+/// An open segment and the locations of its entries.
 pub struct Segment {
     /// Index of the first entry.
     pub first: u64,
-    /// One place an entry, in order.
+    /// The location of each entry, in order.
     pub locations: Vec<Location>,
     /// The file; readers share it.
     pub file: Arc<File>,
@@ -36,7 +36,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// A new, empty segment; its name is durable when this returns.
+    /// Creates an empty segment; its name is durable when this returns.
     pub fn create(folder: &Path, first: u64) -> io::Result<Self> {
         let path = folder.join(format!("{first:020}.{SUFFIX}"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
@@ -44,8 +44,8 @@ impl Segment {
         Ok(Self { first, locations: Vec::new(), file: Arc::new(file), path })
     }
 
-    /// Opens every segment of a folder, in order, and gives each entry to `visit`. A torn tail of the last segment is cut
-    /// off; any other damage, or a gap, is an error.
+    /// Opens every segment of a directory, in order, and passes each entry to `visit`. An incomplete end of the last segment is
+    /// truncated; any other damage, or a gap, is an error.
     pub fn open_all(folder: &Path, mut visit: impl FnMut(&Entry)) -> io::Result<Vec<Self>> {
         let mut paths = Vec::new();
         for item in fs::read_dir(folder)? {
@@ -113,21 +113,21 @@ impl Segment {
         self.locations.last().map_or(0, |l| l.offset + u64::from(l.length))
     }
 
-    /// Drops the entries from `end` on, durably.
+    /// Removes the entries from `end` on, durably.
     pub fn truncate(&mut self, end: u64) -> io::Result<()> {
         self.locations.truncate((end - self.first) as usize);
         self.file.set_len(self.bytes())?;
         self.file.sync_all()
     }
 
-    /// Deletes the file. Readers that hold it open can finish.
+    /// Deletes the file. Readers that have it open can finish.
     pub fn remove(self) -> io::Result<()> {
         fs::remove_file(&self.path)?;
         durable::sync_parent(&self.path)
     }
 }
 
-/// Reads an entry from its place.
+/// Reads an entry from a segment.
 pub fn read_entry(file: &File, location: Location) -> io::Result<Entry> {
     let mut bytes = vec![0; location.length as usize];
     file.read_exact_at(&mut bytes, location.offset)?;

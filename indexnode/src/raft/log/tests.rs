@@ -163,7 +163,7 @@ async fn truncation_and_purge_survive_a_restart() {
     assert_eq!(indexes(&mut log).await, [3, 4, 5, 6, 7]);
     let state = log.get_log_state().await.unwrap();
     assert_eq!((state.last_purged_log_id, state.last_log_id), (Some(log_id(1, 2)), Some(log_id(2, 7))));
-    // A snapshot from the leader lies past the end: the log restarts behind it.
+    // A snapshot from the leader is past the end: the log continues after it.
     log.purge(log_id(3, 20)).await.unwrap();
     append(&mut log, [entry(3, 21)]).await;
     drop(log);

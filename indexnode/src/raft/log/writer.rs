@@ -1,7 +1,7 @@
-//! The thread that writes the log: takes everything that is waiting, writes it, flushes once, reports.
+//! The thread that writes the log: takes all waiting jobs, writes them, flushes once, reports.
 //!
-//! Invariant (P46): after a failed write or flush nothing more is written: what the kernel then holds is not known, so the
-//! replica has to stop (openraft does, on the error) and start again from what the disk holds.
+//! Invariant (P46): after a failed write or flush nothing more is written. The content of the kernel's cache is unknown then,
+//! so the replica has to stop (openraft does, on the error) and restart from the disk.
 
 use std::{
     io,
@@ -34,27 +34,27 @@ use crate::{
     },
 };
 
-/// A segment over this size is followed by a new one. Purging frees whole segments.
+/// A segment that exceeds this size is followed by a new one. A purge deletes whole segments.
 const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 
 type Reply = oneshot::Sender<io::Result<()>>;
 
-/// What the log asks of its thread, in this order.
+/// A request to the writer thread; it serves them in order.
 pub(super) enum Job {
-    /// Write entries that are in the cache already.
+    /// Write entries, which are already in the cache.
     Append { first: u64, bytes: Vec<u8>, lengths: Vec<u32>, callback: IOFlushed<TypeConfig> },
     /// Record the vote.
     Vote { vote: Vote, path: PathBuf, reply: Reply },
-    /// Drop the entries from `end` on.
+    /// Remove the entries from `end` on.
     Truncate { end: u64, reply: Reply },
-    /// Drop the entries up to this one.
+    /// Remove the entries up to this one.
     Purge { log_id: LogId, path: PathBuf, reply: Reply },
 }
 
-/// The way to the writer, which ends when this is dropped.
+/// The queue of the writer, which ends when this is dropped.
 pub(super) struct Queue {
     jobs: mpsc::Sender<Job>,
-    /// Wakes a writer that is a task.
+    /// Wakes a writer that runs as a task.
     wake: Arc<Notify>,
 }
 
@@ -68,7 +68,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // The sender goes right after this; a writer that is a task runs only then.
+        // The sender is dropped right after this; a writer that runs as a task sees that only when woken.
         self.wake.notify_one();
     }
 }
@@ -80,13 +80,13 @@ pub(super) fn stopped() -> io::Error {
 pub(super) struct Writer {
     folder: PathBuf,
     shared: Arc<Mutex<State>>,
-    /// Are appends that wait flushed together?
+    /// True if waiting appends share a flush.
     is_batching: bool,
-    /// A job that was taken from the queue and does not belong to the group before it.
+    /// A job that was taken from the queue but does not belong to the last group.
     held: Option<Job>,
 }
 
-/// Appends that are flushed together.
+/// Appends that share a flush.
 #[derive(Default)]
 struct Group {
     bytes: Vec<u8>,
@@ -99,7 +99,7 @@ impl Writer {
         Self { folder, shared, is_batching, held: None }
     }
 
-    /// Begins to serve a queue. Dropping the queue's other end after a failure fails every later request.
+    /// Starts serving a queue. After a failure the receiver is dropped, which fails every later request.
     pub(super) fn start(self, disk: &DiskExecutor) -> io::Result<Arc<Queue>> {
         let (jobs, queue) = mpsc::channel();
         let wake = Arc::new(Notify::new());
@@ -176,7 +176,7 @@ impl Writer {
     }
 
     fn write(&self, first: u64, group: &Group) -> io::Result<()> {
-        // Only this thread changes the segments, so what is read here stays true without the lock.
+        // Only this thread changes the segments, so they do not change after the lock is released.
         let (file, mut offset) = {
             let mut state = self.shared.lock();
             if state.segments.last().is_none_or(|s| s.bytes() >= SEGMENT_BYTES_MAX) {

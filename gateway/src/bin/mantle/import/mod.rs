@@ -201,7 +201,7 @@ async fn wait_for_index(
 ) -> Result<Vec<(String, Status)>> {
     let answer = Session::new(url, sql::ASSIGNMENT).call(&[&namespace]).await.context("asking for the index group")?;
     let group = answer.rows.first().and_then(|row| row.get::<_, Option<i32>>(0)).context("the namespace is gone")?;
-    let index = &index.of_group(group as u32);
+    let index = &index.of_group(mantle_types::GroupId::from(group));
     let nodes = Nodes::connect(url).await?;
     let positions = nodes.flushed().await.context("asking for the flush positions")?;
     replicas::wait_applied(index, &positions, |message| progress.say(message)).await
