@@ -42,14 +42,14 @@ impl Metrics {
         // Several replicas in one process (tests) share the first recorder.
         let _ = metrics::set_global_recorder(recorder);
         describe_histogram!(LOOKUP_SECONDS, "Time of a batch of lookups, read index included");
-        describe_histogram!(AWAIT_SECONDS, "Time that a caller waited for its change to be applied");
+        describe_histogram!(AWAIT_SECONDS, "Time that a caller waited until its change was applied");
         describe_counter!(LOOKUPS, "Paths looked up, by result of their batch");
         describe_counter!(
             READ_INDEX_BATCHES,
-            "Read indexes asked for, of this replica's own leadership or of the leader"
+            "Read indexes requested, from this replica's own leadership or from the leader"
         );
         describe_counter!(READ_INDEX_REQUESTS, "Batches of lookups that waited for a read index");
-        describe_gauge!("mantle_index_role", "1 for what the replica is in its group");
+        describe_gauge!("mantle_index_role", "1 for the replica's role in its group");
         describe_counter!(AWAITS, "Changes waited for, by result");
         describe_gauge!("mantle_index_stream_lag_bytes", "WAL received from PostgreSQL and not applied yet");
         describe_gauge!("mantle_index_gate_held_bytes", "WAL received that a synchronous standby has not flushed yet");
@@ -57,10 +57,10 @@ impl Metrics {
             "mantle_index_unprotected",
             "1: PostgreSQL has no synchronous standby, a failover may lose changes"
         );
-        describe_gauge!("mantle_index_rebuild_rows", "Directories copied by the last rebuild, or so far by this one");
+        describe_gauge!("mantle_index_rebuild_rows", "Directories copied by the last rebuild, or so far by the current one");
         describe_gauge!(
             "mantle_index_rebuild_rows_expected",
-            "Directories it will be about, by PostgreSQL's statistics"
+            "Estimated directories of that rebuild, by PostgreSQL's statistics"
         );
         Ok(Self { handle })
     }
