@@ -52,7 +52,7 @@ impl ForeignNamespaces {
             }
             assignments = control.assignments(&new).await?;
         }
-        // What of one that has moved is not here has to be copied (`moves.rs`).
+        // A namespace that has moved here has to be copied (`moves.rs`).
         let is_new = |of: &Assignment| of.group == node.group && !of.has_moved;
         let ours: Vec<NamespaceId> = assignments.into_iter().filter(is_new).map(|of| of.ns).collect();
         self.known.extend(new.iter().filter(|ns| !ours.contains(ns)));
@@ -80,7 +80,7 @@ impl ForeignNamespaces {
     }
 }
 
-/// An index of an older version has all namespaces: says which are the group's.
+/// Restricts the index of an older version, which has all namespaces, to those of the group.
 pub async fn restrict(node: &Node, leadership: &Leadership, control: &dyn Statements) -> Result<()> {
     let is_restricted = {
         let state = node.state.read();
@@ -90,7 +90,7 @@ pub async fn restrict(node: &Node, leadership: &Leadership, control: &dyn Statem
         return Ok(());
     }
     let assigned = control.namespaces().await?.into_iter().map(|of| of.ns);
-    // Their removals are still to come.
+    // The removals of directories in the trash are still to come.
     let trash = control.trash_namespaces().await?;
     let namespaces: BTreeSet<NamespaceId> = assigned.chain(trash).collect();
     tracing::info!(namespaces = namespaces.len(), "this group had all namespaces, and has its own from now on");

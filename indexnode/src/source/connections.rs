@@ -143,7 +143,7 @@ async fn is_any_back(node: &Node, database: &Database, slot_name: &str, away: &B
 /// Checks that the streams can go on from the position of the index.
 pub fn check(node: &Node, sources: &SourceConnections) -> Result<(), RebuildReason> {
     let known: BTreeSet<SourceId> = node.state.read().index.sources().map(|(id, _)| id).collect();
-    // Divergence comes first. The index may have applied a part of the next transaction, so compare from where that began.
+    // Divergence comes first. A partly applied transaction counts: its commit LSN is the position to check.
     for source in &sources.connected {
         let begun = |known: Source| Source { applied: node.state.read().index.reached_lsn(source.id), ..known };
         source.known.map(begun).map_or(Ok(()), |known| check_history(&known, &source.server))?;
