@@ -57,7 +57,10 @@ impl Metrics {
             "mantle_index_unprotected",
             "1: PostgreSQL has no synchronous standby, a failover may lose changes"
         );
-        describe_gauge!("mantle_index_rebuild_rows", "Directories copied by the last rebuild, or so far by the current one");
+        describe_gauge!(
+            "mantle_index_rebuild_rows",
+            "Directories copied by the last rebuild, or so far by the current one"
+        );
         describe_gauge!(
             "mantle_index_rebuild_rows_expected",
             "Estimated directories of that rebuild, by PostgreSQL's statistics"
