@@ -16,16 +16,18 @@ SELECT is((SELECT code FROM tap.mkdir(:ns, :ns, 'n/', true, NULL)), 'MT006', 'no
 SELECT is((SELECT code FROM tap.mkdir(:ns, :ns, 'n/', id => 1::bigint << 60)), 'MT040', 'id outside every block');
 SELECT is((SELECT code FROM tap.mkdir(:ns, :ns, 'n/', id => NULL)), 'MT040', 'no id');
 
--- Implicit, explicit.
+-- Implicit and explicit directories.
 SELECT new_id AS i FROM tap.mkdir(:ns, :a, 'i/', false) \gset
 SELECT is((SELECT code FROM tap.mkdir(:ns, :a, 'i/', false)), 'MT012', 'implicit over implicit');
 SELECT results_eq(format('SELECT code, new_id, version FROM tap.mkdir(%s, %s, %L)', :ns, :a, 'i/'),
-                  format('VALUES (NULL::text, %s::bigint, 2::bigint)', :i), 'an implicit directory becomes explicit, a new version');
+                  format('VALUES (NULL::text, %s::bigint, 2::bigint)', :i),
+                      'an implicit directory becomes explicit, a new version');
 SELECT ok((SELECT explicit FROM mantle.stat(:ns, ARRAY[:a], '{i/}')), 'and is');
 SELECT is((SELECT code FROM tap.mkdir(:ns, :a, 'i/', false)), 'MT012', 'implicit over explicit changes nothing');
 
--- Counts: one statement over primary and delta records.
-SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s, %s, %s])', :ns, :ns, :a, :i),
+-- Counts: one statement reads primary and delta records.
+SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s, %s, %s])', :ns, :ns,
+    :a, :i),
                   $$ VALUES (2::bigint, 1::bigint, 1::bigint), (1, 1, 0), (0, 0, 0) $$, 'counts');
 
 -- Removing.
@@ -35,11 +37,14 @@ SELECT is((SELECT code FROM tap.rmdir(:ns, :a, 'i/', :ns + 999)), 'MT018', 'anot
 SELECT is((SELECT code FROM tap.rmdir(:ns, :a, 'i', :i)), 'MT001', 'bad name');
 SELECT is((SELECT code FROM tap.rmdir(:ns, 0, 'tap-directories/', :ns)), 'MT006', 'a root is removed as a namespace');
 SELECT is((SELECT code FROM tap.rmdir(:ns + 1, :a, 'i/', :i)), 'MT011', 'no such namespace');
-SELECT results_eq(format('SELECT * FROM tap.rmdir(%s, %s, ''i/'', %s, ''33333333-0000-0000-0000-000000000000'')', :ns, :a, :i),
+SELECT results_eq(format('SELECT * FROM tap.rmdir(%s, %s, ''i/'', %s, ''33333333-0000-0000-0000-000000000000'')', :ns,
+    :a, :i),
                   'VALUES (NULL::text, false)', 'removed');
-SELECT results_eq(format('SELECT * FROM tap.rmdir(%s, %s, ''i/'', %s, ''33333333-0000-0000-0000-000000000000'')', :ns, :a, :i),
+SELECT results_eq(format('SELECT * FROM tap.rmdir(%s, %s, ''i/'', %s, ''33333333-0000-0000-0000-000000000000'')', :ns,
+    :a, :i),
                   'VALUES (NULL::text, true)', 'replayed');
-SELECT is((SELECT code FROM tap.rmdir(:ns, :a, 'i/', :i, '33333333-0000-0000-0000-000000000000', 5)), 'MT020', 'another request');
+SELECT is((SELECT code FROM tap.rmdir(:ns, :a, 'i/', :i, '33333333-0000-0000-0000-000000000000', 5)), 'MT020',
+    'another request');
 SELECT is((SELECT code FROM tap.mkdir(:ns, :i, 'x/')), 'MT018', 'nothing is made below a tombstone');
 SELECT is((SELECT code FROM tap.put(:ns, :i, 'x')), 'MT018', 'no object either');
 SELECT is((SELECT code FROM mantle.dirstat(:ns, ARRAY[:i])), 'MT018', 'dirstat knows');
@@ -47,9 +52,10 @@ SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :i), 1::bigint, 'only the
 SELECT is((SELECT code FROM tap.mkdir(:ns, :a, 'i/')), NULL, 'the name is free');
 SELECT is((SELECT count(*) FROM tap.prune_queue() WHERE id = :a), 1::bigint, 'the parent is looked at by the pruner');
 
--- Attributes of directories: see attributes.sql. Neighbours of a bad element are done.
+-- Attributes of directories: see attributes.sql. Neighbours of a bad element are carried out.
 SELECT results_eq(format($$
-    SELECT ord, code FROM mantle.mkdir('{5,5,5}', array_fill(%s::bigint, ARRAY[3]), ARRAY[%s, %s, %s], '{m1/,bad,m2/}', ARRAY[tap.id(), tap.id(), tap.id()],
+    SELECT ord, code FROM mantle.mkdir('{5,5,5}', array_fill(%s::bigint, ARRAY[3]), ARRAY[%s, %s, %s], '{m1/,bad,m2/}',
+        ARRAY[tap.id(), tap.id(), tap.id()],
         '{1,1,1}', '{1,1,1}', '{493,493,493}', '{t,t,t}', ARRAY[NULL, NULL, NULL]::jsonb[],
         ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') ORDER BY ord $$, :ns, :a, :a, :a),
     $$ VALUES (1, NULL::text), (2, 'MT001'), (3, NULL) $$, 'one bad element, two good ones');

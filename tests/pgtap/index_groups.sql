@@ -1,4 +1,4 @@
--- Index groups, the namespaces in them, and moves from one to another: what gateways and leaders are told at each step.
+-- Index groups, their namespaces, and moves between them: what gateways and leaders read at each step.
 \ir setup.psql
 SELECT plan(36);
 
@@ -9,7 +9,8 @@ SELECT throws_ok('SELECT mantle.drop_index_group(1)', '0A000', NULL, 'group 1 st
 SELECT lives_ok('SELECT mantle.drop_index_group(99)', 'gone already is gone');
 
 CREATE FUNCTION pg_temp.made(p_name text, p_id bigint, p_group int) RETURNS text LANGUAGE sql AS $$
-    SELECT coalesce(c.code, 'made') FROM mantle.create_namespace(0, p_name, p_id, 0, 0, 493, gen_random_uuid(), 1, p_group) AS c
+    SELECT coalesce(c.code, 'made') FROM mantle.create_namespace(0, p_name, p_id, 0, 0, 493, gen_random_uuid(), 1,
+        p_group) AS c
 $$;
 SELECT first_id AS id FROM mantle.allocate_ids('groups', 10) \gset
 SELECT is(pg_temp.made('grouped', :id, 7), 'made', 'a namespace chooses its group');
@@ -18,8 +19,10 @@ SELECT is(pg_temp.made('nowhere', :id + 2, 8), 'MT006', 'but not one that is not
 SELECT is((SELECT index_group FROM mantle.assignment('grouped')), 7, 'gateways are told the group');
 SELECT is((SELECT index_group FROM mantle.assignment('ungrouped')), 1, 'group 1 by default');
 SELECT is((SELECT index_group FROM mantle.assignment('nowhere')), NULL, 'no namespace, no group');
-SELECT results_eq('SELECT is_served, move_phase FROM mantle.index_namespaces(7)', $$VALUES (true, NULL::text)$$, 'the group has it alone');
-SELECT results_eq(format('SELECT index_group, has_moved FROM mantle.assignments(ARRAY[%s::bigint, 5])', :id), 'VALUES (7, false)', 'a leader asks by id');
+SELECT results_eq('SELECT is_served, move_phase FROM mantle.index_namespaces(7)', $$VALUES (true, NULL::text)$$,
+    'the group has it alone');
+SELECT results_eq(format('SELECT index_group, has_moved FROM mantle.assignments(ARRAY[%s::bigint, 5])', :id),
+    'VALUES (7, false)', 'a leader asks by id');
 SELECT throws_ok('SELECT mantle.drop_index_group(7)', '55006', NULL, 'a group in use stays');
 
 -- A move, step by step.
@@ -36,23 +39,31 @@ SELECT is(mantle.move_namespace('grouped', 7), 'done', 'it is there already');
 SELECT is(mantle.move_namespace('grouped', 1), 'copy', 'it begins to move');
 SELECT is(mantle.move_namespace('grouped', 1), 'copy', 'once');
 SELECT ok(pg_temp.has_changed(), 'and that is seen');
-SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (7, NULL::int)', 'copy: nothing changes for gateways');
-SELECT is((SELECT is_served FROM mantle.index_namespaces(1) WHERE move_phase = 'copy'), false, 'the new group has to have it');
+SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (7, NULL::int)',
+    'copy: nothing changes for gateways');
+SELECT is((SELECT is_served FROM mantle.index_namespaces(1) WHERE move_phase = 'copy'), false,
+    'the new group has to have it');
 SELECT is(mantle.advance_move(:id, 1, 'both'), false, 'no step is left out');
 SELECT is(mantle.advance_move(:id, 7, 'copy'), false, 'only the new group takes them');
 SELECT ok(mantle.advance_move(:id, 1, 'copy') AND pg_temp.has_changed(), 'copied');
-SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (7, 1)', 'both: both groups acknowledge');
+SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (7, 1)',
+    'both: both groups acknowledge');
 SELECT is(mantle.abort_move('grouped'), 'aborted', 'it can be taken back');
 SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (7, NULL::int)', 'as before');
-SELECT ok(mantle.move_namespace('grouped', 1) = 'copy' AND mantle.advance_move(:id, 1, 'copy') AND mantle.advance_move(:id, 1, 'both'), 'switched');
-SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (1, 7)', 'the new group answers, both acknowledge');
+SELECT ok(mantle.move_namespace('grouped', 1) = 'copy' AND mantle.advance_move(:id, 1, 'copy')
+    AND mantle.advance_move(:id, 1, 'both'), 'switched');
+SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (1, 7)',
+    'the new group answers, both acknowledge');
 SELECT is(mantle.abort_move('grouped'), 'switched', 'too late to take it back');
-SELECT is((mantle.read_place_delegated(0, 'grouped/', :id, 7)).epoch, NULL, 'what the old group prepared finds no epoch');
+SELECT is((mantle.read_place_delegated(0, 'grouped/', :id, 7)).epoch, NULL,
+    'what the old group prepared finds no epoch');
 SELECT ok(mantle.advance_move(:id, 1, 'switched') AND pg_temp.has_changed(), 'done');
-SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (1, NULL::int)', 'it has moved');
+SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (1, NULL::int)',
+    'it has moved');
 
--- Nothing is left of it.
+-- Nothing is left of the group.
 SELECT is((SELECT string_agg(coalesce(d.code, 'gone'), ' ') FROM unnest(ARRAY['grouped', 'ungrouped']) AS n(name)
-            CROSS JOIN LATERAL mantle.delete_namespace(0, n.name, gen_random_uuid(), 1) AS d), 'gone gone', 'both namespaces go');
+            CROSS JOIN LATERAL mantle.delete_namespace(0, n.name, gen_random_uuid(), 1) AS d), 'gone gone',
+                'both namespaces go');
 SELECT lives_ok('SELECT mantle.drop_index_group(7)', 'and then the group');
 SELECT * FROM finish();

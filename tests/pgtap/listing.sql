@@ -1,13 +1,14 @@
--- Order, ranges and pages against an oracle: every key of the tree, built by a recursive query and sorted as bytes.
+-- Order, ranges and pages, compared with an oracle: a recursive query builds every key, sorted as bytes.
 \ir setup.psql
 SELECT plan(23);
 SELECT tap.namespace('tap-listing') AS ns \gset
 
--- A tree with names before, between and after '/' and '0', in directories and beside them. Seeded.
+-- A seeded tree with names before, between and after '/' and '0', in directories and beside them.
 CREATE FUNCTION pg_temp.grow(ns bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_dirs bigint[] := ARRAY[ns];
-    v_names text[] := ARRAY['a', 'a-', 'a.b', 'a0', 'aa', '-', '+x', '!', 'z', '~', '0', '00', ' ', 'ä', 'a' || chr(1114111), '.x', '/'];
+    v_names text[] := ARRAY['a', 'a-', 'a.b', 'a0', 'aa', '-', '+x', '!', 'z', '~', '0', '00', ' ', 'ä',
+        'a' || chr(1114111), '.x', '/'];
     v_name text;
     r record;
 BEGIN
@@ -15,7 +16,8 @@ BEGIN
     FOR i IN 1..500 LOOP
         v_name := v_names[1 + floor(random() * cardinality(v_names))::int];
         IF random() < 0.4 THEN
-            SELECT * INTO r FROM tap.mkdir(ns, v_dirs[1 + floor(random() * cardinality(v_dirs))::int], v_name || '/', random() < 0.4);
+            SELECT * INTO r FROM tap.mkdir(ns, v_dirs[1 + floor(random() * cardinality(v_dirs))::int], v_name || '/',
+                random() < 0.4);
             IF r.code IS NULL AND r.version = 1 THEN v_dirs := v_dirs || r.new_id; END IF;
         ELSE
             PERFORM tap.put(ns, v_dirs[1 + floor(random() * cardinality(v_dirs))::int], v_name);
@@ -35,7 +37,8 @@ $$;
 CREATE TEMP TABLE oracle AS SELECT key COLLATE "C" AS key, id FROM pg_temp.tree(:ns);
 SELECT cmp_ok((SELECT count(*) FROM oracle), '>', 150::bigint, 'a tree worth the name');
 
-CREATE FUNCTION pg_temp.pages(ns bigint, root bigint, prefix text, page int) RETURNS TABLE (key text, id bigint) LANGUAGE plpgsql AS $$
+CREATE FUNCTION pg_temp.pages(ns bigint, root bigint, prefix text, page int) RETURNS TABLE (key text, id bigint)
+    LANGUAGE plpgsql AS $$
 DECLARE
     v_after text;
     v_found boolean := true;
@@ -50,12 +53,15 @@ BEGIN
     END LOOP;
 END $$;
 SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, '''', 1000)', :ns, :ns),
-                  'SELECT key COLLATE "default", id FROM oracle ORDER BY oracle.key COLLATE "C"', 'one page: every key, in byte order');
+                  'SELECT key COLLATE "default", id FROM oracle ORDER BY oracle.key COLLATE "C"',
+                      'one page: every key, in byte order');
 SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, '''', %s)', :ns, :ns, n),
-                  'SELECT key COLLATE "default", id FROM oracle ORDER BY oracle.key COLLATE "C"', format('pages of %s', n))
+                  'SELECT key COLLATE "default", id FROM oracle ORDER BY oracle.key COLLATE "C"',
+                      format('pages of %s', n))
   FROM unnest(ARRAY[1, 2, 7, 100]) AS n;
 SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, %L, 3)', :ns, :ns, p),
-                  format('SELECT key COLLATE "default", id FROM oracle WHERE starts_with(key, %L) ORDER BY oracle.key COLLATE "C"', p), format('prefix %L', p))
+                  format('SELECT key COLLATE "default", id FROM oracle WHERE starts_with(key,
+                      %L) ORDER BY oracle.key COLLATE "C"', p), format('prefix %L', p))
   FROM unnest(ARRAY['a', 'a/', 'a/a', 'a0', 'z/', 'nothing', 'nothing/at/all', '/', chr(1114111)]) AS p;
 SELECT is_empty(format($$
     SELECT s.k FROM (SELECT key || e AS k FROM oracle CROSS JOIN unnest(ARRAY['', '!', '/', '/x', '0']) AS e
@@ -66,21 +72,27 @@ SELECT is_empty(format($$
 
 -- One directory.
 SELECT results_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, NULL, 1000)', :ns, :ns),
-                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL ORDER BY meta.name COLLATE "C"', :ns), 'list: every entry in byte order, no /_ATTR');
+                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL ORDER BY
+                      meta.name COLLATE "C"', :ns), 'list: every entry in byte order, no /_ATTR');
 SELECT ok(EXISTS (SELECT FROM mantle.list(:ns, :ns, NULL, NULL, 1000) AS l WHERE l.name < '/' COLLATE "C")
           AND EXISTS (SELECT FROM mantle.list(:ns, :ns, NULL, NULL, 1000) AS l WHERE l.name > '0' COLLATE "C")
-          AND EXISTS (SELECT FROM tap.meta() WHERE pid = :ns AND name = '/_ATTR'), 'there are names on both sides of /_ATTR');
+          AND EXISTS (SELECT FROM tap.meta() WHERE pid = :ns AND name = '/_ATTR'),
+              'there are names on both sides of /_ATTR');
 SELECT is_empty(format($$
-    SELECT s.n FROM (SELECT name || e AS n FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) CROSS JOIN unnest(ARRAY['', '!', '0']) AS e) AS s
+    SELECT s.n FROM (SELECT name || e AS n FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) CROSS
+        JOIN unnest(ARRAY['', '!', '0']) AS e) AS s
      WHERE (SELECT l.name FROM mantle.list(%1$s, %1$s, s.n, NULL, 1) AS l) COLLATE "C" IS DISTINCT FROM
-           (SELECT min(l.name COLLATE "C") FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) AS l WHERE l.name COLLATE "C" > s.n COLLATE "C") $$, :ns),
+           (SELECT min(l.name COLLATE "C") FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) AS l
+               WHERE l.name COLLATE "C" > s.n COLLATE "C") $$, :ns),
     'list: start after any name, existing or not');
 SELECT results_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, ''a'', 1000)', :ns, :ns),
-                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL AND starts_with(name, ''a'') ORDER BY meta.name COLLATE "C"', :ns), 'list: prefix');
+                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL
+                      AND starts_with(name, ''a'') ORDER BY meta.name COLLATE "C"', :ns), 'list: prefix');
 SELECT is_empty(format('SELECT * FROM mantle.list(%s, %s, ''b'', ''a'', 1000)', :ns, :ns), 'list: after the prefix');
 
 -- resolve_path
-SELECT results_eq(format('SELECT ns, depth, id, parent_id, cardinality(chain_owner) FROM mantle.resolve_path(''tap-listing'', ''{}'')'),
+SELECT results_eq(format('SELECT ns, depth, id, parent_id, cardinality(chain_owner)
+    FROM mantle.resolve_path(''tap-listing'', ''{}'')'),
                   format('VALUES (%s::bigint, 0, %s::bigint, 0::bigint, 1)', :ns, :ns), 'the root');
 SELECT is_empty($$ SELECT * FROM mantle.resolve_path('tap-none', '{a}') $$, 'no such namespace');
 SELECT * FROM finish();

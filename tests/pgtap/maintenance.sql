@@ -1,5 +1,5 @@
--- Compaction is exact, pruning waits and goes bottom-up, old rows are purged. The steps are called here; worker.sql sees the
--- worker call them.
+-- Compaction is exact, pruning waits and goes bottom-up, old rows are purged. This test calls the steps itself; in
+-- worker.sql the worker calls them.
 \ir setup.psql
 BEGIN;
 SELECT plan(25);
@@ -11,17 +11,21 @@ SELECT new_id AS b FROM tap.mkdir(:ns, :a, 'b/', false) \gset
 SELECT count(tap.put(:ns, :b, 'o' || i, i)) AS x FROM generate_series(1, 20) i \gset
 SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :b AND ts > 0), 20::bigint, 'twenty deltas');
 SELECT is((SELECT deltas FROM mantle.compaction_backlog WHERE pid = :b), 20::bigint, 'are the backlog');
-SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b), 'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted before');
+SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b),
+    'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted before');
 SELECT is(mantle.compact_directory(:b, 7), 7::bigint, 'a batch');
-SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b), 'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted within');
+SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b),
+    'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted within');
 SELECT is(mantle.compact(:b), 13::bigint, 'the rest');
 SELECT is(mantle.compact(:b), 0::bigint, 'nothing left');
-SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b), 'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted after');
+SELECT results_eq(format('SELECT entries, subdirectories, bytes FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :b),
+    'VALUES (20::bigint, 0::bigint, 210::bigint)', 'counted after');
 SELECT tap.put(:ns, :b, 'p', 5) AS x \gset
-SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :b AND ts > 0), 0::bigint, 'a free primary record is changed in place');
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid = :b AND ts > 0), 0::bigint,
+    'a free primary record is changed in place');
 SELECT is((SELECT bytes FROM mantle.dirstat(:ns, ARRAY[:b])), 215::bigint, 'exactly');
 
--- Compaction keeps away from tombstones.
+-- Compaction skips tombstones.
 SELECT new_id AS t FROM tap.mkdir(:ns, :ns, 't/') \gset
 SELECT tap.put(:ns, :t, 'x') AS x \gset
 SELECT tap.delete(:ns, :t, 'x') AS x \gset
@@ -58,13 +62,17 @@ SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 
 -- Purging.
 INSERT INTO mantle.requests (pid, ns, principal, request_id, request_hash, verb, created)
-VALUES (:ns, :ns, 5, gen_random_uuid(), 0, 'old', now() - interval '2 days'), (:ns, :ns, 5, gen_random_uuid(), 0, 'new', now());
+VALUES (:ns, :ns, 5, gen_random_uuid(), 0, 'old', now() - interval '2 days'), (:ns, :ns, 5, gen_random_uuid(), 0,
+    'new', now());
 UPDATE mantle.meta SET created = now() - interval '2 days' WHERE pid = :t AND removed;
 SELECT mantle.abort_rename(5, :ns, gen_random_uuid(), 1) AS x \gset
 UPDATE mantle.rename_attempts SET created = now() - interval '2 days' WHERE ns = :ns;
-SELECT ok(pg_temp.drain('purge_requests') + pg_temp.drain('purge_tombstones') + pg_temp.drain('purge_attempts') >= 3, 'purged');
-SELECT set_eq(format('SELECT verb FROM tap.requests() WHERE ns = %s AND verb IN (''old'', ''new'')', :ns), ARRAY['new'], 'old requests are gone, new ones are not');
-SELECT results_eq(format('SELECT pid FROM tap.meta() WHERE pid IN (%s, %s) AND removed', :t, :a), format('VALUES (%s::bigint)', :a), 'old tombstones too');
+SELECT ok(pg_temp.drain('purge_requests') + pg_temp.drain('purge_tombstones') + pg_temp.drain('purge_attempts') >= 3,
+    'purged');
+SELECT set_eq(format('SELECT verb FROM tap.requests() WHERE ns = %s AND verb IN (''old'', ''new'')', :ns),
+    ARRAY['new'], 'old requests are gone, new ones are not');
+SELECT results_eq(format('SELECT pid FROM tap.meta() WHERE pid IN (%s, %s) AND removed', :t, :a),
+    format('VALUES (%s::bigint)', :a), 'old tombstones too');
 SELECT is((SELECT count(*) FROM tap.rename_attempts() WHERE ns = :ns), 0::bigint, 'and old attempts');
 SELECT * FROM finish();
 ROLLBACK;

@@ -1,5 +1,5 @@
--- The change stream: what pgoutput gives for the messages of each verb, decoded here by hand from the layout that
--- indexnode/types/src/message.rs describes.
+-- The change stream: the messages of each verb as pgoutput sends them, decoded here from the layout in
+-- indexnode/types/src/message.rs.
 \ir setup.psql
 SELECT plan(17);
 CREATE FUNCTION pg_temp.varint(bytes bytea, INOUT at int, OUT value numeric) LANGUAGE plpgsql AS $$
@@ -50,9 +50,12 @@ BEGIN
     IF p <> length(bytes) THEN RAISE EXCEPTION 'trailing bytes'; END IF;
 END $$;
 -- pgoutput's Message: 'M', flags, LSN (8), prefix with NUL, length (4), content.
-CREATE FUNCTION pg_temp.stream() RETURNS TABLE (lsn pg_lsn, transactional boolean, prefix text, content bytea) LANGUAGE sql AS $$
-    SELECT c.lsn, get_byte(c.data, 1) = 1, convert_from(substring(c.data FROM 11 FOR n.at - 11), 'UTF8'), substring(c.data FROM n.at + 5)
-      FROM pg_logical_slot_get_binary_changes('mantle_pgtap', NULL, NULL, 'proto_version', '1', 'publication_names', 'mantle_stream',
+CREATE FUNCTION pg_temp.stream() RETURNS TABLE (lsn pg_lsn, transactional boolean, prefix text, content bytea) LANGUAGE
+    sql AS $$
+    SELECT c.lsn, get_byte(c.data, 1) = 1, convert_from(substring(c.data FROM 11 FOR n.at - 11), 'UTF8'),
+        substring(c.data FROM n.at + 5)
+      FROM pg_logical_slot_get_binary_changes('mantle_pgtap', NULL, NULL, 'proto_version', '1', 'publication_names',
+          'mantle_stream',
                                               'messages', 'true') AS c
      CROSS JOIN LATERAL (SELECT position('\x00'::bytea IN substring(c.data FROM 11)) + 10 AS at) AS n
      WHERE get_byte(c.data, 0) = ascii('M') $$;
@@ -67,10 +70,14 @@ SELECT pg_create_logical_replication_slot('mantle_pgtap', 'pgoutput') IS NULL AS
 
 SELECT tap.id() AS ns \gset
 SELECT code AS x FROM mantle.create_namespace(300, 'tap-messages', :ns, 7, 8, 493, :'r1', 0) \gset
-SELECT results_eq('SELECT * FROM pg_temp.ops()', format($$ VALUES ('put', %1$s::bigint, 0::bigint, %1$s::bigint, 1::bigint, 7::bigint, 8::bigint, 493::bigint, 'tap-messages', 300::bigint, 0::bigint, %2$L::uuid, 0::bigint) $$, :ns, :'r1'),
+SELECT results_eq('SELECT * FROM pg_temp.ops()',
+    format($$ VALUES ('put', %1$s::bigint, 0::bigint, %1$s::bigint, 1::bigint, 7::bigint, 8::bigint, 493::bigint,
+    'tap-messages', 300::bigint, 0::bigint, %2$L::uuid, 0::bigint) $$, :ns, :'r1'),
     'create_namespace: the whole record, names without a slash, a cause in namespace 0');
 SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'ä/', request => :'r2') \gset
-SELECT results_eq('SELECT * FROM pg_temp.ops()', format($$ VALUES ('put', %1$s::bigint, %1$s::bigint, %2$s::bigint, 1::bigint, 7::bigint, 8::bigint, 493::bigint, 'ä', 5::bigint, %1$s::bigint, %3$L::uuid, 0::bigint) $$, :ns, :a, :'r2'), 'mkdir');
+SELECT results_eq('SELECT * FROM pg_temp.ops()',
+    format($$ VALUES ('put', %1$s::bigint, %1$s::bigint, %2$s::bigint, 1::bigint, 7::bigint, 8::bigint, 493::bigint,
+    'ä', 5::bigint, %1$s::bigint, %3$L::uuid, 0::bigint) $$, :ns, :a, :'r2'), 'mkdir');
 SELECT code AS x FROM tap.mkdir(:ns, :ns, 'ä/', request => :'r2') \gset
 SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a replay emits nothing');
 SELECT code AS x FROM tap.mkdir(:ns, :ns, 'ä/') \gset
@@ -84,38 +91,58 @@ ROLLBACK;
 SELECT is_empty('SELECT * FROM pg_temp.ops()', 'nor does a rolled back transaction');
 
 SELECT first_id AS m FROM mantle.allocate_ids('m', 3) \gset
-SELECT count(*) AS x FROM mantle.mkdir('{5,5,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a, :a, :ns], '{y/,x/,bad}', ARRAY[:m, :m + 1, :m + 2]::bigint[], '{1,2,3}', '{4,5,6}', '{7,8,9}', '{t,f,t}',
+SELECT count(*) AS x FROM mantle.mkdir('{5,5,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a, :a, :ns], '{y/,x/,bad}',
+    ARRAY[:m, :m + 1, :m + 2]::bigint[], '{1,2,3}', '{4,5,6}', '{7,8,9}', '{t,f,t}',
     ARRAY[NULL, NULL, NULL]::jsonb[], ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()], '{0,0,0}') \gset
 CREATE TEMP TABLE batch AS SELECT * FROM pg_temp.stream();
-SELECT results_eq('SELECT transactional, prefix FROM batch', $$ VALUES (true, 'mantle') $$, 'a batch: one message, transactional');
-SELECT set_eq('SELECT d.name, d.id, d.owner, d.grp, d.mode FROM batch, pg_temp.decode(content) AS d', format($$ VALUES ('x', %s::bigint, 2::bigint, 5::bigint, 8::bigint), ('y', %s, 1, 4, 7) $$, :m + 1, :m), 'with the operations that were done');
+SELECT results_eq('SELECT transactional, prefix FROM batch', $$ VALUES (true, 'mantle') $$,
+    'a batch: one message, transactional');
+SELECT set_eq('SELECT d.name, d.id, d.owner, d.grp, d.mode FROM batch, pg_temp.decode(content) AS d',
+    format($$ VALUES ('x', %s::bigint, 2::bigint, 5::bigint, 8::bigint), ('y', %s, 1, 4, 7) $$, :m + 1, :m),
+    'with the operations that were done');
 
 SELECT code AS x FROM tap.mkdir(:ns, :a, 'x/', true) \gset
-SELECT results_eq('SELECT op, id, version FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 2::bigint) $$, :m + 1), 'implicit to explicit');
-SELECT count(code) AS x FROM mantle.set_attributes('{5,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{x/,nope}', ARRAY[:m + 1, 5]::bigint[], '{70,1}', '{NULL,1}', '{448,1}', '{NULL,NULL}', '{NULL,NULL}', ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') \gset
-SELECT results_eq('SELECT op, id, version, owner, grp, mode FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 3::bigint, 70::bigint, 5::bigint, 448::bigint) $$, :m + 1), 'set_attributes');
+SELECT results_eq('SELECT op, id, version FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 2::bigint) $$,
+    :m + 1), 'implicit to explicit');
+SELECT count(code) AS x FROM mantle.set_attributes('{5,5}', ARRAY[:ns, :ns], ARRAY[:a, :a], '{x/,nope}',
+    ARRAY[:m + 1, 5]::bigint[], '{70,1}', '{NULL,1}', '{448,1}', '{NULL,NULL}', '{NULL,NULL}',
+    ARRAY[gen_random_uuid(), gen_random_uuid()], '{0,0}') \gset
+SELECT results_eq('SELECT op, id, version, owner, grp, mode FROM pg_temp.ops()',
+    format($$ VALUES ('put', %s::bigint, 3::bigint, 70::bigint, 5::bigint, 448::bigint) $$, :m + 1), 'set_attributes');
 SELECT code AS x FROM tap.rename(:ns, :a, 'x/', :m + 1, :ns, 'z/', attempt => 4711, request => :'r1') \gset
-SELECT results_eq('SELECT op, pid, name, id, version, request, attempt FROM pg_temp.ops()', format($$ VALUES ('put', %s::bigint, 'z', %s::bigint, 4::bigint, %L::uuid, 4711::bigint) $$, :ns, :m + 1, :'r1'), 'rename_directory names its attempt');
+SELECT results_eq('SELECT op, pid, name, id, version, request, attempt FROM pg_temp.ops()',
+    format($$ VALUES ('put', %s::bigint, 'z', %s::bigint, 4::bigint, %L::uuid, 4711::bigint) $$, :ns, :m + 1, :'r1'),
+    'rename_directory names its attempt');
 SELECT code AS x FROM tap.rename(:ns, :ns, 'z/', :m + 1, :a, 'y/', victim => :m, attempt => 4712) \gset
-SELECT results_eq('SELECT op, pid, name, id, version, request IS NULL FROM pg_temp.ops()', format($$ VALUES ('remove', %1$s::bigint, 'y', %2$s::bigint, 2::bigint, true), ('put', %1$s, 'y', %2$s + 1, 5, false) $$, :a, :m), 'an overwriting one removes the victim first, without a cause');
+SELECT results_eq('SELECT op, pid, name, id, version, request IS NULL FROM pg_temp.ops()',
+    format($$ VALUES ('remove', %1$s::bigint, 'y', %2$s::bigint, 2::bigint, true),
+    ('put', %1$s, 'y', %2$s + 1, 5, false) $$, :a, :m), 'an overwriting one removes the victim first, without a cause');
 \if :distributed
--- An answer is kept where the change was: a verb knows its own directory's, mantle.replay knows all.
+-- An answer is stored where the change was. A verb finds those of its own directory, mantle.replay finds all.
 SELECT skip('on Citus a request id is one directory''s');
 \else
 SELECT code AS x FROM tap.rmdir(:ns, :a, 'y/', :m + 1, request => :'r2', hash => 0) \gset
 SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a request id that was used emits nothing');
 \endif
 SELECT code AS x FROM tap.rmdir(:ns, :a, 'y/', :m + 1) \gset
-SELECT results_eq('SELECT op, pid, name, id, version, request IS NULL FROM pg_temp.ops()', format($$ VALUES ('remove', %s::bigint, 'y', %s::bigint, 6::bigint, false) $$, :a, :m + 1), 'rmdir: the version after the last');
+SELECT results_eq('SELECT op, pid, name, id, version, request IS NULL FROM pg_temp.ops()',
+    format($$ VALUES ('remove', %s::bigint, 'y', %s::bigint, 6::bigint, false) $$, :a, :m + 1),
+    'rmdir: the version after the last');
 
 SELECT first_id AS i FROM mantle.allocate_ids('m', 2) \gset
-SELECT count(*) AS x FROM mantle.import_directories(5, :ns, ARRAY[:ns, :i]::bigint[], '{i/,j/}', ARRAY[:i, :i + 1]::bigint[]) \gset
-SELECT results_eq('SELECT op, pid, name, id, version, owner, request IS NULL FROM pg_temp.ops()', format($$ VALUES ('put', %1$s::bigint, 'i', %2$s::bigint, 1::bigint, 7::bigint, true), ('put', %2$s, 'j', %2$s + 1, 1, 7, true) $$, :ns, :i), 'an import, in order, without a cause');
+SELECT count(*) AS x FROM mantle.import_directories(5, :ns, ARRAY[:ns, :i]::bigint[], '{i/,j/}',
+    ARRAY[:i, :i + 1]::bigint[]) \gset
+SELECT results_eq('SELECT op, pid, name, id, version, owner, request IS NULL FROM pg_temp.ops()',
+    format($$ VALUES ('put', %1$s::bigint, 'i', %2$s::bigint, 1::bigint, 7::bigint, true),
+    ('put', %2$s, 'j', %2$s + 1, 1, 7, true) $$, :ns, :i), 'an import, in order, without a cause');
 SELECT mantle.prune(:i + 1) AS x \gset
-SELECT results_eq('SELECT op, pid, id, version, request IS NULL FROM pg_temp.ops()', format($$ VALUES ('remove', %1$s::bigint, %1$s::bigint + 1, 2::bigint, true) $$, :i), 'pruning');
+SELECT results_eq('SELECT op, pid, id, version, request IS NULL FROM pg_temp.ops()',
+    format($$ VALUES ('remove', %1$s::bigint, %1$s::bigint + 1, 2::bigint, true) $$, :i), 'pruning');
 SELECT code AS x FROM tap.rmdir(:ns, :ns, 'ä/', :a) \gset
 SELECT count(*) AS x FROM pg_temp.ops() \gset
 SELECT code AS x FROM mantle.delete_namespace(5, 'tap-messages', :'r2', 0) \gset
-SELECT results_eq('SELECT op, pid, id, cause_ns, request FROM pg_temp.ops() ORDER BY id DESC', format($$ VALUES ('remove', %1$s::bigint, %2$s::bigint, NULL::bigint, NULL::uuid), ('remove', 0, %1$s, 0, %3$L) $$, :ns, :i, :'r2'), 'delete_namespace: its directories, then the root with the cause');
+SELECT results_eq('SELECT op, pid, id, cause_ns, request FROM pg_temp.ops() ORDER BY id DESC',
+    format($$ VALUES ('remove', %1$s::bigint, %2$s::bigint, NULL::bigint, NULL::uuid), ('remove', 0, %1$s, 0, %3$L) $$,
+    :ns, :i, :'r2'), 'delete_namespace: its directories, then the root with the cause');
 SELECT pg_drop_replication_slot('mantle_pgtap') IS NULL AS x \gset
 SELECT * FROM finish();

@@ -1,4 +1,4 @@
--- When a directory was modified: whenever an entry of it is made, removed, replaced or renamed, and not otherwise.
+-- A directory is modified when one of its entries is made, removed, replaced or renamed, and at no other time.
 \ir setup.psql
 BEGIN;
 SELECT plan(21);
@@ -10,14 +10,15 @@ SELECT new_id AS v FROM tap.mkdir(:ns, :b, 'v/') \gset
 SELECT new_id AS o FROM tap.put(:ns, :a, 'o', 5) \gset
 SELECT tap.put(:ns, :b, 'p', 5) AS x \gset
 SELECT tap.put(:ns, :b, 'q', 5) AS x \gset
--- As if all had been long ago; the clock of a transaction stands still.
+-- Moves all modification times into the past, because now() stands still within a transaction.
 CREATE FUNCTION pg_temp.age() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE mantle.meta SET modified = '2000-01-01' WHERE name = '/_ATTR';
 END $$;
--- Which of the two are modified since? Both are looked at: neither more nor less.
+-- Returns which of the two directories were modified since.
 CREATE FUNCTION pg_temp.modified(ns bigint, a bigint, b bigint) RETURNS text LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(string_agg(CASE d.ord WHEN 1 THEN 'a' ELSE 'b' END || CASE WHEN d.modified = now() THEN '' ELSE '?' END, ' ' ORDER BY d.ord)
+    SELECT coalesce(string_agg(CASE d.ord WHEN 1 THEN 'a' ELSE 'b' END || CASE WHEN d.modified = now() THEN '' ELSE '?'
+        END, ' ' ORDER BY d.ord)
                         FILTER (WHERE d.modified IS DISTINCT FROM '2000-01-01'), 'none')
       FROM mantle.dirstat(ns, ARRAY[a, b]) AS d
 $$;
@@ -47,9 +48,10 @@ SELECT pg_temp.age() AS x \gset
 SELECT tap.rmdir(:ns, :a, 'newer/', (SELECT m.id FROM tap.meta() m WHERE m.pid = :a AND m.name = 'newer/')) AS x \gset
 SELECT is(pg_temp.modified(:ns, :a, :b), 'a', 'a directory is removed');
 
--- Attributes are the entry's.
+-- Attributes belong to the entry, so changing them does not modify the directory.
 SELECT pg_temp.age() AS x \gset
-SELECT code AS x FROM mantle.set_attributes('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:o], '{1}', '{1}', '{256}', ARRAY['{"k": 1}']::jsonb[],
+SELECT code AS x FROM mantle.set_attributes('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:o], '{1}', '{1}', '{256}',
+    ARRAY['{"k": 1}']::jsonb[],
     '{NULL}', ARRAY[gen_random_uuid()], '{0}') \gset
 SELECT is(pg_temp.modified(:ns, :a, :b), 'none', 'attributes of an entry');
 SELECT tap.mkdir(:ns, :a, 'i/', false) AS x \gset
@@ -60,7 +62,8 @@ SELECT is((SELECT code FROM tap.put(:ns, :a, 'o', condition => '*absent')), 'MT0
 SELECT is(pg_temp.modified(:ns, :a, :b), 'none', 'modifies nothing');
 
 -- Renames.
-SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :a, 'o2', false, gen_random_uuid(), 0)), NULL, 'within a directory');
+SELECT is((SELECT code FROM mantle.rename_object(5, :ns, :a, 'o', :a, 'o2', false, gen_random_uuid(), 0)), NULL,
+    'within a directory');
 SELECT is(pg_temp.modified(:ns, :a, :b), 'a', 'modifies it');
 SELECT pg_temp.age() AS x \gset
 SELECT code AS x FROM mantle.rename_object(5, :ns, :a, 'o2', :a, 'o2', true, gen_random_uuid(), 0) \gset

@@ -4,16 +4,25 @@ SELECT plan(21);
 SELECT tap.id() AS a, tap.id() AS b \gset
 \set request '11111111-1111-1111-1111-111111111111'
 
-SELECT results_eq(format($$ SELECT code, ns, owner, replayed FROM mantle.create_namespace(5, 'ns-a', %s, 7, 8, 493, %L, 1) $$, :a, :'request'),
+SELECT results_eq(format($$ SELECT code, ns, owner, replayed FROM mantle.create_namespace(5, 'ns-a', %s, 7, 8, 493, %L,
+    1) $$, :a, :'request'),
                   format($$ VALUES (NULL::text, %s::bigint, 7, false) $$, :a), 'created');
-SELECT results_eq(format($$ SELECT code, ns, owner, replayed, flush_lsn IS NOT NULL FROM mantle.create_namespace(5, 'ns-a', %s, 7, 8, 493, %L, 1) $$, :b, :'request'),
-                  format($$ VALUES (NULL::text, %s::bigint, 7, true, true) $$, :a), 'a retry gets the first answer, and a position');
-SELECT is((SELECT code FROM mantle.create_namespace(5, 'ns-b', :b, 7, 8, 493, :'request', 2)), 'MT020', 'another request under its id');
-SELECT results_eq(format($$ SELECT code, ns, owner FROM mantle.create_namespace(6, 'ns-a', %s, 9, 9, 493, %L, 1) $$, :b, :'request'),
-                  format($$ VALUES ('MT013', %s::bigint, 7) $$, :a), 'taken: by whom (a request id belongs to its principal)');
-SELECT is((SELECT code FROM mantle.create_namespace(5, 'Bad', :b, 7, 8, 493, gen_random_uuid(), 1)), 'MT005', 'bad name');
-SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', 5, 7, 8, 493, gen_random_uuid(), 1)), 'MT040', 'id outside every block');
-SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', :b, 7, 8, 512, gen_random_uuid(), 1)), 'MT006', 'bad mode');
+SELECT results_eq(format($$ SELECT code, ns, owner, replayed, flush_lsn IS NOT NULL
+    FROM mantle.create_namespace(5, 'ns-a', %s, 7, 8, 493, %L, 1) $$, :b, :'request'),
+                  format($$ VALUES (NULL::text, %s::bigint, 7, true, true) $$, :a),
+                      'a retry gets the first answer, and a position');
+SELECT is((SELECT code FROM mantle.create_namespace(5, 'ns-b', :b, 7, 8, 493, :'request', 2)), 'MT020',
+    'another request under its id');
+SELECT results_eq(format($$ SELECT code, ns, owner FROM mantle.create_namespace(6, 'ns-a', %s, 9, 9, 493, %L, 1) $$,
+    :b, :'request'),
+                  format($$ VALUES ('MT013', %s::bigint, 7) $$, :a),
+                      'taken: by whom (a request id belongs to its principal)');
+SELECT is((SELECT code FROM mantle.create_namespace(5, 'Bad', :b, 7, 8, 493, gen_random_uuid(), 1)), 'MT005',
+    'bad name');
+SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', 5, 7, 8, 493, gen_random_uuid(), 1)), 'MT040',
+    'id outside every block');
+SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', :b, 7, 8, 512, gen_random_uuid(), 1)), 'MT006',
+    'bad mode');
 SELECT is((SELECT code FROM mantle.create_namespace(5, 'good', :b, 7, 8, 493, NULL, 1)), 'MT006', 'no request id');
 
 SELECT is((SELECT name FROM mantle.namespace('ns-a')), 'ns-a', 'found by name');
@@ -27,18 +36,23 @@ SELECT tap.mkdir(:a, :a, 'i/', false) AS d \gset
 SELECT new_id AS implicit FROM tap.mkdir(:a, :a, 'i/', false) \gset
 SELECT new_id AS deeper FROM tap.mkdir(:a, :implicit, 'j/', false) \gset
 SELECT new_id AS object FROM tap.put(:a, :deeper, 'o') \gset
-SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT017', 'an object below is content');
+SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT017',
+    'an object below is content');
 SELECT tap.delete(:a, :deeper, 'o') AS d \gset
 SELECT new_id AS e FROM tap.mkdir(:a, :deeper, 'explicit/') \gset
-SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT017', 'an explicit directory below is content');
+SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT017',
+    'an explicit directory below is content');
 SELECT tap.rmdir(:a, :deeper, 'explicit/', :e) AS d \gset
-SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, 'ns-a', '22222222-1111-1111-1111-111111111111', 1) $$,
+SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, 'ns-a',
+    '22222222-1111-1111-1111-111111111111', 1) $$,
                   format($$ VALUES (NULL::text, %s::bigint, false) $$, :a), 'empty implicit directories go with it');
-SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, 'ns-a', '22222222-1111-1111-1111-111111111111', 1) $$,
+SELECT results_eq($$ SELECT code, ns, replayed FROM mantle.delete_namespace(5, 'ns-a',
+    '22222222-1111-1111-1111-111111111111', 1) $$,
                   format($$ VALUES (NULL::text, %s::bigint, true) $$, :a), 'replayed');
 SELECT is((SELECT code FROM mantle.delete_namespace(5, 'ns-a', gen_random_uuid(), 1)), 'MT011', 'gone');
 SELECT is((SELECT count(*) FROM tap.meta() WHERE ns = :a AND id IS NOT NULL), 0::bigint, 'no entry stays');
-SELECT is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :implicit, :deeper) AND name = '/_ATTR' AND removed), 3::bigint,
+SELECT is((SELECT count(*) FROM tap.meta() WHERE pid IN (:a, :implicit, :deeper) AND name = '/_ATTR' AND removed),
+    3::bigint,
           'every directory has a tombstone');
 SELECT is_empty(format($$ SELECT * FROM tap.damage(%s) $$, :a), 'no damage');
 SELECT * FROM finish();

@@ -1,4 +1,4 @@
--- What the roles may not do, tried as them (P6).
+-- What each role may do, and what it may not (P6).
 \ir setup.psql
 SELECT plan(27);
 SELECT tap.namespace('tap-privileges') AS ns \gset
@@ -6,7 +6,8 @@ SELECT new_id AS a FROM tap.mkdir(:ns, :ns, 'a/') \gset
 SELECT tap.id() AS id \gset
 SELECT mantle.grant_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 
--- Who may execute which function, by name: the one list of these decisions. A new function fails the test until it is here.
+-- Who may execute which function, by name. This is the only list of these decisions: a new function fails until it is
+-- here.
 CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('mantle_gateway',
      'allocate_ids assignment assignment_changes compact create_namespace delete_namespace delete_object
@@ -59,33 +60,41 @@ SELECT set_eq($$
                  LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE a.grantee <> p.proowner), '')
       FROM pg_proc p WHERE p.pronamespace = 'mantle'::regnamespace
 $$, $$
-    SELECT n.name, d.roles FROM decided d CROSS JOIN LATERAL string_to_table(translate(d.names, E'\n', ' '), ' ') AS n(name)
+    SELECT n.name, d.roles FROM decided d CROSS JOIN LATERAL string_to_table(translate(d.names, E'\n', ' '), ' ') AS
+        n(name)
      WHERE n.name <> ''
 $$, 'every function may be executed by exactly the roles that are decided, and by its owner');
 
 SET ROLE mantle_analyst;
-SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'an analyst forges no message (text)');
-SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', '\x01'::bytea) $$, '42501', NULL, 'an analyst forges no message (bytea)');
-SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}') $$, '42501', NULL, 'nor by our function');
+SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL,
+    'an analyst forges no message (text)');
+SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', '\x01'::bytea) $$, '42501', NULL,
+    'an analyst forges no message (bytea)');
+SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+    '{}') $$, '42501', NULL, 'nor by our function');
 SELECT throws_ok($$ SELECT mantle.latch_pids('{}', '{1}') $$, '42501', NULL, 'takes no latch');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 1) $$, '42501', NULL, 'allocates no ids');
-SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'')', :ns), '42501', NULL, 'mutates nothing');
+SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'')', :ns),
+    '42501', NULL, 'mutates nothing');
 SELECT throws_ok('DELETE FROM mantle.meta', '42501', NULL, 'writes no table');
 SELECT throws_ok('SELECT * FROM mantle.requests', '42501', NULL, 'does not read request ids');
 SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL), 1::bigint, 'reads entries');
 SELECT is((SELECT name FROM mantle.ls('tap-privileges', '/')), 'a/', 'calls the reading functions');
-SELECT throws_ok(format('SELECT * FROM mantle.list(%1$s, %1$s, NULL, NULL, 1)', :ns), '42501', NULL, 'but none that reads as the owner');
+SELECT throws_ok(format('SELECT * FROM mantle.list(%1$s, %1$s, NULL, NULL, 1)', :ns), '42501', NULL,
+    'but none that reads as the owner');
 SELECT throws_ok('SELECT * FROM mantle.directories', '42501', NULL, 'nor such a view');
 RESET ROLE;
 
 SET ROLE mantle_index;
 \if :distributed
-SELECT is_empty('SELECT name FROM mantle.meta WHERE explicit IS NULL', 'the index reads no row of the MetaTable but directories');
+SELECT is_empty('SELECT name FROM mantle.meta WHERE explicit IS NULL',
+    'the index reads no row of the MetaTable but directories');
 \else
 SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the index does not read the MetaTable');
 \endif
 SELECT is((SELECT name FROM mantle.directories WHERE id = :a), 'a', 'but the directories');
-SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL, 'nor does it forge messages');
+SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL,
+    'nor does it forge messages');
 SELECT is((SELECT slot_name FROM mantle.index_group(1)), 'mantle_index_1', 'it knows its slot');
 SELECT is((SELECT count(*) FROM mantle.index_sources()), 1::bigint, 'the one node that feeds it');
 SELECT results_eq('SELECT * FROM mantle.standby_flush()', 'VALUES (false, NULL::pg_lsn)', 'and that it has no standby');
@@ -94,35 +103,42 @@ RESET ROLE;
 SET ROLE mantle_gateway;
 SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the gateway reads no table');
 SELECT throws_ok('SELECT mantle.raise_epoch(1, 0, NULL)', '42501', NULL, 'and raises no epoch');
-SELECT is((SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}', '{1}', '{e}', '{t}',
+SELECT is((SELECT code FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{o}', ARRAY[:id], '{1}', '{1}', '{420}',
+    '{1}', '{e}', '{t}',
     ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}')), NULL, 'it calls verbs');
 RESET ROLE;
 
--- What verbs run as the owner finds nothing of a caller's.
+-- Code that verbs run as the owner finds no object of the caller's search_path.
 CREATE SCHEMA tap_hostile;
 GRANT USAGE ON SCHEMA tap_hostile TO PUBLIC;
-CREATE FUNCTION tap_hostile.compare(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'run as %', current_user; END $$;
+CREATE FUNCTION tap_hostile.compare(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'run as %',
+    current_user; END $$;
 CREATE OPERATOR tap_hostile.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = tap_hostile.compare);
 CREATE OPERATOR tap_hostile.<= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = tap_hostile.compare);
 CREATE OPERATOR tap_hostile.>= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = tap_hostile.compare);
 BEGIN;
--- Of a block that is not committed nothing is remembered: it is looked up.
+-- An id block that is not committed is not cached, so the verb looks it up.
 SELECT first_id AS id FROM mantle.allocate_ids('pgtap', 2) \gset
 SET LOCAL ROLE mantle_gateway;
 SET LOCAL search_path = tap_hostile, pg_catalog;
-SELECT coalesce(code, 'done') AS put FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{h}', ARRAY[:id], '{1}', '{1}', '{420}',
+SELECT coalesce(code, 'done') AS put FROM mantle.put_object('{5}', ARRAY[:ns], ARRAY[:a], '{h}', ARRAY[:id], '{1}',
+    '{1}', '{420}',
     '{1}', '{e}', '{t}', ARRAY[NULL]::jsonb[], '{l}', '{NULL}', ARRAY[gen_random_uuid()], '{0}') \gset
-SELECT coalesce(code, 'done') AS mkdir FROM mantle.mkdir('{5}', ARRAY[:ns], ARRAY[:a], '{hd/}', ARRAY[:id + 1], '{1}', '{1}', '{493}',
+SELECT coalesce(code, 'done') AS mkdir FROM mantle.mkdir('{5}', ARRAY[:ns], ARRAY[:a], '{hd/}', ARRAY[:id + 1], '{1}',
+    '{1}', '{493}',
     '{false}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}') \gset
 COMMIT;
 SELECT is(:'put'::text, 'done', 'put_object under a hostile search_path');
 SELECT is(:'mkdir'::text, 'done', 'mkdir, which queues an implicit directory for pruning');
 DROP SCHEMA tap_hostile CASCADE;
 
--- Latches are out of reach of pg_advisory*: locks of every class that SQL can name, on the same numbers, stop nobody.
+-- pg_advisory* functions cannot reach latches: locks of every class that SQL can name, on the same numbers, block no
+-- verb.
 SELECT tap.connect('tap_intruder') IS NULL AS x \gset
 SELECT dblink_exec('tap_intruder', 'SET ROLE mantle_analyst') IS NULL AS x \gset
-SELECT count(*) AS x FROM dblink('tap_intruder', format($$ SELECT pg_advisory_lock(%s)::text UNION ALL SELECT pg_advisory_lock(%s, %s)::text
+SELECT count(*) AS x
+    FROM dblink('tap_intruder',
+    format($$ SELECT pg_advisory_lock(%s)::text UNION ALL SELECT pg_advisory_lock(%s, %s)::text
     UNION ALL SELECT pg_advisory_lock(0, %s)::text $$, :a, 0, :a, :a)) AS r(t text) \gset
 SET lock_timeout = '5s';
 SELECT is((SELECT code FROM tap.put(:ns, :a, 'p')), NULL, 'a create passes');
@@ -130,9 +146,11 @@ RESET lock_timeout;
 BEGIN;
 SELECT code AS x FROM tap.put(:ns, :a, 'q') \gset
 SELECT count(*) AS x FROM dblink('tap_intruder', 'SELECT pg_advisory_unlock_all()::text') AS r(t text) \gset
-SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > x'4d00'::int), 3::bigint, 'latches (pid, name, allocation): of classes of our own');
+SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
+    AND objsubid > x'4d00'::int), 3::bigint, 'latches (pid, name, allocation): of classes of our own');
 SELECT pg_advisory_unlock_all() IS NULL AS x \gset
-SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid > x'4d00'::int), 3::bigint, 'which pg_advisory_unlock_all does not release');
+SELECT is((SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
+    AND objsubid > x'4d00'::int), 3::bigint, 'which pg_advisory_unlock_all does not release');
 COMMIT;
 SELECT mantle.revoke_namespace('tap-privileges', 'mantle_analyst') AS x \gset
 SELECT dblink_disconnect('tap_intruder') IS NULL AS x \gset
