@@ -17,7 +17,7 @@ $$;
 SELECT is(pg_temp.problems(:'sound'), 'none', 'a sound node');
 SELECT is((SELECT array_agg(k ORDER BY k) FROM jsonb_object_keys(:'sound'::jsonb) AS k),
     (SELECT array_agg(k ORDER BY k) FROM jsonb_object_keys(mantle.node_facts()) AS k),
-          'nothing is told that was not asked about here');
+          'slots are not reported where they were not asked for');
 SELECT is(pg_temp.problems(:'sound'::jsonb || w.said), w.problem, w.problem || ': ' || w.said)
   FROM (VALUES ('{"version": null}'::jsonb, 'extension'), ('{"version": "0"}', 'version'),
       ('{"preloaded": false}', 'preload'), ('{"worker": false}', 'worker'),

@@ -56,7 +56,7 @@ SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$
     'the new group answers, both acknowledge');
 SELECT is(mantle.abort_move('grouped'), 'switched', 'too late to take it back');
 SELECT is((mantle.read_place_delegated(0, 'grouped/', :id, 7)).epoch, NULL,
-    'what the old group prepared finds no epoch');
+    'a rename that the old group prepared finds no epoch');
 SELECT ok(mantle.advance_move(:id, 1, 'switched') AND pg_temp.has_changed(), 'done');
 SELECT results_eq($$SELECT index_group, also FROM mantle.assignment('grouped')$$, 'VALUES (1, NULL::int)',
     'it has moved');

@@ -79,7 +79,7 @@ SELECT is(split_part(mantle.lineage(), '/', 2)::int, (SELECT timeline_id FROM pg
 SELECT matches((SELECT mantle.lease(ns) FROM c), '^[0-9]+/' || mantle.lineage() || '/[0-9]+$',
     'a lease is a deadline, lineage and epoch');
 SELECT is(mantle.lease(5), NULL, 'no namespace, no lease');
-SELECT is(mantle.lease(NULL), NULL, 'nor of NULL');
+SELECT is(mantle.lease(NULL), NULL, 'NULL has no lease');
 
 SELECT is(pg_temp.codes(pg_temp.lease()), pg_temp.all_of(NULL), 'under a lease each verb does what it does');
 SELECT is(pg_temp.codes(pg_temp.lease(-8)), pg_temp.all_of(NULL), 'also when it is half over');
@@ -90,9 +90,9 @@ SELECT is(pg_temp.codes(pg_temp.lease(5)), pg_temp.all_of('MT044'),
 SELECT is(pg_temp.codes(pg_temp.lease(0, '12345')), pg_temp.all_of('MT045'), 'of another system: refused');
 SELECT is(pg_temp.codes(pg_temp.lease(0, NULL, 1)), pg_temp.all_of('MT045'), 'of another timeline: refused');
 SELECT is(pg_temp.codes(pg_temp.lease(0, NULL, 0, 1)), pg_temp.all_of('MT045'), 'of another epoch: refused');
-SELECT is(pg_temp.codes('soon'), pg_temp.all_of('MT006'), 'what is no lease: refused');
-SELECT is(pg_temp.codes(''), pg_temp.all_of('MT006'), 'nor is nothing');
-SELECT is(pg_temp.codes('1/2/3/99999999999999999999'), pg_temp.all_of('MT006'), 'nor is what does not fit');
+SELECT is(pg_temp.codes('soon'), pg_temp.all_of('MT006'), 'text that is no lease is refused');
+SELECT is(pg_temp.codes(''), pg_temp.all_of('MT006'), 'an empty lease is refused');
+SELECT is(pg_temp.codes('1/2/3/99999999999999999999'), pg_temp.all_of('MT006'), 'a number out of range is refused');
 SELECT is_empty('SELECT * FROM mantle.check()', 'nothing was half done');
 
 -- Each element has its own lease.
@@ -119,7 +119,7 @@ SELECT is((SELECT array_agg(r.code ORDER BY r.ord)
                                     ARRAY[mantle.lease(c.ns), mantle.lease(c.ns), pg_temp.lease(0, NULL, 1),
                                         mantle.lease(c.ns),
                                           mantle.lease(c.ns), mantle.lease(c.ns)]) r WHERE n = 1),
-          ARRAY[NULL, NULL, 'MT045', NULL, NULL, NULL], 'put_object, made at once: nor one of another timeline') FROM c;
+          ARRAY[NULL, NULL, 'MT045', NULL, NULL, NULL], 'put_object, made at once: a lease of another timeline') FROM c;
 SELECT throws_ok(format($$SELECT * FROM mantle.mkdir('{5}', ARRAY[%1$s], ARRAY[%2$s], '{l/}', ARRAY[tap.id()], '{7}',
     '{8}', '{493}',
                           '{t}', ARRAY[NULL]::jsonb[], ARRAY[gen_random_uuid()], '{0}', '{a,b}')$$, ns, dir), 'MT006',

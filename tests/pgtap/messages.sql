@@ -81,14 +81,14 @@ SELECT results_eq('SELECT * FROM pg_temp.ops()',
 SELECT code AS x FROM tap.mkdir(:ns, :ns, 'ä/', request => :'r2') \gset
 SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a replay emits nothing');
 SELECT code AS x FROM tap.mkdir(:ns, :ns, 'ä/') \gset
-SELECT is_empty('SELECT * FROM pg_temp.ops()', 'nor does a refusal');
+SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a refusal emits no message');
 SELECT code AS x FROM tap.put(:ns, :a, 'o') \gset
 SELECT code AS x FROM tap.delete(:ns, :a, 'o') \gset
-SELECT is_empty('SELECT * FROM pg_temp.ops()', 'nor do objects');
+SELECT is_empty('SELECT * FROM pg_temp.ops()', 'objects emit no message');
 BEGIN;
 SELECT code AS x FROM tap.mkdir(:ns, :ns, 'rolled-back/') \gset
 ROLLBACK;
-SELECT is_empty('SELECT * FROM pg_temp.ops()', 'nor does a rolled back transaction');
+SELECT is_empty('SELECT * FROM pg_temp.ops()', 'a rolled back transaction emits no message');
 
 SELECT first_id AS m FROM mantle.allocate_ids('m', 3) \gset
 SELECT count(*) AS x FROM mantle.mkdir('{5,5,5}', ARRAY[:ns, :ns, :ns], ARRAY[:a, :a, :ns], '{y/,x/,bad}',

@@ -58,7 +58,7 @@ SELECT tap.mkdir(:ns, :a, 'i/', false) AS x \gset
 SELECT pg_temp.age() AS x \gset
 SELECT tap.mkdir(:ns, :a, 'i/') AS x \gset
 SELECT is(pg_temp.modified(:ns, :a, :b), 'none', 'an implicit directory becomes explicit: nothing is made');
-SELECT is((SELECT code FROM tap.put(:ns, :a, 'o', condition => '*absent')), 'MT019', 'what is refused');
+SELECT is((SELECT code FROM tap.put(:ns, :a, 'o', condition => '*absent')), 'MT019', 'a refused change');
 SELECT is(pg_temp.modified(:ns, :a, :b), 'none', 'modifies nothing');
 
 -- Renames.

@@ -71,7 +71,7 @@ SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$,
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', '\x01'::bytea) $$, '42501', NULL,
     'an analyst forges no message (bytea)');
 SELECT throws_ok($$ SELECT mantle.emit_directories(0, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
-    '{}') $$, '42501', NULL, 'nor by our function');
+    '{}') $$, '42501', NULL, 'an analyst does not call emit_directories');
 SELECT throws_ok($$ SELECT mantle.latch_pids('{}', '{1}') $$, '42501', NULL, 'takes no latch');
 SELECT throws_ok($$ SELECT * FROM mantle.allocate_ids('x', 1) $$, '42501', NULL, 'allocates no ids');
 SELECT throws_ok(format('SELECT * FROM mantle.delete_object(''{5}'', ARRAY[%s], ''{}'', ''{}'', ''{}'', ''{}'')', :ns),
@@ -82,7 +82,7 @@ SELECT is((SELECT count(*) FROM mantle.meta WHERE pid = :ns AND id IS NOT NULL),
 SELECT is((SELECT name FROM mantle.ls('tap-privileges', '/')), 'a/', 'calls the reading functions');
 SELECT throws_ok(format('SELECT * FROM mantle.list(%1$s, %1$s, NULL, NULL, 1)', :ns), '42501', NULL,
     'but none that reads as the owner');
-SELECT throws_ok('SELECT * FROM mantle.directories', '42501', NULL, 'nor such a view');
+SELECT throws_ok('SELECT * FROM mantle.directories', '42501', NULL, 'an analyst reads no view that reads as the owner');
 RESET ROLE;
 
 SET ROLE mantle_index;
@@ -94,9 +94,9 @@ SELECT throws_ok('SELECT * FROM mantle.meta', '42501', NULL, 'the index does not
 \endif
 SELECT is((SELECT name FROM mantle.directories WHERE id = :a), 'a', 'but the directories');
 SELECT throws_ok($$ SELECT pg_logical_emit_message(true, 'mantle', 'forged') $$, '42501', NULL,
-    'nor does it forge messages');
+    'the index forges no message');
 SELECT is((SELECT slot_name FROM mantle.index_group(1)), 'mantle_index_1', 'it knows its slot');
-SELECT is((SELECT count(*) FROM mantle.index_sources()), 1::bigint, 'the one node that feeds it');
+SELECT is((SELECT count(*) FROM mantle.index_sources()), 1::bigint, 'the index knows its only source');
 SELECT results_eq('SELECT * FROM mantle.standby_flush()', 'VALUES (false, NULL::pg_lsn)', 'and that it has no standby');
 RESET ROLE;
 

@@ -1,6 +1,6 @@
--- Interleavings of two sessions that docs/protocols.md names; each description begins with the number of its rule. Session
--- a does its part and holds its transaction open. Session b waits for it, or does not. Then a ends, and b's answer is
--- compared.
+-- Interleavings of two sessions that docs/protocols.md names; each description begins with the number of its rule.
+-- Session a does its part and holds its transaction open. Session b waits for it, or does not. Then a ends, and b's
+-- answer is compared.
 \ir setup.psql
 SELECT plan(43);
 SELECT tap.connect('tap_a') || tap.connect('tap_b') AS x \gset

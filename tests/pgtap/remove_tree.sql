@@ -36,7 +36,7 @@ SELECT is(mantle.abort_rename(5, :ns, :'request', 3), 'aborted', 'aborted first'
 SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'request', attempt => 3)), 'MT025',
     'an aborted attempt removes nothing');
 SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'request', attempt => 2)), 'MT025',
-    'nor does an older one');
+    'an older attempt is refused');
 SELECT is_empty(format('SELECT FROM tap.requests() WHERE ns = %s AND request_id = %L', :ns, :'request'),
     'an error is no answer');
 SELECT is_empty('SELECT FROM tap.operations()', 'and starts nothing');
@@ -54,8 +54,8 @@ SELECT is((SELECT code FROM tap.remove_tree(:ns, :ns, 't/', :t, request => :'req
     'MT020', 'another request');
 SELECT results_eq(format('SELECT pid, name, version FROM tap.meta() WHERE id = %s', :t),
     format('VALUES (1::bigint, ''%s/''::text COLLATE "C", 2::bigint)', :t), 'it is in the trash');
-SELECT is(mantle.path_of('tap-remove-tree', :b), NULL, 'what was below has no path any more');
-SELECT is((SELECT depth FROM mantle.resolve_path('tap-remove-tree', '{t,a}')), 0, 'nor does a path lead there');
+SELECT is(mantle.path_of('tap-remove-tree', :b), NULL, 'a directory below has no path any more');
+SELECT is((SELECT depth FROM mantle.resolve_path('tap-remove-tree', '{t,a}')), 0, 'no path resolves to it');
 SELECT set_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, NULL, 10)', :ns, :ns), ARRAY['keep/'],
     'its place is empty');
 SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s])', :ns, :ns),
@@ -65,7 +65,7 @@ SELECT results_eq(format('SELECT state, directory_id, objects, directories, byte
     :'operation'),
                   format('VALUES (''running'', %s::bigint, 0::bigint, 0::bigint, 0::bigint)', :t),
                       'the operation runs');
-SELECT is_empty(format('SELECT * FROM mantle.operation(6, %L)', :'operation'), 'nobody else sees it');
+SELECT is_empty(format('SELECT * FROM mantle.operation(6, %L)', :'operation'), 'another principal does not see the operation');
 SELECT is((SELECT state FROM mantle.operation(0, :'operation')), 'running', 'but the superuser does');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT is_empty('SELECT * FROM tap.meta() WHERE pid = 1 AND id IS NULL', 'the trash is not counted');
@@ -90,7 +90,7 @@ SELECT ok((SELECT state = 'running' AND objects + directories > 0 FROM mantle.op
     'which the operation tells');
 SELECT is((SELECT code FROM tap.put(:ns, :b, 'late', 7)), NULL,
     'a create that resolved its directory before may come late');
-SELECT ok(mantle.is_in_trash(:b) AND NOT mantle.is_in_trash(:k), 'what is in the trash is known');
+SELECT ok(mantle.is_in_trash(:b) AND NOT mantle.is_in_trash(:k), 'is_in_trash tells directories in the trash apart');
 SELECT ok((SELECT bool_and(damage IS NULL) AND count(*) < 30 FROM pg_temp.steps(:ns, 100)),
     'few steps empty it, none leaves damage');
 SELECT results_eq(format('SELECT state, objects, directories, bytes FROM mantle.operation(5, %L)', :'operation'),

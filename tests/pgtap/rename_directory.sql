@@ -57,7 +57,7 @@ SELECT is(mantle.abort_rename(5, :ns, '78787878-0000-0000-0000-000000000000', 3)
 SELECT is((SELECT code FROM tap.rename(:ns, :b, 't/', :s, :a, 's/', request => '78787878-0000-0000-0000-000000000000',
     attempt => 3)), 'MT025', 'an aborted attempt moves nothing');
 SELECT is((SELECT code FROM tap.rename(:ns, :b, 't/', :s, :a, 's/', request => '78787878-0000-0000-0000-000000000000',
-    attempt => 2)), 'MT025', 'nor does an older one');
+    attempt => 2)), 'MT025', 'an older attempt is refused');
 SELECT is(mantle.abort_rename(5, :ns, '78787878-0000-0000-0000-000000000000', 3), 'aborted', 'aborting again');
 SELECT is((SELECT code FROM tap.rename(:ns, :b, 't/', :s, :a, 's/', request => '78787878-0000-0000-0000-000000000000',
     attempt => 4)), NULL, 'a newer attempt does');
@@ -75,7 +75,7 @@ SELECT is((SELECT code FROM tap.put(:ns, :v, 'late')), 'MT018', 'the victim has 
 SELECT results_eq(format('SELECT entries, subdirectories FROM mantle.dirstat(%s, ARRAY[%s, %s])', :ns, :a, :b),
     'VALUES (0::bigint, 0::bigint), (2, 1)', 'counted once');
 SELECT is((SELECT code FROM tap.rename(:ns, :ns, 'a/', :a, :v, 'a/')), 'MT018', 'not into a removed directory');
-SELECT is((SELECT key FROM mantle.list_tree(:ns, :ns, 'b/v/o', NULL, 1)), 'b/v/o', 'what was below moved along');
+SELECT is((SELECT key FROM mantle.list_tree(:ns, :ns, 'b/v/o', NULL, 1)), 'b/v/o', 'objects below moved along');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT * FROM finish();
 ROLLBACK;

@@ -52,7 +52,7 @@ END $$;
 SELECT is(r.code, 'MT021', r.verb || ': too old') FROM pg_temp.answers(:ns, :a, :d, :e, :o, '2 days') AS r;
 SELECT is_empty(format('SELECT FROM mantle.requests WHERE ns = %s AND request_id::text LIKE ''________-____-7%%''',
     :ns), 'none leaves an answer');
-SELECT is_empty(format('SELECT FROM mantle.rename_attempts WHERE ns = %s', :ns), 'nor an attempt');
+SELECT is_empty(format('SELECT FROM mantle.rename_attempts WHERE ns = %s', :ns), 'no attempt is recorded');
 SELECT is((SELECT string_agg(m.name, ' ' ORDER BY m.name) FROM tap.meta() m WHERE m.pid IN (:ns, :a)
     AND m.id IS NOT NULL), 'a/ d/ e/ o', 'nothing was done');
 SELECT is(r.code, NULL, r.verb || ': hours ago, that is well') FROM pg_temp.answers(:ns, :a, :d, :e, :o, '23 hours') AS

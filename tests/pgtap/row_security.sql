@@ -23,11 +23,11 @@ SELECT is(tap.sees(), 'tap-rls-a tap-rls-b', 'the superuser sees all');
 SET ROLE tap_reader;
 SELECT is(tap.sees(), '', 'without a grant: nothing');
 SELECT is((SELECT count(*) FROM mantle.meta), 0::bigint, 'of no namespace');
-SELECT is((SELECT count(*) FROM mantle.namespaces), 0::bigint, 'nor any name');
-SELECT is_empty($$ SELECT * FROM mantle.ls('tap-rls-a', '') $$, 'nor through a function');
-SELECT throws_ok('SELECT * FROM mantle.namespace_grants', '42501', NULL, 'the grants are nobody''s business');
-SELECT throws_ok($$ SELECT mantle.grant_namespace('*', 'tap_reader') $$, '42501', NULL, 'nobody helps himself');
-SELECT throws_ok($$ SELECT mantle.revoke_namespace('*', 'tap_reader') $$, '42501', NULL, 'nor takes from others');
+SELECT is((SELECT count(*) FROM mantle.namespaces), 0::bigint, 'sees no name');
+SELECT is_empty($$ SELECT * FROM mantle.ls('tap-rls-a', '') $$, 'sees nothing through a function');
+SELECT throws_ok('SELECT * FROM mantle.namespace_grants', '42501', NULL, 'does not read the grants');
+SELECT throws_ok($$ SELECT mantle.grant_namespace('*', 'tap_reader') $$, '42501', NULL, 'an analyst cannot grant');
+SELECT throws_ok($$ SELECT mantle.revoke_namespace('*', 'tap_reader') $$, '42501', NULL, 'an analyst cannot revoke');
 RESET ROLE;
 
 -- Grants.
@@ -36,7 +36,7 @@ SELECT throws_ok($$ SELECT mantle.grant_namespace('tap-rls-a', 'tap_nobody') $$,
 SELECT lives_ok($$ SELECT mantle.grant_namespace('tap-rls-a', 'tap_reader'), mantle.grant_namespace('tap-rls-a',
     'tap_reader') $$, 'granted; twice is once');
 SET ROLE tap_reader;
-SELECT is(tap.sees(), 'tap-rls-a', 'what was granted');
+SELECT is(tap.sees(), 'tap-rls-a', 'sees the granted namespace');
 SELECT is(tap.foreign_rows(:a), 0::bigint, 'and not a row besides');
 SELECT is_empty(format('SELECT FROM mantle.meta WHERE pid = %s OR id = %s OR name = ''d/'' OR pid = 0
     AND name = ''tap-rls-b/'' OR pid = 0 AND name = ''/_ATTR''', :b, :b), 'also not by number or name');
@@ -84,7 +84,7 @@ SELECT ok(mantle.may_read(:b), 'all is taken back as all only');
 RESET ROLE;
 SELECT mantle.revoke_namespace('*', 'tap_reader') AS x \gset
 SET ROLE tap_reader;
-SELECT is(tap.sees(), 'tap-rls-a', 'what is left');
+SELECT is(tap.sees(), 'tap-rls-a', 'sees the remaining namespace');
 RESET ROLE;
 
 -- Cached grants are never older than the statement's snapshot. In one transaction, step by step:

@@ -56,13 +56,13 @@ SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
      WHERE p.pronamespace = 'mantle'::regnamespace AND has_function_privilege('mantle_analyst', p.oid, 'EXECUTE')
        AND p.provolatile = 'v'
-$$, 'nor anything that changes something, or does not keep to one snapshot');
+$$, 'analysts execute nothing volatile: no change, and one snapshot');
 SELECT is_empty($$
     SELECT c.oid::regclass FROM pg_class c
      WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'v' AND has_table_privilege('mantle_analyst', c.oid,
          'SELECT')
        AND NOT ('security_invoker=true' = ANY (coalesce(c.reloptions, '{}')))
-$$, 'nor reads a view as the owner');
+$$, 'analysts read no view as the owner');
 SELECT set_eq($$
     SELECT c.oid::regclass::text FROM pg_class c
      WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind = 'r' AND has_table_privilege('mantle_analyst', c.oid,

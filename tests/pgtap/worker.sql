@@ -59,7 +59,7 @@ SELECT dblink_exec('second', 'SET mantle.delta_records = always') AS x \gset
 SELECT pg_temp.append(2) AS x \gset
 ALTER SYSTEM SET mantle.compaction_databases = '*';
 SELECT pg_reload_conf() AS x \gset
-SELECT ok(pg_temp.is_folded(2), 'a database that nobody has named: its deltas are folded');
+SELECT ok(pg_temp.is_folded(2), 'a database that is not named: its deltas are folded');
 SELECT ok(pg_temp.workers(false, 1), 'this one has a worker too');
 SELECT ok(pg_temp.workers(true, 0), 'where there is no extension none stays');
 SELECT is((SELECT string_agg(c.detail, ' ') FROM mantle.check_cluster() AS c WHERE c.problem = 'worker'), NULL,
