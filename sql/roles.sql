@@ -1,5 +1,5 @@
--- Roles are global: made when missing, never dropped with the extension. Login roles are granted membership by whoever
--- installs a service; a login role in mantle_index needs REPLICATION besides (attributes are not inherited).
+-- Roles are global: made if missing, never dropped with the extension. The installer of a service grants membership to
+-- its login role. A login role in mantle_index also needs REPLICATION, because attributes are not inherited.
 DO $$
 DECLARE v_role text;
 BEGIN
@@ -13,8 +13,8 @@ END $$;
 REVOKE ALL ON SCHEMA mantle FROM PUBLIC;
 GRANT USAGE ON SCHEMA mantle TO mantle_gateway, mantle_index, mantle_analyst, mantle_monitor;
 
--- Whoever may write messages may forge the change stream (P6). The extension writes its own from C and needs no
--- EXECUTE.
+-- A role that may write messages may forge the change stream (P6). The extension writes its own messages from C and
+-- needs no EXECUTE.
 REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea) FROM PUBLIC;
 COMMENT ON SCHEMA mantle IS 'Mantle: the namespace of an object store, its verbs, and views of it';

@@ -1,7 +1,7 @@
--- Folds delta records of one directory into its primary attribute record, which it makes when there is none.
--- Shared latch (an exclusive one would queue every create behind it, a try-lock would starve: P11); a tombstone
--- cannot come meanwhile, and a directory that has one has no deltas. Two compactions at once take different rows.
--- In three statements: what passes from one part of a statement to the next, Citus would send to every node.
+-- Folds delta records of one directory into its primary attribute record, and makes a missing one. It takes the shared
+-- latch: an exclusive one would queue every create behind it, and a try-lock would starve (P11). Under it no tombstone
+-- can appear, and a directory with a tombstone has no deltas. Two concurrent compactions take different rows.
+-- In three statements, because Citus would send intermediate results between parts of one statement to every node.
 CREATE FUNCTION mantle.compact_directory(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_chosen bigint[];
@@ -26,10 +26,11 @@ BEGIN
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
     RETURN cardinality(v_chosen);
 END $$;
-COMMENT ON FUNCTION mantle.compact_directory IS 'Folds up to so many delta records of a directory';
+COMMENT ON FUNCTION mantle.compact_directory IS 'Folds delta records of a directory, up to a limit';
 
--- As compact_directory, for many directories in one statement, each latched by the caller. In order, as whoever else waits for
--- several attribute records takes them. Answers how many were folded of each. Not on Citus: its rows are of many shards.
+-- As compact_directory, for many directories in one statement; the caller has latched each. In order, like every other
+-- caller that waits for several attribute records. Answers how many were folded of each. Not on Citus, where the rows
+-- are on many shards.
 CREATE FUNCTION mantle.compact_directories(p_pids bigint[], p_limit int) RETURNS TABLE (pid bigint, folded bigint)
 LANGUAGE sql VOLATILE AS $$
     WITH chosen AS MATERIALIZED (
@@ -47,9 +48,9 @@ LANGUAGE sql VOLATILE AS $$
                bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified))
     SELECT g.pid, count(*) FROM gone g GROUP BY g.pid;
 $$;
-COMMENT ON FUNCTION mantle.compact_directories IS 'Folds up to so many delta records of several directories';
+COMMENT ON FUNCTION mantle.compact_directories IS 'Folds delta records of several directories, up to a limit';
 
--- On the node that has the directory: its latch is there.
+-- Runs on the directory's node, where its latch is.
 CREATE FUNCTION mantle.compact_delegated(p_pid bigint, p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '1s' AS $$
@@ -74,7 +75,7 @@ COMMENT ON FUNCTION mantle.compact IS
     'Folds one batch of a directory''s delta records into its primary attribute record; answers how many';
 GRANT EXECUTE ON FUNCTION mantle.compact TO mantle_gateway;
 
-CREATE VIEW mantle.compaction_backlog WITH (security_invoker = true) AS
-    SELECT m.pid, count(*) AS deltas, min(m.modified) AS oldest FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.pid;
+CREATE VIEW mantle.compaction_backlog WITH (security_invoker = true)
+    AS SELECT m.pid, count(*) AS deltas, min(m.modified) AS oldest FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.pid;
 COMMENT ON VIEW mantle.compaction_backlog IS 'Delta records that wait for compaction, by directory';
 GRANT SELECT ON mantle.compaction_backlog TO mantle_analyst;

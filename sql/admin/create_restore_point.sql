@@ -1,7 +1,8 @@
--- A point in the WAL of every node, to which all of them may be restored (recovery_target_name; P43).
--- citus_create_restore_point() by itself keeps only the coordinator's own transactions away meanwhile: what a session on a
--- worker commits on two nodes might be before the point on one of them, and after it on the other. So whoever writes is waited
--- for, and waits, on every node: a lock on a distributed table is one on all of them, and what is prepared there holds it too.
+-- Makes a point in the WAL of every node to which all of them may be restored (recovery_target_name; P43).
+-- citus_create_restore_point() alone blocks only the coordinator's own transactions. A worker's session that commits
+-- on two nodes might commit before the point on one and after it on the other. So this waits for all writers on every
+-- node and blocks new ones: a lock on a distributed table is a lock on all nodes, and prepared transactions hold it
+-- too.
 CREATE FUNCTION mantle.create_restore_point(p_name text) RETURNS pg_lsn
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -15,4 +16,5 @@ BEGIN
     RETURN v_lsn;
 END $$;
 COMMENT ON FUNCTION mantle.create_restore_point IS
-    'A point to restore to, on Citus of all nodes at once and at the coordinator: no change is on one side of it here and on the other there';
+    'A point to restore to; on Citus of all nodes at once, called on the coordinator: no change is before it '
+    'on one node and after it on another';

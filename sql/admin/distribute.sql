@@ -1,14 +1,17 @@
--- Citus: the MetaTable by pid, what is written with an entry beside it, small tables everywhere. The functions that do
--- their part in one directory are made known to Citus, which then runs them on the node that has it.
+-- Citus: distributes the MetaTable by pid and, colocated, the tables that are written with an entry. Small tables are
+-- on every node. Functions that do their part in one directory are registered with Citus, which runs them on the
+-- directory's node.
 
--- Tables, by the column that says where a row is; NULL: on every node.
+-- The tables, with the column that decides where a row is; NULL: on every node.
 CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column text) LANGUAGE sql IMMUTABLE AS $$
-    VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'), ('rename_attempts', 'ns'),
-           ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL), ('prepare_keys', NULL)
+    VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'),
+        ('rename_attempts', 'ns'),
+           ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL),
+               ('prepare_keys', NULL)
 $$;
 COMMENT ON FUNCTION mantle.distributed_tables IS 'Citus: how each table is distributed';
 
--- Functions that do their part on the node of the directory that their first argument names.
+-- The functions that run on the node of the directory that their first argument names.
 CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE sql STABLE AS $$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND p.prokind = 'f'
@@ -16,8 +19,9 @@ CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE
 $$;
 COMMENT ON FUNCTION mantle.delegated_functions IS 'Citus: functions that run on the node of their first argument';
 
--- Also after an upgrade of the extension that brings new ones.
-CREATE FUNCTION mantle.delegate_functions() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+-- Call it also after an upgrade of the extension that brings new functions.
+CREATE FUNCTION mantle.delegate_functions() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM create_distributed_function(
                 f, distribution_arg_name => (SELECT p.proargnames[1] FROM pg_proc p WHERE p.oid = f),
@@ -25,18 +29,18 @@ BEGIN
        FROM mantle.delegated_functions() AS f;
 END $$;
 COMMENT ON FUNCTION mantle.delegate_functions IS
-    'Citus: makes the functions known that run on the node of their first argument';
+    'Citus: registers the functions that run on the node of their first argument';
 
--- A row of requests is where the change was, so the key of the table has to say where that is: an id is then unique in its
--- directory only. mantle.replay asks everywhere.
+-- A row of requests is where the change was, so the table's key must contain the directory. A request id is then
+-- unique only in its directory; mantle.replay reads every node.
 CREATE FUNCTION mantle.rekey_requests() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (pid, ns, principal, request_id);
     COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id in a directory';
 END $$;
-COMMENT ON FUNCTION mantle.rekey_requests IS 'Citus: puts the directory into the key of the request ids';
+COMMENT ON FUNCTION mantle.rekey_requests IS 'Citus: adds the directory to the key of the request ids';
 
--- One copy of a shard: replication is PostgreSQL's; copies that Citus writes would each have a change stream.
+-- One copy of each shard: PostgreSQL replicates. Copies that Citus writes would each have a change stream.
 CREATE FUNCTION mantle.distribute() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.shard_replication_factor = 1 AS $$
 DECLARE
@@ -47,13 +51,16 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'Citus is not installed in this database', HINT = 'CREATE EXTENSION citus, on every node.';
     ELSIF mantle.is_distributed() THEN
-        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'the MetaTable is distributed already';
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'the MetaTable is distributed already';
     END IF;
     SELECT string_agg(format('%s:%s %s', r.nodename, r.nodeport, r.result), '; ') INTO v_bad
-      FROM run_command_on_workers($c$ SELECT CASE WHEN EXISTS (SELECT FROM mantle.meta) THEN 'holds entries of its own' END $c$) AS r
+      FROM run_command_on_workers($c$ SELECT CASE WHEN EXISTS (SELECT FROM mantle.meta) THEN 'holds entries of its own'
+          END $c$) AS r
      WHERE r.result <> '' OR NOT r.success;
     IF v_bad IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'a worker is not ready: ' || v_bad,
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'a worker is not ready: ' ||
+            v_bad,
             HINT = 'CREATE EXTENSION mantle, on every node.';
     END IF;
     -- In the order in which changes open them.
@@ -65,13 +72,15 @@ BEGIN
             PERFORM create_reference_table(format('mantle.%I', t.name)::regclass);
         ELSE
             PERFORM create_distributed_table(format('mantle.%I', t.name)::regclass, t.by_column,
-                                             colocate_with => CASE t.name WHEN 'meta' THEN 'none' ELSE 'mantle.meta' END);
+                                             colocate_with => CASE t.name WHEN 'meta' THEN 'none' ELSE 'mantle.meta'
+                                                 END);
         END IF;
         PERFORM truncate_local_data_after_distributing_table(format('mantle.%I', t.name)::regclass);
     END LOOP;
-    -- A view is read as its owner on the node that is asked, as the caller on the others.
+    -- A view is read as its owner on the node that receives the query, and as the caller on the others.
     GRANT SELECT ON mantle.meta TO mantle_index;
     PERFORM mantle.delegate_functions();
 END $$;
 COMMENT ON FUNCTION mantle.distribute IS
-    'Distributes the tables over the nodes of a Citus cluster: once, on the coordinator, while nothing is written';
+    'Distributes the tables over the nodes of a Citus cluster. Call it once, on the coordinator, while '
+    'nothing is written';

@@ -1,9 +1,10 @@
--- Emptying removed trees, bottom-up, in small transactions: `mantle.trash_targets` descends to a directory where there is
--- something to do, `mantle.empty_directories` does it. State is in the tables only, so the worker may stop at any time.
--- A directory is emptied and removed under its exclusive latch, which is only tried for. Creates that resolved it before
--- it was removed may still come: what they made before the latch goes too, what comes after meets the tombstone.
+-- Empties removed trees bottom-up in small transactions. `mantle.trash_targets` descends to directories that have
+-- work, `mantle.empty_directories` does it. All state is in the tables, so the worker may stop at any time.
+-- A directory is emptied and removed under its exclusive latch, which the worker only tries to take. Creates that
+-- resolved the directory before its removal may still come: what they made before the latch is removed too, later ones
+-- meet the tombstone.
 
--- Up to so many entries in name order: two ranges of the primary key, as in mantle.list.
+-- The first entries in name order, up to a limit, from two ranges of the primary key as in mantle.list.
 CREATE FUNCTION mantle.first_entries(p_pid bigint, p_limit int)
 RETURNS TABLE (name text, id bigint, is_directory boolean) LANGUAGE plpgsql VOLATILE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
@@ -19,21 +20,22 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.first_entries IS 'The first entries of a directory, in name order';
 
--- Is a directory in the trash, or below one that is?
+-- Whether a directory is in the trash or below a directory that is.
 CREATE FUNCTION mantle.is_in_trash(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_id bigint := p_id;
 BEGIN
-    -- Bounded: a cycle, which check() reports, does not hang this.
+    -- Bounded, so that a cycle, which check() reports, cannot hang this.
     FOR i IN 1..1000 LOOP
         EXIT WHEN v_id IS NULL OR v_id <= 1;
         SELECT m.pid INTO v_id FROM mantle.meta m WHERE m.id = v_id AND m.explicit IS NOT NULL;
     END LOOP;
     RETURN v_id IS NOT DISTINCT FROM 1;
 END $$;
-COMMENT ON FUNCTION mantle.is_in_trash IS 'Was a directory removed with a tree that is not emptied yet?';
+COMMENT ON FUNCTION mantle.is_in_trash IS 'Whether a directory is in a removed tree that is not emptied yet';
 
--- The directories to be worked on now: the first one, by descending from a removed one, that begins with an object or is
--- empty; or children of one directory, at least one of which is so. At most 100: two latches each, and one for the parent.
+-- The directories to work on now. Descends from a removed directory to the first one that begins with an object or is
+-- empty; or returns the children of one directory if one of them is such. At most 100 directories: two latches each,
+-- and one for the parent.
 CREATE FUNCTION mantle.trash_targets(p_root bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_id bigint := p_root;
@@ -47,16 +49,19 @@ BEGIN
             RETURN ARRAY[v_id];
         END IF;
         IF EXISTS (SELECT FROM unnest(v_children) AS c(id)
-                    WHERE NOT coalesce((SELECT bool_and(e.is_directory) FROM mantle.first_entries(c.id, 10) AS e), false)) THEN
+                    WHERE NOT coalesce((SELECT bool_and(e.is_directory) FROM mantle.first_entries(c.id, 10) AS e),
+                        false)) THEN
             RETURN v_children;
         END IF;
         v_id := v_children[1];
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.trash_targets IS 'Directories of a removed tree that can be emptied of something now';
+COMMENT ON FUNCTION mantle.trash_targets IS
+    'Directories of a removed tree that have objects to remove now or are empty';
 
--- The content's part: removes objects of a directory that could be latched exclusively. NULL objects: it is in use.
-CREATE FUNCTION mantle.empty_delegated(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
+-- The content's part: removes objects of a directory if it can be latched exclusively. NULL objects: it is in use.
+CREATE FUNCTION mantle.empty_delegated(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint,
+    OUT empty boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 #variable_conflict use_column
@@ -67,19 +72,21 @@ BEGIN
     WITH gone AS (
         DELETE FROM mantle.meta m
          WHERE m.pid = p_pid AND m.ts = 0
-           AND m.name = ANY (ARRAY(SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e WHERE NOT e.is_directory))
+           AND m.name = ANY (ARRAY(SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e
+               WHERE NOT e.is_directory))
         RETURNING m.size)
     SELECT count(*), coalesce(sum(g.size), 0) INTO objects, bytes FROM gone AS g;
     empty := mantle.is_empty(p_pid);
-    -- A tombstone has no counts to be brought up to date.
+    -- A tombstone needs no counts.
     IF objects > 0 AND NOT empty THEN
         PERFORM mantle.add_counts(p_ns, p_pid, -objects, 0, -bytes);
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.empty_delegated IS 'Removes objects of a directory of a removed tree; is it empty then?';
+COMMENT ON FUNCTION mantle.empty_delegated IS
+    'Removes objects of a directory of a removed tree; answers whether it is empty then';
 
--- Objects of these directories, and those that are empty then. A directory in use is passed over.
+-- Removes objects of these directories, and the directories that are empty then. Skips a directory in use.
 CREATE FUNCTION mantle.empty_directories(
     p_ns bigint, p_targets bigint[], p_batch int, OUT objects bigint, OUT bytes bigint, OUT directories bigint)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -101,7 +108,7 @@ BEGIN
         objects := objects + coalesce(s.objects, 0);
         bytes := bytes + coalesce(s.bytes, 0);
         IF s.empty THEN
-            -- Still there, now that its name is latched.
+            -- The entry still exists, now that its name is latched.
             SELECT * INTO v_place FROM mantle.read_place_delegated(d.pid, d.name, NULL, NULL);
             IF (v_place.entry).id = v_id THEN
                 PERFORM mantle.remove_directory(v_place.entry);
@@ -112,9 +119,9 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.empty_directories IS
-    'Removes objects of a removed tree, and directories that are empty then';
+    'Removes objects of a removed tree, and the directories that are empty then';
 
--- The operation that waits longest has its turn, so that none waits for another one's end.
+-- Takes the operation that has waited longest, so that no operation waits for another one's end.
 CREATE FUNCTION mantle.maintain_trash(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_operation mantle.operations;
@@ -123,7 +130,7 @@ DECLARE
     v_now timestamptz;
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());
-    -- On Citus the one node that has the trash.
+    -- On Citus, only the node that has the trash.
     IF NOT mantle.is_local('{1}') THEN
         RETURN 0;
     END IF;
@@ -132,10 +139,11 @@ BEGIN
     IF v_operation.id IS NULL THEN
         RETURN 0;
     END IF;
-    SELECT * INTO s FROM mantle.empty_directories(v_operation.ns, mantle.trash_targets(v_operation.directory_id), p_batch);
+    SELECT * INTO s FROM mantle.empty_directories(v_operation.ns, mantle.trash_targets(v_operation.directory_id),
+        p_batch);
     v_now := clock_timestamp();
     v_done := NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = 1 AND m.name = v_operation.directory_id || '/');
-    -- Citus takes no volatile function in an UPDATE.
+    -- Citus accepts no volatile function in an UPDATE.
     UPDATE mantle.operations o
        SET objects = o.objects + s.objects, directories = o.directories + s.directories, bytes = o.bytes + s.bytes,
            stepped = v_now, state = CASE WHEN v_done THEN 'done' ELSE o.state END,

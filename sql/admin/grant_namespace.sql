@@ -1,7 +1,7 @@
--- For the DBA: nobody but the extension's owner and superusers may call these.
+-- For the DBA: only the extension's owner and superusers may call these functions.
 
--- The number of a namespace to be granted or revoked. `*` is 0, which stands for all, those to come included; no namespace
--- can be named so.
+-- The number of a namespace to grant or revoke. `*` is 0, which means all namespaces, including future ones; no
+-- namespace can have that name.
 CREATE FUNCTION mantle.grantable(p_name text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_ns bigint;
@@ -15,7 +15,7 @@ BEGIN
     END IF;
     RETURN v_ns;
 END $$;
-COMMENT ON FUNCTION mantle.grantable IS 'What namespace_grants calls a namespace; * is all';
+COMMENT ON FUNCTION mantle.grantable IS 'The number of a namespace in namespace_grants; * means all';
 
 CREATE FUNCTION mantle.grant_namespace(ns text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -23,17 +23,18 @@ BEGIN
     IF to_regrole(quote_ident(role)) IS NULL THEN
         RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
     END IF;
-    INSERT INTO mantle.namespace_grants AS g (role, ns) VALUES (grant_namespace.role, mantle.grantable(grant_namespace.ns))
+    INSERT INTO mantle.namespace_grants AS g (role, ns)
+        VALUES (grant_namespace.role, mantle.grantable(grant_namespace.ns))
     ON CONFLICT ON CONSTRAINT namespace_grants_pkey DO NOTHING;
 END $$;
 COMMENT ON FUNCTION mantle.grant_namespace IS
-    'Lets a role, and the members of it, read a namespace (*: all); the role is to be a member of mantle_analyst besides';
+    'Lets a role and its members read a namespace (*: all); the role must also be a member of mantle_analyst';
 
--- The role need not exist any more: whoever drops one may forget this.
+-- The role may be gone already: its grants may be revoked after it was dropped.
 CREATE FUNCTION mantle.revoke_namespace(ns text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_ns bigint := mantle.grantable(ns);
 BEGIN
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns AND g.role = revoke_namespace.role;
 END $$;
-COMMENT ON FUNCTION mantle.revoke_namespace IS 'Takes back what grant_namespace gave; a grant of * is taken back as *';
+COMMENT ON FUNCTION mantle.revoke_namespace IS 'Revokes what grant_namespace granted; revoke a grant of * as *';

@@ -1,6 +1,7 @@
--- Index groups come before the processes that host them (`groups` in their settings), and go after those no longer do.
+-- Create an index group before its processes host it (`groups` in their settings), and drop it after no process hosts
+-- it any more.
 
--- After an upgrade from a version whose index groups signed nothing, and after a restore, which has no keys.
+-- Call it after an upgrade from a version whose index groups signed nothing, and after a restore, which has no keys.
 CREATE FUNCTION mantle.make_prepare_keys() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -9,13 +10,15 @@ DECLARE
 BEGIN
     FOR g IN SELECT i.index_group FROM mantle.index_groups i ORDER BY i.index_group LOOP
         INSERT INTO mantle.prepare_keys (index_group, key)
-        VALUES (g.index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO NOTHING;
+        VALUES (g.index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO
+            NOTHING;
         v_made := v_made + FOUND::int;
     END LOOP;
     RETURN v_made;
 END $$;
 COMMENT ON FUNCTION mantle.make_prepare_keys IS
-    'Makes the keys of index groups that have none, so that nothing is carried out that they have not signed; how many';
+    'Makes the keys of index groups that have none, and answers how many. From then on PostgreSQL carries out '
+    'only what they have signed';
 
 CREATE FUNCTION mantle.create_index_group(p_index_group int) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -27,12 +30,14 @@ BEGIN
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
         INSERT INTO mantle.prepare_keys (index_group, key)
-        VALUES (p_index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO NOTHING;
+        VALUES (p_index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO
+            NOTHING;
     END IF;
     RETURN (SELECT g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group);
 END $$;
 COMMENT ON FUNCTION mantle.create_index_group IS
-    'Makes an index group, to be hosted by processes and chosen for namespaces; answers the name of its slot. Done already is done';
+    'Makes an index group and answers the name of its slot; repeating the call is harmless. Processes host '
+    'the group, namespaces choose it';
 
 CREATE FUNCTION mantle.drop_index_slot(p_slot_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -41,7 +46,7 @@ BEGIN
       WHERE s.slot_name = p_slot_name AND s.database = current_database();
 END $$;
 COMMENT ON FUNCTION mantle.drop_index_slot IS
-    'Drops an index group''s slot on this node, if it is there; an error if it is read';
+    'Drops an index group''s slot on this node if it exists; an error if it has a reader';
 
 CREATE FUNCTION mantle.drop_index_group(p_index_group int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -50,12 +55,14 @@ DECLARE
     v_bad text;
 BEGIN
     IF p_index_group = 1 THEN
-        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = 'index group 1 stays: namespaces are in it by default';
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = 'index group 1 stays: namespaces are in it by default';
     END IF;
-    -- Waits for namespaces that are being made in it; the next ones find it gone.
+    -- Waits for namespaces that are being created in the group; later ones find it gone.
     PERFORM mantle.latch_epoch_everywhere(p_index_group);
     IF EXISTS (SELECT FROM mantle.namespaces n WHERE p_index_group IN (n.index_group, n.other_group)) THEN
-        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespaces are in index group %s', p_index_group);
+        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespaces are in index group %s',
+            p_index_group);
     END IF;
     DELETE FROM mantle.index_groups g WHERE g.index_group = p_index_group RETURNING g.slot_name INTO v_slot;
     DELETE FROM mantle.prepare_keys k WHERE k.index_group = p_index_group;
@@ -73,4 +80,4 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.drop_index_group IS
-    'Removes an index group that no namespace is in and no process hosts any more, with its slot';
+    'Removes an index group and its slot; no namespace may be in it and no process may host it';

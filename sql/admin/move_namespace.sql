@@ -1,32 +1,36 @@
--- Moving a namespace to another index group, while it is used (P33; ARCHITECTURE.md). An administrator begins it, or takes it back;
--- the leader of the new group takes each further step when it may, so it goes on whoever restarts. Each step changes what
--- gateways go by, and they have to hear of it: `changes` of the group that they know.
+-- Moves a namespace to another index group while it is in use (P33; ARCHITECTURE.md). An administrator begins the move or
+-- aborts it. The leader of the new group takes each further step, so the move survives restarts. Each step changes
+-- what gateways remember, so each raises `changes` of the group that they know.
 
 CREATE FUNCTION mantle.move_namespace(p_name text, p_index_group int) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n mantle.namespaces;
 BEGIN
-    -- Shared: the group stays (mantle.drop_index_group).
+    -- Shared: keeps the group from being dropped (mantle.drop_index_group).
     PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, false));
     SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
     IF n.ns IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no namespace %s', p_name);
     ELSIF NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = p_index_group) THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no index group %s', p_index_group);
+        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no index group %s',
+            p_index_group);
     ELSIF n.move_phase IS NOT NULL THEN
         IF p_index_group <> (CASE n.move_phase WHEN 'switched' THEN n.index_group ELSE n.other_group END) THEN
-            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespace %s is being moved already', p_name);
+            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespace %s is being moved already',
+                p_name);
         END IF;
         RETURN n.move_phase;
     ELSIF n.index_group = p_index_group THEN
         RETURN 'done';
     END IF;
-    UPDATE mantle.namespaces s SET other_group = p_index_group, move_phase = 'copy', moves = s.moves + 1 WHERE s.ns = n.ns;
+    UPDATE mantle.namespaces s SET other_group = p_index_group, move_phase = 'copy', moves = s.moves + 1
+        WHERE s.ns = n.ns;
     UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
     RETURN 'copy';
 END $$;
 COMMENT ON FUNCTION mantle.move_namespace IS
-    'Begins to move a namespace to an index group, whose leader does the rest; answers how far it is: copy, both, switched, done';
+    'Begins to move a namespace to an index group, whose leader does the rest; answers the phase: copy, both, '
+    'switched, done';
 
 CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -43,11 +47,12 @@ BEGIN
     RETURN coalesce(n.move_phase, 'done');
 END $$;
 COMMENT ON FUNCTION mantle.abort_move IS
-    'Takes the move of a namespace back, unless the new group serves it already: then it answers switched; done when it does not move';
+    'Aborts the move of a namespace. Answers switched if the new group serves it already, done if it does not move';
 
--- By the leader of the group that the namespace moves to; false: it is not as that leader thought. `both` to `switched` waits
--- for every rename that the old group has prepared, and lets none of them begin after: they carry the old group's epoch,
--- under its latch, and mantle.read_place_delegated finds no epoch for a group that does not serve the namespace.
+-- Called by the leader of the group that the namespace moves to; false: the move is not in the phase that this leader
+-- assumed. The step from `both` to `switched` waits for every rename that the old group has prepared, and lets no
+-- later one begin. Such renames carry the old group's epoch, under its latch, and mantle.read_place_delegated finds no
+-- epoch for a group that does not serve the namespace.
 CREATE FUNCTION mantle.advance_move(p_ns bigint, p_index_group int, p_phase text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -68,7 +73,8 @@ BEGIN
     IF p_phase = 'copy' THEN
         UPDATE mantle.namespaces s SET move_phase = 'both' WHERE s.ns = p_ns;
     ELSIF p_phase = 'both' THEN
-        UPDATE mantle.namespaces s SET index_group = n.other_group, other_group = n.index_group, move_phase = 'switched',
+        UPDATE mantle.namespaces s SET index_group = n.other_group, other_group = n.index_group,
+            move_phase = 'switched',
                                        moves = s.moves + 1
          WHERE s.ns = p_ns;
     ELSE
@@ -77,7 +83,8 @@ BEGIN
     RETURN true;
 END $$;
 COMMENT ON FUNCTION mantle.advance_move IS
-    'The next step of a namespace''s move to an index group, from the phase given; false if it is in another';
+    'Takes the next step of a namespace''s move to an index group, from the given phase; false if it is in '
+    'another phase';
 GRANT EXECUTE ON FUNCTION mantle.advance_move TO mantle_index;
 
 CREATE FUNCTION mantle.namespace_groups() RETURNS TABLE (name text, index_group int, other_group int, move_phase text)
@@ -85,5 +92,5 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.name, n.index_group, n.other_group, n.move_phase FROM mantle.namespaces n ORDER BY n.name
 $$;
 COMMENT ON FUNCTION mantle.namespace_groups IS
-    'The index group of every namespace; of one that moves, the other group and how far it is';
+    'The index group of every namespace; for one that moves, also the other group and the phase';
 GRANT EXECUTE ON FUNCTION mantle.namespace_groups TO mantle_monitor;

@@ -1,18 +1,20 @@
--- A directory that is latched exclusively, with its name, and empty: tombstone, count of its parent, message.
+-- For a directory that is empty and latched exclusively, with its name: writes the tombstone, updates the parent's
+-- count, emits the message.
 CREATE FUNCTION mantle.remove_directory(d mantle.meta) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_row text := d;
     v_changes text := ARRAY[
-        ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL, NULL)::mantle.directory_change];
+        ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL,
+            NULL)::mantle.directory_change];
 BEGIN
     PERFORM FROM mantle.write_tombstone_delegated(d.id, d.ns);
     PERFORM FROM mantle.remove_entry_delegated(d.pid, v_row, v_changes, 0);
 END $$;
 COMMENT ON FUNCTION mantle.remove_directory IS 'Removes a directory that is latched and empty';
 
--- Removes one implicit, empty directory, and puts its parent into the queue: pruning goes bottom-up (P17). Its
--- entry is read without a latch first, then under latches that are only tried for: a directory in use is not pruned now.
--- Answers false when it must be looked at again, true when it is done with.
+-- Removes one implicit, empty directory and queues its parent, so that pruning goes bottom-up (P17). Reads its entry
+-- without a latch first, then tries to latch: a directory in use is not pruned now. Answers false if the directory
+-- must be checked again, true otherwise.
 CREATE FUNCTION mantle.prune(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_seen mantle.meta;
@@ -25,7 +27,7 @@ BEGIN
     IF v_seen.id IS NULL OR v_seen.explicit OR v_seen.pid IN (0, 1) OR NOT mantle.is_empty(p_id) THEN
         RETURN true;
     END IF;
-    -- What is in the trash is removed, and counted, by the operation that put it there.
+    -- An operation removes and counts what is in the trash.
     PERFORM FROM mantle.operations o WHERE o.pid = 1 AND o.ns = v_seen.ns AND o.state = 'running';
     IF FOUND AND mantle.is_in_trash(v_seen.pid) THEN
         RETURN true;
@@ -48,4 +50,4 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION mantle.prune IS 'Removes an implicit directory that has been left empty';
+COMMENT ON FUNCTION mantle.prune IS 'Removes an implicit directory that is empty';

@@ -1,7 +1,7 @@
--- What is kept for a time goes when it is over, in batches, each its own transaction; and answers to request ids, oldest first,
--- where there are more than mantle.request_rows_max.
+-- Deletes rows that were kept long enough, in batches, each its own transaction; and the oldest answers to request ids
+-- if there are more than mantle.request_rows_max.
 
--- Citus: the tables that this node has of a table; without Citus the table itself.
+-- Citus: this node's shards of a table; without Citus the table itself.
 CREATE FUNCTION mantle.local_shards(p_table text) RETURNS SETOF regclass LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
@@ -14,12 +14,13 @@ BEGIN
       JOIN pg_dist_local_group l ON l.groupid = p.groupid
      WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass;
 END $$;
-COMMENT ON FUNCTION mantle.local_shards IS
-    'The tables that this node has of a table: its shards under Citus, else the one';
+COMMENT ON FUNCTION mantle.local_shards IS 'This node''s shards of a table under Citus, else the table';
 
--- Removes rows of a kind, up to a batch. `p_where` is ours, never a client's. On Citus those of this node's shards, but through the
--- distributed table, which knows when a shard has moved meanwhile: one partition after the other.
-CREATE FUNCTION mantle.purge(p_table text, p_column text, p_where text, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- Deletes rows that match a condition, up to a batch. `p_where` comes from our code, never from a client. On Citus it
+-- finds the rows in this node's shards and deletes them through the distributed table, which knows when a shard has
+-- moved, one partition after the other.
+CREATE FUNCTION mantle.purge(p_table text, p_column text, p_where text, p_batch int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all text;
     v_pids bigint[];
@@ -29,18 +30,21 @@ DECLARE
 BEGIN
     IF NOT mantle.is_distributed() THEN
         EXECUTE format('DELETE FROM mantle.%1$I t WHERE t.ctid = ANY (ARRAY(
-                            SELECT o.ctid FROM mantle.%1$I o WHERE %2$s LIMIT %3$s FOR UPDATE SKIP LOCKED))', p_table, p_where, p_batch);
+                            SELECT o.ctid FROM mantle.%1$I o WHERE %2$s LIMIT %3$s FOR UPDATE SKIP LOCKED))', p_table,
+                                p_where, p_batch);
         GET DIAGNOSTICS v_purged = ROW_COUNT;
         RETURN v_purged;
     END IF;
-    SELECT string_agg(format('(SELECT %I AS pid FROM %s WHERE %s LIMIT %s)', p_column, s, p_where, p_batch), ' UNION ALL ')
+    SELECT string_agg(format('(SELECT %I AS pid FROM %s WHERE %s LIMIT %s)', p_column, s, p_where, p_batch),
+        ' UNION ALL ')
       INTO v_all FROM mantle.local_shards(p_table) AS s;
     IF v_all IS NOT NULL THEN
         EXECUTE format('SELECT array_agg(DISTINCT u.pid) FROM (%s LIMIT %s) AS u', v_all, p_batch) INTO v_pids;
     END IF;
     FOREACH v_pid IN ARRAY coalesce(v_pids, '{}') LOOP
         EXECUTE format('DELETE FROM mantle.%1$I t WHERE t.%2$I = %3$s AND t.ctid = ANY (ARRAY(
-                            SELECT o.ctid FROM mantle.%1$I o WHERE o.%2$I = %3$s AND %4$s LIMIT %5$s FOR UPDATE SKIP LOCKED))',
+                            SELECT o.ctid FROM mantle.%1$I o WHERE o.%2$I = %3$s AND %4$s LIMIT %5$s
+                                FOR UPDATE SKIP LOCKED))',
                        p_table, p_column, v_pid, p_where, p_batch - v_purged);
         GET DIAGNOSTICS v_rows = ROW_COUNT;
         v_purged := v_purged + v_rows;
@@ -48,29 +52,32 @@ BEGIN
     END LOOP;
     RETURN v_purged;
 END $$;
-COMMENT ON FUNCTION mantle.purge IS 'Removes rows that are kept no longer, up to a batch';
+COMMENT ON FUNCTION mantle.purge IS 'Deletes rows that were kept long enough, up to a batch';
 
--- When the last of the oldest so many answers on this node was recorded. Those of the last minute are left alone: an id that is
--- younger needs no look at where the purge is (extension/src/steps/request_age.rs).
+-- When the last of this node's oldest answers, as many as given, was recorded. Answers of the last minute are never
+-- purged: so for a younger id no lookup of the purge is needed (extension/src/steps/request_age.rs).
 CREATE FUNCTION mantle.oldest_requests_end(p_count bigint) RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all text;
     v_end timestamptz;
 BEGIN
-    SELECT string_agg(format('(SELECT created FROM %s WHERE created < %L ORDER BY created LIMIT %s)', s, now() - interval '1 minute', p_count),
+    SELECT string_agg(format('(SELECT created FROM %s WHERE created < %L ORDER BY created LIMIT %s)', s,
+        now() - interval '1 minute', p_count),
                       ' UNION ALL ')
       INTO v_all FROM mantle.local_shards('requests') AS s;
     IF v_all IS NOT NULL THEN
-        EXECUTE format('SELECT max(o.created) FROM (SELECT u.created FROM (%s) AS u ORDER BY u.created LIMIT %s) AS o', v_all, p_count)
+        EXECUTE format('SELECT max(o.created) FROM (SELECT u.created FROM (%s) AS u ORDER BY u.created LIMIT %s) AS o',
+            v_all, p_count)
            INTO v_end;
     END IF;
     RETURN v_end;
 END $$;
-COMMENT ON FUNCTION mantle.oldest_requests_end IS 'When the last of the oldest so many answers was recorded';
+COMMENT ON FUNCTION mantle.oldest_requests_end IS 'When the last of the oldest answers, as many as given, was recorded';
 
--- Of so many answers too many, the oldest, up to a batch. What was purged is written down first: whoever finds an answer no
--- longer finds that.
-CREATE FUNCTION mantle.purge_oldest_requests(p_excess bigint, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+-- Deletes the oldest of too many answers, up to a batch. It first records up to when it purges, so that a call that no
+-- longer finds its answer finds that record.
+CREATE FUNCTION mantle.purge_oldest_requests(p_excess bigint, p_batch int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_end timestamptz := mantle.oldest_requests_end(least(p_excess, p_batch));
 BEGIN
     IF v_end IS NULL THEN
@@ -78,15 +85,15 @@ BEGIN
     END IF;
     INSERT INTO mantle.purged_requests AS p (up_to) VALUES (v_end)
     ON CONFLICT (only_row) DO UPDATE SET up_to = greatest(p.up_to, excluded.up_to);
-    -- The next call's estimate must know of it.
+    -- Makes the deletion visible to the next call's estimate.
     PERFORM pg_stat_force_next_flush();
     RETURN mantle.purge('requests', 'pid', format('created <= %L', v_end), least(p_excess, p_batch)::int);
 END $$;
 COMMENT ON FUNCTION mantle.purge_oldest_requests IS
-    'Removes the oldest of too many answers to request ids, up to a batch';
+    'Deletes the oldest of too many answers to request ids, up to a batch';
 
--- The worker's step. How many there are is what the statistics say: changes of the last seconds, and those before a crash until
--- the next vacuum or analyze, are not in them.
+-- The worker's step. The number of answers comes from the statistics. These lack changes of the last seconds and,
+-- after a crash, everything before the next vacuum or analyze.
 CREATE FUNCTION mantle.maintain_requests(p_due timestamptz, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_max bigint := current_setting('mantle.request_rows_max')::bigint;
@@ -102,4 +109,4 @@ BEGIN
     RETURN v_purged;
 END $$;
 COMMENT ON FUNCTION mantle.maintain_requests IS
-    'The worker''s step that purges answers to request ids: those that are too old, and the oldest of too many';
+    'The worker''s step that purges answers to request ids: too old ones, and the oldest of too many';

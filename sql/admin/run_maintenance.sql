@@ -1,28 +1,32 @@
--- The worker's steps, each short, each its own transaction. What a step could not latch stays for later. Answers how many
--- rows it worked on: 0 means that there is nothing to do now.
--- On Citus every node's worker looks for work in the shards that are there, and only looks: it is done through the
--- distributed table, which knows when a shard has moved meanwhile.
+-- The worker's steps. Each is short and its own transaction. What a step could not latch waits for a later one. A step
+-- answers how many rows it worked on; 0 means that there is no work now.
+-- On Citus every node's worker searches for work in its own shards. The work itself goes through the distributed
+-- table, which knows when a shard has moved.
 
--- Up to so many partitions that have rows of a kind in this node's shards, least first. `p_where` is ours, never a client's.
+-- Partitions with matching rows in this node's shards, the least first, up to a limit. `p_where` comes from our code,
+-- never from a client.
 CREATE FUNCTION mantle.local_partitions(p_table text, p_column text, p_where text, p_limit int) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all text;
     v_pids bigint[];
 BEGIN
-    SELECT string_agg(format('(SELECT DISTINCT %1$I AS pid FROM %2$s WHERE %3$s ORDER BY 1 LIMIT %4$s)', p_column, s, p_where, p_limit), ' UNION ')
+    SELECT string_agg(format('(SELECT DISTINCT %1$I AS pid FROM %2$s WHERE %3$s ORDER BY 1 LIMIT %4$s)', p_column, s,
+        p_where, p_limit), ' UNION ')
       INTO v_all FROM mantle.local_shards(p_table) AS s;
     IF v_all IS NOT NULL THEN
         EXECUTE format('SELECT array_agg(u.pid) FROM (%s ORDER BY 1 LIMIT %s) AS u', v_all, p_limit) INTO v_pids;
     END IF;
     RETURN coalesce(v_pids, '{}');
 END $$;
-COMMENT ON FUNCTION mantle.local_partitions IS 'Citus: partitions that have rows of a kind in this node''s shards';
+COMMENT ON FUNCTION mantle.local_partitions IS 'Citus: partitions with matching rows in this node''s shards';
 
--- Folds what it may latch of these directories, in order of pids, up to a batch; answers the directory that it stopped at if
--- there was more than a batch. Those that had many are kept in mind, in the session: they are looked at between the rounds
--- too, for as long as they have some then. (A round does not end that: the one right after it finds few in any.)
-CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int, p_is_round boolean) RETURNS bigint
+-- Folds the directories that it can latch, in order of pids, up to a batch. Answers the directory at which it stopped,
+-- if there was more than a batch. The session remembers busy directories, which had many delta records: they are also
+-- checked between rounds, as long as they have some then. (A round does not end that, because the one right after it
+-- finds few.)
+CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int, p_is_round boolean)
+RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_folded bigint := 0;
@@ -34,14 +38,16 @@ DECLARE
     v_busy bigint[] := coalesce(nullif(current_setting('mantle.compact_busy', true), '')::bigint[], '{}');
     v_found bigint[] := '{}';
 BEGIN
-    -- Held exclusively (an import, an rmdir): another time. A shard that has just moved is another node's.
+    -- If it is latched exclusively (an import, an rmdir), it waits for a later step. A shard that has just moved
+    -- belongs to another node.
     FOREACH v_pid IN ARRAY ARRAY(SELECT p FROM unnest(p_pids) AS p ORDER BY p) LOOP
         IF mantle.is_local(ARRAY[v_pid]) AND mantle.try_latch_shared(v_pid) THEN
             v_latched := v_latched || v_pid;
         END IF;
     END LOOP;
     IF NOT mantle.is_distributed() THEN
-        SELECT coalesce(sum(c.folded), 0), coalesce(array_agg(c.pid) FILTER (WHERE c.folded >= p_busy_min), '{}'), max(c.pid)
+        SELECT coalesce(sum(c.folded), 0), coalesce(array_agg(c.pid) FILTER (WHERE c.folded >= p_busy_min), '{}'),
+            max(c.pid)
           INTO v_folded, v_found, v_last FROM mantle.compact_directories(v_latched, p_batch) AS c;
     ELSE
         FOREACH v_last IN ARRAY v_latched LOOP
@@ -54,17 +60,17 @@ BEGIN
     IF v_folded >= p_batch THEN
         v_stopped_at := v_last;
     END IF;
-    -- First those that this batch did not come to.
+    -- Directories that this batch did not reach come first.
     v_busy := ARRAY(SELECT b.pid FROM unnest(v_busy) WITH ORDINALITY AS b (pid, n)
                      WHERE b.pid <> ALL (v_found) AND (p_is_round OR b.pid <> ALL (p_pids) OR b.pid > v_stopped_at)
                      ORDER BY b.pid > v_stopped_at DESC NULLS LAST, b.n);
     PERFORM set_config('mantle.compact_busy', (v_busy || v_found)::text, false);
     RETURN v_stopped_at;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_directories IS 'Folds delta records of directories, and remembers which had many';
+COMMENT ON FUNCTION mantle.maintain_directories IS 'Folds delta records of directories, and remembers the busy ones';
 
--- Some directories a call, in order of pids, from where this session was. 0 ends a round. (One transaction for each
--- directory, without a rest, took more of a processor than the changes themselves.)
+-- Some directories per call, in order of pids, from where this session stopped. 0 ends a round. (One transaction per
+-- directory, without a pause, took more processor time than the changes themselves.)
 CREATE FUNCTION mantle.maintain_compaction(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_from bigint := coalesce(nullif(current_setting('mantle.compact_from', true), '')::bigint, 0);
@@ -74,7 +80,7 @@ BEGIN
     IF mantle.is_distributed() THEN
         v_pids := mantle.local_partitions('meta', 'pid', format('ts > 0 AND pid >= %s', v_from), 64);
     ELSE
-        -- From one directory to the next, past their delta records.
+        -- Skips from one directory to the next, over their delta records.
         WITH RECURSIVE next (pid) AS (
             (SELECT m.pid FROM mantle.meta m WHERE m.ts > 0 AND m.pid >= v_from ORDER BY m.pid LIMIT 1)
             UNION ALL
@@ -92,8 +98,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.maintain_compaction IS 'The worker''s compaction step';
 
--- Between two rounds: directories that had many delta records when they were last looked at. Answers how many of them there
--- still are.
+-- Between two rounds: compacts the busy directories, and answers how many of them still are.
 CREATE FUNCTION mantle.maintain_busy_directories(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_busy bigint[] := nullif(current_setting('mantle.compact_busy', true), '')::bigint[];
@@ -103,10 +108,10 @@ BEGIN
     END IF;
     RETURN coalesce(cardinality(nullif(current_setting('mantle.compact_busy', true), '')::bigint[]), 0);
 END $$;
-COMMENT ON FUNCTION mantle.maintain_busy_directories IS 'The worker''s compaction of directories that many change';
+COMMENT ON FUNCTION mantle.maintain_busy_directories IS 'The worker''s compaction of busy directories';
 
--- One directory a transaction: its latches go with it. All due requests for it are taken out before it is looked at, so
--- whatever they saw deleted is seen deleted.
+-- One directory per transaction, because its latches end with it. Deletes all due rows of the directory before
+-- checking it, so every deletion that they announced is visible.
 CREATE FUNCTION mantle.maintain_pruning() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_due timestamptz := now() - current_setting('mantle.prune_grace_ms')::int * interval '1 millisecond';
@@ -115,7 +120,8 @@ DECLARE
 BEGIN
     IF mantle.is_distributed() THEN
         v_pid := (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1];
-        SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.pid = v_pid AND q.queued <= v_due ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
+        SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.pid = v_pid AND q.queued <= v_due ORDER BY q.queued
+            LIMIT 1 FOR UPDATE SKIP LOCKED;
     ELSE
         SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.queued <= v_due
          ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -143,11 +149,14 @@ BEGIN
         WHEN 'compact_busy' THEN mantle.maintain_busy_directories(v_batch)
         WHEN 'prune' THEN mantle.maintain_pruning()
         WHEN 'empty_trash' THEN mantle.maintain_trash(v_batch)
-        WHEN 'purge_operations' THEN mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L', v_requests), v_batch)
+        WHEN 'purge_operations' THEN mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L',
+            v_requests), v_batch)
         WHEN 'purge_requests' THEN mantle.maintain_requests(v_requests, v_batch)
-        WHEN 'purge_tombstones' THEN mantle.purge('meta', 'pid', format('removed AND created < %L', v_tombstones), v_batch)
+        WHEN 'purge_tombstones' THEN mantle.purge('meta', 'pid', format('removed AND created < %L', v_tombstones),
+            v_batch)
         WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
     END;
 END $$;
 COMMENT ON FUNCTION mantle.run_maintenance IS
-    'One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones or purge_attempts';
+    'One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, '
+    'purge_tombstones or purge_attempts';

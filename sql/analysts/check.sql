@@ -1,10 +1,10 @@
--- Every invariant that one snapshot of the tables can show; also every test's oracle (P15). STABLE, so all reads are
--- of the calling statement's snapshot. Trees in the trash (pid 1) are sound as any other; the trash itself has no counts.
--- Whoever is not granted all namespaces sees the damage of those that are.
--- In shapes that Citus runs too: what is in one directory is grouped or joined by pid, on its shard; what spans directories
--- is brought together from sets that were read each for itself; details are read again of what is damaged only.
+-- Checks every invariant that one snapshot of the tables can show; every test uses it as an oracle (P15). STABLE, so
+-- all reads use the calling statement's snapshot. Trees in the trash (pid 1) are checked like others; the trash itself
+-- has no counts. A caller without a grant on all namespaces sees the damage of the granted ones.
+-- The queries have shapes that Citus can run. What is in one directory is grouped or joined by pid, on its shard. What
+-- spans directories is combined from sets that are read separately. Details are read again only for damaged entries.
 
--- What an entry shows by itself, in one pass.
+-- Problems that one entry shows alone, in one pass.
 CREATE FUNCTION mantle.check_entries()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -14,13 +14,16 @@ DECLARE
     v_last bigint[];
     e record;
 BEGIN
-    SELECT coalesce(array_agg(b.first_id ORDER BY b.first_id), '{}'), coalesce(array_agg(b.last_id ORDER BY b.first_id), '{}')
+    SELECT coalesce(array_agg(b.first_id ORDER BY b.first_id), '{}'),
+        coalesce(array_agg(b.last_id ORDER BY b.first_id), '{}')
       INTO v_first, v_last FROM mantle.id_blocks b;
     FOR e IN EXECUTE
         'SELECT m.ns, m.pid, m.name, m.id, m.explicit, mantle.entry_name_fault(m.name) AS fault, m.recorded
-           FROM (SELECT m.ns, m.pid, m.name, m.id, m.explicit, (m.id <= ($2)[width_bucket(m.id, $1)]) IS TRUE AS recorded
+           FROM (SELECT m.ns, m.pid, m.name, m.id, m.explicit, (m.id <= ($2)[width_bucket(m.id,
+               $1)]) IS TRUE AS recorded
                    FROM mantle.meta m WHERE m.id IS NOT NULL) AS m
-          WHERE NOT m.recorded OR mantle.entry_name_fault(m.name) IS NOT NULL OR (right(m.name, 1) = ''/'') <> (m.explicit IS NOT NULL)'
+          WHERE NOT m.recorded OR mantle.entry_name_fault(m.name) IS NOT NULL OR (right(m.name,
+              1) = ''/'') <> (m.explicit IS NOT NULL)'
         USING v_first, v_last
     LOOP
         ns := e.ns; pid := e.pid; name := e.name;
@@ -47,22 +50,23 @@ BEGIN
      WHERE m.id = ANY (ARRAY(SELECT t.id FROM mantle.meta t WHERE t.id IS NOT NULL GROUP BY t.id HAVING count(*) > 1))
      GROUP BY m.id;
 END $$;
-COMMENT ON FUNCTION mantle.check_entries IS 'check: entries, one by one';
+COMMENT ON FUNCTION mantle.check_entries IS 'check: each entry alone';
 GRANT EXECUTE ON FUNCTION mantle.check_entries TO mantle_analyst;
 
--- Directories as places: what is recorded of one against what is in it, and against its own entry.
+-- Compares what is recorded of a directory with its entries, and with its own entry.
 CREATE FUNCTION mantle.check_places(p_ids bigint[], p_namespaces bigint[])
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    v_all boolean := mantle.may_read(0);  -- else the super-root's records are not seen
+    v_all boolean := mantle.may_read(0);  -- otherwise the super-root's records are hidden
     r record;
 BEGIN
     FOR r IN EXECUTE $query$
         WITH p AS MATERIALIZED (
             SELECT m.pid, min(m.ns) AS ns, max(m.ns) AS last_ns, count(m.id) AS found, bool_or(m.removed) AS removed,
-                   coalesce(sum(m.entries), 0)::bigint AS entries, coalesce(sum(m.subdirectories), 0)::bigint AS subdirectories,
+                   coalesce(sum(m.entries), 0)::bigint AS entries, coalesce(sum(m.subdirectories), 0)::bigint
+                       AS subdirectories,
                    coalesce(sum(m.bytes), 0)::bigint AS bytes,
                    CASE m.pid WHEN 1 THEN 0 ELSE count(m.id) END AS real_entries,
                    CASE m.pid WHEN 1 THEN 0 ELSE count(m.explicit) END AS real_subdirectories,
@@ -72,7 +76,9 @@ BEGIN
         SELECT f.problem, p.*, d.ns AS directory_ns
           FROM p LEFT JOIN d ON d.id = p.pid
          CROSS JOIN LATERAL (VALUES
-               ('counts', (p.pid <> 0 OR $3) AND (p.entries <> p.real_entries OR p.subdirectories <> p.real_subdirectories OR p.bytes <> p.real_bytes)),
+               ('counts', (p.pid <> 0 OR $3)
+                   AND (p.entries <> p.real_entries OR p.subdirectories <> p.real_subdirectories OR p.bytes
+                   <> p.real_bytes)),
                ('removed_parent', p.removed AND p.found > 0),
                ('no_parent', d.id IS NULL AND p.found > 0 AND p.pid > 1),
                ('other_namespace', p.ns <> d.ns OR p.last_ns <> d.ns)) AS f(problem, is_so)
@@ -80,7 +86,8 @@ BEGIN
     LOOP
         RETURN QUERY SELECT r.problem, r.ns, r.pid, '/_ATTR', format(
             'recorded %s entries, %s subdirectories, %s bytes; there are %s, %s, %s',
-            r.entries, r.subdirectories, r.bytes, r.real_entries, r.real_subdirectories, r.real_bytes) WHERE r.problem = 'counts';
+            r.entries, r.subdirectories, r.bytes, r.real_entries, r.real_subdirectories, r.real_bytes)
+                WHERE r.problem = 'counts';
         IF r.problem <> 'counts' THEN
             RETURN QUERY
             SELECT r.problem, m.ns, m.pid, m.name,
@@ -88,12 +95,14 @@ BEGIN
                                   WHEN 'removed_parent' THEN 'directory ' || r.pid || ' has a tombstone'
                                   ELSE 'its directory is in namespace ' || r.directory_ns END
               FROM mantle.meta m
-             WHERE m.pid = r.pid AND CASE r.problem WHEN 'other_namespace' THEN m.ns <> r.directory_ns ELSE m.id IS NOT NULL END;
+             WHERE m.pid = r.pid AND CASE r.problem WHEN 'other_namespace' THEN m.ns <> r.directory_ns ELSE m.id IS
+                 NOT NULL END;
         END IF;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.check_places IS
-    'check: recorded counts against entries, entries without a directory; given all directories and their namespaces';
+    'check: recorded counts against entries, and entries without a directory; takes all directories and their '
+    'namespaces';
 GRANT EXECUTE ON FUNCTION mantle.check_places TO mantle_analyst;
 
 CREATE FUNCTION mantle.check_roots()
@@ -104,7 +113,8 @@ DECLARE
     v_ids bigint[];
     v_names text[];
 BEGIN
-    SELECT array_agg(m.id), array_agg(m.name) INTO v_ids, v_names FROM mantle.meta m WHERE m.pid = 0 AND m.id IS NOT NULL;
+    SELECT array_agg(m.id), array_agg(m.name) INTO v_ids, v_names FROM mantle.meta m WHERE m.pid = 0
+        AND m.id IS NOT NULL;
     RETURN QUERY
     SELECT 'namespace_without_root', n.ns, 0::bigint, n.name || '/', 'no entry of that id in the super-root'
       FROM mantle.namespaces n
@@ -135,10 +145,10 @@ BEGIN
           FROM mantle.meta m WHERE m.explicit IS NOT NULL AND m.id = ANY (v_ids);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.check_directories IS 'check: what the set of all directories shows';
+COMMENT ON FUNCTION mantle.check_directories IS 'check: problems that the set of all directories shows';
 GRANT EXECUTE ON FUNCTION mantle.check_directories TO mantle_analyst;
 
--- Nested loops are off: with statistics that are behind, the planner would walk whole tables in them.
+-- Nested loops are off, because with outdated statistics the planner would scan whole tables in them.
 CREATE FUNCTION mantle."check"()
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
@@ -149,5 +159,6 @@ BEGIN
     RETURN QUERY SELECT * FROM mantle.check_directories();
 END $$;
 COMMENT ON FUNCTION mantle."check" IS
-    'Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that are not the entries';
+    'Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that differ from '
+    'the entries';
 GRANT EXECUTE ON FUNCTION mantle."check" TO mantle_analyst;

@@ -1,22 +1,23 @@
--- Directories first (see sql/analysts/tree.sql), then their attribute and delta records, which are exact, in one query; objects
--- are not read at all. All in the calling statement's snapshot. Queries are planned anew for the arrays at hand: looking up
--- each directory is best for some, reading all of an index and hashing is best for many.
+-- Reads the directories first (see sql/analysts/tree.sql), then in one query their attribute and delta records, which
+-- are exact. Objects are not read. Everything is read in the calling statement's snapshot. Queries are planned for the
+-- arrays at hand: for few directories the best plan looks up each, for many it reads a whole index and hashes.
 
--- The children of a level's directories that are result rows themselves.
+-- The children of one level's directories; they are rows of the result too.
 CREATE FUNCTION mantle.du_rows(
     p_ids bigint[], p_rows int[], p_paths text[], OUT ids bigint[], OUT above int[], OUT paths text[], OUT owners int[],
     OUT grps int[], OUT modes int[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    EXECUTE 'SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name), array_agg(m.owner), array_agg(m.grp), array_agg(m.mode)
+    EXECUTE 'SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name), array_agg(m.owner), array_agg(m.grp),
+        array_agg(m.mode)
                FROM unnest($1, $2, $3) AS u(id, n, path) JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
 COMMENT ON FUNCTION mantle.du_rows IS 'du: the next level, of directories that are rows of the result';
 GRANT EXECUTE ON FUNCTION mantle.du_rows TO mantle_analyst;
 
--- One row for the directory (level 0, empty name) and for each below it down to `depth` levels, parents first; each with
--- all that is below it, however deep. Directories below that level count for the row above them.
+-- One row for the directory (level 0, empty name) and one for each directory below it down to `depth` levels, parents
+-- first. Each row sums up everything below its directory. Deeper directories count for the row above them.
 CREATE FUNCTION mantle.du(ns text, path text, depth int)
 RETURNS TABLE (
     directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)
@@ -24,7 +25,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_start record;
-    -- The result, and of each row the one above it.
+    -- The result, and for each row the number of the row above it.
     r_id bigint[];
     r_path text[] := '{""}';
     r_level int[] := '{0}';
@@ -38,11 +39,13 @@ DECLARE
     c record;
 BEGIN
     SELECT d.ns, m.id, m.owner, m.grp, m.mode INTO v_start
-      FROM mantle.directory_at(ns, path) AS d CROSS JOIN LATERAL mantle.resolve(du.ns, trim(BOTH '/' FROM path) || '/') AS m;
+      FROM mantle.directory_at(ns, path) AS d CROSS JOIN LATERAL mantle.resolve(du.ns, trim(BOTH '/' FROM path) || '/')
+          AS m;
     IF NOT FOUND OR (depth >= 0) IS NOT TRUE THEN
         RETURN;
     END IF;
-    r_id := ARRAY[v_start.id]; r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp]; r_mode := ARRAY[v_start.mode];
+    r_id := ARRAY[v_start.id]; r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp];
+    r_mode := ARRAY[v_start.mode];
     FOR v_level IN 1..depth LOOP
         SELECT * INTO c FROM mantle.du_rows(
             r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)), r_path[v_first:v_last]);
@@ -53,13 +56,15 @@ BEGIN
         r_owner := r_owner || c.owners; r_grp := r_grp || c.grps; r_mode := r_mode || c.modes;
         v_last := cardinality(r_id);
     END LOOP;
-    -- Only the last level's rows may have directories below them that are no rows.
-    SELECT * INTO c FROM mantle.rows_below(v_start.ns, r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)));
+    -- Only rows of the last level may have directories below them that are not rows themselves.
+    SELECT * INTO c FROM mantle.rows_below(v_start.ns, r_id[v_first:v_last],
+        ARRAY(SELECT generate_series(v_first, v_last)));
     SELECT array_agg(coalesce(s.objects, 0) ORDER BY g.n), array_agg(coalesce(s.directories, 0) ORDER BY g.n),
            array_agg(coalesce(s.bytes, 0) ORDER BY g.n)
       INTO r_objects, r_directories, r_bytes
       FROM generate_series(1, v_last) AS g(n)
-      LEFT JOIN mantle.sums_by_row(ARRAY[v_start.ns], r_id[:v_first - 1] || c.ids, ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s
+      LEFT JOIN mantle.sums_by_row(ARRAY[v_start.ns], r_id[:v_first - 1] || c.ids,
+          ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s
            ON s.n = g.n;
     FOR i IN REVERSE v_last..2 LOOP
         r_objects[r_above[i]] := r_objects[r_above[i]] + r_objects[i];
@@ -69,7 +74,8 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(r_path, r_level, r_objects, r_directories, r_bytes, r_owner, r_grp, r_mode);
 END $$;
 COMMENT ON FUNCTION mantle.du(text, text, int) IS
-    'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row: no such directory';
+    'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row '
+    'if the directory does not exist';
 GRANT EXECUTE ON FUNCTION mantle.du(text, text, int) TO mantle_analyst;
 
 CREATE FUNCTION mantle.du(ns text, path text, OUT objects bigint, OUT directories bigint, OUT bytes bigint)
@@ -78,5 +84,5 @@ BEGIN
     SELECT d.objects, d.directories, d.bytes INTO objects, directories, bytes FROM mantle.du(ns, path, 0) AS d;
 END $$;
 COMMENT ON FUNCTION mantle.du(text, text) IS
-    'Objects, directories and bytes below a directory; NULLs when there is no such directory';
+    'Objects, directories and bytes below a directory; NULLs if it does not exist';
 GRANT EXECUTE ON FUNCTION mantle.du(text, text) TO mantle_analyst;

@@ -1,4 +1,4 @@
--- Size besides the etag: the etag of a multipart upload is no digest of the content alone.
+-- Compares the size too, because the etag of a multipart upload is not a digest of the content alone.
 CREATE VIEW mantle.duplicates WITH (security_invoker = true) AS
 SELECT n.name AS namespace, s.etag, s.size, s.copies, (s.copies - 1) * s.size AS wasted_bytes
   FROM (SELECT m.ns, m.etag, m.size, count(*) AS copies
@@ -6,4 +6,5 @@ SELECT n.name AS namespace, s.etag, s.size, s.copies, (s.copies - 1) * s.size AS
          GROUP BY m.ns, m.etag, m.size HAVING count(*) > 1) AS s
   JOIN mantle.namespaces n ON n.ns = s.ns;
 GRANT SELECT ON mantle.duplicates TO mantle_analyst;
-COMMENT ON VIEW mantle.duplicates IS 'Objects of one namespace with the same etag and size: how many, and how many bytes all but one take';
+COMMENT ON VIEW mantle.duplicates IS
+    'Objects of one namespace with the same etag and size: their number, and the bytes of all but one';

@@ -1,8 +1,9 @@
--- Keys in byte order, which is S3's, and that of the tree. COPY (SELECT * FROM mantle.export_inventory('ns', '')) TO STDOUT.
--- Large results lie in temporary files, not in memory.
+-- Keys in byte order, as in S3 and as in the tree. Usage: COPY (SELECT * FROM mantle.export_inventory('ns', '')) TO
+-- STDOUT. Large results go to temporary files, not to memory.
 CREATE FUNCTION mantle.export_inventory(ns text, path text)
 RETURNS TABLE (
-    bucket text, key text, size bigint, etag text, modified timestamptz, content_type text, owner int, grp int, mode text,
+    bucket text, key text, size bigint, etag text, modified timestamptz, content_type text, owner int, grp int,
+        mode text,
     user_metadata jsonb, created timestamptz, id bigint, version bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '256MB'
 SET random_page_cost = 1.1 AS $$
@@ -17,7 +18,8 @@ BEGIN
     END IF;
     SELECT * INTO t FROM mantle.keys_below(v_start.ns, v_start.id, v_start.key);
     RETURN QUERY EXECUTE
-        'SELECT $4, u.key || e.name, coalesce(e.size, 0), e.etag, coalesce(e.modified, e.created), e.content_type, e.owner, e.grp,
+        'SELECT $4, u.key || e.name, coalesce(e.size, 0), e.etag, coalesce(e.modified, e.created), e.content_type,
+            e.owner, e.grp,
                 mantle.octal(e.mode), e.user_metadata, e.created, e.id, e.version
            FROM unnest($2, $3) AS u(id, key)
            JOIN (SELECT m.pid, m.name, m.size, m.etag, m.modified, m.created, m.content_type, m.owner, m.grp, m.mode,

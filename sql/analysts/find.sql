@@ -1,8 +1,8 @@
--- Of the shell's patterns: * is any text, ? any character; classes ([a-z]) are not, and nothing is quoted.
+-- Of shell patterns only * (any text) and ? (any character); there are no classes ([a-z]) and no quoting.
 CREATE FUNCTION mantle.like_pattern(p_glob text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT replace(replace(replace(replace(replace(p_glob, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')
 $$;
-COMMENT ON FUNCTION mantle.like_pattern IS 'A pattern of the shell (*, ?) as one of LIKE';
+COMMENT ON FUNCTION mantle.like_pattern IS 'Converts a shell pattern (*, ?) to one of LIKE';
 GRANT EXECUTE ON FUNCTION mantle.like_pattern TO mantle_analyst;
 
 CREATE FUNCTION mantle.find(
@@ -33,5 +33,5 @@ BEGIN
         USING v_start.ns, t.ids, t.keys, mantle.like_pattern(pattern), min_size, newer_than;
 END $$;
 COMMENT ON FUNCTION mantle.find IS
-    'What is below a directory, however deep: by name (* and ?), least size (objects only), time of the last change; NULL: any';
+    'Everything below a directory: by name (* and ?), least size (objects only), time of the last change; NULL: any';
 GRANT EXECUTE ON FUNCTION mantle.find TO mantle_analyst;

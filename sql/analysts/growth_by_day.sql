@@ -5,4 +5,4 @@ SELECT n.name AS namespace, s.day, s.objects, s.bytes
   JOIN mantle.namespaces n ON n.ns = s.ns
  ORDER BY 1, 2;
 GRANT SELECT ON mantle.growth_by_day TO mantle_analyst;
-COMMENT ON VIEW mantle.growth_by_day IS 'Objects that are there today, and their bytes, by the day (UTC) on which they were made';
+COMMENT ON VIEW mantle.growth_by_day IS 'Objects that exist today, and their bytes, by the day (UTC) of their creation';

@@ -1,5 +1,6 @@
--- Delta records are appended where several change one directory at once, and folded a second later: they say what is hot
--- now, attribute records what changed last. Two reads, of one PostgreSQL index each.
+-- Delta records are appended when several calls change one directory at once, and folded a second later. So they show
+-- the directories that are hot now, and attribute records show the last changes. Two reads, each of one PostgreSQL
+-- index.
 CREATE FUNCTION mantle.hot_dirs(n int DEFAULT 10)
 RETURNS TABLE (namespace text, directory text, id bigint, deltas bigint, modified timestamptz)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
@@ -16,12 +17,12 @@ BEGIN
     LOOP
         namespace := (SELECT s.name FROM mantle.namespaces s WHERE s.ns = v_ns);
         directory := mantle.path_of(namespace, id);
-        -- Of a removed tree that is not emptied yet, nothing has a path.
+        -- Entries of a removed tree that is not emptied yet have no path.
         IF directory IS NOT NULL THEN
             RETURN NEXT;
         END IF;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.hot_dirs IS
-    'The directories that most is changed in: by delta records not folded yet, then by their last change; at most n';
+    'The directories with the most changes: by delta records not folded yet, then by their last change; at most n';
 GRANT EXECUTE ON FUNCTION mantle.hot_dirs TO mantle_analyst;

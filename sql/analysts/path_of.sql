@@ -1,5 +1,5 @@
--- Directories are found by their id (PostgreSQL index meta_directory_id); an object's id has no index: the search for one
--- reads the namespace.
+-- Directories are found by their id (PostgreSQL index meta_directory_id). An object's id has no index, so searching
+-- for an object reads its namespace.
 CREATE FUNCTION mantle.path_of(ns text, id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -9,7 +9,7 @@ DECLARE
     v_entry record;
     v_path text := '';
 BEGIN
-    -- Not more levels than a path may have: a cycle, which check() reports, does not hang this.
+    -- At most as many levels as a path may have, so that a cycle, which check() reports, cannot hang this.
     FOR i IN 0..128 LOOP
         IF v_id = v_ns THEN
             RETURN v_path;
@@ -27,5 +27,6 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION mantle.path_of IS
-    'Path of a directory or object by its id, a directory''s with a slash at its end (empty: the root); NULL when there is none';
+    'Path of a directory or object by its id, with a slash at the end for a directory (empty: the root); NULL '
+    'if there is none';
 GRANT EXECUTE ON FUNCTION mantle.path_of TO mantle_analyst;

@@ -2,17 +2,17 @@ CREATE FUNCTION mantle.split_path(p_path text) RETURNS text[] LANGUAGE sql IMMUT
     SELECT CASE WHEN trim(BOTH '/' FROM p_path) = '' THEN '{}'::text[]
                 ELSE string_to_array(trim(BOTH '/' FROM p_path), '/') END
 $$;
-COMMENT ON FUNCTION mantle.split_path IS 'Components of a path; slashes at its ends do not matter';
+COMMENT ON FUNCTION mantle.split_path IS 'Components of a path; slashes at its ends are ignored';
 GRANT EXECUTE ON FUNCTION mantle.split_path TO mantle_analyst;
 
 CREATE FUNCTION mantle.octal(p_mode int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT lpad(((p_mode >> 6 & 7) * 100 + (p_mode >> 3 & 7) * 10 + (p_mode & 7))::text, 3, '0')
 $$;
-COMMENT ON FUNCTION mantle.octal IS 'A mode as it is usually written: 493 is 755';
+COMMENT ON FUNCTION mantle.octal IS 'A mode in octal digits: 493 becomes 755';
 GRANT EXECUTE ON FUNCTION mantle.octal TO mantle_analyst;
 
--- Level by level, one primary-key lookup each: a join of the table with itself, or a recursion, Citus could not run. STABLE,
--- so all of them see the snapshot of the calling statement.
+-- Level by level, with one primary-key lookup each: Citus could run neither a self-join nor a recursion. STABLE, so
+-- all lookups see the calling statement's snapshot.
 CREATE FUNCTION mantle.walk_path(
     p_ns text, p_components text[], OUT ns bigint, OUT depth int, OUT id bigint, OUT pid bigint, OUT name text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -22,8 +22,10 @@ BEGIN
     pid := 0;
     name := p_ns || '/';
     LOOP
-        -- A name with a slash is a directory's. Saying so again would offer the planner indexes of directories by pid alone.
-        SELECT m.ns, m.id INTO r FROM mantle.meta m WHERE m.pid = walk_path.pid AND m.name = walk_path.name AND m.ts = 0;
+        -- A name with a slash is a directory's. An explicit condition would offer the planner the indexes of
+        -- directories by pid alone.
+        SELECT m.ns, m.id INTO r FROM mantle.meta m WHERE m.pid = walk_path.pid AND m.name = walk_path.name
+            AND m.ts = 0;
         EXIT WHEN NOT FOUND;
         ns := r.ns;
         id := r.id;
@@ -34,10 +36,10 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.walk_path IS
-    'The deepest existing directory on a path, and at which depth; its place too, if that is the whole path';
+    'The deepest existing directory on a path and its depth; also its place, if that is the whole path';
 GRANT EXECUTE ON FUNCTION mantle.walk_path TO mantle_analyst;
 
--- Where the analysts' functions begin.
+-- The directory at which a function for analysts starts.
 CREATE FUNCTION mantle.directory_at(p_ns text, p_path text, OUT ns bigint, OUT id bigint, OUT key text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -52,7 +54,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.directory_at IS
-    'The directory at a path, and its key (empty: the root); NULLs when there is none';
+    'The directory at a path, and its key (empty: the root); NULLs if there is none';
 GRANT EXECUTE ON FUNCTION mantle.directory_at TO mantle_analyst;
 
 CREATE FUNCTION mantle.resolve(ns text, path text)
@@ -61,7 +63,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     v_path text[] := mantle.split_path(path);
-    v_names text[] := '{}';  -- what the last component may be called in its directory, w.id
+    v_names text[] := '{}';  -- possible names of the last component in directory w.id
     w record;
 BEGIN
     SELECT * INTO w FROM mantle.walk_path(ns, v_path);
@@ -77,5 +79,5 @@ BEGIN
            m.version, m.size
       FROM mantle.meta m WHERE m.pid = w.id AND m.name = ANY (v_names) AND m.ts = 0 AND m.id IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION mantle.resolve IS 'What is at a path: a directory or an object; no row when nothing is';
+COMMENT ON FUNCTION mantle.resolve IS 'The directory or object at a path, or no row';
 GRANT EXECUTE ON FUNCTION mantle.resolve TO mantle_analyst;

@@ -1,4 +1,5 @@
--- By own content, from attribute and delta records: objects are not read. Keys of the few at the end only.
+-- By own content, from attribute and delta records, without reading objects. Builds keys only for the few rows of the
+-- result.
 CREATE FUNCTION mantle.top_dirs(ns text, path text, n int DEFAULT 10, "by" text DEFAULT 'bytes')
 RETURNS TABLE (directory text, id bigint, entries bigint, objects bigint, bytes bigint)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
@@ -17,10 +18,11 @@ BEGIN
     END IF;
     SELECT * INTO t FROM mantle.rows_below(v_start.ns, ARRAY[v_start.id], ARRAY[1]);
     v_ids := ARRAY(SELECT u.id FROM unnest(t.ids, t.rows) AS u(id, row) WHERE u.row IS NOT NULL);
-    FOR id, entries, objects, bytes IN
-        SELECT v_ids[s.n], s.objects + s.directories, s.objects, s.bytes
+    FOR id, entries, objects, bytes
+        IN SELECT v_ids[s.n], s.objects + s.directories, s.objects, s.bytes
           FROM mantle.sums_by_row(ARRAY[v_start.ns], v_ids, ARRAY(SELECT generate_series(1, cardinality(v_ids)))) AS s
-         CROSS JOIN LATERAL (SELECT CASE "by" WHEN 'bytes' THEN s.bytes WHEN 'objects' THEN s.objects ELSE s.objects + s.directories END) AS o(size)
+         CROSS JOIN LATERAL (SELECT CASE "by" WHEN 'bytes' THEN s.bytes WHEN 'objects' THEN s.objects ELSE s.objects +
+             s.directories END) AS o(size)
          WHERE o.size > 0 ORDER BY o.size DESC, s.n LIMIT top_dirs.n
     LOOP
         directory := mantle.path_of(ns, id);
@@ -28,5 +30,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.top_dirs IS
-    'The largest directories below one (and itself) by what they hold themselves: by bytes, objects or entries';
+    'The largest directories below one (and itself) by their own content: bytes, objects or entries';
 GRANT EXECUTE ON FUNCTION mantle.top_dirs TO mantle_analyst;

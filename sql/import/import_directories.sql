@@ -1,11 +1,12 @@
--- Bulk import of implicit directories. Parents stand before their children, in the same call or earlier. A parent that
--- turns out to exist already (`already_exists`, with its id) takes its children along, so repeating a call is harmless.
---
--- Exclusive latches of every parent that exists outside of the call stand for the names' latches: creates hold them
--- shared. So counts go straight into primary attribute records, which leaves compaction nothing to do (P10
--- forbids that only to those that hold a shared latch).
+-- Bulk import of implicit directories. Parents come before their children, in the same call or an earlier one. If a
+-- parent exists already (`already_exists`, with its id), its children go into the existing one, so a call can be
+-- repeated.
+-- Exclusive latches of every parent that exists outside of the call replace the latches of names, because creates hold
+-- them shared. So counts go directly into primary attribute records, and compaction has no work (P10 forbids this only
+-- under a shared latch).
 
--- Looks up the elements that the plan has not settled, of parents that came to light with it: what is refused, what exists.
+-- Looks up the elements that the plan has not settled yet, below parents that the plan has found: which are refused,
+-- which exist.
 CREATE FUNCTION mantle.import_lookup(
     p_pid bigint[], p_name text[], p_planned text[], p_fresh bigint[], INOUT p_code text[], INOUT p_existing bigint[])
 LANGUAGE plpgsql VOLATILE AS $$
@@ -26,11 +27,12 @@ BEGIN
       LEFT JOIN LATERAL (SELECT m.id FROM mantle.meta m
                           WHERE u.looked_up AND m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0) AS d ON true
       LEFT JOIN LATERAL (SELECT m.id FROM mantle.meta m
-                          WHERE u.looked_up AND m.pid = u.pid AND m.name = left(u.name, -1) AND m.ts = 0 OFFSET 0) AS o ON true;
+                          WHERE u.looked_up AND m.pid = u.pid AND m.name = left(u.name, -1) AND m.ts = 0 OFFSET 0) AS o
+                              ON true;
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup IS 'Finds what exists already of an import of directories';
+COMMENT ON FUNCTION mantle.import_lookup IS 'Finds which directories of an import exist already';
 
--- Inserts what the plan left, counts it, emits one message.
+-- Inserts the directories that the plan left, counts them, emits one message.
 CREATE FUNCTION mantle.import_insert(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -42,14 +44,16 @@ BEGIN
     SELECT u.pid, u.name, p_ns, u.id, v_root.owner, v_root.grp, v_root.mode, 1, false, now()
       FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
     SELECT array_agg(ROW(p_ns, u.pid, u.n, u.n, 0)::mantle.delta) INTO v_deltas
-      FROM (SELECT x.pid, count(*) AS n FROM unnest(p_pid, p_code) AS x(pid, code) WHERE x.code IS NULL GROUP BY x.pid) AS u;
+      FROM (SELECT x.pid, count(*) AS n FROM unnest(p_pid, p_code) AS x(pid, code) WHERE x.code IS NULL GROUP BY x.pid)
+          AS u;
     IF v_deltas IS NULL THEN
         RETURN;
     END IF;
     PERFORM mantle.add_deltas_waiting(v_deltas);
     PERFORM mantle.raise_fault(mantle.emit_directories(
                 NULL, 0, array_agg(false), array_agg(p_ns), array_agg(u.pid), array_agg(u.name), array_agg(u.id),
-                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode), NULL, NULL))
+                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode), NULL,
+                    NULL))
        FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
 END $$;
 COMMENT ON FUNCTION mantle.import_insert IS 'Inserts the directories of an import that the plan left';
@@ -61,9 +65,9 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     v_unrecorded bigint[];
     v_missing text := mantle.namespace_fault(p_ns);
-    v_code text[];      -- what the rows themselves and the tables say, and …
+    v_code text[];      -- what the rows and the tables say
     v_existing bigint[];
-    v_pid bigint[];     -- … what the plan makes of it.
+    v_pid bigint[];     -- the place that the plan gives it
     v_planned text[];
     v_planned_existing bigint[];
     v_fresh bigint[];
@@ -71,13 +75,14 @@ DECLARE
     v_distributed boolean := mantle.is_distributed();
 BEGIN
     PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_name), ARRAY[cardinality(p_pid), cardinality(p_id)]));
-    -- There, directories that the call makes are latched too.
+    -- On Citus, directories that the call makes are latched too.
     IF v_distributed AND (SELECT count(DISTINCT u.pid) FROM unnest(p_pid) AS u(pid)) > {BATCH_LATCHES_MAX} THEN
         PERFORM mantle.raise_fault('{batch_too_large}');
     END IF;
-    -- Usually all ids are of one block: then its two ends tell.
+    -- Usually all ids are from one block; then its two ends suffice.
     v_unrecorded := CASE WHEN NOT EXISTS (
-            SELECT FROM mantle.id_blocks b JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id)) AS i
+            SELECT FROM mantle.id_blocks b JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id))
+                AS i
                 ON b.first_id <= i.low AND b.last_id >= i.high)
         THEN ARRAY(SELECT u.id FROM unnest(p_id) AS u(id) WHERE mantle.id_fault(u.id) IS NOT NULL) ELSE '{}' END;
     SELECT array_agg(CASE
@@ -87,7 +92,7 @@ BEGIN
                WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN '{invalid_id}' END), array_agg(NULL::bigint)
       INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id);
     LOOP
-        -- Rows come in order; each pass brings the children of parents found by the one before to their real places.
+        -- Rows come in order. Each pass moves the children of parents that the pass before found to their real places.
         SELECT array_agg(p.pid), array_agg(p.code), array_agg(p.existing),
                array_agg(DISTINCT p.pid) FILTER (WHERE p.outside AND p.code IS NULL AND p.pid <> ALL (v_latched))
           INTO v_pid, v_planned, v_planned_existing, v_fresh
@@ -112,8 +117,10 @@ BEGIN
         PERFORM mantle.import_insert(p_ns, v_pid, p_name, p_id, v_planned);
     END IF;
     RETURN QUERY SELECT u.n::int, u.code, u.existing
-                   FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n) WHERE u.code IS NOT NULL;
+                   FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n)
+                       WHERE u.code IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION mantle.import_directories IS
-    'Imports implicit directories, parents before children; answers only those not inserted, {already_exists} with the existing id';
+    'Imports implicit directories, parents before children; answers only those not inserted, {already_exists} '
+    'with the existing id';
 GRANT EXECUTE ON FUNCTION mantle.import_directories TO mantle_gateway;

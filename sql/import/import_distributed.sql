@@ -1,13 +1,15 @@
--- Bulk imports on Citus: an import spans directories, so each one's part is a function of its own that runs on the node that
--- has the directory (sql/steps/cross_directory.sql says what holds for such functions), and all commit together. A part latches its
--- directory exclusively, inserts, counts, emits the message of its rows there (P1), and checks that they are there
--- still (P14). One row a statement: Citus carries an INSERT … SELECT of an array through intermediate results.
---
--- Directories that a call makes are latched too, unlike on one PostgreSQL: nodes commit one after the other, so an entry may
--- be found before what was imported below it.
+-- Bulk imports on Citus. An import spans directories, so the part of each directory is a function that runs on the
+-- directory's node (see sql/steps/cross_directory.sql), and all parts commit together. A part latches its directory
+-- exclusively, inserts, counts, emits the message of its rows there (P1), and checks that they are still there (P14).
+-- It inserts one row per statement, because Citus executes an INSERT … SELECT of an array through intermediate
+-- results.
+-- Directories that a call makes are latched too, unlike on one PostgreSQL: nodes commit one after the other, so a
+-- reader may find an entry before the directories imported below it.
 
--- Into the primary attribute record, made where absent: which only who has the latch exclusively may do (P10).
-CREATE FUNCTION mantle.import_count(p_pid bigint, p_ns bigint, p_entries bigint, p_subdirectories bigint, p_bytes bigint)
+-- Adds to the primary attribute record and makes a missing one, which only the holder of the exclusive latch may do
+-- (P10).
+CREATE FUNCTION mantle.import_count(p_pid bigint, p_ns bigint, p_entries bigint, p_subdirectories bigint,
+    p_bytes bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
@@ -16,9 +18,9 @@ BEGIN
        SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
 END $$;
-COMMENT ON FUNCTION mantle.import_count IS 'Adds to one directory''s primary attribute record, made where absent';
+COMMENT ON FUNCTION mantle.import_count IS 'Adds to one directory''s primary attribute record, and makes a missing one';
 
--- The row (/_ATTR, NULL) alone: the directory was removed.
+-- Only the row (/_ATTR, NULL): the directory was removed.
 CREATE FUNCTION mantle.import_lookup_delegated(p_at bigint, p_name text[])
 RETURNS TABLE (name text, id bigint)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -33,7 +35,7 @@ BEGIN
     RETURN QUERY SELECT m.name, m.id FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (p_name) AND m.ts = 0;
 END $$;
 COMMENT ON FUNCTION mantle.import_lookup_delegated IS
-    'Latches a directory exclusively; which of these names it has, or that it was removed';
+    'Latches a directory exclusively; answers which of these names it has, or that it was removed';
 
 CREATE FUNCTION mantle.import_lookup_distributed(
     p_pid bigint[], p_name text[], p_planned text[], p_fresh bigint[], INOUT p_code text[], INOUT p_existing bigint[])
@@ -45,8 +47,8 @@ DECLARE
     v_names text[] := '{}';
     v_ids bigint[] := '{}';
 BEGIN
-    FOR d IN
-        SELECT u.pid, array_agg(u.name) || array_agg(left(u.name, -1)) AS names
+    FOR d
+        IN SELECT u.pid, array_agg(u.name) || array_agg(left(u.name, -1)) AS names
           FROM unnest(p_pid, p_name, p_planned) AS u(pid, name, planned)
          WHERE u.planned IS NULL AND u.pid = ANY (p_fresh) GROUP BY u.pid ORDER BY u.pid
     LOOP
@@ -91,22 +93,24 @@ BEGIN
     END LOOP;
     PERFORM mantle.import_count(p_at, p_ns, n, n, 0);
     PERFORM mantle.raise_fault(mantle.emit_directories(
-                NULL, 0, array_fill(false, ARRAY[n]), array_fill(p_ns, ARRAY[n]), array_fill(p_at, ARRAY[n]), p_name, p_id,
+                NULL, 0, array_fill(false, ARRAY[n]), array_fill(p_ns, ARRAY[n]), array_fill(p_at, ARRAY[n]), p_name,
+                    p_id,
                 array_fill(1::bigint, ARRAY[n]), array_fill(p_owner, ARRAY[n]), array_fill(p_grp, ARRAY[n]),
                 array_fill(p_mode, ARRAY[n]), NULL, NULL));
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
 END $$;
-COMMENT ON FUNCTION mantle.import_directories_delegated IS 'Inserts what an import makes in one directory';
+COMMENT ON FUNCTION mantle.import_directories_delegated IS 'Inserts the new directories of an import in one directory';
 
-CREATE FUNCTION mantle.import_insert_distributed(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
+CREATE FUNCTION mantle.import_insert_distributed(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[],
+    p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_root mantle.meta;
     d record;
 BEGIN
     SELECT * INTO v_root FROM mantle.meta m WHERE m.id = p_ns AND m.explicit IS NOT NULL AND m.pid = 0;
-    FOR d IN
-        SELECT u.pid, array_agg(u.name ORDER BY u.n) AS names, array_agg(u.id ORDER BY u.n) AS ids
+    FOR d
+        IN SELECT u.pid, array_agg(u.name ORDER BY u.n) AS names, array_agg(u.id ORDER BY u.n) AS ids
           FROM unnest(p_pid, p_name, p_id, p_code) WITH ORDINALITY AS u(pid, name, id, code, n)
          WHERE u.code IS NULL GROUP BY u.pid ORDER BY u.pid
     LOOP
@@ -135,15 +139,18 @@ DECLARE
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_pids('{}', ARRAY[p_at]));
     v_removed := CASE WHEN mantle.removed_fault(p_at) IS NULL THEN '{}' ELSE ARRAY[p_at] END;
-    SELECT * INTO s FROM mantle.import_screen(array_fill(p_at, ARRAY[cardinality(p_name)]), p_name, p_size, v_removed, ARRAY[p_at]);
-    v_probed := ARRAY(SELECT u.name FROM unnest(s.check_name) AS u(name) UNION ALL SELECT u.name || '/' FROM unnest(s.check_name) AS u(name));
-    SELECT array_agg(m.name) INTO v_there FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (v_probed) AND m.ts = 0;
+    SELECT * INTO s FROM mantle.import_screen(array_fill(p_at, ARRAY[cardinality(p_name)]), p_name, p_size, v_removed,
+        ARRAY[p_at]);
+    v_probed := ARRAY(SELECT u.name FROM unnest(s.check_name) AS u(name) UNION ALL SELECT u.name || '/'
+        FROM unnest(s.check_name) AS u(name));
+    SELECT array_agg(m.name) INTO v_there FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (v_probed)
+        AND m.ts = 0;
     refused_ord := s.refused_ord;
     refused_code := s.refused_code;
     existing := cardinality(s.repeated_ord);
     inserted := 0;
-    FOR o IN
-        SELECT u.n, u.name, t.name IS NOT NULL AS is_there, d.name IS NOT NULL AS is_directory
+    FOR o
+        IN SELECT u.n, u.name, t.name IS NOT NULL AS is_there, d.name IS NOT NULL AS is_directory
           FROM unnest(s.check_ord, s.check_name) AS u(n, name)
           LEFT JOIN unnest(v_there) AS t(name) ON t.name = u.name
           LEFT JOIN unnest(v_there) AS d(name) ON d.name = u.name || '/' ORDER BY u.name COLLATE "C"
@@ -181,8 +188,8 @@ DECLARE
     r record;
 BEGIN
     inserted := 0; existing := 0; refused_ord := '{}'; refused_code := '{}';
-    FOR g IN
-        SELECT u.pid, array_agg(u.name ORDER BY u.n) AS names, array_agg(u.size ORDER BY u.n) AS sizes,
+    FOR g
+        IN SELECT u.pid, array_agg(u.name ORDER BY u.n) AS names, array_agg(u.size ORDER BY u.n) AS sizes,
                array_agg(p_first_id + u.n - 1 ORDER BY u.n) AS ids, array_agg(u.n::int ORDER BY u.n) AS ords
           FROM unnest(p_pid, p_name, p_size) WITH ORDINALITY AS u(pid, name, size, n) GROUP BY u.pid ORDER BY u.pid
     LOOP
@@ -191,17 +198,20 @@ BEGIN
                        FROM mantle.import_objects_delegated($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)'
                INTO r USING g.pid, p_ns, p_owner, p_grp, p_mode, g.names, g.sizes, g.ids, p_synthetic, p_modified;
         ELSE
-            -- No directory: screened alone, which refuses all of it.
+            -- Not a directory: screening alone refuses all of it.
             SELECT 0 AS inserted, 0 AS existing, s.refused_ord, s.refused_code INTO r
-              FROM mantle.import_screen(array_fill(g.pid, ARRAY[cardinality(g.names)]), g.names, g.sizes, '{}', '{}') AS s;
+              FROM mantle.import_screen(array_fill(g.pid, ARRAY[cardinality(g.names)]), g.names, g.sizes, '{}', '{}')
+                  AS s;
         END IF;
         inserted := inserted + r.inserted;
         existing := existing + r.existing;
-        refused_ord := refused_ord || ARRAY(SELECT (g.ords)[x.n] FROM unnest(r.refused_ord) WITH ORDINALITY AS x(n, at) ORDER BY x.at);
+        refused_ord := refused_ord || ARRAY(SELECT (g.ords)[x.n] FROM unnest(r.refused_ord) WITH ORDINALITY AS x(n, at)
+            ORDER BY x.at);
         refused_code := refused_code || r.refused_code;
     END LOOP;
-    -- In the order of the elements, but what is there as a directory last, as without Citus.
-    SELECT coalesce(array_agg(x.n ORDER BY x.code = '{is_directory}', x.n), '{}'), coalesce(array_agg(x.code ORDER BY x.code = '{is_directory}', x.n), '{}')
+    -- In the order of the elements, but elements that exist as directories last, as without Citus.
+    SELECT coalesce(array_agg(x.n ORDER BY x.code = '{is_directory}', x.n), '{}'),
+        coalesce(array_agg(x.code ORDER BY x.code = '{is_directory}', x.n), '{}')
       INTO refused_ord, refused_code FROM unnest(refused_ord, refused_code) AS x(n, code);
 END $$;
 COMMENT ON FUNCTION mantle.import_objects_distributed IS 'Imports objects on the nodes of their directories';

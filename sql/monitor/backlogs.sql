@@ -1,33 +1,37 @@
--- PostgreSQL's own estimate of a table's rows, or of an index's, on this node: on Citus, of its shards that are here. -1: none
+-- PostgreSQL's own estimate of the rows of a table or an index on this node; on Citus, of its shards here. -1: none
 -- was vacuumed or analyzed yet.
 CREATE FUNCTION mantle.local_rows_estimate(p_table text, p_index text) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
-        RETURN (SELECT c.reltuples::bigint FROM pg_class c WHERE c.oid = format('mantle.%I', coalesce(p_index, p_table))::regclass);
+        RETURN (SELECT c.reltuples::bigint FROM pg_class c
+            WHERE c.oid = format('mantle.%I', coalesce(p_index, p_table))::regclass);
     END IF;
     RETURN (SELECT coalesce(sum(c.reltuples::bigint) FILTER (WHERE c.reltuples >= 0), -1)::bigint
               FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
               JOIN pg_dist_local_group l ON l.groupid = p.groupid
-              JOIN pg_class c ON c.relnamespace = 'mantle'::regnamespace AND c.relname = coalesce(p_index, p_table) || '_' || s.shardid
+              JOIN pg_class c ON c.relnamespace = 'mantle'::regnamespace AND c.relname = coalesce(p_index, p_table)
+                  || '_' || s.shardid
              WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass);
 END $$;
 COMMENT ON FUNCTION mantle.local_rows_estimate IS 'PostgreSQL''s estimate of rows, on this node';
 
--- On all nodes; -1: none was.
+-- On all nodes; -1 if no table was vacuumed or analyzed yet.
 CREATE FUNCTION mantle.rows_estimate(p_table text, p_index text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN mantle.local_rows_estimate(p_table, p_index);
     END IF;
     RETURN (SELECT coalesce(sum(r.result::bigint) FILTER (WHERE r.success AND r.result <> '-1'), -1)
-              FROM run_command_on_all_nodes(format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index)) AS r);
+              FROM run_command_on_all_nodes(format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index))
+                  AS r);
 END $$;
 COMMENT ON FUNCTION mantle.rows_estimate IS 'PostgreSQL''s estimate of rows, on all nodes';
 
--- Of tables that may be large: the estimate of the rows, and the oldest by index. By a function that runs as the owner, who may
--- ask other nodes: on Citus a view's owner does not count where the shards are.
-CREATE FUNCTION mantle.backlogs_now() RETURNS TABLE (backlog text, rows_estimate bigint, oldest timestamptz, kept interval)
+-- For tables that may be large: the estimated rows, and the oldest row by index. A function that runs as the owner,
+-- because the owner may ask other nodes; on Citus a view's owner does not count on the shards.
+CREATE FUNCTION mantle.backlogs_now() RETURNS TABLE (backlog text, rows_estimate bigint, oldest timestamptz,
+    kept interval)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_requests interval := current_setting('mantle.request_retention_s')::int * interval '1 second';
@@ -43,13 +47,15 @@ BEGIN
     SELECT min(q.queued) INTO oldest FROM mantle.prune_queue q;
     RETURN QUERY VALUES ('prune queue', mantle.rows_estimate('prune_queue', NULL), oldest, v_pruning);
 END $$;
-COMMENT ON FUNCTION mantle.backlogs_now IS 'What mantle.backlogs shows';
+COMMENT ON FUNCTION mantle.backlogs_now IS 'The rows of mantle.backlogs';
 GRANT EXECUTE ON FUNCTION mantle.backlogs_now TO mantle_monitor;
 
 CREATE VIEW mantle.backlogs AS SELECT b.backlog, b.rows_estimate, b.oldest, b.kept FROM mantle.backlogs_now() AS b;
 GRANT SELECT ON mantle.backlogs TO mantle_monitor;
-COMMENT ON VIEW mantle.backlogs IS 'What the worker purges or looks at: how much there is, how old, and how long it may be kept';
+COMMENT ON VIEW mantle.backlogs IS
+    'The worker''s backlogs: how many rows wait, how old they are, and how long they may be kept';
 COMMENT ON COLUMN mantle.backlogs.rows_estimate IS 'As of the last vacuum or analyze; -1 before the first';
-COMMENT ON COLUMN mantle.backlogs.kept IS 'Older than this, it should be gone: if it is not, the worker is behind or does not run';
+COMMENT ON COLUMN mantle.backlogs.kept IS
+    'A row older than this should be gone; if it is not, the worker is behind or does not run';
 
 GRANT SELECT ON mantle.operations TO mantle_monitor;

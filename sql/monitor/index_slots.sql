@@ -1,4 +1,5 @@
--- A slot that is not there, is another database's, or is not read, holds back or has lost what an index group needs.
+-- A slot that is missing, belongs to another database, or has no reader delays the index group or has lost changes
+-- that it needs.
 CREATE VIEW mantle.index_slots AS
 SELECT g.index_group, g.epoch, g.slot_name, s.slot_name IS NOT NULL AS exists, s.active, s.active_pid, s.wal_status,
        pg_catalog.pg_wal_lsn_diff(p.lsn, s.confirmed_flush_lsn) AS lag_bytes,
@@ -9,7 +10,9 @@ SELECT g.index_group, g.epoch, g.slot_name, s.slot_name IS NOT NULL AS exists, s
   LEFT JOIN pg_catalog.pg_replication_slots s
        ON s.slot_name = g.slot_name AND s.database = pg_catalog.current_database();
 GRANT SELECT ON mantle.index_slots TO mantle_monitor;
-COMMENT ON VIEW mantle.index_slots IS 'The replication slot of each index group: is it there, is it read, how far behind is it';
+COMMENT ON VIEW mantle.index_slots IS
+    'The replication slot of each index group: whether it exists, whether it is read, and its lag';
 COMMENT ON COLUMN mantle.index_slots.lag_bytes IS 'WAL that the group has not confirmed, in bytes';
 COMMENT ON COLUMN mantle.index_slots.retained_bytes IS 'WAL that the server keeps for the slot, in bytes';
-COMMENT ON COLUMN mantle.index_slots.safe_wal_size IS 'Bytes until max_slot_wal_keep_size costs the group its stream, and a rebuild';
+COMMENT ON COLUMN mantle.index_slots.safe_wal_size IS
+    'Bytes of WAL until max_slot_wal_keep_size invalidates the slot, and the index must be rebuilt';

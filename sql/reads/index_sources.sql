@@ -1,6 +1,6 @@
--- The PostgreSQL nodes whose change streams together tell every change of a directory: those that have, or may get, shards of
--- the MetaTable. Without Citus it is the node that is asked, whatever address it was reached by. A node keeps its number when
--- a standby takes over.
+-- The PostgreSQL nodes whose change streams together contain every change of a directory: those that have shards of
+-- the MetaTable or may get some. Without Citus it is this node, whatever its address. A node keeps its number when a
+-- standby takes over.
 CREATE FUNCTION mantle.index_sources() RETURNS TABLE (source int, host text, port int)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -16,7 +16,7 @@ BEGIN
                 WHERE p.groupid = n.groupid AND s.logicalrelid = 'mantle.meta'::regclass))
      ORDER BY 1;
 END $$;
--- Asked by gateways, each second on each node.
+-- Gateways ask this every second on each node.
 CREATE FUNCTION mantle.index_source() RETURNS int
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -26,7 +26,7 @@ BEGIN
     RETURN (SELECT s.source FROM mantle.index_sources() AS s JOIN pg_dist_local_group l ON l.groupid = s.source);
 END $$;
 COMMENT ON FUNCTION mantle.index_source IS
-    'The number of this node among mantle.index_sources(); NULL if it is none of them';
+    'The number of this node among mantle.index_sources(); NULL if it is not among them';
 GRANT EXECUTE ON FUNCTION mantle.index_source TO mantle_gateway;
 
 COMMENT ON FUNCTION mantle.index_sources IS 'The nodes whose change streams an index group reads';

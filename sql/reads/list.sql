@@ -1,8 +1,9 @@
--- Two ranges of the primary key, around the attribute and delta records (`/_ATTR` lies between `/` and `0`). The settings
--- keep the planner to them: a bitmap scan or a sort would read the whole directory for each page.
+-- Reads two ranges of the primary key, around the attribute and delta records (`/_ATTR` lies between `/` and `0`). The
+-- settings keep the planner to them: a bitmap scan or a sort would read the whole directory for each page.
 CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
 RETURNS TABLE (
-    name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
+    name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint,
+        synthetic boolean,
     etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan
@@ -11,7 +12,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
     v_rows bigint;
     v_from text := greatest(coalesce(p_prefix, '') COLLATE "C", coalesce(p_start_after, '') COLLATE "C");
-    -- Above every name when there is no prefix, or none above it: a name has at most 255 bytes.
+    -- Above every name if there is no prefix or nothing is above it: 64 characters of 4 bytes are longer than
+    -- NAME_BYTES_MAX.
     v_below text := coalesce(mantle.prefix_end(coalesce(p_prefix, '')), repeat(chr(1114111), 64));
 BEGIN
     RETURN QUERY
@@ -36,10 +38,11 @@ COMMENT ON FUNCTION mantle.list(bigint, bigint, text, text, int) IS
     'Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix';
 GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint, text, text, int) TO mantle_gateway;
 
--- Of several directories, each from where it is wanted: as many lists as elements, in one snapshot.
+-- Lists several directories, each from its own start, in one snapshot.
 CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint[], p_start_after text[], p_prefix text[], p_limit int)
 RETURNS TABLE (
-    ord int, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
+    ord int, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint,
+        synthetic boolean,
     etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -48,5 +51,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) IS
-    'As mantle.list, of several directories: entries of each element, up to p_limit, in name order';
+    'Lists several directories: entries of each element, up to p_limit, in name order';
 GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) TO mantle_gateway;

@@ -1,5 +1,5 @@
--- The walk finds the page's keys (see extension/src/tree/walk.rs), this adds their rows, under the same snapshot. The settings
--- apply to the walk's statements too.
+-- The walk finds the page's keys (extension/src/tree/walk.rs); this adds their rows under the same snapshot. The
+-- settings also apply to the walk's statements.
 CREATE FUNCTION mantle.list_tree(p_ns bigint, p_pid bigint, p_prefix text, p_start_after text, p_limit int)
 RETURNS TABLE (
     key text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
@@ -13,7 +13,7 @@ DECLARE
     v_names text[];
 BEGIN
     IF mantle.is_distributed() THEN
-        -- All rows of the page in one query of the shards that have them.
+        -- Reads all rows of the page in one query over the shards that have them.
         SELECT array_agg(w.key), array_agg(w.pid), array_agg(w.name) INTO v_keys, v_pids, v_names
           FROM mantle.walk_tree(p_pid, coalesce(p_prefix, ''), p_start_after, p_limit) AS w;
         RETURN QUERY EXECUTE $q$

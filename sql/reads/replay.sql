@@ -1,4 +1,4 @@
--- Asked before resolving when the client supplied the request id: a retry might resolve elsewhere and apply twice
+-- Called before resolving if the client supplied the request id: a retry might resolve differently and apply twice
 -- (P19).
 CREATE FUNCTION mantle.replay(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint,
@@ -20,5 +20,6 @@ BEGIN
     verb := CASE WHEN o.replayed THEN v_request.verb END;
 END $$;
 COMMENT ON FUNCTION mantle.replay IS
-    'The first answer to a request id, if there is one; {request_mismatch} when it was used for another request, {request_expired} when it is too old to be known';
+    'The first answer to a request id, if there is one; {request_mismatch} if it was used for another '
+    'request, {request_expired} if it is too old to be known';
 GRANT EXECUTE ON FUNCTION mantle.replay TO mantle_gateway;

@@ -1,5 +1,5 @@
--- Level by level, all in the snapshot of the calling statement: the walk cannot mix a directory's old place with its new
--- one. On Citus there is no such snapshot: it is done until two walks agree (P25).
+-- Walks level by level in the calling statement's snapshot, so it cannot mix a directory's old place with its new one.
+-- Citus has no such snapshot, so there it repeats until two walks agree (P25).
 CREATE FUNCTION mantle.walk_down(
     p_ns_name text, p_components text[],
     OUT ns bigint, OUT depth int, OUT id bigint, OUT parent_id bigint, OUT owner int, OUT grp int, OUT mode int,
@@ -15,7 +15,8 @@ BEGIN
         SELECT e.ns, e.id, e.owner, e.grp, e.mode, e.version INTO m
           FROM mantle.meta e WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0;
         EXIT WHEN m.id IS NULL;
-        ns := m.ns; id := m.id; parent_id := v_pid; owner := m.owner; grp := m.grp; mode := m.mode; version := m.version;
+        ns := m.ns; id := m.id; parent_id := v_pid; owner := m.owner; grp := m.grp; mode := m.mode; version
+            := m.version;
         depth := coalesce(depth + 1, 0);
         chain_owner := chain_owner || owner; chain_grp := chain_grp || grp; chain_mode := chain_mode || mode;
         ids := ids || id || version;
@@ -24,7 +25,7 @@ BEGIN
         v_name := p_components[depth + 1] || '/';
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.walk_down IS 'mantle.resolve_path, one walk; with the ids and versions on the way';
+COMMENT ON FUNCTION mantle.walk_down IS 'One walk of mantle.resolve_path, with the ids and versions on the way';
 
 CREATE FUNCTION mantle.resolve_path(p_ns_name text, p_components text[])
 RETURNS TABLE (
@@ -40,15 +41,18 @@ BEGIN
         SELECT * INTO w FROM mantle.walk_down(p_ns_name, p_components);
         EXIT WHEN NOT mantle.is_distributed() OR w.ids IS NOT DISTINCT FROM v_before AND i > 1;
         IF i = 4 THEN
-            RAISE EXCEPTION 'directories on the path are changed faster than they are read' USING ERRCODE = 'serialization_failure';
+            RAISE EXCEPTION 'directories on the path are changed faster than they are read' USING ERRCODE =
+                'serialization_failure';
         END IF;
         v_before := w.ids;
     END LOOP;
     IF w.id IS NOT NULL THEN
-        RETURN QUERY SELECT w.ns, w.depth, w.id, w.parent_id, w.owner, w.grp, w.mode, w.version, w.chain_owner, w.chain_grp,
+        RETURN QUERY SELECT w.ns, w.depth, w.id, w.parent_id, w.owner, w.grp, w.mode, w.version, w.chain_owner,
+            w.chain_grp,
                             w.chain_mode;
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.resolve_path IS
-    'The deepest existing directory on a path, and the permissions of all on the way, root first; no row: no such namespace';
+    'The deepest existing directory on a path, and the permissions of all on the way, root first; no row if '
+    'the namespace does not exist';
 GRANT EXECUTE ON FUNCTION mantle.resolve_path TO mantle_gateway;

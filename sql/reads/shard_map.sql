@@ -1,5 +1,5 @@
--- What a gateway keeps: the smallest hash value (hashint8) of each shard of the MetaTable, in order, and the node that has
--- it. No row: there is one node.
+-- Gateways cache this: the smallest hash value (hashint8) of each shard of the MetaTable, in order, and the shard's
+-- node. No row: there is one node.
 CREATE FUNCTION mantle.shard_map() RETURNS TABLE (hash_from int, host text, port int)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -1,7 +1,8 @@
--- One primary-key lookup an element, in the snapshot of the calling statement.
+-- One primary-key lookup per element, in the calling statement's snapshot.
 CREATE FUNCTION mantle.stat(p_ns bigint, p_pid bigint[], p_name text[])
 RETURNS TABLE (
-    ord int, code text, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint,
+    ord int, code text, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean,
+        size bigint,
     synthetic boolean, etag text, content_type text, user_metadata jsonb, locator text, created timestamptz,
     modified timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -12,12 +13,13 @@ DECLARE
     v_name text;
 BEGIN
     FOR i IN 1..greatest(cardinality(p_pid), cardinality(p_name)) LOOP
-        -- Citus plans ahead for plain variables only.
+        -- Citus plans ahead only for plain variables.
         v_pid := p_pid[i];
         v_name := p_name[i];
         SELECT e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
                e.user_metadata, e.locator, e.created, e.modified
-          INTO id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, user_metadata, locator, created,
+          INTO id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, user_metadata, locator,
+              created,
                modified
           FROM mantle.meta e
          WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL;
@@ -26,5 +28,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION mantle.stat IS
-    'Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} where there is none';
+    'Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none';
 GRANT EXECUTE ON FUNCTION mantle.stat TO mantle_gateway;

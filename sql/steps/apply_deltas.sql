@@ -1,14 +1,15 @@
--- One record a directory and call, in order of pids. How: extension/src/steps/counts.rs.
+-- One record per directory and call, in order of pids. See extension/src/steps/counts.rs.
 CREATE FUNCTION mantle.apply_deltas(p_deltas mantle.delta[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM mantle.add_counts(d.ns, d.pid, d.entries::bigint, d.subdirectories::bigint, d.bytes::bigint)
-       FROM (SELECT u.pid, min(u.ns) AS ns, sum(u.entries) AS entries, sum(u.subdirectories) AS subdirectories, sum(u.bytes) AS bytes
+       FROM (SELECT u.pid, min(u.ns) AS ns, sum(u.entries) AS entries, sum(u.subdirectories) AS subdirectories,
+           sum(u.bytes) AS bytes
                FROM unnest(p_deltas) AS u GROUP BY u.pid ORDER BY u.pid) AS d;
 END $$;
 COMMENT ON FUNCTION mantle.apply_deltas IS 'Adds to directories'' counts, as mantle.delta_records says';
 
--- For bulk imports, which hold exclusive latches: straight into primary attribute records, made where absent; in order of
--- pids, or two deadlock.
+-- For bulk imports, which hold exclusive latches: adds directly to primary attribute records and makes missing ones.
+-- In order of pids, because two imports in different orders would deadlock.
 CREATE FUNCTION mantle.add_deltas_waiting(p_deltas mantle.delta[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
@@ -19,4 +20,4 @@ BEGIN
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
 END $$;
 COMMENT ON FUNCTION mantle.add_deltas_waiting IS
-    'Adds to primary attribute records, made where absent; waits for whoever holds one';
+    'Adds to primary attribute records, makes missing ones, and waits for a locked one';

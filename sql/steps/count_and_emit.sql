@@ -8,4 +8,4 @@ BEGIN
         PERFORM mantle.emit(NULL, p_attempt, p_changes);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.count_and_emit IS 'Ends a mutation: counts, then the one message';
+COMMENT ON FUNCTION mantle.count_and_emit IS 'Ends a mutation: applies the counts, then emits the one message';

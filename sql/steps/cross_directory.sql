@@ -1,14 +1,16 @@
--- What a change that spans directories is made of: each function does its part in one directory, `p_pid`. Under Citus each
--- runs on the node that has the directory, all in one transaction (two-phase commit when there are several). They are
--- called as `SELECT … FROM f(…)` with plain variables, which is what Citus sends elsewhere, from functions whose plans are
--- not kept generic. Rows go as text: Citus passes no parameters of our own types.
--- `citus.allow_nested_distributed_execution`: a shard that moves away in the middle of a part is then written where it is,
--- for the check at the end to find (`wrong_node`), instead of an error of Citus' own that says nothing about trying again.
--- Each part latches before the next one reads (P7), emits the message of the rows it writes (P1), and
--- checks that they are on its node still. That this is the node where they were latched and read is known to the session
--- that sends the parts alone: after the last one it asks whether any shard has moved since the first (P14).
+-- Parts of a change that spans directories. Each function does its part in one directory, `p_pid`. On Citus it runs on
+-- the node of that directory, all parts in one transaction (two-phase commit if there are several nodes). Callers
+-- write `SELECT … FROM f(…)` with plain variables, in functions without generic plans: Citus sends only such calls to
+-- another node. Rows travel as text, because Citus passes no parameters of our own types.
+-- `citus.allow_nested_distributed_execution`: if a shard moves away during a part, the part then writes where the
+-- shard is, and the check at the end finds it (`wrong_node`). Otherwise Citus would raise an error that does not say
+-- that a retry may succeed.
+-- Each part latches before the next one reads (P7), emits the message of the rows it writes (P1), and checks that they
+-- are still on its node. Only the session that sends the parts knows on which node they were latched and read, so
+-- after the last part it checks whether any shard has moved since the first (P14).
 
-CREATE FUNCTION mantle.latch_delegated(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int) RETURNS void
+CREATE FUNCTION mantle.latch_delegated(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int)
+RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on SET lock_timeout = '2s' AS $$
 BEGIN
@@ -21,7 +23,8 @@ END $$;
 COMMENT ON FUNCTION mantle.latch_delegated IS
     'Latches a directory and names in it, and an index group''s epoch if one is given';
 
--- As latch_delegated, but only tried for: what the worker removes is not in use. What was got stays latched until the commit.
+-- As latch_delegated, without waiting: the worker removes only what is not in use. Latches taken are held until the
+-- commit.
 CREATE FUNCTION mantle.try_latch_delegated(p_pid bigint, p_name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
@@ -31,9 +34,10 @@ BEGIN
                 ELSE mantle.try_latch_shared(p_pid) AND mantle.try_latch_name(p_pid, p_name) END;
 END $$;
 COMMENT ON FUNCTION mantle.try_latch_delegated IS
-    'Tries for the latches of a place, or without a name for the exclusive latch of a directory';
+    'Tries to latch a place, or without a name to latch a directory exclusively';
 
-CREATE FUNCTION mantle.read_place_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int) RETURNS mantle.place_state
+CREATE FUNCTION mantle.read_place_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int)
+RETURNS mantle.place_state
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
@@ -47,7 +51,7 @@ BEGIN
         AND m.name = CASE WHEN right(p_name, 1) = '/' THEN left(p_name, -1) ELSE p_name || '/' END;
     s.opposite := FOUND;
     s.removed := mantle.removed_fault(p_pid) IS NOT NULL;
-    -- Of the group that serves the namespace: another one's epoch fences nothing here.
+    -- Only the epoch of the group that serves the namespace fences this change.
     s.epoch := (SELECT g.epoch FROM mantle.index_groups g JOIN mantle.namespaces n ON n.index_group = g.index_group
                  WHERE g.index_group = p_index_group AND n.ns = p_ns);
     RETURN s;
@@ -72,7 +76,8 @@ END $$;
 COMMENT ON FUNCTION mantle.write_tombstone_delegated IS
     'mantle.write_tombstone, as a part of a change that spans directories';
 
--- The first answer if there was one; else the refusal, if there is one; else records the answer: then all is NULL.
+-- Replays the first answer if there is one, else answers the fault if there is one, else records the answer and
+-- returns NULLs.
 CREATE FUNCTION mantle.record_request_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_fault text, p_id bigint,
     p_version bigint)
@@ -82,7 +87,8 @@ DECLARE o mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request
 BEGIN
     IF o IS NULL THEN
         o.code := p_fault;
-        IF p_fault IS NULL AND NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, p_verb, p_pid, p_id, p_version) THEN
+        IF p_fault IS NULL AND NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, p_verb, p_pid, p_id,
+            p_version) THEN
             o := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
         END IF;
     END IF;
@@ -90,13 +96,15 @@ BEGIN
     RETURN o;
 END $$;
 COMMENT ON FUNCTION mantle.record_request_delegated IS
-    'Answers a request that was answered before or is refused; else records its answer';
+    'Replays the answer of a request or answers its fault; else records its answer';
 
--- As record_request_delegated, for what the index has prepared, recorded with the namespace's root: requests and attempts of one key meet
--- there wherever they were resolved. Order: attempt, replay, refusal. The attempt's row must be written to be checked; it
--- stays only with the transaction that carries the attempt out. Until then an abort of it waits on the unique key.
+-- As record_request_delegated, for what the index has prepared. The answer is recorded with the namespace's root,
+-- where all requests and attempts of one key meet, wherever they were resolved. Order: attempt, replay, fault. To
+-- check the attempt we must insert its row; the row stays only if the transaction carries the attempt out. Until then
+-- an abort of this attempt waits on the unique key.
 CREATE FUNCTION mantle.record_attempt_delegated(
-    p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_fault text, p_id bigint,
+    p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_fault text,
+        p_id bigint,
     p_version bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
@@ -105,7 +113,7 @@ BEGIN
     INSERT INTO mantle.rename_attempts (ns, principal, request_id, attempt, state)
     VALUES (p_pid, p_principal, p_request, p_attempt, 'committed') ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
-        -- Aborted; or committed by this very attempt, whose answer was lost.
+        -- Aborted; or committed by this attempt, whose answer was lost.
         o := mantle.recorded_outcome(p_principal, p_pid, p_request, p_hash, p_pid);
         IF o IS NULL THEN
             o.code := '{attempt_superseded}';
@@ -113,10 +121,12 @@ BEGIN
         RETURN o;
     END IF;
     IF EXISTS (SELECT FROM mantle.rename_attempts a
-                WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt > p_attempt) THEN
+                WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request
+                    AND a.attempt > p_attempt) THEN
         o.code := '{attempt_superseded}';
     ELSE
-        o := mantle.record_request_delegated(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_fault, p_id, p_version);
+        o := mantle.record_request_delegated(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_fault, p_id,
+            p_version);
     END IF;
     IF NOT o IS NULL THEN
         DELETE FROM mantle.rename_attempts a
@@ -127,8 +137,8 @@ END $$;
 COMMENT ON FUNCTION mantle.record_attempt_delegated IS
     'mantle.record_request_delegated for an attempt that the index has prepared; p_pid is the namespace';
 
--- The trash (pid 1) has no counts: nobody reads them, and every removal would change them. The super-root (pid 0) is of no
--- namespace, and the requests that change it are kept as none's.
+-- The trash (pid 1) has no counts: no reader needs them, and every removal would update them. The super-root (pid 0)
+-- is in no namespace; requests that change it are recorded under namespace 0.
 CREATE FUNCTION mantle.remove_entry_delegated(p_pid bigint, p_row text, p_changes text, p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
@@ -141,14 +151,16 @@ BEGIN
         PERFORM mantle.queue_pruning(p_pid, p_pid);
     END IF;
     IF p_pid <> 1 THEN
-        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, -1, -v_directory, -coalesce(v_entry.size, 0));
+        PERFORM mantle.add_counts(CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, -1, -v_directory,
+            -coalesce(v_entry.size, 0));
     END IF;
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.remove_entry_delegated IS 'Takes an entry out of its directory';
+COMMENT ON FUNCTION mantle.remove_entry_delegated IS 'Removes an entry from its directory';
 
-CREATE FUNCTION mantle.insert_entry_delegated(p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint)
+CREATE FUNCTION mantle.insert_entry_delegated(p_pid bigint, p_row text, p_replaced_row text, p_changes text,
+    p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE
@@ -159,28 +171,33 @@ BEGIN
     IF v_replaced.id IS NOT NULL THEN
         DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_replaced.name AND m.ts = 0;
     END IF;
-    INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type,
+    INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, size, synthetic, etag,
+        content_type,
                              user_metadata, locator, created, modified)
     VALUES (p_pid, v_entry.name, 0, v_entry.ns, v_entry.id, v_entry.owner, v_entry.grp, v_entry.mode, v_entry.version,
-            v_entry.explicit, v_entry.size, v_entry.synthetic, v_entry.etag, v_entry.content_type, v_entry.user_metadata,
+            v_entry.explicit, v_entry.size, v_entry.synthetic, v_entry.etag, v_entry.content_type,
+                v_entry.user_metadata,
             v_entry.locator, v_entry.created, v_entry.modified);
-    -- Also where neither count changes: the directory was modified.
+    -- Also when neither count changes, because the directory was modified.
     IF p_pid <> 1 THEN
         PERFORM mantle.add_counts(
             CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, (v_replaced.id IS NULL)::int,
-            CASE WHEN v_replaced.id IS NULL THEN v_directory ELSE 0 END, coalesce(v_entry.size, 0) - coalesce(v_replaced.size, 0));
+            CASE WHEN v_replaced.id IS NULL THEN v_directory ELSE 0 END, coalesce(v_entry.size, 0) -
+                coalesce(v_replaced.size, 0));
     END IF;
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 COMMENT ON FUNCTION mantle.insert_entry_delegated IS
-    'Puts an entry into a directory, in the place of another if one is given';
+    'Inserts an entry into a directory, and replaces another one if given';
 
--- From one directory to another, which may be the same; the change stream hears of it where the entry comes to. The directory
--- with the smaller pid first: with mantle.delta_records = never each part waits for its directory's counts, and two that go to
--- and fro would wait for each other. A message belongs to its own part, so their order says nothing (P1, P2).
+-- From one directory to another, which may be the same. The message is emitted where the entry is inserted. The
+-- directory with the smaller pid comes first: with mantle.delta_records = never each part waits for its directory's
+-- counts, and two opposite moves would deadlock. A message belongs to its own part, so the order of the two has no
+-- meaning (P1, P2).
 CREATE FUNCTION mantle.move_entry(
-    p_src_pid bigint, p_src_row text, p_src_changes text, p_dst_pid bigint, p_dst_row text, p_replaced_row text, p_dst_changes text,
+    p_src_pid bigint, p_src_row text, p_src_changes text, p_dst_pid bigint, p_dst_row text, p_replaced_row text,
+        p_dst_changes text,
     p_attempt bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -192,17 +209,16 @@ BEGIN
         PERFORM FROM mantle.remove_entry_delegated(p_src_pid, p_src_row, p_src_changes, p_attempt);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.move_entry IS
-    'Takes an entry out of its directory and puts it into another, in the order that deltas are applied in';
+COMMENT ON FUNCTION mantle.move_entry IS 'Moves an entry between directories, in the order in which deltas are applied';
 
--- The latches of places, and of directories exclusively. On one node all at once; else one directory after
--- the other, in their order, so that two changes do not wait for each other.
+-- Latches places, and directories exclusively. On one node all at once, otherwise one directory after the other in
+-- their order, so that two changes do not deadlock.
 CREATE FUNCTION mantle.latch_across_nodes(
     p_pids bigint[], p_names text[], p_exclusive bigint[], p_index_group int)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE d record;
 BEGIN
-    -- Citus does not tell another node that this transaction may only read.
+    -- Citus does not pass to another node that this transaction is read-only.
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     IF mantle.is_local(p_pids || p_exclusive) THEN
         IF p_index_group IS NOT NULL THEN
@@ -211,8 +227,8 @@ BEGIN
         PERFORM mantle.raise_fault(mantle.latch_entries(p_pids, p_names, p_exclusive));
         RETURN;
     END IF;
-    FOR d IN
-        SELECT u.pid, array_remove(array_agg(u.name), NULL) AS names, bool_or(u.exclusive) AS exclusive
+    FOR d
+        IN SELECT u.pid, array_remove(array_agg(u.name), NULL) AS names, bool_or(u.exclusive) AS exclusive
           FROM (SELECT n.pid, n.name, false FROM unnest(p_pids, p_names) AS n(pid, name)
                  UNION ALL SELECT e.pid, NULL, true FROM unnest(p_exclusive) AS e(pid)) AS u(pid, name, exclusive)
          WHERE u.pid IS NOT NULL GROUP BY u.pid ORDER BY u.pid
@@ -220,4 +236,4 @@ BEGIN
         PERFORM FROM mantle.latch_delegated(d.pid, d.names, d.exclusive, p_index_group);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.latch_across_nodes IS 'Latches places and, exclusively, directories, wherever they are';
+COMMENT ON FUNCTION mantle.latch_across_nodes IS 'Latches places and, exclusively, directories, on any node';

@@ -1,4 +1,5 @@
-CREATE FUNCTION mantle.outcome_of_request(p_recorded mantle.requests, p_hash bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.outcome_of_request(p_recorded mantle.requests, p_hash bigint) RETURNS mantle.outcome LANGUAGE
+    plpgsql VOLATILE AS $$
 DECLARE v_outcome mantle.outcome;
 BEGIN
     IF p_recorded.request_id IS NULL THEN
@@ -9,9 +10,9 @@ BEGIN
         v_outcome.id := p_recorded.id;
         v_outcome.version := p_recorded.version;
         v_outcome.replayed := true;
-        -- Its commit is flushed, or it would not be visible: whoever has read the stream up to here has read it.
+        -- Its commit is flushed, otherwise it would not be visible. So a reader of the stream up to here has read it.
         v_outcome.flush_lsn := pg_current_wal_flush_lsn();
     END IF;
     RETURN v_outcome;
 END $$;
-COMMENT ON FUNCTION mantle.outcome_of_request IS 'What a recorded request answers to one of this hash';
+COMMENT ON FUNCTION mantle.outcome_of_request IS 'The answer of a recorded request to a request with this hash';

@@ -1,6 +1,6 @@
--- replayed = true: the first answer. code `request_mismatch`: the request id was used for another request; `request_expired`: it is not known, and so
--- old that its answer may have been purged. Neither: not known.
--- On Citus an answer lies where the change was, and is asked for there alone; mantle.replay asks everywhere.
+-- replayed = true: the first answer. code `request_mismatch`: the request id was used for another request. code
+-- `request_expired`: it is not recorded, and so old that its answer may have been purged. Neither: not recorded.
+-- On Citus an answer is stored where the change was, and this reads only there; mantle.replay reads every node.
 CREATE FUNCTION mantle.recorded_outcome(p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_pid bigint)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

@@ -1,5 +1,5 @@
--- The caller holds the exclusive latch of p_id and has found it empty after that. The tombstone stops creates that
--- resolved the directory before; delta records go in the same transaction.
+-- The caller holds the exclusive latch of p_id and has found it empty since. The tombstone refuses creates that
+-- resolved the directory before. Delta records are deleted in the same transaction.
 CREATE FUNCTION mantle.write_tombstone(p_ns bigint, p_id bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM mantle.meta m WHERE m.pid = p_id AND m.name = '/_ATTR' AND m.ts > 0;
@@ -9,4 +9,4 @@ BEGIN
        SET entries = 0, subdirectories = 0, bytes = 0, created = excluded.created, modified = excluded.modified,
            removed = true;
 END $$;
-COMMENT ON FUNCTION mantle.write_tombstone IS 'Leaves the tombstone of a removed directory';
+COMMENT ON FUNCTION mantle.write_tombstone IS 'Writes the tombstone of a removed directory';

@@ -13,8 +13,12 @@ SELECT pg_catalog.pg_extension_config_dump('mantle.namespaces', '');
 GRANT SELECT ON mantle.namespaces TO mantle_analyst;
 COMMENT ON TABLE mantle.namespaces IS 'Namespaces (buckets), and the index group that serves each';
 COMMENT ON COLUMN mantle.namespaces.index_group IS 'The index group that answers lookups and prepares renames';
-COMMENT ON COLUMN mantle.namespaces.other_group IS 'While it is moved: the group it moves to; once switched, the one it came from';
-COMMENT ON COLUMN mantle.namespaces.move_phase IS 'copy: the other group copies it; both: changes are acknowledged when both groups have them; switched: so they are still';
-COMMENT ON COLUMN mantle.namespaces.moves IS 'Raised when a move begins, and when the new group serves it: orders the attempts of renames that different groups prepare; an index that meets one that never moved has not missed anything of it';
+COMMENT ON COLUMN mantle.namespaces.other_group IS
+    'During a move: the group that it moves to; after the switch, the group that it came from';
+COMMENT ON COLUMN mantle.namespaces.move_phase IS
+    'copy: the other group copies it; both and switched: a change is acknowledged when both groups have applied it';
+COMMENT ON COLUMN mantle.namespaces.moves IS
+    'Raised when a move begins and when the new group takes over. It orders the attempts of renames that '
+    'different groups prepare, and an index has missed nothing of a namespace that never moved';
 COMMENT ON INDEX mantle.namespaces_pkey IS 'A namespace by its number';
-COMMENT ON INDEX mantle.namespaces_name_key IS 'A namespace by its name; two of one name cannot be';
+COMMENT ON INDEX mantle.namespaces_name_key IS 'A namespace by its name; names are unique';

@@ -1,5 +1,5 @@
--- Background operations: the removal of a directory with all that is below it. The row is written by the transaction that
--- moves the directory into the trash, worked off by the worker (sql/admin/empty_trash.sql), and purged
+-- Background operations: the removal of a directory with everything below it. The transaction that moves the directory
+-- into the trash inserts the row, the worker carries it out (sql/admin/empty_trash.sql), and the purge deletes it
 -- mantle.request_retention_s after its end.
 CREATE TABLE mantle.operations (
     pid          bigint NOT NULL DEFAULT 1 CHECK (pid = 1),
@@ -17,15 +17,18 @@ CREATE TABLE mantle.operations (
     finished     timestamptz,
     PRIMARY KEY (pid, id)
 );
--- The worker's turn: the one that waits longest.
+-- The worker takes the operation that has waited longest.
 CREATE INDEX operations_running ON mantle.operations (stepped) WHERE state = 'running';
 CREATE INDEX operations_finished ON mantle.operations (finished) WHERE state = 'done';
 SELECT pg_catalog.pg_extension_config_dump('mantle.operations', '');
-COMMENT ON TABLE mantle.operations IS 'Background operations: removals of directories with all that is below them';
-COMMENT ON COLUMN mantle.operations.pid IS 'The trash: so under Citus the row is where the removed directories'' entries are';
-COMMENT ON COLUMN mantle.operations.directory_id IS 'The directory removed: in the trash (pid 1) while the operation runs';
-COMMENT ON COLUMN mantle.operations.objects IS 'Removed so far; likewise directories (the one asked for included) and bytes';
-COMMENT ON COLUMN mantle.operations.stepped IS 'When the worker last turned to it';
+COMMENT ON TABLE mantle.operations IS 'Background operations: removals of directories with everything below them';
+COMMENT ON COLUMN mantle.operations.pid IS
+    'Always the trash: on Citus this puts the row on the node of the removed directories'' entries';
+COMMENT ON COLUMN mantle.operations.directory_id IS
+    'The removed directory; it is in the trash (pid 1) while the operation runs';
+COMMENT ON COLUMN mantle.operations.objects IS
+    'Objects removed so far; likewise directories (including the requested one) and bytes';
+COMMENT ON COLUMN mantle.operations.stepped IS 'When the worker last worked on it';
 COMMENT ON INDEX mantle.operations_pkey IS 'An operation by its id';
-COMMENT ON INDEX mantle.operations_running IS 'The one whose turn it is';
-COMMENT ON INDEX mantle.operations_finished IS 'By the time of their end: what is to be purged';
+COMMENT ON INDEX mantle.operations_running IS 'The running operation that has waited longest';
+COMMENT ON INDEX mantle.operations_finished IS 'By end time, for the purge';

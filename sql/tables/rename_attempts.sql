@@ -1,6 +1,6 @@
--- Attempts of directory renames, by the Raft index of their prepare, and above that (2^40) the moves of the namespace from group
--- to group, whose logs have other indexes. The unique key decides between a commit and the
--- leader's abort: whoever inserts first.
+-- Attempts of directory renames. An attempt is the Raft log index of its prepare; above 2^40 it also counts the moves
+-- of the namespace between groups, whose logs have other indexes. The unique key decides between a commit and the
+-- leader's abort: the first insert wins.
 CREATE TABLE mantle.rename_attempts (
     ns         bigint NOT NULL,
     principal  int NOT NULL,
@@ -12,6 +12,6 @@ CREATE TABLE mantle.rename_attempts (
 );
 CREATE INDEX rename_attempts_created ON mantle.rename_attempts (created);
 SELECT pg_catalog.pg_extension_config_dump('mantle.rename_attempts', '');
-COMMENT ON TABLE mantle.rename_attempts IS 'Directory renames that committed or were aborted; no row: neither';
+COMMENT ON TABLE mantle.rename_attempts IS 'Directory renames that were committed or aborted; no row: neither yet';
 COMMENT ON INDEX mantle.rename_attempts_pkey IS 'Decides between a rename''s commit and its abort';
-COMMENT ON INDEX mantle.rename_attempts_created IS 'By age: what is to be purged';
+COMMENT ON INDEX mantle.rename_attempts_created IS 'By age, for the purge';

@@ -1,6 +1,6 @@
--- Where the change was, so that it is one transaction on one node. One unique key, no time partitions (they lose uniqueness at
--- the boundary). Purged by the worker after mantle.request_retention_s, and the oldest where there are more than
--- mantle.request_rows_max (sql/admin/purge.sql).
+-- A row is stored where the change was, so that both are one transaction on one node. One unique key and no time
+-- partitions, which would lose uniqueness at the boundary. The worker purges rows after mantle.request_retention_s,
+-- and the oldest if there are more than mantle.request_rows_max (sql/admin/purge.sql).
 CREATE TABLE mantle.requests (
     ns           bigint NOT NULL,
     principal    int NOT NULL,
@@ -15,8 +15,11 @@ CREATE TABLE mantle.requests (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX requests_created ON mantle.requests (created);
 SELECT pg_catalog.pg_extension_config_dump('mantle.requests', '');
-COMMENT ON TABLE mantle.requests IS 'Answers to request ids: a retry gets the first one. Only successes are kept';
-COMMENT ON COLUMN mantle.requests.created IS 'When it was recorded: while all latches were held, so two changes that conflict stand in this order';
-COMMENT ON COLUMN mantle.requests.request_hash IS 'Of the request as the client sees it; another one under the same id is refused ({request_mismatch})';
-COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id; on Citus, in a directory';
-COMMENT ON INDEX mantle.requests_created IS 'By age: what is to be purged';
+COMMENT ON TABLE mantle.requests IS
+    'Answers to request ids: a retry gets the first answer. Only successes are recorded';
+COMMENT ON COLUMN mantle.requests.created IS
+    'When it was recorded, while all latches were held: so it orders conflicting changes';
+COMMENT ON COLUMN mantle.requests.request_hash IS
+    'Hash of the request as the client sees it; another hash under the same id is refused ({request_mismatch})';
+COMMENT ON INDEX mantle.requests_pkey IS 'One answer per request id; on Citus, per directory';
+COMMENT ON INDEX mantle.requests_created IS 'By age, for the purge';

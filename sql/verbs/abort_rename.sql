@@ -1,5 +1,6 @@
--- Waits for a transaction of this attempt that is under way (prepared ones too): the unique key decides.
-CREATE FUNCTION mantle.abort_rename_delegated(p_pid bigint, p_principal int, p_request uuid, p_attempt bigint) RETURNS text
+-- Waits for a transaction of this attempt that is in progress or prepared: the unique key decides.
+CREATE FUNCTION mantle.abort_rename_delegated(p_pid bigint, p_principal int, p_request uuid, p_attempt bigint)
+RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 DECLARE v_state text;
@@ -11,7 +12,8 @@ BEGIN
      WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt = p_attempt;
     RETURN v_state;
 END $$;
-COMMENT ON FUNCTION mantle.abort_rename_delegated IS 'mantle.abort_rename on the node of its record, the namespace''s';
+COMMENT ON FUNCTION mantle.abort_rename_delegated IS
+    'mantle.abort_rename on the node of its record, which is the namespace''s';
 
 CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -22,5 +24,5 @@ BEGIN
     RETURN v_state;
 END $$;
 COMMENT ON FUNCTION mantle.abort_rename IS
-    'Makes sure that a rename''s attempt can no longer commit, or says that it has: aborted or committed';
+    'Ensures that a rename''s attempt can no longer commit, or says that it has: aborted or committed';
 GRANT EXECUTE ON FUNCTION mantle.abort_rename TO mantle_index;

@@ -1,5 +1,5 @@
--- Every block is above all blocks before it. On a new timeline (after a failover, or a restore) blocks that were given out
--- and lost with the old one may be missing: skip further ahead than one block can reach.
+-- Every block is above all blocks before it. On a new timeline (after a failover or a restore) blocks that were
+-- allocated and then lost may be missing, so this skips further ahead than one block can reach.
 CREATE FUNCTION mantle.allocate_ids(p_owner text, p_count bigint, OUT first_id bigint, OUT last_id bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -13,7 +13,7 @@ BEGIN
         PERFORM mantle.raise_fault('{invalid_argument}');
     END IF;
     PERFORM mantle.raise_fault(mantle.latch_allocation());
-    -- The latch is this node's: two nodes may come to the same block, which one of them then gets.
+    -- The latch covers this node only. Two nodes may compute the same block; the insert decides which of them gets it.
     LOOP
         SELECT * INTO v_last FROM mantle.id_blocks b ORDER BY b.first_id DESC LIMIT 1;
         SELECT * INTO v_ours FROM mantle.id_blocks b WHERE b.node = v_node ORDER BY b.first_id DESC LIMIT 1;

@@ -12,7 +12,7 @@ DECLARE
     v_index_group int := coalesce(p_index_group, 1);
     v_placements bigint := mantle.placements();
 BEGIN
-    -- With the group's epoch, so that the group stays (mantle.drop_index_group).
+    -- Latches the group's epoch too, so that the group is not dropped (mantle.drop_index_group).
     PERFORM mantle.latch_across_nodes(ARRAY[0::bigint], ARRAY[p_name], '{}', v_index_group);
     SELECT '{namespace_exists}', n.ns, n.owner INTO code, ns, owner FROM mantle.namespaces n WHERE n.name = p_name;
     code := CASE
@@ -20,9 +20,11 @@ BEGIN
         WHEN code IS NOT NULL THEN code
         WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX} AND p_request IS NOT NULL
               AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}'
-        WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN '{invalid_argument}'
+        WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN
+            '{invalid_argument}'
         ELSE mantle.id_fault(p_id) END;
-    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
+    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'create_namespace',
+        code, p_id, 1);
     code := o.code; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF replayed THEN
         ns := o.id;
@@ -35,7 +37,8 @@ BEGIN
     v_root.name := p_name || '/'; v_root.ns := p_id; v_root.id := p_id; v_root.version := 1; v_root.explicit := true;
     v_root.owner := p_owner; v_root.grp := p_grp; v_root.mode := p_mode; v_root.created := now();
     v_changes := ARRAY[
-        ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request)::mantle.directory_change];
+        ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode, p_principal,
+            p_request)::mantle.directory_change];
     v_row := v_root;
     PERFORM FROM mantle.insert_entry_delegated(0, v_row, NULL, v_changes, 0);
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
@@ -43,5 +46,6 @@ BEGIN
     owner := p_owner;
 END $$;
 COMMENT ON FUNCTION mantle.create_namespace IS
-    'Makes a namespace, in index group 1 or the one given, and its root directory; {namespace_exists} with number and owner when the name is taken';
+    'Makes a namespace and its root directory, in index group 1 or the given one; {namespace_exists} with '
+    'number and owner if the name is taken';
 GRANT EXECUTE ON FUNCTION mantle.create_namespace TO mantle_gateway;

@@ -1,18 +1,21 @@
--- A namespace's directories, if it holds nothing but implicit ones and no more than a batch may latch; else NULL. Depth
--- first or not does not matter: all go in one transaction.
+-- Returns the directories of a namespace that has only implicit directories, and no more than a batch may latch;
+-- otherwise NULL. Their order does not matter, because all are removed in one transaction.
 CREATE FUNCTION mantle.removable_directories(p_root bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all bigint[] := ARRAY[p_root];
     v_level bigint[] := ARRAY[p_root];
 BEGIN
     LOOP
-        -- A column, since Citus keeps no result of a subquery that has none.
-        IF EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name < '/' AND m.explicit IS DISTINCT FROM false)
-           OR EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name >= '0' AND m.explicit IS DISTINCT FROM false)
+        -- Selects a column, because Citus keeps no result of a subquery without columns.
+        IF EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name < '/'
+            AND m.explicit IS DISTINCT FROM false)
+           OR EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name >= '0'
+               AND m.explicit IS DISTINCT FROM false)
         THEN
             RETURN NULL;
         END IF;
-        v_level := ARRAY(SELECT m.id FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.explicit IS NOT NULL LIMIT 512);
+        v_level := ARRAY(SELECT m.id FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.explicit IS NOT NULL
+            LIMIT 512);
         EXIT WHEN cardinality(v_level) = 0;
         v_all := v_all || v_level;
         IF cardinality(v_all) > 500 THEN
@@ -21,10 +24,9 @@ BEGIN
     END LOOP;
     RETURN v_all;
 END $$;
-COMMENT ON FUNCTION mantle.removable_directories IS
-    'Directories to be removed with a namespace, NULL when it has content';
+COMMENT ON FUNCTION mantle.removable_directories IS 'Directories to remove with a namespace; NULL if it has content';
 
--- Looks first, then latches every directory exclusively, then looks again: what came in between is content.
+-- Checks first, then latches every directory exclusively, then checks again: an entry that came in between is content.
 CREATE FUNCTION mantle.delete_namespace(
     p_principal int, p_name text, p_request uuid, p_hash bigint,
     OUT code text, OUT ns bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
@@ -49,7 +51,8 @@ BEGIN
         WHEN p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN '{namespace_not_found}'
         WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN '{not_empty}' END;
-    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_fault, v_ns, NULL);
+    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'delete_namespace',
+        v_fault, v_ns, NULL);
     code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed THEN
         RETURN;
@@ -65,12 +68,12 @@ BEGIN
         PERFORM FROM mantle.remove_entry_delegated(d.pid, v_row, v_changes, 0);
         PERFORM FROM mantle.write_tombstone_delegated(d.id, v_ns);
     END LOOP;
-    -- The namespace before its group, as its moves do.
+    -- The namespace before its group, in the order in which moves lock them.
     DELETE FROM mantle.namespaces n WHERE n.ns = v_ns RETURNING n.index_group INTO v_index_group;
     UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = v_index_group;
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.delete_namespace IS
-    'Removes a namespace that holds nothing but implicit directories; {not_empty} otherwise';
+    'Removes a namespace that has only implicit directories; {not_empty} otherwise';
 GRANT EXECUTE ON FUNCTION mantle.delete_namespace TO mantle_gateway;

@@ -1,4 +1,4 @@
--- Whether the directory is now to be pruned is not looked at here (P17): it is put into the queue, once a call.
+-- This does not decide whether to prune the directory (P17): it queues the directory once per call.
 CREATE FUNCTION mantle.delete_object_one({delete_object.parameters_of_one})
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -20,7 +20,8 @@ BEGIN
         v_new.code := '{not_found}';
         RETURN v_new;
     END IF;
-    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version) THEN
+    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version)
+        THEN
         RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
@@ -42,7 +43,7 @@ DECLARE
     o mantle.outcome;
     v_deltas mantle.delta[] := '{}';
 BEGIN
-    -- Assigned, not performed: that is an expression, which costs less than a statement.
+    -- An assignment is an expression, which costs less than a PERFORM statement.
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[{delete_object.lengths}]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
         RETURN QUERY SELECT * FROM mantle.delete_object_distributed({delete_object.arrays});
@@ -52,8 +53,8 @@ BEGIN
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
-    FOR e IN
-        SELECT u.* FROM unnest({delete_object.arrays}) WITH ORDINALITY AS u({delete_object.columns}, n)
+    FOR e
+        IN SELECT u.* FROM unnest({delete_object.arrays}) WITH ORDINALITY AS u({delete_object.columns}, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         o := mantle.delete_object_one({delete_object.columns_of_e});
@@ -69,5 +70,5 @@ BEGIN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.delete_object IS 'Deletes objects; answers the data locator that is free now';
+COMMENT ON FUNCTION mantle.delete_object IS 'Deletes objects; answers the data locator that is no longer used';
 GRANT EXECUTE ON FUNCTION mantle.delete_object TO mantle_gateway;

@@ -1,4 +1,4 @@
--- On Citus, for a session on another node than the one that has the directories: Citus sends the call there, once a
+-- On Citus, for a session on another node than the directories: Citus sends the call to their node, once per
 -- directory. A gateway is connected to the right node and comes here only for a shard that has just moved.
 -- Rendered for each verb (extension/build.rs).
 CREATE FUNCTION mantle.{verb}_delegated(p_at bigint, {verb.parameters})
@@ -16,8 +16,8 @@ CREATE FUNCTION mantle.{verb}_distributed({verb.parameters})
 RETURNS TABLE (ord int, {verb.answer}) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE g record;
 BEGIN
-    FOR g IN
-        SELECT u.pid AS directory, array_agg(u.n ORDER BY u.n) AS ords, {verb.aggregates_of_u}
+    FOR g
+        IN SELECT u.pid AS directory, array_agg(u.n ORDER BY u.n) AS ords, {verb.aggregates_of_u}
           FROM unnest({verb.arrays}) WITH ORDINALITY AS u({verb.columns}, n)
          GROUP BY u.pid ORDER BY u.pid
     LOOP

@@ -1,6 +1,6 @@
--- Makes directories: new ones by a short way (extension/src/verbs/fast_path.rs), all else one by one, as mantle.put_object does.
+-- Makes directories. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the fallback.
 
--- One directory. Latched: pid shared, name exclusive; so what is read here stays until the commit.
+-- One directory. The pid is latched shared and the name exclusively, so what is read here stays true until the commit.
 CREATE FUNCTION mantle.mkdir_one({mkdir.parameters_of_one})
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -13,7 +13,8 @@ BEGIN
     END IF;
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.directory_name_fault(p_name),
-        CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX} AND p_explicit IS NOT NULL
+        CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX}
+            AND p_explicit IS NOT NULL
                    AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
@@ -45,7 +46,8 @@ BEGIN
         UPDATE mantle.meta m
            SET explicit = true, version = v_new.version, user_metadata = coalesce(p_user_metadata, m.user_metadata)
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
-        v_new.change := ROW(false, p_ns, p_pid, p_name, v_old.id, v_new.version, v_old.owner, v_old.grp, v_old.mode, p_principal,
+        v_new.change := ROW(false, p_ns, p_pid, p_name, v_old.id, v_new.version, v_old.owner, v_old.grp, v_old.mode,
+            p_principal,
                             p_request);
     ELSE
         INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, user_metadata, created)
@@ -53,7 +55,7 @@ BEGIN
         v_new.change := ROW(false, p_ns, p_pid, p_name, p_id, 1, p_owner, p_grp, p_mode, p_principal, p_request);
         v_new.delta := ROW(p_ns, p_pid, 1, 1, 0);
         IF NOT p_explicit THEN
-            -- For an object that may never come: its PUT can fail after this.
+            -- Its object may never come, because the PUT can fail after this.
             PERFORM mantle.queue_pruning(p_pid, p_id);
         END IF;
     END IF;
@@ -91,9 +93,10 @@ BEGIN
                coalesce(array_agg(ROW(u.ns, u.pid, 1, 1, 0)::mantle.delta), '{}')
           INTO v_changes, v_deltas
           FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_request)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, request, n) WHERE u.n = ANY (p_made);
-        FOR e IN
-            SELECT u.* FROM unnest({mkdir.arrays}) WITH ORDINALITY AS u({mkdir.columns}, n)
+               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, request, n)
+                   WHERE u.n = ANY (p_made);
+        FOR e
+            IN SELECT u.* FROM unnest({mkdir.arrays}) WITH ORDINALITY AS u({mkdir.columns}, n)
              WHERE u.n <> ALL (p_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
@@ -109,11 +112,12 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
 COMMENT ON FUNCTION mantle.mkdir_fallback IS
-    'Makes those directories of a call that were not made by the short way of mantle.mkdir';
+    'Makes the directories of a call that the fast path of mantle.mkdir did not make';
 
 CREATE FUNCTION mantle.mkdir({mkdir.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {mkdir.answer})
 LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'mantle_mkdir';
 COMMENT ON FUNCTION mantle.mkdir IS
-    'Makes directories. Names end in a slash. {already_exists} with the id when one exists; an explicit mkdir of an implicit one succeeds';
+    'Makes directories. Names end in a slash. {already_exists} with the id if one exists; an explicit mkdir '
+    'of an implicit directory succeeds';
 GRANT EXECUTE ON FUNCTION mantle.mkdir TO mantle_gateway;

@@ -7,8 +7,8 @@ END $$;
 COMMENT ON FUNCTION mantle.latch_epoch_delegated IS
     'Latches an index group''s epoch exclusively, on the node of a partition';
 
--- Waits for every rename under way (they hold the latch shared, each on its own node), and lets none begin until it commits
--- (P21).
+-- Waits for every rename in progress (each holds the latch shared on its own node), and lets none begin before the
+-- commit (P21).
 CREATE FUNCTION mantle.latch_epoch_everywhere(p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_pid bigint;
 BEGIN

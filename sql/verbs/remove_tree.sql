@@ -1,9 +1,11 @@
--- Removing a directory with all that is below it, in one transaction of constant cost: like a directory rename, into the
--- trash (pid 1, named by its id), which no path leads to. The worker empties it there (sql/admin/empty_trash.sql).
--- Fenced as a rename is: the index has prepared it under `p_epoch`, by the log index `p_attempt`, and refuses while a
--- rename's lock lies below the directory. So no rename takes anything out of the trash, or puts a directory into it.
+-- Removes a directory with everything below it, in one transaction of constant cost. Like a rename, it moves the
+-- directory into the trash (pid 1, named by its id), to which no path leads. There the worker empties it
+-- (sql/admin/empty_trash.sql). It is fenced like a rename: the index has prepared it under `p_epoch` as attempt
+-- `p_attempt`, and refuses while a rename holds a lock below the directory. So no rename moves a directory out of the
+-- trash or into it.
 
-CREATE FUNCTION mantle.begin_operation_delegated(p_pid bigint, p_id uuid, p_ns bigint, p_principal int, p_directory_id bigint)
+CREATE FUNCTION mantle.begin_operation_delegated(p_pid bigint, p_id uuid, p_ns bigint, p_principal int,
+    p_directory_id bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET citus.allow_nested_distributed_execution = on AS $$
 BEGIN
@@ -12,11 +14,12 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.begin_operation_delegated IS 'Records the operation that empties a removed tree';
 
--- The order of checks, and the attempt's row, are those of mantle.rename_directory.
+-- The order of checks and the attempt's row are as in mantle.rename_directory.
 CREATE FUNCTION mantle.remove_tree(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_index_group int, p_epoch bigint,
     p_attempt bigint, p_request uuid, p_hash bigint, p_operation uuid, p_lease text DEFAULT NULL,
-    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
+    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean,
+        OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -40,7 +43,8 @@ BEGIN
                    AND p_operation IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.directory_name_fault(p_src_name),
         CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN '{stale_epoch}' END,
-        mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
+        mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid,
+            p_src_name,
                              p_src_id, 1, '', 0));
     IF code IS NOT NULL THEN
         RETURN;
@@ -74,5 +78,5 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.remove_tree IS
-    'Moves a directory, with all that is below it, into the trash, and begins the operation that empties it';
+    'Moves a directory with everything below it into the trash, and begins the operation that empties it';
 GRANT EXECUTE ON FUNCTION mantle.remove_tree TO mantle_gateway;

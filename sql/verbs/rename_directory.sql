@@ -1,12 +1,13 @@
--- The transaction of a directory rename that the index has prepared: resolved, loop-checked and locked under `p_epoch`,
--- by the log index `p_attempt`, as `p_proof` shows. Order of checks: epoch, proof, attempt, replay, source, destination. Everything is checked before
--- anything is written, but for the attempt's row (see mantle.record_attempt_delegated).
--- Old place, new place, the directory replaced (which must be empty) and the record of the request, kept with the
--- namespace's root, may be on several nodes: see sql/steps/cross_directory.sql.
+-- The transaction of a directory rename that the index has prepared: resolved, checked for loops and locked under
+-- `p_epoch`, as attempt `p_attempt`. `p_proof` shows that. Order of checks: epoch, proof, attempt, replay, source,
+-- destination. All checks come before any write, except the attempt's row (mantle.record_attempt_delegated).
+-- The source, the destination, the replaced directory (which must be empty) and the request's record (with the
+-- namespace's root) may be on several nodes: see sql/steps/cross_directory.sql.
 
--- Why it cannot be, in order; NULL: nothing speaks against it.
+-- Answers the first fault in order, or NULL.
 CREATE FUNCTION mantle.rename_directory_fault(
-    s mantle.place_state, d mantle.place_state, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint, p_was_empty boolean,
+    s mantle.place_state, d mantle.place_state, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint,
+        p_was_empty boolean,
     p_is_empty boolean)
 RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -22,7 +23,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.rename_directory_fault IS 'Why a directory cannot be renamed';
 
--- Checked and claimed: moves the entry, buries the victim.
+-- All checks have passed and the request is recorded: moves the entry and writes the victim's tombstone.
 CREATE FUNCTION mantle.rename_directory_move(
     p_principal int, p_src mantle.meta, p_dst_pid bigint, p_dst_name text, p_victim mantle.meta, p_attempt bigint,
     p_request uuid)
@@ -41,8 +42,10 @@ BEGIN
         v_changes := v_changes || ROW(true, p_victim.ns, p_victim.pid, p_victim.name, p_victim.id, p_victim.version + 1,
                                       p_victim.owner, p_victim.grp, p_victim.mode, NULL, NULL)::mantle.directory_change;
     END IF;
-    v_changes := v_changes || ROW(false, v_new.ns, v_new.pid, v_new.name, v_new.id, v_new.version, v_new.owner, v_new.grp,
-                                  v_new.mode, p_principal, CASE WHEN NOT v_spans_nodes THEN p_request END)::mantle.directory_change;
+    v_changes := v_changes || ROW(false, v_new.ns, v_new.pid, v_new.name, v_new.id, v_new.version, v_new.owner,
+        v_new.grp,
+                                  v_new.mode, p_principal, CASE WHEN NOT v_spans_nodes THEN p_request
+                                      END)::mantle.directory_change;
     IF v_spans_nodes THEN
         v_marker := ARRAY[mantle.part_marker(p_src.ns, p_src.pid, p_principal, p_request)];
         v_changes := v_changes || mantle.part_marker(p_src.ns, p_dst_pid, p_principal, p_request);
@@ -50,12 +53,14 @@ BEGIN
     PERFORM mantle.move_entry(
         p_src.pid, p_src::text, v_marker::text, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory_move IS 'Moves a directory''s entry, checked before';
+COMMENT ON FUNCTION mantle.rename_directory_move IS 'Moves a directory''s entry after all checks';
 
 CREATE FUNCTION mantle.rename_directory(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text,
-    p_victim_id bigint, p_index_group int, p_epoch bigint, p_attempt bigint, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,
-    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
+    p_victim_id bigint, p_index_group int, p_epoch bigint, p_attempt bigint, p_request uuid, p_hash bigint,
+        p_lease text DEFAULT NULL,
+    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean,
+        OUT flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -70,21 +75,24 @@ DECLARE
     v_placements bigint := mantle.placements();
 BEGIN
     replayed := false;
-    -- Looks at the victim without the latch first, and fails fast (P11).
+    -- Checks the victim without the latch first, and fails fast (P11).
     IF v_victim <> 0 THEN
         SELECT e INTO v_was_empty FROM mantle.is_empty_delegated(v_victim) AS e;
     END IF;
     PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
-                               CASE WHEN v_victim <> 0 AND v_was_empty THEN ARRAY[v_victim] ELSE '{}' END, p_index_group);
+                               CASE WHEN v_victim <> 0 AND v_was_empty THEN ARRAY[v_victim] ELSE '{}' END,
+                                   p_index_group);
     SELECT * INTO s FROM mantle.read_place_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
     SELECT * INTO d FROM mantle.read_place_delegated(p_dst_pid, p_dst_name, p_ns, p_index_group);
     code := coalesce(
         mantle.namespace_fault(p_ns),
         CASE WHEN (p_src_pid >= {ID_MIN} AND p_dst_pid >= {ID_MIN} AND p_victim_id >= 0 AND p_attempt IS NOT NULL
-                   AND p_request IS NOT NULL AND p_src_id IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
+                   AND p_request IS NOT NULL AND p_src_id IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN
+                       '{invalid_argument}' END,
         mantle.directory_name_fault(p_src_name), mantle.directory_name_fault(p_dst_name),
         CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN '{stale_epoch}' END,
-        mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
+        mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid,
+            p_src_name,
                              p_src_id, p_dst_pid, p_dst_name, v_victim));
     IF code IS NOT NULL THEN
         RETURN;
@@ -101,11 +109,13 @@ BEGIN
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
         id := p_src_id; version := v_version;
-        PERFORM mantle.rename_directory_move(p_principal, s.entry, p_dst_pid, p_dst_name, d.entry, p_attempt, p_request);
+        PERFORM mantle.rename_directory_move(p_principal, s.entry, p_dst_pid, p_dst_name, d.entry, p_attempt,
+            p_request);
         PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory( int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint, bigint, uuid, bigint, text, bytea) IS
+COMMENT ON FUNCTION mantle.rename_directory(int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint,
+    bigint, uuid, bigint, text, bytea) IS
     'Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free';
 GRANT EXECUTE ON FUNCTION mantle.rename_directory( int, bigint, bigint, text, bigint, bigint, text, bigint, int,
     bigint, bigint, uuid, bigint, text, bytea) TO mantle_gateway;

@@ -1,4 +1,5 @@
--- One object (several: rename_objects.sql). The object's old place and its new one may be on two nodes: see sql/steps/cross_directory.sql.
+-- Renames one object (several: rename_objects.sql). Its old and new place may be on two nodes: see
+-- sql/steps/cross_directory.sql.
 CREATE FUNCTION mantle.rename_object(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
     p_overwrite boolean, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,

@@ -1,14 +1,16 @@
--- mantle.rename_object for several: all are latched first, in order and bounded, then done one after the other as they stand, so
--- that what one has moved another one may move on.
+-- mantle.rename_object for several objects. All places are latched first, in order and bounded. Then the elements run
+-- one after the other, so that an element may move what an earlier one has moved.
 
--- Latches of a batch whose elements have two places each. `batch_too_large` before the first is taken: mantle.latch_across_nodes takes them
--- directory by directory where these are on several nodes.
+-- Latches a batch whose elements have two places each. Raises `batch_too_large` before the first latch, because on
+-- several nodes mantle.latch_across_nodes latches directory by directory.
 CREATE FUNCTION mantle.latch_rename_batch(
-    p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[], p_exclusive bigint[], p_index_group int)
+    p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[], p_exclusive bigint[],
+        p_index_group int)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF (SELECT count(DISTINCT u.pid) FROM unnest(p_src_pid || p_dst_pid || p_exclusive) AS u(pid))
-       + (SELECT count(DISTINCT (u.pid, u.name)) FROM unnest(p_src_pid || p_dst_pid, p_src_name || p_dst_name) AS u(pid, name)) > {BATCH_LATCHES_MAX} THEN
+       + (SELECT count(DISTINCT (u.pid, u.name)) FROM unnest(p_src_pid || p_dst_pid, p_src_name || p_dst_name)
+           AS u(pid, name)) > {BATCH_LATCHES_MAX} THEN
         PERFORM mantle.raise_fault('{batch_too_large}');
     END IF;
     PERFORM mantle.latch_across_nodes(p_src_pid || p_dst_pid, p_src_name || p_dst_name, p_exclusive, p_index_group);
@@ -25,19 +27,24 @@ DECLARE
     v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_src_name), ARRAY[
-        cardinality(p_principal), cardinality(p_ns), cardinality(p_src_pid), cardinality(p_dst_pid), cardinality(p_dst_name),
-        cardinality(p_overwrite), cardinality(p_request), cardinality(p_hash), coalesce(cardinality(p_lease), cardinality(p_src_name))]));
+        cardinality(p_principal), cardinality(p_ns), cardinality(p_src_pid), cardinality(p_dst_pid),
+            cardinality(p_dst_name),
+        cardinality(p_overwrite), cardinality(p_request), cardinality(p_hash),
+            coalesce(cardinality(p_lease), cardinality(p_src_name))]));
     PERFORM mantle.latch_rename_batch(p_src_pid, p_src_name, p_dst_pid, p_dst_name, '{}', NULL);
     FOR i IN 1..cardinality(p_src_name) LOOP
         SELECT * INTO r FROM mantle.rename_object(
-            p_principal[i], p_ns[i], p_src_pid[i], p_src_name[i], p_dst_pid[i], p_dst_name[i], p_overwrite[i], p_request[i], p_hash[i],
+            p_principal[i], p_ns[i], p_src_pid[i], p_src_name[i], p_dst_pid[i], p_dst_name[i], p_overwrite[i],
+                p_request[i], p_hash[i],
             p_lease[i]);
-        ord := i; code := r.code; id := r.id; replayed := r.replayed; flush_lsn := r.flush_lsn; old_locator := r.old_locator;
+        ord := i; code := r.code; id := r.id; replayed := r.replayed; flush_lsn := r.flush_lsn; old_locator
+            := r.old_locator;
         RETURN NEXT;
     END LOOP;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.rename_object( int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[], bigint[], text[]) IS
+COMMENT ON FUNCTION mantle.rename_object(int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[],
+    bigint[], text[]) IS
     'Renames objects, in the order given: one may be moved by several elements';
 GRANT EXECUTE ON FUNCTION mantle.rename_object( int[], bigint[], bigint[], text[], bigint[], text[], boolean[],
     uuid[], bigint[], text[]) TO mantle_gateway;

@@ -1,8 +1,8 @@
--- Looks for entries without the latch first and fails fast; then latches (the parent shared, the directory exclusively, its
--- name exclusively), under a lock_timeout, and looks again (P11). A directory's entry is with its parent, its
--- content and its tombstone with itself: they may be on two nodes, see sql/steps/cross_directory.sql.
+-- Checks for entries without the latch first and fails fast. Then latches (the parent shared, the directory and its
+-- name exclusively) under a lock_timeout, and checks again (P11). A directory's entry is stored with its parent, its
+-- content and its tombstone with itself; they may be on two nodes: see sql/steps/cross_directory.sql.
 
--- The parent's part. Refused, or answered before: the code or the first answer; else all is NULL but id and version.
+-- The parent's part. Answers a fault's code, or the first answer; otherwise only id and version are not NULL.
 CREATE FUNCTION mantle.rmdir_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_fault text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -14,7 +14,8 @@ BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
     o := mantle.record_request_delegated(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
             mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
-            CASE WHEN p_pid IS NULL OR p_pid < {ID_MIN} OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
+            CASE WHEN p_pid IS NULL OR p_pid < {ID_MIN} OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL
+                THEN '{invalid_argument}'
                  WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN '{not_found}'
                  WHEN v_old.id <> p_id THEN '{directory_removed}'
                  ELSE p_fault END), p_id, v_old.version + 1);
@@ -27,7 +28,7 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.rmdir_delegated IS 'Takes a directory that is empty out of its parent';
+COMMENT ON FUNCTION mantle.rmdir_delegated IS 'Removes an empty directory from its parent';
 
 CREATE FUNCTION mantle.rmdir({rmdir.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {rmdir.answer})
@@ -50,12 +51,13 @@ BEGIN
         PERFORM mantle.raise_fault(mantle.latch_entries(
             p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
     END IF;
-    FOR e IN
-        SELECT u.* FROM unnest({rmdir.arrays}, v_empty) WITH ORDINALITY AS u({rmdir.columns}, empty, n)
+    FOR e
+        IN SELECT u.* FROM unnest({rmdir.arrays}, v_empty) WITH ORDINALITY AS u({rmdir.columns}, empty, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         IF NOT v_local THEN
-            PERFORM mantle.latch_across_nodes(ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}' END, NULL);
+            PERFORM mantle.latch_across_nodes(ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}'
+                END, NULL);
         END IF;
         v_is := e.empty;
         IF v_is THEN
@@ -72,5 +74,6 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
 COMMENT ON FUNCTION mantle.rmdir IS
-    'Removes empty directories. {not_found} not there, {directory_removed} another one by now, {not_empty} not empty';
+    'Removes empty directories. {not_found} if it does not exist, {directory_removed} if another one has its '
+    'name, {not_empty} if it has entries';
 GRANT EXECUTE ON FUNCTION mantle.rmdir TO mantle_gateway;

@@ -1,4 +1,4 @@
--- One entry, directory or object. Its name is latched, as whatever a mutation reads of an entry.
+-- One entry, a directory or an object. Its name is latched, as for every mutation that reads an entry.
 CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one})
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -18,13 +18,15 @@ BEGIN
     SELECT * INTO v_old FROM mantle.meta m
      WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 AND m.ns = p_ns FOR UPDATE;
     v_new.code := CASE WHEN v_old.id IS NULL THEN '{not_found}' WHEN v_old.id <> p_id THEN '{directory_removed}'
-                       WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0) THEN '{invalid_argument}' END;
+                       WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0) THEN '{invalid_argument}'
+                           END;
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
     v_new.id := v_old.id;
     v_new.version := v_old.version + 1;
-    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'set_attributes', p_pid, v_new.id, v_new.version) THEN
+    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'set_attributes', p_pid, v_new.id,
+        v_new.version) THEN
         RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     UPDATE mantle.meta m
@@ -38,7 +40,7 @@ BEGIN
                             p_principal, p_request);
     END IF;
     IF NOT p_explicit THEN
-        -- Its last entry may have gone already.
+        -- Its last entry may be gone already.
         PERFORM mantle.queue_pruning(p_pid, p_id);
     END IF;
     IF p_pid = 0 AND p_owner IS NOT NULL THEN
@@ -59,7 +61,7 @@ DECLARE
     o mantle.outcome;
     v_changes mantle.directory_change[] := '{}';
 BEGIN
-    -- Assigned, not performed: that is an expression, which costs less than a statement.
+    -- An assignment is an expression, which costs less than a PERFORM statement.
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[{set_attributes.lengths}]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
         RETURN QUERY SELECT * FROM mantle.set_attributes_distributed({set_attributes.arrays});
@@ -69,8 +71,8 @@ BEGIN
     IF v_fault IS NOT NULL THEN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
-    FOR e IN
-        SELECT u.* FROM unnest({set_attributes.arrays}) WITH ORDINALITY AS u({set_attributes.columns}, n)
+    FOR e
+        IN SELECT u.* FROM unnest({set_attributes.arrays}) WITH ORDINALITY AS u({set_attributes.columns}, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         o := mantle.set_attributes_one({set_attributes.columns_of_e});
@@ -86,5 +88,6 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION mantle.set_attributes IS
-    'Changes owner, group, mode, user metadata, or whether a directory stays when empty (explicit); NULL leaves as it is';
+    'Changes owner, group, mode, user metadata, or whether a directory stays when empty (explicit); NULL '
+    'leaves as it is';
 GRANT EXECUTE ON FUNCTION mantle.set_attributes TO mantle_gateway;

@@ -4,8 +4,8 @@ BEGIN;
 SELECT plan(24);
 SELECT ARRAY['mantle_index_1'] AS slots \gset
 -- The facts of a node without problems.
-SELECT mantle.node_facts() ||
-    '{"version": "1", "preloaded": true, "worker": true, "wal_level": "logical", "prepared": 64, "locks": 1024,
+SELECT mantle.node_facts()
+    || '{"version": "1", "preloaded": true, "worker": true, "wal_level": "logical", "prepared": 64, "locks": 1024,
     "commit": "on",
     "synchronous": true, "followed": true, "wal_keep": "8GB", "publication": true, "emit_is_public": false, 
     "slots": {"mantle_index_1": "reserved"},

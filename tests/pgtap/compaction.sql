@@ -58,8 +58,8 @@ SELECT is(pg_temp.deltas(:a, :c), '{0,0}', 'and comes to the others');
 -- Skips directories that are latched exclusively.
 SELECT tap.put(:ns, :a, 'r', 1, id => :i + 500) AS x, tap.put(:ns, :b, 'r', 1, id => :i + 501) AS y \gset
 SELECT dblink_exec('tap_a', 'BEGIN') AS x \gset
-SELECT count(*) AS x FROM dblink('tap_a', format('SELECT mantle.latch_pids(''{}'', ARRAY[%s])::text', :a)) AS
-    r(t text) \gset
+SELECT count(*) AS x FROM dblink('tap_a', format('SELECT mantle.latch_pids(''{}'', ARRAY[%s])::text', :a))
+    AS r(t text) \gset
 SELECT pg_temp.round() AS x \gset
 SELECT is(pg_temp.deltas(:a, :b), '{1,0}', 'a directory that is latched exclusively waits, its neighbours do not');
 SELECT dblink_exec('tap_a', 'COMMIT') AS x \gset

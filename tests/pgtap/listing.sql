@@ -66,14 +66,14 @@ SELECT results_eq(format('SELECT * FROM pg_temp.pages(%s, %s, %L, 3)', :ns, :ns,
 SELECT is_empty(format($$
     SELECT s.k FROM (SELECT key || e AS k FROM oracle CROSS JOIN unnest(ARRAY['', '!', '/', '/x', '0']) AS e
                      UNION ALL SELECT left(key, -1) FROM oracle) AS s
-     WHERE (SELECT l.key FROM mantle.list_tree(%1$s, %1$s, '', s.k, 1) AS l) COLLATE "C" IS DISTINCT FROM
-           (SELECT min(t.key COLLATE "C") FROM oracle AS t WHERE t.key COLLATE "C" > s.k COLLATE "C") $$, :ns),
+     WHERE (SELECT l.key FROM mantle.list_tree(%1$s, %1$s, '', s.k, 1) AS l) COLLATE "C"
+           IS DISTINCT FROM (SELECT min(t.key COLLATE "C") FROM oracle AS t WHERE t.key COLLATE "C" > s.k COLLATE "C") $$, :ns),
     'start after any key, existing or not');
 
 -- One directory.
 SELECT results_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, NULL, 1000)', :ns, :ns),
-                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL ORDER BY
-                      meta.name COLLATE "C"', :ns), 'list: every entry in byte order, no /_ATTR');
+                  format('SELECT name COLLATE "default" FROM tap.meta() WHERE pid = %s AND id IS NOT NULL
+                      ORDER BY meta.name COLLATE "C"', :ns), 'list: every entry in byte order, no /_ATTR');
 SELECT ok(EXISTS (SELECT FROM mantle.list(:ns, :ns, NULL, NULL, 1000) AS l WHERE l.name < '/' COLLATE "C")
           AND EXISTS (SELECT FROM mantle.list(:ns, :ns, NULL, NULL, 1000) AS l WHERE l.name > '0' COLLATE "C")
           AND EXISTS (SELECT FROM tap.meta() WHERE pid = :ns AND name = '/_ATTR'),
@@ -81,8 +81,8 @@ SELECT ok(EXISTS (SELECT FROM mantle.list(:ns, :ns, NULL, NULL, 1000) AS l WHERE
 SELECT is_empty(format($$
     SELECT s.n FROM (SELECT name || e AS n FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) CROSS
         JOIN unnest(ARRAY['', '!', '0']) AS e) AS s
-     WHERE (SELECT l.name FROM mantle.list(%1$s, %1$s, s.n, NULL, 1) AS l) COLLATE "C" IS DISTINCT FROM
-           (SELECT min(l.name COLLATE "C") FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) AS l
+     WHERE (SELECT l.name FROM mantle.list(%1$s, %1$s, s.n, NULL, 1) AS l) COLLATE "C"
+           IS DISTINCT FROM (SELECT min(l.name COLLATE "C") FROM mantle.list(%1$s, %1$s, NULL, NULL, 1000) AS l
                WHERE l.name COLLATE "C" > s.n COLLATE "C") $$, :ns),
     'list: start after any name, existing or not');
 SELECT results_eq(format('SELECT name FROM mantle.list(%s, %s, NULL, ''a'', 1000)', :ns, :ns),

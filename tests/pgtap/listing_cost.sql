@@ -42,8 +42,8 @@ SELECT pg_temp.page(:ns, '', 'd', 1000) AS first, pg_temp.page(:ns, '', 'd01920/
 SELECT cmp_ok(:first, '<', 15000, format('the first page reads %s buffers', :first));
 SELECT cmp_ok(abs(:first - :last), '<', :first / 4, format('the last page reads %s', :last));
 SELECT cmp_ok(:small, '<', :first / 4, format('a page of a tenth reads %s', :small));
-SELECT pg_temp.page(:ns, 'big/', 'big/o00001', 1000) AS big_first, pg_temp.page(:ns, 'big/', 'big/o08900', 1000) AS
-    big_last \gset
+SELECT pg_temp.page(:ns, 'big/', 'big/o00001', 1000) AS big_first, pg_temp.page(:ns, 'big/', 'big/o08900', 1000)
+    AS big_last \gset
 SELECT cmp_ok(abs(:big_first - :big_last), '<', :big_first / 4 + 20, format('within one large directory: %s and %s',
     :big_first, :big_last));
 SELECT pg_temp.page(:ns, 'chain/', NULL, 1000) AS chain, pg_temp.page(:ns, 'empty/', NULL, 1000) AS empty \gset

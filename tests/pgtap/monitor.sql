@@ -40,8 +40,8 @@ SELECT tap.id() AS first, tap.id() AS second \gset
 SELECT tap.connect('holder') AS x \gset
 SELECT tap.connect('waiter') AS x \gset
 SELECT dblink_exec('holder', 'BEGIN') AS x \gset
-SELECT * FROM dblink('holder', format('SELECT code FROM tap.put(%s, %s, ''contended'', id => %s)', :ns, :a, :first)) AS
-    t(code text) \gset
+SELECT * FROM dblink('holder', format('SELECT code FROM tap.put(%s, %s, ''contended'', id => %s)', :ns, :a, :first))
+    AS t(code text) \gset
 SELECT dblink_send_query('waiter', format('SELECT code FROM tap.put(%s, %s, ''contended'', id => %s)', :ns, :a,
     :second)) AS x \gset
 SELECT ok(tap.wait_for('SELECT count(*) = 1 FROM mantle.latches WHERE NOT granted'), 'a latch is waited for');

@@ -118,8 +118,8 @@ SELECT pg_temp.at_most(format('SELECT * FROM mantle.list(%s, %s, ''o01500#'', NU
 SELECT pg_temp.at_most('SELECT * FROM mantle.resolve_path(''tap-plans'', ''{d,e10#}'')', 40, 'resolve_path');
 SELECT pg_temp.at_most(format('SELECT * FROM mantle.replay(5, %s, gen_random_uuid(), 0)', :ns), 15, 'replay');
 -- Batches of 16.
-CREATE FUNCTION tap.many(element text) RETURNS text LANGUAGE sql IMMUTABLE AS
-    $$ SELECT format('ARRAY(SELECT %s FROM generate_series(1, 16) k)', $1) $$;
+CREATE FUNCTION tap.many(element text) RETURNS text LANGUAGE sql IMMUTABLE
+    AS $$ SELECT format('ARRAY(SELECT %s FROM generate_series(1, 16) k)', $1) $$;
 CREATE FUNCTION tap.of_batch(verb text, VARIADIC elements text[]) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT format('SELECT * FROM mantle.%s(%s)', $1, string_agg(tap.many(e), ', ' ORDER BY n))
         FROM unnest($2) WITH ORDINALITY AS u(e, n) $$;

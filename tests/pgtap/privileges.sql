@@ -60,8 +60,8 @@ SELECT set_eq($$
                  LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE a.grantee <> p.proowner), '')
       FROM pg_proc p WHERE p.pronamespace = 'mantle'::regnamespace
 $$, $$
-    SELECT n.name, d.roles FROM decided d CROSS JOIN LATERAL string_to_table(translate(d.names, E'\n', ' '), ' ') AS
-        n(name)
+    SELECT n.name, d.roles FROM decided d CROSS JOIN LATERAL string_to_table(translate(d.names, E'\n', ' '), ' ')
+        AS n(name)
      WHERE n.name <> ''
 $$, 'every function may be executed by exactly the roles that are decided, and by its owner');
 

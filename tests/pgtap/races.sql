@@ -102,8 +102,8 @@ SELECT new_id AS p FROM tap.mkdir(:ns, :ns, 'p17/', false, id => nextval('tap.ra
 SELECT count(*) AS x FROM dblink('tap_a', pg_temp.put(:ns, :p, 'o1')) AS r(t text) \gset
 SELECT count(*) AS x FROM dblink('tap_a', pg_temp.put(:ns, :p, 'o2')) AS r(t text) \gset
 SELECT dblink_exec('tap_a', 'BEGIN') AS x \gset
-SELECT count(*) AS x FROM dblink('tap_a', format('SELECT code FROM tap.delete(%s, %s, ''o1'')', :ns, :p)) AS
-    r(t text) \gset
+SELECT count(*) AS x FROM dblink('tap_a', format('SELECT code FROM tap.delete(%s, %s, ''o1'')', :ns, :p))
+    AS r(t text) \gset
 SELECT code AS x FROM tap.delete(:ns, :p, 'o2') \gset
 SELECT is(mantle.prune(:p), true, 'P17: seen from outside one object is left');
 SELECT ok(EXISTS (SELECT FROM tap.meta() WHERE id = :p AND explicit IS NOT NULL), 'P17: it is not pruned');
@@ -137,8 +137,8 @@ SELECT is(pg_temp.race(pg_temp.put(:ns, :ns, 'r19', 1, '19191919-0000-0000-0000-
 
 -- P20: attempts.
 SELECT tap.dir(:ns, :ns, 's20/') AS s \gset
-CREATE FUNCTION pg_temp.abort(ns bigint, request uuid, attempt int) RETURNS text LANGUAGE sql AS
-    $$ SELECT format('SELECT mantle.abort_rename(5, %s, %L, %s)', ns, request, attempt) $$;
+CREATE FUNCTION pg_temp.abort(ns bigint, request uuid, attempt int) RETURNS text LANGUAGE sql
+    AS $$ SELECT format('SELECT mantle.abort_rename(5, %s, %L, %s)', ns, request, attempt) $$;
 SELECT is(pg_temp.race(pg_temp.rename(:ns, :ns, 's20/', :s, :ns, 't20/', 0, '20202020-0000-0000-0000-000000000001'),
     pg_temp.abort(:ns, '20202020-0000-0000-0000-000000000001', 1), 'ROLLBACK'), 'ok, aborted',
     'P20: a rename taken back, then its abort');

@@ -10,8 +10,8 @@ SELECT new_id AS o FROM tap.put(:ns, :a, 'o', 10, locator => 'lo') \gset
 SELECT new_id AS p FROM tap.put(:ns, :a, 'p', 20, locator => 'lp') \gset
 SELECT new_id AS q FROM tap.put(:ns, :b, 'q', 30, locator => 'lq') \gset
 CREATE FUNCTION pg_temp.fill(v bigint, n int) RETURNS bigint[] LANGUAGE sql AS $$ SELECT array_fill(v, ARRAY[n]) $$;
-CREATE FUNCTION pg_temp.request(i int) RETURNS uuid LANGUAGE sql AS
-    $$ SELECT ('00000000-0000-4000-8000-' || lpad(i::text, 12, '0'))::uuid $$;
+CREATE FUNCTION pg_temp.request(i int) RETURNS uuid LANGUAGE sql
+    AS $$ SELECT ('00000000-0000-4000-8000-' || lpad(i::text, 12, '0'))::uuid $$;
 CREATE FUNCTION pg_temp.rename(ns bigint, first int, src bigint[], src_name text[], dst bigint[], dst_name text[],
     overwrite boolean[] DEFAULT NULL,
                                principal int[] DEFAULT NULL)
@@ -90,8 +90,8 @@ BEGIN
 END $$;
 PREPARE directories (bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint) AS SELECT r.ord, r.code,
     r.version, r.replayed FROM pg_temp.rename_directories($1, 2000, ARRAY[$2, $3, $3, $4], '{s/,t/,none/,w/}',
-    ARRAY[$5, $5, $5, $7], ARRAY[$3, $8, $8, $8], '{t/,u/,x/,w/}', '{0,0,0,0}', ARRAY[$6, $6, $6, $6]) AS r ORDER BY
-        r.ord;
+    ARRAY[$5, $5, $5, $7], ARRAY[$3, $8, $8, $8], '{t/,u/,x/,w/}', '{0,0,0,0}', ARRAY[$6, $6, $6, $6]) AS r
+        ORDER BY r.ord;
 SELECT results_eq(format('EXECUTE directories(%s, %s, %s, %s, %s, %s, %s, %s)', :ns, :a, :b, :v, :s, :epoch, :w, :c),
     $$ VALUES (1, NULL::text, 2::bigint, false), (2, NULL, 3, false), (3, 'MT026', NULL, false),
         (4, NULL, 2, false) $$, 'a chain, a bad one, and one more');

@@ -5,8 +5,8 @@
 BEGIN;
 SELECT plan(45);
 CREATE FUNCTION pg_temp.made(age interval) RETURNS uuid LANGUAGE sql VOLATILE AS $$
-    SELECT (lpad(to_hex(floor(extract(epoch FROM now() - age) * 1000)::bigint), 12, '0') || '7' ||
-        substr(md5(random()::text), 1, 3)
+    SELECT (lpad(to_hex(floor(extract(epoch FROM now() - age) * 1000)::bigint), 12, '0') || '7'
+        || substr(md5(random()::text), 1, 3)
             || '8' || substr(md5(random()::text), 1, 15))::uuid
 $$;
 SELECT tap.namespace('tap-request-age') AS ns \gset
@@ -55,8 +55,8 @@ SELECT is_empty(format('SELECT FROM mantle.requests WHERE ns = %s AND request_id
 SELECT is_empty(format('SELECT FROM mantle.rename_attempts WHERE ns = %s', :ns), 'no attempt is recorded');
 SELECT is((SELECT string_agg(m.name, ' ' ORDER BY m.name) FROM tap.meta() m WHERE m.pid IN (:ns, :a)
     AND m.id IS NOT NULL), 'a/ d/ e/ o', 'nothing was done');
-SELECT is(r.code, NULL, r.verb || ': hours ago, that is well') FROM pg_temp.answers(:ns, :a, :d, :e, :o, '23 hours') AS
-    r;
+SELECT is(r.code, NULL, r.verb || ': hours ago, that is well') FROM pg_temp.answers(:ns, :a, :d, :e, :o, '23 hours')
+    AS r;
 
 -- Other versions tell no time. Ids from the future count as young. A recorded answer is replayed at any age.
 SELECT pg_temp.made('2 days') AS old \gset

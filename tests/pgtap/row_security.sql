@@ -15,8 +15,8 @@ CREATE FUNCTION tap.sees() RETURNS text LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(string_agg(DISTINCT n.name, ' ' ORDER BY n.name), '')
       FROM mantle.namespaces n JOIN mantle.meta m USING (ns) WHERE n.name LIKE 'tap-rls-%'
 $$;
-CREATE FUNCTION tap.foreign_rows(of_ns bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS
-    $$ BEGIN RETURN (SELECT count(*) FROM mantle.meta m WHERE m.ns <> of_ns); END $$;
+CREATE FUNCTION tap.foreign_rows(of_ns bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
+    AS $$ BEGIN RETURN (SELECT count(*) FROM mantle.meta m WHERE m.ns <> of_ns); END $$;
 GRANT USAGE ON SCHEMA tap TO tap_reader;
 
 SELECT is(tap.sees(), 'tap-rls-a tap-rls-b', 'the superuser sees all');
@@ -47,8 +47,8 @@ SELECT set_eq('SELECT DISTINCT namespace FROM mantle.size_histogram', ARRAY['tap
 SELECT is_empty('SELECT * FROM mantle.check()', 'check() is content with a part');
 RESET ROLE;
 -- A user's own function that leaks its arguments sees no hidden row: the policy is checked first.
-CREATE FUNCTION tap.leaks(name text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS
-    $$ BEGIN PERFORM set_config('tap.leaked', current_setting('tap.leaked') || name, false); RETURN true; END $$;
+CREATE FUNCTION tap.leaks(name text) RETURNS boolean LANGUAGE plpgsql COST 0.0001
+    AS $$ BEGIN PERFORM set_config('tap.leaked', current_setting('tap.leaked') || name, false); RETURN true; END $$;
 SET tap.leaked = '';
 SET ROLE tap_reader;
 SELECT count(*) AS x FROM mantle.meta WHERE tap.leaks(name) \gset
@@ -116,8 +116,8 @@ SELECT tap.connect('granter') AS x \gset
 SET ROLE tap_reader;
 SELECT is(tap.sees(), 'tap-rls-a', 'before');
 RESET ROLE;
-SELECT count(*) AS x FROM dblink('granter', $$ SELECT mantle.grant_namespace('tap-rls-b', 'tap_reader')::text $$) AS
-    t(r text) \gset
+SELECT count(*) AS x FROM dblink('granter', $$ SELECT mantle.grant_namespace('tap-rls-b', 'tap_reader')::text $$)
+    AS t(r text) \gset
 SET ROLE tap_reader;
 SELECT is(tap.sees(), 'tap-rls-a tap-rls-b', 'after another session''s grant');
 RESET ROLE;
@@ -125,8 +125,8 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 SET LOCAL ROLE tap_reader;
 SELECT is(tap.sees(), 'tap-rls-a tap-rls-b', 'a snapshot');
 RESET ROLE;
-SELECT count(*) AS x FROM dblink('granter', $$ SELECT mantle.revoke_namespace('tap-rls-b', 'tap_reader')::text $$) AS
-    t(r text) \gset
+SELECT count(*) AS x FROM dblink('granter', $$ SELECT mantle.revoke_namespace('tap-rls-b', 'tap_reader')::text $$)
+    AS t(r text) \gset
 SET LOCAL ROLE tap_reader;
 SELECT is(tap.sees(), 'tap-rls-a tap-rls-b', 'shows the grants of its time, too');
 COMMIT;

@@ -103,8 +103,8 @@ SELECT ok((SELECT reloptions @> ARRAY['autovacuum_vacuum_scale_factor=0', 'autov
 SELECT ok((SELECT NOT puballtables FROM pg_publication WHERE pubname = 'mantle_stream')
           AND NOT EXISTS (SELECT FROM pg_publication_tables WHERE pubname = 'mantle_stream'),
               'the publication is empty');
-SELECT ok(EXISTS (SELECT FROM pg_depend d JOIN pg_publication p ON p.oid = d.objid JOIN pg_extension e ON e.oid =
-    d.refobjid
+SELECT ok(EXISTS (SELECT FROM pg_depend d JOIN pg_publication p ON p.oid = d.objid JOIN pg_extension e ON e.oid
+    = d.refobjid
                    WHERE d.classid = 'pg_publication'::regclass AND d.deptype = 'e' AND p.pubname = 'mantle_stream'
                        AND e.extname = 'mantle'),
           'and a member of the extension: a dump leaves it to CREATE EXTENSION');

@@ -12,8 +12,8 @@ SELECT tap.put(:ns, :ns, 'o', 1) AS x \gset
 SELECT tap.put(:ns, :a, 'o', 10) AS x \gset
 SELECT count(tap.put(:ns, :b, 'o' || i, 100)) AS x FROM generate_series(1, 3) i \gset
 SELECT tap.put(:ns, :c, 'o', 1000, locator => 'objects/00/used') AS x \gset
-PREPARE du AS SELECT directory, level, objects, directories, bytes FROM mantle.du('tap-usage', $1, $2) ORDER BY
-    directory;
+PREPARE du AS SELECT directory, level, objects, directories, bytes FROM mantle.du('tap-usage', $1, $2)
+    ORDER BY directory;
 SELECT results_eq('EXECUTE du('''', 0)', 'VALUES ('''', 0, 6::bigint, 5::bigint, 1311::bigint)', 'everything');
 SELECT results_eq('EXECUTE du('''', 1)', $$ VALUES ('', 0, 6::bigint, 5::bigint, 1311::bigint), ('a/', 1, 5, 3, 1310),
     ('z/', 1, 0, 0, 0) $$, 'one level');

@@ -2,8 +2,8 @@
 -- waits in a named database without the extension, stops on request, and restarts after it was terminated.
 \ir setup.psql
 SELECT plan(23);
-SELECT current_setting('mantle.compaction_databases') AS configured, format('%I', current_database() || '_bare') AS
-    bare \gset
+SELECT current_setting('mantle.compaction_databases') AS configured, format('%I', current_database() || '_bare')
+    AS bare \gset
 DROP DATABASE IF EXISTS :bare WITH (FORCE);
 CREATE DATABASE :bare;
 CREATE FUNCTION pg_temp.workers(bare boolean, wanted int) RETURNS boolean LANGUAGE sql VOLATILE AS $$
