@@ -19,17 +19,11 @@ pub const DIRECTORY_MODE: u16 = 0o755;
 /// Mode of a new object.
 pub const OBJECT_MODE: u16 = 0o644;
 
-/// The gateway's parts.
 pub struct Gateway {
-    /// The index groups.
     pub index: Arc<Index>,
-    /// The database.
     pub store: Arc<Store>,
-    /// The bytes.
     pub data: DataStore,
-    /// New ids.
     pub ids: Arc<Ids>,
-    /// Named limits.
     pub limits: Limits,
 }
 

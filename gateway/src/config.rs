@@ -241,7 +241,7 @@ mod tests {
         assert!(with("batches_in_flight_max = 0").is_err());
     }
     #[test]
-    fn threads_are_as_many_as_processors_unless_said() {
+    fn threads_default_to_the_processors() {
         let with = |threads: usize| Config::parse(&format!("threads = {threads}\n{MINIMAL}"));
         assert!(Config::parse(MINIMAL).unwrap().threads >= 1);
         assert_eq!(with(1).unwrap().threads, 1);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_is_sent_for_a_client_that_has_gone() {
+    async fn nothing_is_sent_after_a_client_disconnect() {
         let (resume, resumed) = oneshot::channel::<()>();
         let (tell, told) = oneshot::channel();
         let request = tokio::spawn(run_detached(async move {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_client_has_asked_for_is_wanted() {
+    async fn work_without_a_client_is_sent() {
         assert!(check_client_waits().is_ok());
     }
 }

@@ -24,7 +24,7 @@ pub enum Mismatch {
 pub struct Checksums {
     /// MD5, hexadecimal: the etag.
     pub md5: String,
-    /// The others that the client asked for, base64.
+    /// Those that the client requested, base64.
     pub others: Checksum,
 }
 

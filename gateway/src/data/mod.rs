@@ -21,7 +21,6 @@ const PIECE_BYTES: usize = 4 << 20;
 /// First component of every locator.
 const OBJECTS: &str = "objects";
 
-/// The store.
 pub struct DataStore {
     store: Arc<dyn ObjectStore>,
 }

@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use crate::app::Call;
 
-/// The client's idempotency key.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// A clone shares the request's context.
@@ -66,7 +65,6 @@ impl RequestContext {
         span
     }
 
-    /// The request id.
     pub fn id(&self) -> Uuid {
         self.0.id
     }

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use crate::store::{ResolutionContext, Store};
 
-/// Handle on a group.
 pub struct Group {
     /// As in `mantle.index_groups`.
     pub number: GroupId,

@@ -35,7 +35,6 @@ const CONTEXT_RETRIES_MAX: u32 = 8;
 /// Interval of reading the contexts; several times within the shortest lease.
 const RENEWAL: Duration = Duration::from_secs(1);
 
-/// Handle on the index groups.
 pub struct Index {
     client: IndexClient,
     store: Arc<Store>,

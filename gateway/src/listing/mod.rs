@@ -67,9 +67,7 @@ pub struct Query<'a> {
     pub prefix: &'a str,
     /// Keys with this text behind the prefix are rolled up; empty for none.
     pub delimiter: &'a str,
-    /// Where the page begins.
     pub after: After,
-    /// Most items.
     pub limit: usize,
 }
 
@@ -78,7 +76,6 @@ pub struct Query<'a> {
 pub enum Item {
     /// A key and its entry.
     Key(String, Box<Entry>),
-    /// A common prefix.
     Prefix(String),
 }
 

@@ -17,7 +17,6 @@ impl Gateway {
         }
     }
 
-    /// Removes an object.
     pub async fn delete_object(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let path = Path::parse(key)?;
         let Some((name, parents)) = path.split_last().filter(|_| !path.is_directory()) else {

@@ -22,7 +22,6 @@ use crate::{
 pub(super) struct DirectoryMove<'a> {
     pub(super) call: &'a Call,
     pub(super) namespace: &'a str,
-    /// Hash of the request.
     pub(super) hash: i64,
     pub(super) source: &'a Path<'a>,
     /// `None` is the trash.

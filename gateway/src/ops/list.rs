@@ -8,7 +8,6 @@ use crate::{
     store::Entry,
 };
 
-/// A page of children.
 pub struct Children {
     pub entries: Vec<Entry>,
     /// More children follow.

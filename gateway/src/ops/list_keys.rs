@@ -26,7 +26,6 @@ struct Subtree<'a> {
     base: Located,
     /// Name of the listed directory in its parent; empty for the root.
     name: String,
-    /// The listed directory.
     directory: Located,
 }
 

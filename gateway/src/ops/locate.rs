@@ -60,11 +60,9 @@ impl Located {
 /// How far a path exists.
 #[derive(Clone, Copy, Debug)]
 pub enum Reached {
-    /// All of it exists.
     All(Located),
     /// The first `depth` components exist.
     Part {
-        /// The deepest directory.
         deepest: Located,
         depth: usize,
         /// The next component is an object.

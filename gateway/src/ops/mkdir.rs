@@ -10,14 +10,12 @@ use crate::{
     store::NewDirectory,
 };
 
-/// Options of mkdir.
 #[derive(Clone, Debug, Default)]
 pub struct Mkdir {
     /// Make missing parents, too.
     pub parents: bool,
     /// An existing directory is a success.
     pub exist_ok: bool,
-    /// User metadata.
     pub user_metadata: Option<Value>,
 }
 

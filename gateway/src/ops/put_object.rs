@@ -20,9 +20,7 @@ use crate::{
 /// The metadata that does not follow from the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct PutObject {
-    /// MIME type.
     pub content_type: Option<String>,
-    /// User metadata.
     pub user_metadata: Option<Value>,
     pub precondition: Precondition,
 }
@@ -34,7 +32,6 @@ pub struct Received {
 }
 
 impl Received {
-    /// The stored bytes.
     pub fn stored(&self) -> &Stored {
         &self.stored
     }

@@ -15,7 +15,7 @@ pub struct Rename {
     pub source: String,
     /// Its new key, of the same kind.
     pub destination: String,
-    /// Replace what is there: an object, or an empty directory?
+    /// May replace an object, or an empty directory.
     pub overwrite: bool,
 }
 

@@ -19,7 +19,7 @@ impl Restarts {
         if self.0 < RESTARTS_MAX { Ok(()) } else { Err(ErrorCode::DirectoryRemoved.into()) }
     }
 
-    /// As [`Self::again`] if resolving anew may help against this error; otherwise the error.
+    /// As [`Self::again`] if resolving again may help against this error; otherwise the error.
     pub(super) async fn after(&mut self, gateway: &Gateway, error: Error) -> Result<()> {
         match gateway.is_outdated(error.code()).await {
             true => self.again().await,

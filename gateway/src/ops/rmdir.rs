@@ -16,7 +16,6 @@ use crate::{
 };
 
 impl Gateway {
-    /// Removes an empty directory.
     pub async fn rmdir(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let path = Path::parse(key)?;
         let Some((name, parents)) = path.split_last() else {

@@ -14,11 +14,8 @@ use crate::{
 /// New values; `None` leaves one as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes {
-    /// Owner.
     pub owner: Option<u32>,
-    /// Group.
     pub group: Option<u32>,
-    /// Mode.
     pub mode: Option<u16>,
     /// User metadata, replaced as a whole.
     pub user_metadata: Option<Value>,

@@ -13,7 +13,6 @@ use crate::app::Gateway;
 /// Locators per statement.
 const BATCH_LOCATORS: usize = 1000;
 
-/// Sweeps for ever.
 pub async fn run(gateway: Arc<Gateway>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(gateway.limits.sweep_interval_ms));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

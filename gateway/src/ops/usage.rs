@@ -12,7 +12,6 @@ use crate::{
 /// Most directories with totals of their own.
 pub const USAGE_DIRECTORIES_MAX: usize = 1000;
 
-/// What to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// The directory's own entries. PostgreSQL keeps their counts, so the cost is the same for any directory.
@@ -26,11 +25,9 @@ pub enum Depth {
 /// The totals.
 #[derive(Clone, Debug)]
 pub struct Usage {
-    /// Objects.
     pub objects: i64,
     /// Without the directory itself.
     pub directories: i64,
-    /// Bytes of the objects.
     pub bytes: i64,
     /// With levels: the directories below, in the order of their paths, which are relative to the directory.
     pub below: Option<Vec<SubtreeTotals>>,

@@ -28,9 +28,7 @@ const STALLED: Duration = Duration::from_millis(20);
 
 /// Sends the elements of one verb.
 pub trait Calls: Send + Sync + 'static {
-    /// One caller's mutation.
     type Element: Send + Sync + 'static;
-    /// The answer to one element.
     type Answer: Send + 'static;
     /// The statement's name, in metrics.
     const NAME: &'static str;
@@ -63,7 +61,6 @@ pub enum Failure {
 /// Bounds of a batcher, each at least 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most calls in flight.
     pub batches_in_flight_max: usize,
     /// Most elements of a batch. 1 turns batching off, and with it the bound on calls in flight.
     pub elements_max: usize,

@@ -8,7 +8,6 @@ use super::database::Param;
 
 /// What an argument's values are sent as.
 pub trait Array {
-    /// The array's type.
     const TYPE: Type;
 }
 
@@ -57,7 +56,7 @@ pub fn sort(columns: &mut [Column<'_>]) {
     columns.sort_by_key(|column| column.place);
 }
 
-/// Is there exactly one column for each of so many arguments?
+/// Whether there is exactly one column for each argument.
 pub fn are_complete(columns: &[Column<'_>], arguments: usize) -> bool {
     columns.iter().map(|column| column.place).eq(0..arguments)
 }

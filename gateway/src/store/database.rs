@@ -107,7 +107,7 @@ impl Database {
 
     async fn send(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let client = self.pool.get().await.map_err(|e| match e {
-            PoolError::Backend(cause) => Fault::Unavailable(fault::told(&cause)),
+            PoolError::Backend(cause) => Fault::Unavailable(fault::describe(&cause)),
             other => Fault::Unavailable(other.to_string()),
         })?;
         let unconfirmed = self.unconfirmed.count();

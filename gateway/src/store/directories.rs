@@ -16,18 +16,14 @@ use super::{
     sql::{self, Statement},
 };
 
-/// A directory to make.
 #[derive(Clone)]
 pub struct NewDirectory {
     /// Name with its trailing slash.
     pub name: String,
-    /// A new id.
     pub id: DirectoryId,
-    /// Owner, group, mode.
     pub permission: Permission,
     /// An explicit directory stays when it is empty.
     pub explicit: bool,
-    /// User metadata.
     pub user_metadata: Option<Value>,
 }
 
@@ -52,9 +48,7 @@ pub struct RenameDirectory<'a> {
 /// Names a prepare of the index, so that PostgreSQL can check it.
 #[derive(Clone, Copy)]
 pub struct Prepare<'a> {
-    /// The index group.
     pub group: GroupId,
-    /// Its epoch.
     pub epoch: Epoch,
     /// The attempt: log index of the prepare (P20).
     pub attempt: u64,
@@ -68,11 +62,8 @@ pub struct SetAttributes {
     pub name: String,
     /// The entry that was looked up.
     pub id: EntryId,
-    /// Owner.
     pub owner: Option<u32>,
-    /// Group.
     pub group: Option<u32>,
-    /// Mode.
     pub mode: Option<u16>,
     /// User metadata, replaced as a whole.
     pub user_metadata: Option<Value>,
@@ -107,7 +98,6 @@ impl Mutation for NewDirectory {
     }
 }
 
-/// A directory to remove.
 pub struct Rmdir {
     name: String,
     id: DirectoryId,
@@ -149,7 +139,6 @@ impl Store {
         self.mkdir.submit(claim, parent, new).await
     }
 
-    /// Removes an empty directory.
     pub async fn rmdir(
         &self,
         claim: RequestClaim,
@@ -190,7 +179,6 @@ impl Store {
         Written::expect(&row)
     }
 
-    /// Changes attributes of a directory or an object.
     pub async fn set_attributes(
         &self,
         claim: RequestClaim,

@@ -111,7 +111,7 @@ impl Fault {
             }
             Kind::Conflict => Self::Conflict(error),
             Kind::Lost => Self::Lost(error),
-            Kind::Unavailable => Self::Unavailable(told(&error)),
+            Kind::Unavailable => Self::Unavailable(describe(&error)),
             Kind::Unexpected => Self::Unexpected(error),
         }
     }
@@ -126,19 +126,19 @@ impl Fault {
                 code.into()
             }
             Self::Conflict(cause) if cause.code() == Some(&SqlState::INTERNAL_ERROR) => {
-                tracing::warn!(statement, cause = told(&cause), "a shard is not found where it is said to be");
+                tracing::warn!(statement, cause = describe(&cause), "a shard is not found where it is said to be");
                 ErrorCode::DatabaseUnavailable.into()
             }
             Self::Conflict(cause) => {
-                tracing::debug!(statement, cause = told(&cause), "conflicts did not end");
+                tracing::debug!(statement, cause = describe(&cause), "conflicts did not end");
                 ErrorCode::DatabaseUnavailable.into()
             }
             Self::Lost(cause) if mutates => {
-                tracing::warn!(statement, cause = told(&cause), "the connection broke; the outcome is unknown");
+                tracing::warn!(statement, cause = describe(&cause), "the connection broke; the outcome is unknown");
                 ErrorCode::UnknownOutcome.into()
             }
             Self::Lost(cause) => {
-                tracing::warn!(statement, cause = told(&cause), "the connection broke");
+                tracing::warn!(statement, cause = describe(&cause), "the connection broke");
                 ErrorCode::DatabaseUnavailable.into()
             }
             Self::Unavailable(cause) => {
@@ -146,7 +146,7 @@ impl Fault {
                 ErrorCode::DatabaseUnavailable.into()
             }
             Self::Unexpected(cause) => {
-                tracing::error!(statement, cause = told(&cause), "unexpected database error");
+                tracing::error!(statement, cause = describe(&cause), "unexpected database error");
                 ErrorCode::Internal.into()
             }
         }
@@ -154,7 +154,7 @@ impl Fault {
 }
 
 /// An error in full for the log: the server's report, or the chain of causes on this side.
-pub fn told(error: &tokio_postgres::Error) -> String {
+pub fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(said) = error.as_db_error() {
         let place = said.where_().unwrap_or_default();
         return format!("{} {} {place}", said.code().code(), said.message()).trim_end().to_owned();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_meets_while_a_shard_moves_is_tried_again() {
+    fn errors_of_a_moving_shard_are_conflicts() {
         for (state, file) in [
             ("42P01", "parse_relation.c"),          // the shard's table is gone
             ("CIINF", "intermediate_results.c"),    // what was sent there went with it
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_committed_elsewhere_is_unknown() {
+    fn a_commit_that_another_node_may_have_is_unknown() {
         // Could not commit on at least one active node; a connection broke; a postmaster ended.
         for file in
             ["connection/placement_connection.c", "remote_transaction.c", "remote_commands.c", "adaptive_executor.c"]
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_the_service_stay_such() {
+    fn other_errors_are_faults_of_the_service() {
         for (state, file) in [
             ("XX000", "fmgr.c"),
             ("XX000", "my_relation.c"),

@@ -59,14 +59,13 @@ use crate::config::Postgres;
 /// Most statements in flight that read which group serves a namespace.
 const ASSIGNMENTS_IN_FLIGHT_MAX: usize = 1;
 
-/// The claim of a mutation to its request id: who asks, where, and the hash of the request (P19).
+/// The claim of a mutation to its request id: the principal, the namespace and the hash of the request (P19).
 #[derive(Clone, Copy, Debug)]
 pub struct RequestClaim {
     /// The caller's uid.
     pub principal: u32,
     /// The namespace; 0 for the creation and removal of namespaces.
     pub ns: NamespaceId,
-    /// The request id.
     pub request: uuid::Uuid,
     /// See [`crate::hash::RequestHash`].
     pub hash: i64,
@@ -79,7 +78,6 @@ impl RequestClaim {
     }
 }
 
-/// Handle on the database.
 pub struct Store {
     nodes: Arc<Nodes>,
     mkdir: Mutations<NewDirectory>,

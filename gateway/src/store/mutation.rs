@@ -24,7 +24,6 @@ use crate::{config::Postgres, disconnect::check_client_waits};
 
 /// What a verb changes in a partition.
 pub trait Mutation: Send + Sync + Sized + 'static {
-    /// The arguments.
     const VERB: &'static Verb;
     /// The statement that calls the verb.
     const STATEMENT: &'static Statement;

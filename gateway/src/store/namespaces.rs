@@ -20,11 +20,8 @@ use super::{
 pub struct Namespace {
     /// Also the id of its root directory.
     pub ns: NamespaceId,
-    /// Name.
     pub name: String,
-    /// Owner.
     pub owner: u32,
-    /// Time of creation.
     pub created: DateTime<Utc>,
 }
 
@@ -77,7 +74,6 @@ impl Store {
         Ok(all)
     }
 
-    /// One namespace.
     pub async fn namespace(&self, name: &str) -> Result<Option<Namespace>> {
         let rows = self.query(&sql::NAMESPACE, &[(&name, Type::TEXT)]).await?;
         match rows.first() {

@@ -28,12 +28,10 @@ const MAP_AGE_MAX: Duration = Duration::from_secs(10);
 /// How old it must be to be read again because a node failed: the node's standby may have taken over.
 const MAP_AGE_MIN: Duration = Duration::from_millis(500);
 
-/// A PostgreSQL node.
 #[derive(Clone)]
 pub struct Node {
     /// Where it listens.
     pub address: Address,
-    /// Its connections.
     pub database: Database,
 }
 
@@ -42,7 +40,6 @@ struct Known {
     read: Instant,
 }
 
-/// All nodes.
 pub struct Nodes {
     config: Postgres,
     application_name: String,
@@ -77,7 +74,6 @@ impl Nodes {
         &self.main.database
     }
 
-    /// The configured node.
     pub fn main_node(&self) -> &Node {
         &self.main
     }
@@ -108,7 +104,7 @@ impl Nodes {
         }
     }
 
-    /// The map, read anew when it is old.
+    /// The map, read again when it is old.
     async fn current(&self) -> Result<Arc<Known>> {
         let known = self.known.read().clone();
         let age_max = if self.suspect.load(Ordering::Acquire) { MAP_AGE_MIN } else { MAP_AGE_MAX };

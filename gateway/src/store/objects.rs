@@ -20,19 +20,14 @@ use super::{
 
 /// An object whose bytes are stored already.
 pub struct NewObject {
-    /// Name.
     pub name: String,
-    /// A new id.
     pub id: EntryId,
-    /// Owner, group, mode.
     pub permission: Permission,
     /// Size in bytes.
     pub size: u64,
     /// MD5 in hexadecimal.
     pub etag: String,
-    /// MIME type.
     pub content_type: Option<String>,
-    /// User metadata.
     pub user_metadata: Option<Value>,
     /// Where the bytes are.
     pub locator: String,
@@ -40,15 +35,12 @@ pub struct NewObject {
     pub precondition: Precondition,
 }
 
-/// An object to move.
 pub struct RenameObject<'a> {
     /// Partition of the source's parent.
     pub source_pid: PartitionId,
-    /// Name.
     pub source_name: &'a str,
     /// Partition of the destination's parent.
     pub destination: LeasedPartition,
-    /// New name.
     pub destination_name: &'a str,
     /// It may replace an object.
     pub overwrite: bool,
@@ -77,7 +69,6 @@ impl Mutation for NewObject {
     }
 }
 
-/// An object to delete.
 pub struct DeleteObject {
     name: String,
 }
@@ -94,17 +85,14 @@ impl Mutation for DeleteObject {
 }
 
 impl Store {
-    /// Creates or replaces an object.
     pub async fn put_object(&self, claim: RequestClaim, parent: LeasedPartition, new: NewObject) -> Result<Written> {
         self.put_object.run(claim, parent, new).await
     }
 
-    /// Removes an object.
     pub async fn delete_object(&self, claim: RequestClaim, parent: LeasedPartition, name: &str) -> Result<Written> {
         self.delete_object.run(claim, parent, DeleteObject { name: name.to_owned() }).await
     }
 
-    /// Moves an object.
     pub async fn rename_object(&self, claim: RequestClaim, rename: RenameObject<'_>) -> Result<Written> {
         let destination = rename.destination;
         let row = self

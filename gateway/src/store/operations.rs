@@ -27,10 +27,9 @@ pub struct RemoveTree<'a> {
     pub operation: Uuid,
 }
 
-/// A background operation.
+/// A background operation, with counts of the entries that it has removed so far.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Unique.
     pub id: Uuid,
     /// The verb that began it.
     pub kind: String,
@@ -38,15 +37,10 @@ pub struct Operation {
     pub state: String,
     /// The directory that was removed.
     pub directory_id: DirectoryId,
-    /// Objects removed so far.
     pub objects: i64,
-    /// Directories removed so far.
     pub directories: i64,
-    /// Bytes of those objects.
     pub bytes: i64,
-    /// When it began.
     pub created: DateTime<Utc>,
-    /// When it ended.
     pub finished: Option<DateTime<Utc>>,
 }
 

@@ -34,11 +34,9 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// How far a path exists in PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathInDatabase {
-    /// The namespace.
     pub ns: NamespaceId,
     /// How many components exist.
     pub depth: usize,
-    /// The deepest directory.
     pub id: DirectoryId,
     /// Its parent and its record version: two walks have to agree about these, too.
     seen: (i64, i64),
@@ -83,19 +81,19 @@ impl BatchRead for Resolve {
             attempt += 1;
         };
         if !matches!(fault, Fault::Conflict(_) | Fault::Unexpected(_)) {
-            return Err(told(fault));
+            return Err(client_error(fault));
         }
         // One path may be the cause, for example a path that is renamed all the time. It must not fail the others.
         let mut answers = Vec::with_capacity(keys.len());
         for key in keys {
             let found = resolve_once(&self.0, std::slice::from_ref(key)).await;
-            answers.push(found.map_err(told).and_then(only));
+            answers.push(found.map_err(client_error).and_then(only));
         }
         Ok(answers)
     }
 }
 
-fn told(fault: Fault) -> Error {
+fn client_error(fault: Fault) -> Error {
     fault.into_error(sql::RESOLVE_PATHS.name, sql::RESOLVE_PATHS.mutates)
 }
 

@@ -15,9 +15,7 @@ use super::{
 pub struct DirectoryTotals {
     /// Entries, subdirectories included.
     pub entries: i64,
-    /// Subdirectories.
     pub subdirectories: i64,
-    /// Bytes of the objects.
     pub bytes: i64,
 }
 
@@ -26,11 +24,9 @@ pub struct DirectoryTotals {
 pub struct SubtreeTotals {
     /// Relative to the directory that was asked for.
     pub path: String,
-    /// Objects.
     pub objects: i64,
     /// Directories, without this one.
     pub directories: i64,
-    /// Bytes of the objects.
     pub bytes: i64,
     /// Of the directory itself.
     pub permission: Permission,

@@ -21,7 +21,6 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A partition that was resolved, and how long changes may rely on that.
 #[derive(Clone, Copy, Debug)]
 pub struct LeasedPartition {
-    /// The partition.
     pub pid: PartitionId,
     /// The lease, on the partition's node.
     pub lease: Lease,

@@ -51,7 +51,6 @@ pub fn accepted((code, written): Coded) -> Result<Written> {
     code.map_or(Ok(written), |code| Err(code.into()))
 }
 
-/// Answer of a mutation.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// The entry's id; with `already_exists`, the id of the one that exists.
@@ -89,9 +88,7 @@ pub struct Entry {
     pub name: String,
     /// Permanent; a rename keeps it.
     pub id: EntryId,
-    /// Owner, group, mode.
     pub permission: Permission,
-    /// Record version.
     pub version: i64,
     /// The directory was made by request; it stays when it is empty.
     pub explicit: bool,
@@ -101,9 +98,7 @@ pub struct Entry {
     pub synthetic: bool,
     /// MD5 of the bytes in hexadecimal.
     pub etag: Option<String>,
-    /// MIME type.
     pub content_type: Option<String>,
-    /// User metadata.
     pub user_metadata: Option<serde_json::Value>,
     /// Where the bytes are; `None` for imported entries.
     pub locator: Option<String>,
@@ -114,7 +109,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads an entry.
     pub fn read(row: &Row) -> Result<Self> {
         Ok(Self {
             name: get(row, "name")?,

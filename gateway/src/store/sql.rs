@@ -7,7 +7,6 @@
 
 use mantle_types::verbs;
 
-/// A statement.
 pub struct Statement {
     /// The verb's name, in metrics and logs.
     pub name: &'static str,

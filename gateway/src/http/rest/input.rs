@@ -18,7 +18,6 @@ use crate::{
 /// A call and its target. `ns` and `path` are empty where the route has none.
 pub struct Input {
     pub call: Call,
-    /// The namespace's name.
     pub ns: String,
     /// The key: everything behind `/v1/ns/{ns}/{kind}/`.
     pub path: String,

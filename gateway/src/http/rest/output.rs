@@ -28,10 +28,8 @@ pub fn document(status: StatusCode, body: &impl Serialize) -> Answer {
     }
 }
 
-/// Answer of a mutation.
 #[derive(Serialize)]
 pub struct Changed<'a> {
-    /// Key of the entry.
     pub path: &'a str,
     /// Permanent; a rename keeps it.
     pub id: EntryId,

@@ -33,7 +33,6 @@ use crate::{
     disconnect::run_detached,
 };
 
-/// The S3 operations.
 struct S3Operations {
     gateway: Arc<Gateway>,
     credentials: Arc<Credentials>,

@@ -72,7 +72,7 @@ impl Calls for Arc<Fake> {
     }
 }
 
-fn lane(mood: Mood, batches_in_flight_max: usize, elements_max: usize) -> (Arc<Fake>, Batcher<Arc<Fake>>) {
+fn batcher(mood: Mood, batches_in_flight_max: usize, elements_max: usize) -> (Arc<Fake>, Batcher<Arc<Fake>>) {
     let fake = Arc::new(Fake {
         mood,
         sent: watch::Sender::new(Vec::new()),
@@ -80,19 +80,19 @@ fn lane(mood: Mood, batches_in_flight_max: usize, elements_max: usize) -> (Arc<F
         in_flight: AtomicUsize::new(0),
         in_flight_seen_max: AtomicUsize::new(0),
     });
-    let lane = Batcher::new(fake.clone(), Bounds { batches_in_flight_max, elements_max });
-    (fake, lane)
+    let batcher = Batcher::new(fake.clone(), Bounds { batches_in_flight_max, elements_max });
+    (fake, batcher)
 }
 
 type Caller<'a> = Pin<Box<dyn Future<Output = Result<u32>> + 'a>>;
 
 /// A caller that has submitted an element and waits.
-fn ask(lane: &Batcher<Arc<Fake>>, number: u32) -> Caller<'_> {
-    ask_as(lane, u128::from(number), number)
+fn ask(batcher: &Batcher<Arc<Fake>>, number: u32) -> Caller<'_> {
+    ask_as(batcher, u128::from(number), number)
 }
 
-fn ask_as(lane: &Batcher<Arc<Fake>>, request: u128, number: u32) -> Caller<'_> {
-    let mut caller: Caller<'_> = Box::pin(lane.submit((request, number)));
+fn ask_as(batcher: &Batcher<Arc<Fake>>, request: u128, number: u32) -> Caller<'_> {
+    let mut caller: Caller<'_> = Box::pin(batcher.submit((request, number)));
     assert!((&mut caller).now_or_never().is_none());
     caller
 }
@@ -117,11 +117,11 @@ async fn answers(callers: Vec<Caller<'_>>) -> Vec<Result<u32>> {
 }
 
 #[tokio::test]
-async fn an_idle_lane_sends_at_once_and_what_arrives_meanwhile_goes_together() {
-    let (fake, lane) = lane(Mood::Answers, 1, 8);
-    let mut callers = vec![ask(&lane, 0)];
+async fn an_idle_batcher_sends_at_once_and_batches_later_calls() {
+    let (fake, batcher) = batcher(Mood::Answers, 1, 8);
+    let mut callers = vec![ask(&batcher, 0)];
     assert_eq!(sent(&fake, 1).await, [[0]]);
-    callers.extend((1..6).map(|number| ask(&lane, number)));
+    callers.extend((1..6).map(|number| ask(&batcher, number)));
     assert_eq!(sent(&fake, 1).await, [[0]], "a second call began beside the first");
     fake.gate.add_permits(1);
     assert_eq!(sent(&fake, 2).await, [vec![0], vec![1, 2, 3, 4, 5]]);
@@ -133,18 +133,18 @@ async fn an_idle_lane_sends_at_once_and_what_arrives_meanwhile_goes_together() {
 /// The paused clock advances when no task is ready.
 #[tokio::test(start_paused = true)]
 async fn the_next_call_waits_for_the_last_one_unless_that_takes_long() {
-    let (fake, lane) = lane(Mood::Answers, 4, 8);
-    let mut callers = vec![ask(&lane, 0)];
+    let (fake, batcher) = batcher(Mood::Answers, 4, 8);
+    let mut callers = vec![ask(&batcher, 0)];
     settle().await;
     for number in 1..4 {
-        callers.push(ask(&lane, number));
+        callers.push(ask(&batcher, number));
         settle().await;
         assert_eq!(fake.in_flight.load(Ordering::SeqCst), 1, "a call began beside one that had just begun");
     }
     fake.gate.add_permits(1);
     assert_eq!(sent(&fake, 2).await, [vec![0], vec![1, 2, 3]]);
     let begun = tokio::time::Instant::now();
-    callers.push(ask(&lane, 4));
+    callers.push(ask(&batcher, 4));
     assert_eq!(sent(&fake, 3).await, [vec![0], vec![1, 2, 3], vec![4]]);
     assert!((STALLED..STALLED * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!(fake.in_flight.load(Ordering::SeqCst), 2);
@@ -153,11 +153,11 @@ async fn the_next_call_waits_for_the_last_one_unless_that_takes_long() {
 }
 
 #[tokio::test]
-async fn a_batch_never_has_more_than_its_most() {
-    let (fake, lane) = lane(Mood::Answers, 1, 4);
-    let mut callers = vec![ask(&lane, 0)];
+async fn a_batch_has_at_most_its_bound() {
+    let (fake, batcher) = batcher(Mood::Answers, 1, 4);
+    let mut callers = vec![ask(&batcher, 0)];
     sent(&fake, 1).await;
-    callers.extend((1..11).map(|number| ask(&lane, number)));
+    callers.extend((1..11).map(|number| ask(&batcher, number)));
     fake.gate.add_permits(100);
     assert_eq!(sent(&fake, 4).await, [vec![0], vec![1, 2, 3, 4], vec![5, 6, 7, 8], vec![9, 10]]);
     assert_eq!(answers(callers).await, (0..11).map(outcome).collect::<Vec<_>>());
@@ -165,13 +165,13 @@ async fn a_batch_never_has_more_than_its_most() {
 
 #[tokio::test]
 async fn as_many_calls_are_in_flight_as_allowed() {
-    let (fake, lane) = lane(Mood::Answers, 3, 8);
+    let (fake, batcher) = batcher(Mood::Answers, 3, 8);
     let mut callers = Vec::new();
     for number in 0..3 {
-        callers.push(ask(&lane, number));
+        callers.push(ask(&batcher, number));
         sent(&fake, callers.len()).await;
     }
-    callers.extend((3..6).map(|number| ask(&lane, number)));
+    callers.extend((3..6).map(|number| ask(&batcher, number)));
     assert_eq!(sent(&fake, 3).await, [[0], [1], [2]]);
     fake.gate.add_permits(1);
     assert_eq!(sent(&fake, 4).await, [vec![0], vec![1], vec![2], vec![3, 4, 5]]);
@@ -182,41 +182,41 @@ async fn as_many_calls_are_in_flight_as_allowed() {
 
 #[tokio::test]
 async fn callers_that_left_are_not_sent_and_those_sent_run_to_their_end() {
-    let (fake, lane) = lane(Mood::Answers, 1, 8);
-    let first = ask(&lane, 0);
+    let (fake, batcher) = batcher(Mood::Answers, 1, 8);
+    let first = ask(&batcher, 0);
     sent(&fake, 1).await;
     drop(first);
-    let stays = ask(&lane, 2);
-    drop(ask(&lane, 4));
-    let stays_too = ask(&lane, 6);
+    let stays = ask(&batcher, 2);
+    drop(ask(&batcher, 4));
+    let stays_too = ask(&batcher, 6);
     settle().await;
     assert_eq!(fake.in_flight.load(Ordering::SeqCst), 1, "the first call was cancelled");
     fake.gate.add_permits(100);
     assert_eq!(answers(vec![stays, stays_too]).await, [Ok(2), Ok(6)]);
     assert_eq!(sent(&fake, 2).await, [vec![0], vec![2, 6]]);
-    drop(ask(&lane, 8));
-    assert_eq!(answers(vec![Box::pin(lane.submit((10, 10)))]).await, [Ok(10)]);
+    drop(ask(&batcher, 8));
+    assert_eq!(answers(vec![Box::pin(batcher.submit((10, 10)))]).await, [Ok(10)]);
     assert_eq!(sent(&fake, 3).await, [vec![0], vec![2, 6], vec![10]]);
 }
 
 #[tokio::test]
 async fn a_request_id_is_in_a_batch_once() {
-    let (fake, lane) = lane(Mood::Answers, 1, 8);
-    let mut callers = vec![ask(&lane, 0)];
+    let (fake, batcher) = batcher(Mood::Answers, 1, 8);
+    let mut callers = vec![ask(&batcher, 0)];
     sent(&fake, 1).await;
-    callers.extend([ask_as(&lane, 7, 2), ask_as(&lane, 7, 4), ask_as(&lane, 8, 6), ask_as(&lane, 7, 8)]);
+    callers.extend([ask_as(&batcher, 7, 2), ask_as(&batcher, 7, 4), ask_as(&batcher, 8, 6), ask_as(&batcher, 7, 8)]);
     fake.gate.add_permits(100);
     assert_eq!(answers(callers).await, [Ok(0), Ok(2), Ok(4), Ok(6), Ok(8)]);
     assert_eq!(sent(&fake, 4).await, [vec![0], vec![2, 6], vec![4], vec![8]]);
 }
 
 /// Two single calls, then a batch of four that is sent and fails.
-async fn fail<'a>(fake: &Fake, lane: &'a Batcher<Arc<Fake>>) -> Vec<Caller<'a>> {
-    let mut callers = vec![ask(lane, 0)];
+async fn fail<'a>(fake: &Fake, batcher: &'a Batcher<Arc<Fake>>) -> Vec<Caller<'a>> {
+    let mut callers = vec![ask(batcher, 0)];
     sent(fake, 1).await;
-    callers.push(ask(lane, 2));
+    callers.push(ask(batcher, 2));
     sent(fake, 2).await;
-    callers.extend((3..7).map(|number| ask(lane, number)));
+    callers.extend((3..7).map(|number| ask(batcher, number)));
     fake.gate.add_permits(3);
     assert_eq!(sent(fake, 3).await[..3], [vec![0], vec![2], vec![3, 4, 5, 6]]);
     callers
@@ -227,8 +227,8 @@ async fn the_elements_of_a_failed_batch_go_singly_within_the_bound() {
     let conflict: fn() -> Failure = || Failure::Singly { lost: false };
     let broken: fn() -> Failure = || Failure::Singly { lost: true };
     for (failure, lost) in [(conflict, false), (broken, true)] {
-        let (fake, lane) = lane(Mood::Fails(failure), 2, 8);
-        let _callers = fail(&fake, &lane).await;
+        let (fake, batcher) = batcher(Mood::Fails(failure), 2, 8);
+        let _callers = fail(&fake, &batcher).await;
         assert_eq!(sent(&fake, 5).await[3..], [[3], [4]]);
         fake.gate.add_permits(2);
         assert_eq!(sent(&fake, 7).await[3..], [[3], [4], [5], [6]]);
@@ -238,35 +238,35 @@ async fn the_elements_of_a_failed_batch_go_singly_within_the_bound() {
 
 #[tokio::test]
 async fn the_elements_of_a_failed_batch_get_their_own_answers() {
-    let (fake, lane) = lane(Mood::Fails(|| Failure::Singly { lost: false }), 2, 8);
-    let callers = fail(&fake, &lane).await;
+    let (fake, batcher) = batcher(Mood::Fails(|| Failure::Singly { lost: false }), 2, 8);
+    let callers = fail(&fake, &batcher).await;
     fake.gate.add_permits(4);
     assert_eq!(answers(callers).await, [0, 2, 3, 4, 5, 6].map(outcome));
 }
 
 #[tokio::test]
-async fn a_failure_for_all_is_told_to_each() {
-    let (fake, lane) = lane(Mood::Fails(|| Failure::ForAll(ErrorCode::UnknownOutcome.into())), 2, 8);
-    let callers = fail(&fake, &lane).await;
+async fn a_failure_for_all_answers_each() {
+    let (fake, batcher) = batcher(Mood::Fails(|| Failure::ForAll(ErrorCode::UnknownOutcome.into())), 2, 8);
+    let callers = fail(&fake, &batcher).await;
     let unknown = || Err(ErrorCode::UnknownOutcome.into());
     assert_eq!(answers(callers).await, [Ok(0), Ok(2), unknown(), unknown(), unknown(), unknown()]);
     assert_eq!(sent(&fake, 3).await.len(), 3, "sent again");
 }
 
 #[tokio::test]
-async fn nobody_waits_for_an_answer_that_is_missing() {
-    let (fake, lane) = lane(Mood::OneShort, 1, 8);
-    let mut callers = vec![ask(&lane, 0)];
+async fn a_missing_answer_is_an_unknown_outcome() {
+    let (fake, batcher) = batcher(Mood::OneShort, 1, 8);
+    let mut callers = vec![ask(&batcher, 0)];
     sent(&fake, 1).await;
-    callers.extend([ask(&lane, 2), ask(&lane, 4)]);
+    callers.extend([ask(&batcher, 2), ask(&batcher, 4)]);
     fake.gate.add_permits(100);
     assert_eq!(answers(callers).await[2], Err(ErrorCode::UnknownOutcome.into()));
 }
 
 #[tokio::test]
 async fn without_batches_every_call_goes_by_itself() {
-    let (fake, lane) = lane(Mood::Answers, 1, 1);
-    let callers: Vec<_> = (0..5).map(|number| ask(&lane, number)).collect();
+    let (fake, batcher) = batcher(Mood::Answers, 1, 1);
+    let callers: Vec<_> = (0..5).map(|number| ask(&batcher, number)).collect();
     assert_eq!(sent(&fake, 5).await, [[0], [1], [2], [3], [4]]);
     fake.gate.add_permits(5);
     assert_eq!(answers(callers).await, (0..5).map(outcome).collect::<Vec<_>>());
@@ -274,9 +274,9 @@ async fn without_batches_every_call_goes_by_itself() {
 
 #[tokio::test]
 async fn the_task_ends_with_its_lane() {
-    let (fake, lane) = lane(Mood::Answers, 1, 8);
+    let (fake, batcher) = batcher(Mood::Answers, 1, 8);
     settle().await;
-    drop(lane);
+    drop(batcher);
     settle().await;
     assert_eq!(Arc::strong_count(&fake), 1);
 }

@@ -68,7 +68,7 @@ fn code<T: std::fmt::Debug>(answer: &Result<T>) -> ErrorCode {
 }
 
 #[tokio::test]
-async fn who_asks_the_same_shares_an_answer_that_was_asked_for_afterwards() {
+async fn equal_reads_share_an_answer_that_was_read_after_they_arrived() {
     let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
     let first = read(&reads, 7);
     assert_eq!(sent(&fake).await, [[7]]);
@@ -100,7 +100,7 @@ async fn a_storm_has_few_statements_in_flight() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_shared_and_first_in_the_next_statement() {
+async fn reads_beyond_a_full_statement_come_first_in_the_next() {
     let (fake, reads) = reads(Bounds { in_flight_max: 1, together_max: 2, ..BOUNDS });
     let callers: Vec<_> = [0, 1, 2, 1, 3, 2].into_iter().map(|key| read(&reads, key)).collect();
     fake.gate.add_permits(2);
@@ -110,7 +110,7 @@ async fn what_does_not_fit_is_shared_and_first_in_the_next_statement() {
 }
 
 #[tokio::test]
-async fn a_refused_question_is_no_others_trouble() {
+async fn a_refused_read_fails_no_other() {
     let (fake, reads) = reads(BOUNDS);
     let callers = [1, BAD, 2].map(|key| read(&reads, key));
     fake.gate.add_permits(1);
@@ -119,7 +119,7 @@ async fn a_refused_question_is_no_others_trouble() {
 }
 
 #[tokio::test]
-async fn answers_that_are_too_few_are_nobodys() {
+async fn too_few_answers_fail_all_reads() {
     let (fake, reads) = made(BOUNDS, true);
     let callers = [1, 2].map(|key| read(&reads, key));
     fake.gate.add_permits(1);
@@ -127,7 +127,7 @@ async fn answers_that_are_too_few_are_nobodys() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_for_callers_that_have_left() {
+async fn nothing_is_read_for_callers_that_have_gone() {
     let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
     let first = read(&reads, 0);
     assert_eq!(sent(&fake).await, [[0]]);
@@ -152,7 +152,7 @@ async fn more_than_may_wait_are_refused_at_once() {
 
 /// The paused clock advances when no task is ready.
 #[tokio::test(start_paused = true)]
-async fn a_caller_waits_so_long_and_no_longer() {
+async fn a_caller_waits_no_longer_than_the_bound() {
     let (fake, reads) = reads(Bounds { in_flight_max: 1, ..BOUNDS });
     let answers = join_all([read(&reads, 0), read(&reads, 1)]).await;
     assert!(answers.iter().all(|answer| code(answer) == ErrorCode::DatabaseUnavailable));
