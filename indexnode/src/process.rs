@@ -118,11 +118,11 @@ async fn run_node(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> N
     let watching = bootstrap::watch_abandonment(node.clone(), identity.clone(), replica.database.clone());
     tasks.spawn(watching.in_current_span());
     let background = node.clone();
-    let upkeep = async move {
+    let maintenance = async move {
         run_background_tasks(&background).await;
         unreachable!("runs as long as the node")
     };
-    tasks.spawn(upkeep.in_current_span());
+    tasks.spawn(maintenance.in_current_span());
     let watched = node.clone();
     tasks.spawn(async move { NodeEnd::Failed(watched.wait_failed().await) });
     let end = match tasks.join_next().await {
