@@ -83,7 +83,7 @@ fn render(file: &str, number: usize, line: &str) -> String {
     rendered + rest
 }
 
-/// A line of what is rendered once a verb.
+/// A line of a file that is rendered once for each verb.
 fn of_verb(line: &str, verb: &str) -> String {
     line.replace("{verb}", verb).replace("{verb.", &format!("{{{verb}."))
 }

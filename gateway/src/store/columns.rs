@@ -1,5 +1,5 @@
 //! Arrays for the arguments of a batch verb: one value an element, keyed by the argument, of a type that the argument
-//! takes. Their order is that of the table of verbs, whatever the order they are given in.
+//! takes. Their order is that of the table of verbs, not the order in which they are given.
 
 use mantle_types::verbs::{Argument, BigInt, Boolean, Int, Jsonb, Text, Uuid};
 use tokio_postgres::types::{ToSql, Type};

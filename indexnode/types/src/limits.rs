@@ -27,7 +27,7 @@ limits! {
     ID_BLOCK_MAX: i64 = 1 << 24;
     /// All permission bits of a mode: read, write and search for owner, group and others.
     MODE_MAX: u32 = 0o777;
-    /// Permission bits of an imported object's mode: nobody may execute it.
+    /// Permission bits of an imported object's mode: read and write, never execute.
     IMPORTED_MODE_MAX: u32 = 0o666;
     /// Largest object, in bytes. The sum of a batch cannot overflow.
     OBJECT_BYTES_MAX: u64 = 1 << 48;
