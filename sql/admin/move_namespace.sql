@@ -1,6 +1,6 @@
--- Moves a namespace to another index group while it is in use (P33; ARCHITECTURE.md). An administrator begins the move or
--- aborts it. The leader of the new group takes each further step, so the move survives restarts. Each step changes
--- what gateways remember, so each raises `changes` of the group that they know.
+-- Moves a namespace to another index group while it is in use (P33; ARCHITECTURE.md). An administrator begins the
+-- move or aborts it. The leader of the new group takes each further step, so the move survives restarts. Each step
+-- changes what gateways remember, so each raises `changes` of the group that they know.
 
 CREATE FUNCTION mantle.move_namespace(p_name text, p_index_group int) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

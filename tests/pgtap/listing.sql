@@ -67,7 +67,8 @@ SELECT is_empty(format($$
     SELECT s.k FROM (SELECT key || e AS k FROM oracle CROSS JOIN unnest(ARRAY['', '!', '/', '/x', '0']) AS e
                      UNION ALL SELECT left(key, -1) FROM oracle) AS s
      WHERE (SELECT l.key FROM mantle.list_tree(%1$s, %1$s, '', s.k, 1) AS l) COLLATE "C"
-           IS DISTINCT FROM (SELECT min(t.key COLLATE "C") FROM oracle AS t WHERE t.key COLLATE "C" > s.k COLLATE "C") $$, :ns),
+           IS DISTINCT FROM (SELECT min(t.key COLLATE "C") FROM oracle AS t WHERE t.key COLLATE "C" > s.k COLLATE "C")
+               $$, :ns),
     'start after any key, existing or not');
 
 -- One directory.

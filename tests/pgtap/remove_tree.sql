@@ -65,7 +65,8 @@ SELECT results_eq(format('SELECT state, directory_id, objects, directories, byte
     :'operation'),
                   format('VALUES (''running'', %s::bigint, 0::bigint, 0::bigint, 0::bigint)', :t),
                       'the operation runs');
-SELECT is_empty(format('SELECT * FROM mantle.operation(6, %L)', :'operation'), 'another principal does not see the operation');
+SELECT is_empty(format('SELECT * FROM mantle.operation(6, %L)', :'operation'),
+    'another principal does not see the operation');
 SELECT is((SELECT state FROM mantle.operation(0, :'operation')), 'running', 'but the superuser does');
 SELECT is_empty(format('SELECT * FROM tap.damage(%s)', :ns), 'no damage');
 SELECT is_empty('SELECT * FROM tap.meta() WHERE pid = 1 AND id IS NULL', 'the trash is not counted');
