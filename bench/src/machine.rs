@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use procfs::{CpuInfo, Current as _, Meminfo};
 
 use crate::{report::short, sql::Session};
 
@@ -23,7 +24,7 @@ pub fn hardware() -> Result<Vec<String>> {
     Ok(vec![
         format!("at             {}", chrono::Utc::now().format("%Y-%m-%d %H:%M UTC")),
         format!("processors     {} × {}", std::thread::available_parallelism()?, cpu_model()),
-        format!("memory         {} GiB", short(memory_kib() as f64 / f64::from(1 << 20))),
+        format!("memory         {} GiB", short(Meminfo::current()?.mem_total as f64 / f64::from(1 << 30))),
         format!("kernel         {}", read("/proc/sys/kernel/osrelease")),
         format!("idle           {}", idle()),
         format!("load before    {}", read("/proc/loadavg")),
@@ -34,16 +35,9 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The value of a `name : value` line.
-fn field(path: &str, name: &str) -> String {
-    let text = read(path);
-    let line = text.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.split_once(':'))
-        .map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
-}
-
 fn cpu_model() -> String {
-    field("/proc/cpuinfo", "model name")
+    let model = CpuInfo::current().ok().and_then(|info| info.model_name(0).map(str::to_owned));
+    model.unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// What a processor without work does: one caller's latency is mostly the wakes of processors (patroni/README.md).
@@ -71,8 +65,4 @@ impl Awake {
         request.write_all(&0_i32.to_ne_bytes()).context(path)?;
         Ok(Self { _request: request })
     }
-}
-
-fn memory_kib() -> u64 {
-    field("/proc/meminfo", "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0)
 }

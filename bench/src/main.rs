@@ -5,6 +5,7 @@
 //! absolute figures.
 
 mod citus;
+mod cpu;
 mod input;
 mod lookup;
 mod machine;

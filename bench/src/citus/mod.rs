@@ -2,7 +2,6 @@
 //! where its client is connected. The ways take turns within each verb, so that all meet the same machine; ratios are to plain.
 
 mod analysts;
-mod cpu;
 mod plot;
 mod site;
 
@@ -14,11 +13,11 @@ use std::{
 use anyhow::{Result, ensure};
 
 use self::{
-    cpu::used,
     plot::{DELETES, Plot, Verb, home},
     site::{CLIENTS, Site},
 };
 use crate::{
+    cpu::used,
     machine,
     report::{Report, count, short},
 };

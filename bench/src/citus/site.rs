@@ -7,8 +7,10 @@ use std::{
 
 use anyhow::{Result, ensure};
 
-use super::cpu::Server;
-use crate::sql::{Call, Counters, Session, Signer, Verbs};
+use crate::{
+    cpu::Server,
+    sql::{Call, Counters, Session, Signer, Verbs},
+};
 
 /// Clients, each on a session of its own.
 pub const CLIENTS: usize = 4;

@@ -12,10 +12,11 @@ use mantle_types::{Caller, Epoch};
 
 use super::{
     Options,
-    serve::{self, cpu_seconds},
     tree::{NAMESPACE, ROOT, mix, record},
+    writer::source_start,
 };
 use crate::{
+    cpu,
     input::Input,
     report::{Report, count, short},
 };
@@ -89,7 +90,7 @@ pub fn look_up<'a>(
     paths: impl Iterator<Item = &'a str>,
 ) -> Result<Duration> {
     let queries: Vec<_> = paths.map(|path| PathQuery { namespace: NAMESPACE, path: Path(path), caller }).collect();
-    let before = cpu_seconds()?;
+    let before = cpu::own()?;
     let mut failed = None;
     for batch in queries.chunks(BATCH) {
         let mut lookups = cache.begin(index);
@@ -100,7 +101,7 @@ pub fn look_up<'a>(
     if let Some(code) = failed {
         bail!("a lookup of the listing's directories: {code}");
     }
-    Ok(Duration::from_secs_f64(cpu_seconds()? - before))
+    Ok(cpu::own()? - before)
 }
 
 /// An index of the directories of a listing, and their paths.
@@ -135,7 +136,7 @@ fn index_of(input: &Input) -> Result<(Index, Vec<String>)> {
     drop(ids);
     let (mut index, mut effects) = (Index::new(), Effects::default());
     let begin = Command::RebuildBegin { epoch: Epoch(1), is_diverged: false };
-    let end = Command::RebuildEnd { sources: vec![serve::start()] };
+    let end = Command::RebuildEnd { sources: vec![source_start()] };
     for (at, command) in [begin, Command::RebuildChunk { records }, end].into_iter().enumerate() {
         index.apply(at as u64 + 1, command, &mut effects);
     }

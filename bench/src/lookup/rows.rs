@@ -3,8 +3,9 @@
 use anyhow::Result;
 use mantle_index_client::IndexClient;
 
-use super::{Found, Group, Options, queries, run_callers, serve::cpu_seconds, tree::LEVELS, warmed};
+use super::{Found, Group, Options, queries, run_callers, tree::LEVELS, warmed};
 use crate::{
+    cpu,
     report::{Report, count, short},
     sample::Sample,
 };
@@ -40,9 +41,9 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
     let mut depths = [const { Vec::new() }; 2].map(|_: Vec<()>| Sample::default());
     for _ in 0..options.turns {
         for at in 0..2 {
-            let before = [groups[at].cpu().await?, cpu_seconds()?];
+            let before = [groups[at].cpu().await?, cpu::own()?.as_secs_f64()];
             let Found { rate, sample, .. } = run_callers(&clients[at], &deep, CALLERS, options.period(), false).await?;
-            let [replica, own] = [groups[at].cpu().await? - before[0], cpu_seconds()? - before[1]];
+            let [replica, own] = [groups[at].cpu().await? - before[0], cpu::own()?.as_secs_f64() - before[1]];
             rates[at].0.push(rate);
             cores[at].0.push(sample.len() as f64 / replica);
             both[at].0.push(sample.len() as f64 / (replica + own));
@@ -116,10 +117,10 @@ pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
     }
     for _ in 0..options.turns {
         for ((client, queries, rates, cores), group) in lanes.iter_mut().zip(&mut groups) {
-            let before = group.cpu().await? + cpu_seconds()?;
+            let before = group.cpu().await? + cpu::own()?.as_secs_f64();
             let Found { rate, sample, .. } = run_callers(client, queries, CALLERS, options.period(), false).await?;
             rates.0.push(rate);
-            cores.0.push(sample.len() as f64 / (group.cpu().await? + cpu_seconds()? - before));
+            cores.0.push(sample.len() as f64 / (group.cpu().await? + cpu::own()?.as_secs_f64() - before));
         }
     }
     report.heading("Throughput by size");

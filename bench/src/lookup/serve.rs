@@ -13,12 +13,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
-use mantle_indexnode::{
-    config::Config,
-    index::command::{Command, SourceStart},
-    standalone::Standalone,
-};
-use mantle_types::{Caller, Epoch, Lineage, Lsn};
+use mantle_indexnode::{config::Config, index::command::Command, standalone::Standalone};
+use mantle_types::{Caller, Epoch};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     runtime::{self, Handle, Runtime},
@@ -27,8 +23,9 @@ use tokio::{
 use super::{
     PATHS, levels,
     tree::{LEVELS, Tree},
-    writer::{SOURCE, Writer, make_one_by_one},
+    writer::{Writer, make_one_by_one, source_start},
 };
+use crate::cpu;
 
 /// Directories of one entry while the tree is filled, and entries under way at once.
 const FILL_RECORDS: usize = 2_000;
@@ -94,7 +91,7 @@ pub async fn serve(options: &Options) -> Result<()> {
                 println!("{} {}", made.directories, made.entries);
             }
             Some(("look_up", count)) => println!("{}", look_up_in_process(&replicas[0], &tree, count.parse()?)?),
-            _ if line == "cpu" => println!("{}", cpu_seconds()?),
+            _ if line == "cpu" => println!("{}", cpu::own()?.as_secs_f64()),
             _ if line == "size" => {
                 let state = replicas[0].node().state.clone();
                 let (entries, bytes) = state.cache.size();
@@ -188,12 +185,6 @@ fn write_password(folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The one source, of which nothing is streamed but what the bench makes up.
-pub fn start() -> SourceStart {
-    let lineage = Lineage { system_identifier: 1, timeline: 1 };
-    SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
-}
-
 async fn fill(leader: &Standalone, tree: &Tree) -> Result<()> {
     leader.propose(&Command::RebuildBegin { epoch: Epoch(1), is_diverged: false }).await?;
     let mut records = tree.records();
@@ -206,16 +197,6 @@ async fn fill(leader: &Standalone, tree: &Tree) -> Result<()> {
         .buffered(FILL_ENTRIES)
         .try_for_each(|_| async { Ok(()) })
         .await?;
-    leader.propose(&Command::RebuildEnd { sources: vec![start()] }).await?;
+    leader.propose(&Command::RebuildEnd { sources: vec![source_start()] }).await?;
     Ok(())
-}
-
-/// Processor time that this process has used, in seconds.
-pub fn cpu_seconds() -> Result<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    // utime and stime, in hundredths of a second, are the 14th and 15th field; the name was the second.
-    let hundredths: u64 =
-        fields.get(11..13).context("/proc/self/stat is short")?.iter().map(|f| f.parse::<u64>().unwrap_or(0)).sum();
-    Ok(hundredths as f64 / 100.0)
 }

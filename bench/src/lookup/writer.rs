@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::Result;
 use mantle_indexnode::{
-    index::command::{Command, SourceBatch, SourceId, StreamTransaction},
+    index::command::{Command, SourceBatch, SourceId, SourceStart, StreamTransaction},
     standalone::Standalone,
 };
 use mantle_types::{
-    Lsn,
+    Lineage, Lsn,
     message::{DirectoryOp, DirectoryRecord},
 };
 use tokio::{
@@ -24,14 +24,20 @@ use tokio::{
 
 use super::tree::{LEVELS, MADE_LATER, Tree, record};
 
-/// The one source, of which nothing is streamed but what the bench makes up.
-pub const SOURCE: SourceId = SourceId(0);
+/// The only source. No PostgreSQL is behind it: the bench proposes its transactions.
+const SOURCE: SourceId = SourceId(0);
 /// The writer proposes so often.
 const TICK: Duration = Duration::from_millis(2);
 
 /// The level of what is renamed: the lowest whose directories are in prefixes that the cache (k = 3) holds of the paths asked
 /// for, which are [`LEVELS`] deep.
 const RENAMED_LEVEL: usize = LEVELS - 4;
+
+/// Where the stream of [`SOURCE`] starts.
+pub fn source_start() -> SourceStart {
+    let lineage = Lineage { system_identifier: 1, timeline: 1 };
+    SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
+}
 
 /// Changes directories at a given rate: of ten operations seven make one, two remove one, one renames one on the paths that
 /// are asked for, or the next time gives it its name back: so parts of the cache are invalid all the time, and few paths are

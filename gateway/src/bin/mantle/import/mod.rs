@@ -7,6 +7,7 @@
 mod directories;
 mod listing;
 mod load;
+mod objects;
 mod order;
 mod progress;
 mod report;

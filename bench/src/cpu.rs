@@ -1,0 +1,91 @@
+//! Processor time of this process and of whole PostgreSQL servers, from `/proc`.
+//!
+//! A server's time is the postmaster's, that of its living children, and that of the children it has waited for. A tick is
+//! 10 ms, and each process may be one tick short.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use procfs::process::{Process, Stat, all_processes};
+
+/// One server, by its first process.
+#[derive(Clone, Copy, Debug)]
+pub struct Server {
+    postmaster: i32,
+}
+
+fn stat_of(pid: i32) -> Result<Stat> {
+    Ok(Process::new(pid)?.stat()?)
+}
+
+/// Ticks of the process itself, without its children.
+fn own_ticks(stat: &Stat) -> u64 {
+    stat.utime + stat.stime
+}
+
+fn duration(ticks: u64) -> Duration {
+    Duration::from_millis(ticks * 1_000 / procfs::ticks_per_second())
+}
+
+/// Processor time that this process has used.
+pub fn own() -> Result<Duration> {
+    Ok(duration(own_ticks(&Process::myself()?.stat()?)))
+}
+
+impl Server {
+    /// The server that started this process.
+    pub fn of_child(pid: i32) -> Result<Self> {
+        let stat =
+            stat_of(pid).with_context(|| format!("no process {pid} here: the bench must run beside its servers"))?;
+        Ok(Self { postmaster: stat.ppid })
+    }
+}
+
+/// Processor time that servers have used since their start.
+pub fn used(servers: &[Server]) -> Result<Duration> {
+    let mut ticks = 0;
+    for server in servers {
+        let stat = stat_of(server.postmaster).context("a server has ended")?;
+        ticks += own_ticks(&stat) + stat.cutime as u64 + stat.cstime as u64;
+    }
+    // A process that ends meanwhile has no stat any more; its parent has its time.
+    for stat in all_processes()?.filter_map(|process| process.ok()?.stat().ok()) {
+        if servers.iter().any(|server| server.postmaster == stat.ppid) {
+            ticks += own_ticks(&stat);
+        }
+    }
+    Ok(duration(ticks))
+}
+
+#[cfg(test)]
+mod tests {
+    use procfs::FromRead;
+
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn stat_is_read_behind_the_name() {
+        let text = "7 (a) b (c) S 5 7 7 0 -1 4194560 1 2 3 4 11 12 13 14 20 0 1 0 99 1 1 \
+                    18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+        let stat = Stat::from_read(text.as_bytes()).unwrap();
+        assert_eq!((stat.ppid, own_ticks(&stat), stat.cutime + stat.cstime), (5, 23, 27));
+        assert!(Stat::from_read(&b""[..]).is_err());
+    }
+
+    #[test]
+    fn a_server_counts_its_children() {
+        let own = Server { postmaster: std::process::id() as i32 };
+        let before = used(&[own]).unwrap();
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let found = Server::of_child(child.id() as i32).unwrap();
+        assert_eq!(found.postmaster, own.postmaster);
+        while used(&[found]).unwrap() < before + 5 * TICK {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(used(&[found]).unwrap() >= before + 5 * TICK, "also what ended");
+    }
+}
