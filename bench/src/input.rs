@@ -1,4 +1,4 @@
-//! The listing as the bench sees it: its keys in S3's order, and what it asks for in them.
+//! The listing: its keys in S3's order, and the choices of keys and directories that measurements need.
 
 use std::{collections::HashMap, path::Path};
 
@@ -39,7 +39,7 @@ impl Input {
         Ok(Self { text, keys })
     }
 
-    /// How many different keys.
+    /// Number of different keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
@@ -54,7 +54,7 @@ impl Input {
         self.key(at).rsplit_once('/').map_or("", |(directory, _)| directory)
     }
 
-    /// In how many directories the keys of a range lie.
+    /// Number of directories that contain the keys of a range.
     pub fn directories_of(&self, range: std::ops::Range<usize>) -> usize {
         let mut directories: Vec<&str> = range.map(|at| self.directory(at)).collect();
         directories.sort_unstable();
@@ -62,7 +62,7 @@ impl Input {
         directories.len()
     }
 
-    /// `count` directories, at random by `seed`, each as likely as it has files.
+    /// `count` random directories by `seed`; a directory's probability is its share of the keys.
     pub fn some_directories(&self, count: usize, seed: u64) -> Vec<Vec<String>> {
         let mut random = StdRng::seed_from_u64(seed);
         (0..count)
@@ -71,7 +71,8 @@ impl Input {
             .collect()
     }
 
-    /// The directory at `depth` with the most directories below it whose name needs no percent-encoding, and how many.
+    /// The directory at `depth` with the most directories below it, and their number. Paths that need percent-encoding are
+    /// left out.
     pub fn largest_directory(&self, depth: usize) -> Option<(String, usize)> {
         let mut below: HashMap<&str, usize> = HashMap::new();
         let mut previous = "";

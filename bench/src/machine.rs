@@ -1,4 +1,4 @@
-//! The head of the report: what was measured, where and with which settings.
+//! The facts at the head of a report: time, machine and settings.
 
 use std::{
     fs::{self, File},
@@ -12,7 +12,7 @@ use crate::{report::short, sql::Session};
 
 const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
 
-/// Time, machine and server, one a line.
+/// Time, machine and PostgreSQL server, one a line.
 pub async fn facts(session: &Session) -> Result<Vec<String>> {
     let mut facts = hardware()?;
     facts.extend(session.facts().await?);
@@ -40,7 +40,7 @@ fn cpu_model() -> String {
     model.unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// What a processor without work does: one caller's latency is mostly the wakes of processors (patroni/README.md).
+/// How idle processors wait: a single caller's latency is mostly their wake-up (patroni/README.md).
 fn idle() -> String {
     match (read(IDLE_DRIVER), read("/sys/module/haltpoll/parameters/guest_halt_poll_ns")) {
         (driver, _) if driver.is_empty() => "unknown".to_owned(),
@@ -49,14 +49,14 @@ fn idle() -> String {
     }
 }
 
-/// While it lives, a processor without work does not halt, and is there at once when there is some. A halted one is woken by
-/// its host, in 20 µs or in 300, and that is no figure of ours.
+/// While this value lives, idle processors do not halt. Its host wakes a halted processor in 20 to 300 µs, which would be
+/// part of the measured latency.
 pub struct Awake {
     _request: File,
 }
 
 impl Awake {
-    /// Asks the kernel for it (PM QoS); wants root, and a driver that heeds it.
+    /// Requests it from the kernel (PM QoS); needs root, and a cpuidle driver that obeys.
     pub fn keep() -> Result<Self> {
         let driver = read(IDLE_DRIVER);
         ensure!(!matches!(driver.as_str(), "" | "none"), "this kernel has no cpuidle driver");

@@ -1,8 +1,7 @@
 //! `mantle-bench`: measures a running Mantle and writes the report as Markdown.
 //!
-//! Wants a stack of its own: it makes namespaces (`bench-…`) and leaves them. Every figure that has a textbook baseline is
-//! measured in the same run as that baseline, call by call in turn where the calls are comparable; ratios hold better than
-//! absolute figures.
+//! It needs a stack of its own: it makes namespaces (`bench-…`) and leaves them. A figure and its baseline are measured in the
+//! same run, in turn where the calls are comparable, because ratios hold better than absolute figures.
 
 mod citus;
 mod cpu;
@@ -10,6 +9,7 @@ mod input;
 mod lookup;
 mod machine;
 mod measure;
+mod plot;
 mod report;
 mod rest;
 mod s3;
@@ -22,6 +22,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{Context, Result};
 use clap::Parser;
 use mantle_index_client::IndexClient;
+use mantle_types::GroupId;
 use tokio::runtime::Builder;
 
 use crate::{
@@ -33,9 +34,13 @@ use crate::{
     sql::Session,
 };
 
-/// The IndexNode's, whose replicas `index-replicas` holds. The callers have it as well; gateways have not.
+/// The IndexNode's allocator, for the replicas of `index-replicas`. The callers have it too; gateways do not.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// In the order in which they run.
+const MEASUREMENTS: [&str; 9] =
+    ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention"];
 
 /// Measure a running Mantle.
 #[derive(Parser)]
@@ -62,10 +67,10 @@ struct Options {
     /// The `mantle` program; beside this one when absent
     #[arg(long, value_name = "FILE")]
     mantle: Option<PathBuf>,
-    /// Calls where one client's latency is measured
+    /// Calls for each latency of one client
     #[arg(long, value_name = "N", default_value_t = 2000)]
     calls: usize,
-    /// Seconds for which each throughput is measured
+    /// Seconds of each throughput
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
     /// The gateway
@@ -86,10 +91,10 @@ struct Options {
     /// Direct PostgreSQL URL of a role in mantle_gateway, for the import
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database: String,
-    /// The same of a superuser, who makes the textbook's tables
+    /// The same of a superuser, which makes the textbook's tables
     #[arg(long, env = "MANTLE_ADMIN_URL", value_name = "URL", hide_env_values = true)]
     admin: String,
-    /// More gateways, for what two do to each other; separated by commas
+    /// More gateways, for the measurements with two; separated by commas
     #[arg(long, env = "MANTLE_MORE_URLS", value_name = "URLS", value_delimiter = ',')]
     more_urls: Vec<String>,
     /// Gateways that gather no calls (`postgres.batch_elements_max = 1`); separated by commas
@@ -109,8 +114,8 @@ struct Options {
 fn main() -> Result<ExitCode> {
     let command = Command::parse();
     let mut runtime = match command {
-        // Callers are tasks of one thread: the processors are shared with those who answer, and a call that passes from thread
-        // to thread wakes two of them.
+        // One thread: callers share the processors with the measured processes, and a call that passes from thread to thread
+        // wakes two processors.
         Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
@@ -161,7 +166,7 @@ async fn run(options: Options) -> Result<Report> {
         admin_url: options.admin,
         database_role: database.get_user().context("no role in the database's URL")?.to_owned(),
         s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
-        index: IndexClient::connect_lazy(replicas)?.of_group(mantle_types::GroupId(1)),
+        index: IndexClient::connect_lazy(replicas)?.of_group(GroupId(1)),
         pooler_url: options.pooler,
         database_url: options.database,
         index_addresses: options.index,
@@ -182,34 +187,22 @@ async fn run(options: Options) -> Result<Report> {
     facts.push(format!("listing        {} different keys", count(bench.input.len() as u64)));
     facts.push(format!("seconds        {} each throughput (--seconds)", bench.period.as_secs()));
     report.block(&facts.join("\n"));
-    let is_wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-    // Reads first: the vacuum that follows a load should not be what the latency of a write is measured against.
-    if is_wanted("load") {
-        measure::load::run(&bench, &mut report).await?;
-    }
-    if is_wanted("rebuild") {
-        measure::rebuild::run(&bench, &mut report).await?;
-    }
-    if is_wanted("analysts") {
-        measure::analysts::run(&bench, &mut report).await?;
-    }
-    if is_wanted("lookup") {
-        measure::lookup::run(&bench, &mut report).await?;
-    }
-    if is_wanted("list") {
-        measure::list::run(&bench, &mut report).await?;
-    }
-    if is_wanted("rename") {
-        measure::rename::run(&bench, &mut report).await?;
-    }
-    if is_wanted("mkdir") {
-        measure::mkdir::run(&bench, &mut report).await?;
-    }
-    if is_wanted("puts") {
-        measure::puts::run(&bench, &mut report).await?;
-    }
-    if is_wanted("contention") {
-        measure::contention::run(&bench, &mut report).await?;
+    // Reads come first, so that the vacuum after a load does not disturb the latency of writes.
+    for name in MEASUREMENTS {
+        if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
+            continue;
+        }
+        match name {
+            "load" => measure::load::run(&bench, &mut report).await?,
+            "rebuild" => measure::rebuild::run(&bench, &mut report).await?,
+            "analysts" => measure::analysts::run(&bench, &mut report).await?,
+            "lookup" => measure::lookup::run(&bench, &mut report).await?,
+            "list" => measure::list::run(&bench, &mut report).await?,
+            "rename" => measure::rename::run(&bench, &mut report).await?,
+            "mkdir" => measure::mkdir::run(&bench, &mut report).await?,
+            "puts" => measure::puts::run(&bench, &mut report).await?,
+            _ => measure::contention::run(&bench, &mut report).await?,
+        }
     }
     Ok(report)
 }

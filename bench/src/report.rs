@@ -1,13 +1,15 @@
-//! The report: Markdown, made as the measurements come.
+//! The report: a Markdown page, written as the measurements come, and its plots.
 
 use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context, Result};
 
-/// The page.
+/// A page and the plots that it shows.
 #[derive(Default)]
 pub struct Report {
     text: String,
+    /// File name and SVG text of each plot.
+    plots: Vec<(&'static str, String)>,
 }
 
 impl Report {
@@ -16,7 +18,7 @@ impl Report {
         let _ = writeln!(self.text, "# {text}\n");
     }
 
-    /// A heading of the second level.
+    /// A heading of the second level; also progress on standard error.
     pub fn heading(&mut self, text: &str) {
         let _ = writeln!(self.text, "\n## {text}\n");
         eprintln!("{text}");
@@ -32,7 +34,7 @@ impl Report {
         let _ = writeln!(self.text, "```\n{}\n```\n", text.trim_end());
     }
 
-    /// A table.
+    /// A table; also progress on standard error.
     pub fn table<const N: usize>(&mut self, headings: [&str; N], rows: &[[String; N]]) {
         let _ = writeln!(self.text, "| {} |\n|{}", headings.join(" | "), "---|".repeat(N));
         for row in rows {
@@ -42,19 +44,27 @@ impl Report {
         self.text.push('\n');
     }
 
-    /// Writes the page to a file, or to standard output.
+    /// Shows a plot that [`save`](Self::save) writes to `file`, beside the page.
+    pub fn plot(&mut self, file: &'static str, title: &str, svg: String) {
+        let _ = writeln!(self.text, "![{title}]({file})\n");
+        self.plots.push((file, svg));
+    }
+
+    /// Writes the page and its plots to files, or the page alone to standard output.
     pub fn save(&self, path: Option<&Path>) -> Result<()> {
-        match path {
-            Some(path) => std::fs::write(path, &self.text).with_context(|| format!("cannot write {}", path.display())),
-            None => {
-                print!("{}", self.text);
-                Ok(())
-            }
+        let write = |path: &Path, text| std::fs::write(path, text).with_context(|| format!("cannot write {path:?}"));
+        let Some(path) = path else {
+            print!("{}", self.text);
+            return Ok(());
+        };
+        for (file, svg) in &self.plots {
+            write(&path.with_file_name(file), svg)?;
         }
+        write(path, &self.text)
     }
 }
 
-/// Three significant digits.
+/// About three significant digits; a dash for no number.
 pub fn short(value: f64) -> String {
     match value {
         v if !v.is_finite() => "–".into(),
@@ -64,7 +74,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with commas between the thousands.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();

@@ -1,10 +1,10 @@
-//! The native REST API, as one client uses it: one connection, kept alive.
+//! A client of the native REST API with one connection, kept alive.
 
 use anyhow::{Context, Result, bail};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
-/// A client with a token.
+/// A client with a bearer token.
 #[derive(Clone)]
 pub struct Rest {
     client: Client,
@@ -37,7 +37,7 @@ impl Rest {
         Ok(())
     }
 
-    /// Makes a namespace.
+    /// Makes a namespace; one that exists is no error.
     pub async fn create_namespace(&self, ns: &str) -> Result<()> {
         self.call(Method::PUT, &format!("/v1/ns/{ns}"), None, &[StatusCode::CREATED, StatusCode::OK]).await
     }

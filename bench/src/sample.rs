@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// What durations are counted in: a small number for each, so that what is measured does not wait for its sample's memory.
+/// Resolution of a sample: 32 bits a duration, so that the sample's memory does not slow the measured calls.
 const TICK_NANOS: u128 = 100;
 
-/// Durations, sorted when asked. To a tenth of a microsecond, and up to seven minutes; longer ones count as that.
+/// Durations to a tenth of a microsecond, up to seven minutes; longer ones count as seven minutes.
 #[derive(Clone, Default)]
 pub struct Sample {
     ticks: Vec<u32>,
 }
 
 impl Sample {
-    /// Adds one.
+    /// Adds one duration.
     pub fn add(&mut self, duration: Duration) {
         self.ticks.push(u32::try_from(duration.as_nanos() / TICK_NANOS).unwrap_or(u32::MAX));
     }
@@ -22,7 +22,7 @@ impl Sample {
         self.ticks.extend(other.ticks);
     }
 
-    /// How many.
+    /// Number of durations.
     pub fn len(&self) -> usize {
         self.ticks.len()
     }

@@ -1,10 +1,10 @@
-//! What analysts ask of a listing that was loaded into both.
+//! Analysts' queries on a listing that is loaded into both databases.
 
 use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::site::Site;
+use super::deployment::Deployment;
 use crate::{
     measure::{
         analysts::{CALLS, ask, name},
@@ -15,28 +15,28 @@ use crate::{
 };
 
 const NAMESPACE: &str = "bench-analysts";
-/// `du` of everything, on Citus.
+/// Bound on `du` of the whole listing on Citus, in seconds.
 const DU_S_MAX: f64 = 10.0;
 
-/// Measures at the coordinator and at the plain database; whether the bound is held.
+/// Measures at the coordinator and at the plain database; answers whether the bound holds.
 pub async fn run(
-    plain: (&Site, &str),
-    citus: (&Site, &str),
+    plain: (&Deployment, &str),
+    citus: (&Deployment, &str),
     mantle: &Path,
     listing: &Path,
     report: &mut Report,
 ) -> Result<bool> {
-    report.heading("What analysts ask");
+    report.heading("Analysts' queries");
     report.paragraph(&format!(
         "The listing in a namespace of its own, loaded by `mantle import` (Citus: through the coordinator); nothing else runs. \
-         Seconds, as the owner, the middle one of {CALLS}; the ratio is to plain."
+         Seconds as the owner, median of {CALLS} calls; the ratio is to plain."
     ));
-    for (which, (site, url)) in [("plain", plain), ("Citus", citus)] {
-        let id = site.admin().allocate_ids(1).await?;
-        site.admin().create_namespace(NAMESPACE, id).await?;
+    for (which, (deployment, url)) in [("plain", plain), ("Citus", citus)] {
+        let id = deployment.admin().allocate_ids(1).await?;
+        deployment.admin().create_namespace(NAMESPACE, id).await?;
         let summary = import_into(mantle, NAMESPACE, listing, url, "").await?;
         report.block(&format!("{which}: {}", summary.lines().next().unwrap_or_default()));
-        site.admin().vacuum().await?;
+        deployment.admin().vacuum().await?;
     }
     let (mut rows, mut du) = (Vec::new(), f64::NAN);
     for analysis in Analysis::ALL {

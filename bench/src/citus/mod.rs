@@ -1,9 +1,10 @@
-//! Plain PostgreSQL against Citus, in one run on one machine: throughput, and processor time of the servers, of each verb by
-//! where its client is connected. The ways take turns within each verb, so that all meet the same machine; ratios are to plain.
+//! Plain PostgreSQL against Citus, in one run on one machine: throughput and the servers' processor time, for each verb and
+//! for each server that a client may be connected to. The ways take turns within each verb, so that all meet the same
+//! machine; ratios are to plain.
 
 mod analysts;
-mod plot;
-mod site;
+mod deployment;
+mod workload;
 
 use std::{
     path::PathBuf,
@@ -13,8 +14,8 @@ use std::{
 use anyhow::{Result, ensure};
 
 use self::{
-    plot::{DELETES, Plot, Verb, home},
-    site::{CLIENTS, Site},
+    deployment::{CLIENTS, Deployment},
+    workload::{DELETES, Verb, Workload, home},
 };
 use crate::{
     cpu::used,
@@ -23,9 +24,9 @@ use crate::{
 };
 
 const TURNS: u32 = 3;
-/// Calls of each client before the first turn: plans are made, attribute records are there.
+/// Calls of each client before the first turn: they make the plans and the attribute records.
 const WARM_UP: usize = 20;
-/// A mkdir from a client that is connected to the node of the directory: most of plain PostgreSQL's processor time.
+/// Bound on the processor time of a mkdir from a client at the directory's node, as a ratio to plain PostgreSQL.
 const MKDIR_CPU_RATIO_MAX: f64 = 2.0;
 
 /// Measure Citus against plain PostgreSQL
@@ -37,16 +38,16 @@ pub struct Options {
     /// Where the report goes; standard output when absent
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Plain PostgreSQL, and all of the cluster, as superuser, on this machine, each of them new
+    /// Direct URL of the plain PostgreSQL as superuser; all servers must be new and on this machine
     #[arg(long, env = "MANTLE_PLAIN_URL", value_name = "URL", hide_env_values = true)]
     plain: String,
-    /// The coordinator and the two workers, separated by commas
+    /// The same of the coordinator and the two workers, separated by commas
     #[arg(long, env = "MANTLE_CITUS_URLS", value_name = "URLS", value_delimiter = ',', hide_env_values = true)]
     citus: Vec<String>,
-    /// A listing to load, for what analysts ask: one path a line
+    /// A listing to load for the analysts' queries: one path a line
     #[arg(long, value_name = "FILE", requires = "mantle")]
     listing: Option<PathBuf>,
-    /// The `mantle` program, which loads it
+    /// The `mantle` program, which loads the listing
     #[arg(long, value_name = "FILE")]
     mantle: Option<PathBuf>,
 }
@@ -73,19 +74,19 @@ impl Way {
     }
 
     /// The server that a client is connected to, and the worker whose directories it changes in this round.
-    fn route(self, site: &Site, client: usize, round: usize) -> (usize, usize) {
+    fn route(self, deployment: &Deployment, client: usize, round: usize) -> (usize, usize) {
         let either = (client + round) % 2;
         match self {
             Self::Plain | Self::Coordinator => (0, either),
-            Self::Owner => (home(site, client % 2), client % 2),
-            Self::AnyWorker => (home(site, client % 2), either),
+            Self::Owner => (home(deployment, client % 2), client % 2),
+            Self::AnyWorker => (home(deployment, client % 2), either),
         }
     }
 }
 
-/// What one way did with one verb, over its turns.
+/// The sums over all turns of one verb and way.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct Measured {
     calls: u64,
     lasted: Duration,
     cpu: Duration,
@@ -93,7 +94,7 @@ struct Found {
     connections: i64,
 }
 
-impl Found {
+impl Measured {
     fn per_second(&self, elements: u64) -> f64 {
         (self.calls * elements) as f64 / self.lasted.as_secs_f64()
     }
@@ -107,11 +108,11 @@ impl Found {
     }
 }
 
-/// Measures; whether the bound is held.
+/// Measures; answers the report and whether the bound holds.
 pub async fn run(options: &Options) -> Result<(Report, bool)> {
     ensure!(options.citus.len() == 3, "--citus takes three URLs: the coordinator's and two workers'");
-    let mut plain = Site::new(std::slice::from_ref(&options.plain)).await?;
-    let mut citus = Site::new(&options.citus).await?;
+    let mut plain = Deployment::new(std::slice::from_ref(&options.plain)).await?;
+    let mut citus = Deployment::new(&options.citus).await?;
     let mut report = Report::default();
     report.title("Citus against plain PostgreSQL");
     report.paragraph(
@@ -155,53 +156,58 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
     Ok((report, are_held))
 }
 
-/// What servers take without any client, so that it is not taken for the verbs'.
-async fn idle(plain: &mut Site, citus: &mut Site, report: &mut Report) -> Result<()> {
+/// Measures the processor time that servers use without any client; it is subtracted from that of the verbs.
+async fn idle(plain: &mut Deployment, citus: &mut Deployment, report: &mut Report) -> Result<()> {
     const LASTED: Duration = Duration::from_secs(5);
-    for site in [&mut *plain, citus] {
-        site.settle().await?;
-        let before = used(&site.servers)?;
+    for deployment in [&mut *plain, citus] {
+        deployment.admin().wait_for_compaction().await?;
+        let before = used(&deployment.servers)?;
         tokio::time::sleep(LASTED).await;
-        site.idle = (used(&site.servers)? - before).as_secs_f64() / LASTED.as_secs_f64();
+        deployment.idle = (used(&deployment.servers)? - before).as_secs_f64() / LASTED.as_secs_f64();
     }
     report.paragraph(&format!(
-        "Processor time is of all processes of the server, or of the cluster's three: sessions, workers, WAL, vacuum. What they take \
-         idle is taken off: {} % of one processor for plain PostgreSQL, {} % for the cluster, whose daemons and workers look after \
-         three nodes.",
+        "Processor time is of all processes of the server, or of the cluster's three servers: sessions, workers, WAL, vacuum. Their \
+         idle time is subtracted: {} % of one processor for plain PostgreSQL, {} % for the cluster, whose daemons and workers \
+         serve three nodes.",
         short(plain.idle * 100.0),
         short(citus.idle * 100.0)
     ));
     Ok(())
 }
 
-async fn in_turn(plain: &mut Site, citus: &mut Site, verb: Verb, period: Duration) -> Result<[Found; 4]> {
-    let mut plots = Vec::new();
+async fn in_turn(
+    plain: &mut Deployment,
+    citus: &mut Deployment,
+    verb: Verb,
+    period: Duration,
+) -> Result<[Measured; 4]> {
+    let mut workloads = Vec::new();
     for way in Way::ALL {
-        plots.push(Plot::new(if way == Way::Plain { plain } else { citus }, verb).await?);
+        workloads.push(Workload::new(if way == Way::Plain { plain } else { citus }, verb).await?);
     }
     let of = |way| if way == Way::Plain { &*plain } else { &*citus };
-    for (way, plot) in Way::ALL.into_iter().zip(&plots) {
-        plot.provide(of(way)).await?;
-        lanes(of(way), way, plot, Duration::MAX, WARM_UP).await?;
+    for (way, workload) in Way::ALL.into_iter().zip(&workloads) {
+        workload.provide(of(way)).await?;
+        run_clients(of(way), way, workload, Duration::MAX, WARM_UP).await?;
     }
-    let mut found = <[Found; 4]>::default();
+    let mut found = <[Measured; 4]>::default();
     for turn in 0..TURNS as usize {
-        for at in 0..plots.len() {
-            // Not always after the same one.
-            let at = (at + turn) % plots.len();
-            let (way, plot) = (Way::ALL[at], &plots[at]);
-            let site = of(way);
-            plot.provide(site).await?;
-            site.settle().await?;
+        for at in 0..workloads.len() {
+            // So that no way always follows the same other one.
+            let at = (at + turn) % workloads.len();
+            let (way, workload) = (Way::ALL[at], &workloads[at]);
+            let deployment = of(way);
+            workload.provide(deployment).await?;
+            deployment.admin().wait_for_compaction().await?;
             let most = if verb == Verb::DeleteObject { DELETES } else { usize::MAX };
-            let (counters, cpu, started) = (site.counters().await?, used(&site.servers)?, Instant::now());
-            let calls = lanes(site, way, plot, period, most).await?;
+            let (counters, cpu, started) = (deployment.counters().await?, used(&deployment.servers)?, Instant::now());
+            let calls = run_clients(deployment, way, workload, period, most).await?;
             let found = &mut found[at];
             let lasted = started.elapsed();
             found.lasted += lasted;
-            found.cpu += (used(&site.servers)? - cpu).saturating_sub(lasted.mul_f64(site.idle));
+            found.cpu += (used(&deployment.servers)? - cpu).saturating_sub(lasted.mul_f64(deployment.idle));
             found.calls += calls;
-            let now = site.counters().await?;
+            let now = deployment.counters().await?;
             found.statements += now.statements - counters.statements;
             found.connections += now.connections - counters.connections;
         }
@@ -209,14 +215,20 @@ async fn in_turn(plain: &mut Site, citus: &mut Site, verb: Verb, period: Duratio
     Ok(found)
 }
 
-/// Runs all clients for `period`, or for so many rounds; calls done.
-async fn lanes(site: &Site, way: Way, plot: &Plot, period: Duration, rounds_max: usize) -> Result<u64> {
+/// Runs all clients for `period`, or until each has done `rounds_max` calls; answers the number of calls.
+async fn run_clients(
+    deployment: &Deployment,
+    way: Way,
+    workload: &Workload,
+    period: Duration,
+    rounds_max: usize,
+) -> Result<u64> {
     let started = Instant::now();
     let loops = (0..CLIENTS).map(|client| async move {
         let mut round = 0;
         while round < rounds_max && started.elapsed() < period {
-            let (server, worker) = way.route(site, client, round);
-            plot.call(site, server, client, worker).await?;
+            let (server, worker) = way.route(deployment, client, round);
+            workload.call(deployment, server, client, worker).await?;
             round += 1;
         }
         Ok::<_, anyhow::Error>(round as u64)
@@ -224,7 +236,7 @@ async fn lanes(site: &Site, way: Way, plot: &Plot, period: Duration, rounds_max:
     Ok(futures::future::try_join_all(loops).await?.into_iter().sum())
 }
 
-fn row(verb: Verb, way: Way, of: &Found, plain: &Found) -> [String; 8] {
+fn row(verb: Verb, way: Way, of: &Measured, plain: &Measured) -> [String; 8] {
     let elements = verb.elements();
     let counted = |number| if way == Way::Plain { "–".to_owned() } else { short(of.a_call(number)) };
     [
@@ -243,8 +255,8 @@ fn figures(rows: &[[String; 8]], report: &mut Report) {
     report.heading("By verb and by where the client is connected");
     report.paragraph(
         "Elements per second and processor time per element (a batch of 64 has 64), each also as a ratio to plain. \
-         `statements`: what Citus carried out a call, on any node, in whichever session (`citus_stat_counters`; the workers' own \
-         steps are among them). `sent`: connections to another node that it took a call.",
+         `statements`: statements that Citus executed for a call, in all sessions of all nodes (`citus_stat_counters`; they include \
+         the workers' own steps). `sent`: connections to another node that Citus used for a call.",
     );
     report.table(["verb", "client at", "per second", "to plain", "CPU µs", "to plain", "statements", "sent"], rows);
 }
@@ -252,18 +264,19 @@ fn figures(rows: &[[String; 8]], report: &mut Report) {
 fn causes(report: &mut Report) {
     report.heading("Why");
     for cause in [
-        "**Its worker.** Nothing is sent, one commit, the same rows, WAL and latches as plain. New directories and objects, one \
-         or many, are written to the shard itself, under the lock by which Citus keeps it where it is: no statement of Citus', \
-         and about what they cost plain. The other verbs pay Citus' way to each statement on the MetaTable: it copies the \
-         statement's plan, puts the parameters in, finds the shard, locks its metadata for a change, and then runs a local plan \
-         that it keeps. So their ratio follows the column of statements.",
-        "**Any worker.** Every other call meets the other worker's directory, and is sent there as one call of the delegated \
-         function: its text is put together, parsed and planned on both nodes, two sessions instead of one, and a commit that \
-         is a message of its own.",
-        "**Coordinator.** The same for every call; it holds no directories.",
-        "**Renames.** Each part (latch, both sides, request, take out, put in) is a delegated function of its own, so that it \
-         can run on the node that has its directory. Across nodes, parts are sent and the transaction commits in two phases: \
-         a prepare with a flush on each node, a record on the one that leads, and a commit of each.",
+        "**Its worker.** A call sends nothing, commits once, and has the same rows, WAL and latches as plain. New directories \
+         and objects are written directly to the shard, under the lock that keeps the shard on its node. That takes no \
+         statement of Citus, and costs about as much as plain. For the other verbs Citus plans each statement on the \
+         MetaTable: it copies the saved plan, puts the parameters in, finds the shard, locks its metadata for a change, and \
+         runs a saved local plan. So their ratio follows the column `statements`.",
+        "**Any worker.** Every second call is for a directory of the other worker, and Citus sends it there as one call of the \
+         delegated function. Its text is built, then parsed and planned on both nodes; it takes two sessions instead of one, \
+         and the commit is a message of its own.",
+        "**Coordinator.** The same for every call: the coordinator holds no directories.",
+        "**Renames.** Each part (the latch, the source part, the destination part, the request, the removal, the insert) is a \
+         delegated function of its own, so that it runs on the node of its directory. Across nodes, parts are sent, and the \
+         transaction commits in two phases: a prepare with a flush on each node, a record on the leading node, and a commit on \
+         each.",
     ] {
         report.paragraph(cause);
     }

@@ -1,4 +1,4 @@
-//! The rows with changes: lookups beside them, and what batching them in Raft's log saves.
+//! Lookups while directories change, and the effect of batching changes in Raft's log.
 
 use std::time::{Duration, Instant};
 
@@ -18,28 +18,28 @@ use crate::{
     sample::Sample,
 };
 
-/// Callers whose p99 is measured: one, and some that queue a little but leave the processors time.
+/// Callers whose p99 is measured: one, and few enough to leave the processors idle time.
 const CALLERS: [usize; 2] = [1, 8];
 const WRITES_PER_SECOND: u64 = 50_000;
-/// While many look up.
+/// Operations a second beside [`CALLERS_MANY`].
 const WRITES_BESIDE_CALLERS: u64 = 1_000;
 const CALLERS_MANY: usize = 256;
-/// While snapshots are built.
+/// Operations a second beside snapshots.
 const WRITES_BESIDE_SNAPSHOTS: u64 = 1_000;
 /// Clients that make directories.
 const CLIENTS: [usize; 3] = [1, 16, 256];
 
-/// Lookups while directories change, against the same callers when nothing does.
+/// Lookups while directories change, against the same callers while none changes.
 pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     let mut group = Group::start(DIRECTORIES, 1, 3).await?;
     report.heading("Lookups while directories change");
     let client = warmed(&group, 0..1).await?;
     let as_it_is = beside_writes(options, &mut group, &client).await?;
     report.paragraph(&format!(
-        "{} operations a second were applied (asked for: {}): of ten, seven mkdirs, two removals, one rename of a directory \
-         of the sixth level, on the paths that are asked for, which takes the cached prefixes below it out of the cache; the next \
-         gives it its name back. {} % of the lookups came in between and led nowhere. Proposed in the replica's process, through \
-         Raft and its log.",
+        "{} operations a second were applied (wanted: {}). Of ten, seven are mkdirs, two are removals, and one renames a directory of \
+         the sixth level on the looked-up paths; the next rename restores its name. A rename removes the cached prefixes below \
+         its directory. {} % of the lookups fell between two such renames and found no directory. The replica's process proposes \
+         the operations, through Raft and its log.",
         count(as_it_is.applied_per_second as u64),
         count(WRITES_PER_SECOND),
         short(as_it_is.missed_percent),
@@ -49,8 +49,8 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
         Ok(_awake) => {
             let awake = beside_writes(options, &mut group, &client).await?;
             report.paragraph(&format!(
-                "The same with processors that do not halt when they have nothing to do (`/dev/cpu_dma_latency` at 0): the above \
-                 has what it takes until a halted one wakes, beside applies and without; this has not. {} operations a second.",
+                "The same with processors that do not halt when idle (`/dev/cpu_dma_latency` at 0). The figures above include the \
+                 wake-up of halted processors, with applies and without; these do not. {} operations a second.",
                 count(awake.applied_per_second as u64),
             ));
             table(&awake.samples, report);
@@ -60,7 +60,7 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     group.stop().await
 }
 
-/// What [`beside_writes`] found.
+/// The result of [`beside_writes`].
 struct BesideWrites {
     /// Idle and busy, for each number of callers.
     samples: [Sample; 2 * CALLERS.len()],
@@ -89,21 +89,21 @@ async fn beside_writes(options: &Options, group: &mut Group, client: &IndexClien
     Ok(BesideWrites { samples, applied_per_second: applied as f64 / writing.as_secs_f64(), missed_percent })
 }
 
-/// Throughput while directories on the paths are renamed: what a rename takes out of the cache, only what is below it, or all.
+/// Throughput while directories on the paths are renamed, by what a rename removes from the cache.
 pub async fn invalidation(options: &Options, report: &mut Report) -> Result<()> {
     let setups = [
-        ("only what is below (range)", Setup::default()),
+        ("only the prefixes below it (range)", Setup::default()),
         ("all (baseline)", Setup { invalidates_all: true, ..Setup::default() }),
         ("no cache", Setup { cache_levels: 0, ..Setup::default() }),
     ];
-    let mut lanes = Vec::new();
+    let mut runs = Vec::new();
     for (name, setup) in setups {
         let group = Group::start_with(&Setup { directories: DIRECTORIES, ..setup }).await?;
         let (client, queries) = (warmed(&group, 0..1).await?, queries(&group.tree, LEVELS));
-        lanes.push((name, group, client, queries, Rates::default()));
+        runs.push((name, group, client, queries, Rates::default()));
     }
     for _ in 0..options.turns {
-        for (_, group, client, queries, rates) in &mut lanes {
+        for (_, group, client, queries, rates) in &mut runs {
             group.write(WRITES_BESIDE_CALLERS).await?;
             rates.0.push(run_callers(client, queries, CALLERS_MANY, options.period(), true).await?.rate);
             group.write(0).await?;
@@ -111,22 +111,22 @@ pub async fn invalidation(options: &Options, report: &mut Report) -> Result<()> 
     }
     report.heading("Invalidation of the cache");
     report.paragraph(&format!(
-        "Lookups of {CALLERS_MANY} callers while {} operations a second are applied, of which one in ten renames a directory \
-         on the paths, as above. Off (baseline): `lookup.invalidation = \"all\"`, as a cache without a PrefixTree would have to.",
+        "Lookups of {CALLERS_MANY} callers while {} operations a second are applied; one in ten renames a directory on the paths, as \
+         above. All (baseline): `lookup.invalidation = \"all\"`; a cache without a PrefixTree could do no better.",
         count(WRITES_BESIDE_CALLERS)
     ));
-    let baseline = lanes[1].4.median();
-    let rows = lanes
+    let baseline = runs[1].4.median();
+    let rows = runs
         .iter()
         .map(|(name, .., rates)| [(*name).to_owned(), count(rates.median() as u64), short(rates.median() / baseline)]);
-    report.table(["a rename takes out of the cache", "lookups/s", "÷ all"], &rows.collect::<Vec<_>>());
-    for (_, group, ..) in lanes {
+    report.table(["a rename removes from the cache", "lookups/s", "÷ all"], &rows.collect::<Vec<_>>());
+    for (_, group, ..) in runs {
         group.stop().await?;
     }
     Ok(())
 }
 
-/// Idle and busy, for each number of callers.
+/// The table of idle and busy samples, for each number of callers.
 fn table(samples: &[Sample], report: &mut Report) {
     let rows = CALLERS.iter().zip(samples.chunks(2)).map(|(callers, samples)| {
         let [idle, busy] = [&samples[0], &samples[1]].map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);
@@ -168,8 +168,8 @@ pub async fn snapshots(options: &Options, report: &mut Report) -> Result<()> {
     }
     report.heading("Lookups while snapshots are built");
     report.paragraph(&format!(
-        "{} directories, of which {} a second change (idle: the same without snapshots). {built} snapshots in {} s, one after \
-         the other.",
+        "{} directories; {} operations a second are applied (idle: the same without snapshots). {built} snapshots in {} s, one \
+         after the other.",
         count(group.tree.directories()),
         count(WRITES_BESIDE_SNAPSHOTS),
         short(building.as_secs_f64()),
@@ -178,7 +178,7 @@ pub async fn snapshots(options: &Options, report: &mut Report) -> Result<()> {
     group.stop().await
 }
 
-/// mkdirs that are applied a second, with what waits in one entry and with one entry each.
+/// mkdirs applied per second, with all waiting directories in one log entry and with one entry each.
 pub async fn batching(options: &Options, report: &mut Report) -> Result<()> {
     let mut groups = Vec::new();
     for log_batching in [true, false] {
@@ -201,10 +201,10 @@ pub async fn batching(options: &Options, report: &mut Report) -> Result<()> {
     }
     report.heading("Raft log batching");
     report.paragraph(
-        "Three replicas in one process, each with its own log and flush; every client waits until its directory is applied, \
-         then makes the next. Off (baseline): each directory an entry of its own, as `raft.log_batching = false`. One entry is \
-         under way at a time either way, as for the change stream. PostgreSQL's share of a mkdir is not in this: the paper's \
-         +raftlogbatch is of the whole operation.",
+        "Three replicas in one process, each with its own log and flush. Every client waits until its directory is applied, then \
+         makes the next. Off (baseline): each directory has a log entry of its own (`raft.log_batching = false`). In both cases \
+         one entry is in flight at a time, as for the change stream. PostgreSQL's share of a mkdir is not included; the paper's \
+         +raftlogbatch is measured on the whole operation.",
     );
     report.table(["clients", "on: mkdirs/s", "directories an entry", "off: mkdirs/s", "on ÷ off"], &rows);
     for group in groups {

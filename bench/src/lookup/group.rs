@@ -1,4 +1,4 @@
-//! A process that holds replicas (see `serve`), as the measuring process sees it.
+//! The measuring process's handle of a process with replicas (see `serve`).
 
 use std::{process::Stdio, time::Duration};
 
@@ -10,11 +10,11 @@ use tokio::{
 
 use super::tree::Tree;
 
-/// A running group, as the measuring process sees it.
+/// A running group of replicas.
 pub struct Group {
-    /// Where the replicas listen; the first leads.
+    /// The replicas' addresses; the first replica leads.
     pub addresses: Vec<String>,
-    /// What it holds.
+    /// The directories that it holds.
     pub tree: Tree,
     child: Child,
     input: ChildStdin,
@@ -22,12 +22,12 @@ pub struct Group {
     _folder: tempfile::TempDir,
 }
 
-/// What a group is to be.
+/// Settings of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub directories: u64,
     pub replicas: usize,
-    /// The cache's k; 0: none.
+    /// The path cache's k; 0 turns it off.
     pub cache_levels: usize,
     /// `raft.log_batching`.
     pub log_batching: bool,
@@ -42,18 +42,18 @@ impl Default for Setup {
 }
 
 impl Group {
-    /// Starts a process with so many replicas, and waits until they are filled.
+    /// Starts a process with replicas and waits until they hold the tree.
     pub async fn start(directories: u64, replicas: usize, cache_levels: usize) -> Result<Self> {
         Self::start_with(&Setup { directories, replicas, cache_levels, ..Setup::default() }).await
     }
 
-    /// The same, as asked for.
+    /// The same with all settings.
     pub async fn start_with(setup: &Setup) -> Result<Self> {
         let Setup { directories, replicas, cache_levels, log_batching, invalidates_all } = *setup;
         let folder = tempfile::tempdir()?;
         let mut addresses = Vec::new();
         {
-            // Held together, so that the system gives different ones.
+            // All are bound before any is released, so that the kernel gives different ports.
             let sockets =
                 (0..replicas).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
             for socket in &sockets {
@@ -75,7 +75,7 @@ impl Group {
         let tree = Tree::of(directories);
         let mut group = Self { addresses, tree, child, input, output, _folder: folder };
         let answer = group.answer().await?;
-        ensure!(answer == "ready", "the replicas said `{answer}`");
+        ensure!(answer == "ready", "the replicas answered `{answer}` instead of `ready`");
         Ok(group)
     }
 
@@ -93,29 +93,29 @@ impl Group {
         Ok(self.ask("cpu").await?.parse()?)
     }
 
-    /// Changes so many directories a second from now on; how many were changed until now.
+    /// Sets how many operations a second are applied from now on; answers how many were applied so far.
     pub async fn write(&mut self, per_second: u64) -> Result<u64> {
         Ok(self.ask(&format!("write {per_second}")).await?.parse()?)
     }
 
-    /// Builds one snapshot after the other from now on, or no more; how many were built until now.
+    /// Starts or stops the building of snapshots; answers how many were built so far.
     pub async fn snapshots(&mut self, are_wanted: bool) -> Result<u64> {
         Ok(self.ask(&format!("snapshots {are_wanted}")).await?.parse()?)
     }
 
-    /// So many clients make directories one by one, for a while: how many they made, and in how many entries.
+    /// Lets `clients` make directories one by one for `period`; answers the directories and the log entries.
     pub async fn make(&mut self, clients: usize, period: Duration) -> Result<[u64; 2]> {
         let [directories, entries] = self.numbers(&format!("make {clients} {}", period.as_secs_f64())).await?;
         Ok([directories as u64, entries as u64])
     }
 
-    /// Lookups a second of one processor, in the process, of so many.
+    /// Does `count` lookups inside the process; answers lookups per second of processor time.
     pub async fn look_up(&mut self, count: u64) -> Result<u64> {
         let [per_second] = self.numbers(&format!("look_up {count}")).await?;
         Ok(per_second as u64)
     }
 
-    /// Cached prefixes, their bytes, and the index's.
+    /// Cached prefixes, the cache's bytes, and the index's bytes.
     pub async fn size(&mut self) -> Result<[usize; 3]> {
         self.numbers("size").await
     }
@@ -126,7 +126,7 @@ impl Group {
         numbers.try_into().map_err(|_| anyhow::anyhow!("`{line}` was answered `{answer}`"))
     }
 
-    /// Ends the process.
+    /// Closes its standard input and waits until it has ended.
     pub async fn stop(mut self) -> Result<()> {
         drop(self.input);
         self.child.wait().await?;

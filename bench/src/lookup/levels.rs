@@ -1,4 +1,4 @@
-//! The cache's k, in this process: what it saves and what it takes, on the directories of the listing.
+//! The path cache's k: the time that it saves and the memory that it takes, on the listing's directories, in this process.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
 const LEVELS: [usize; 6] = [0, 1, 2, 3, 4, 5];
 /// Lookups of one turn.
 const LOOKUPS: usize = 400_000;
-/// Lookups under one guard, as a replica's.
+/// Lookups under one read guard, as in a replica.
 const BATCH: usize = 64;
 
-/// Measures.
+/// Measures each k in turn.
 pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let input = Input::read(&options.listing)?;
     let (index, paths) = index_of(&input)?;
@@ -36,7 +36,7 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let caches = LEVELS.map(|cache_levels| {
         PathCache::new(LookupSettings { cache_levels, cache_bytes_max: usize::MAX, ..LookupSettings::default() })
     });
-    // Every directory once: what the cache can come to hold.
+    // Every directory once, to fill the cache.
     caches.iter().try_for_each(|cache| look_up(&index, cache, &caller, paths.iter().map(String::as_str)).map(drop))?;
     let mut times = [Duration::ZERO; LEVELS.len()];
     for turn in 0..options.turns {
@@ -47,9 +47,10 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     }
     report.heading("The cache's k, in process");
     report.paragraph(&format!(
-        "The {} directories of the listing ({} components on average, {} bytes each in the index), every one looked up once \
-         before; then {} lookups a turn, {BATCH} under one guard, without RPC, by processor time. The paper's k = 3 took 0.32 of \
-         the time without a cache, and 12 % of the memory of caching all; its IndexNode serves 6,700–7,800 lookups a core.",
+        "The {} directories of the listing ({} components on average, {} bytes each in the index), each looked up once before the \
+         first turn. A turn is {} lookups, {BATCH} under one guard, without RPC; times are processor time. In the paper k = 3 \
+         took 0.32 of the time without a cache, and 12 % of the memory of caching all; its IndexNode serves 6,700–7,800 lookups \
+         a core.",
         count(paths.len() as u64),
         short(components as f64 / paths.len() as f64),
         short(index.heap_bytes() as f64 / index.directories() as f64),
@@ -82,7 +83,7 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Looks paths up; the processor time that took.
+/// Looks paths up; answers the processor time that this took.
 pub fn look_up<'a>(
     index: &Index,
     cache: &PathCache,
@@ -104,7 +105,7 @@ pub fn look_up<'a>(
     Ok(cpu::own()? - before)
 }
 
-/// An index of the directories of a listing, and their paths.
+/// Builds an index of a listing's directories; answers it with their paths.
 fn index_of(input: &Input) -> Result<(Index, Vec<String>)> {
     let mut ids: HashMap<String, u64> = HashMap::from([(String::new(), ROOT)]);
     let mut records = vec![record(0, NAMESPACE.to_owned(), ROOT, 1)];
@@ -140,5 +141,5 @@ fn index_of(input: &Input) -> Result<(Index, Vec<String>)> {
     for (at, command) in [begin, Command::RebuildChunk { records }, end].into_iter().enumerate() {
         index.apply(at as u64 + 1, command, &mut effects);
     }
-    index.is_serving().then_some((index, paths)).context("the index serves nothing")
+    index.is_serving().then_some((index, paths)).context("the index does not serve after its rebuild")
 }

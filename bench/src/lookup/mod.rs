@@ -1,6 +1,7 @@
-//! `mantle-bench lookup`: the index's lookups over RPC, without a stack. Replicas run in a process of their own (Raft, log
-//! and services as in production, no PostgreSQL); the callers are tasks of this one. Everything that is compared takes
-//! turns, so that all meet the same machine.
+//! `mantle-bench lookup`: the index's lookups over RPC, without a stack.
+//!
+//! Replicas run in a process of their own, with Raft, log and services as in production, but without PostgreSQL. The callers
+//! are tasks of this process. Everything that is compared takes turns, so that all meet the same machine.
 
 mod changes;
 mod group;
@@ -24,10 +25,10 @@ use crate::{machine, report::Report, sample::Sample};
 use group::{Group, Setup};
 use tree::{NAMESPACE, Tree};
 
-/// Measure the index's lookups; wants no stack
+/// Measure the index's lookups; needs no stack
 #[derive(clap::Args)]
 pub struct Options {
-    /// A listing whose directories show what the cache takes: one path a line
+    /// A listing for the rows `levels`: one path a line
     #[arg(long, value_name = "FILE")]
     listing: PathBuf,
     /// Where the report goes; standard output when absent
@@ -39,7 +40,7 @@ pub struct Options {
     /// Turns
     #[arg(long, value_name = "N", default_value_t = 3)]
     turns: usize,
-    /// Directories of the largest tree
+    /// Directories of the largest tree, for the rows `scale`
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     directories_max: u64,
     /// Only these rows, of: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching; separated by commas
@@ -57,7 +58,7 @@ impl Options {
     }
 }
 
-/// Paths asked for in turn by a caller.
+/// Different paths; each caller looks them up in turn.
 const PATHS: usize = 50_000;
 
 /// Queries for random directories of a level.
@@ -70,25 +71,24 @@ fn queries(tree: &Tree, level: usize) -> Arc<[Query]> {
         .collect()
 }
 
-/// What callers found.
-struct Found {
+/// The result of [`run_callers`].
+struct Measured {
     /// Lookups a second.
     rate: f64,
-    /// Their durations.
     sample: Sample,
-    /// How many of them led nowhere.
+    /// Lookups of paths that did not exist.
     missed: u64,
 }
 
-/// `callers` tasks that look one path up after the other, for a while. A miss is an error unless it may be, any other refusal
-/// always.
+/// Runs `callers` tasks for `period`; each looks up one path after the other. A missing path is an error unless `may_miss`;
+/// any other refusal is an error.
 async fn run_callers(
     client: &IndexClient,
     queries: &Arc<[Query]>,
     callers: usize,
     period: Duration,
     may_miss: bool,
-) -> Result<Found> {
+) -> Result<Measured> {
     let started = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for caller in 0..callers {
@@ -120,19 +120,19 @@ async fn run_callers(
         all_missed += missed;
     }
     let rate = all.len() as f64 / started.elapsed().as_secs_f64();
-    Ok(Found { rate, sample: all, missed: all_missed })
+    Ok(Measured { rate, sample: all, missed: all_missed })
 }
 
-/// Measures, and writes the page.
+/// Measures the wanted rows; answers the page.
 pub async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::default();
     report.title("Bench: lookups");
     report.paragraph(
         "Written by `make bench ONLY=lookup` (`mantle-bench lookup`); do not edit. Replicas run in one process, each on \
          threads of its own, callers in another; both share the machine's processors. Raft, its log and the services are those \
-         of production; no PostgreSQL feeds them. Paths have ten components unless said, of a complete tree with names of 9 \
-         bytes; a caller without privileges asks, each time for another path. What is compared takes turns within the run; \
-         ratios hold better than absolute figures.",
+         of production; no PostgreSQL is behind them. Unless stated otherwise, paths have ten components, in a complete tree with names of \
+         9 bytes on average. A caller without privileges looks up another path each time. Everything that is compared takes \
+         turns within the run; ratios hold better than absolute figures.",
     );
     let mut facts = machine::hardware()?;
     facts.push(format!("turns          {} of {} seconds (--turns, --seconds)", options.turns, options.seconds));
@@ -140,26 +140,19 @@ pub async fn run(options: &Options) -> Result<Report> {
     if options.wants("throughput") || options.wants("latency") {
         rows::throughput_and_latency(options, &mut report).await?;
     }
-    if options.wants("scale") {
-        rows::scale(options, &mut report).await?;
-    }
-    if options.wants("writes") {
-        changes::writes(options, &mut report).await?;
-    }
-    if options.wants("invalidation") {
-        changes::invalidation(options, &mut report).await?;
-    }
-    if options.wants("snapshots") {
-        changes::snapshots(options, &mut report).await?;
-    }
-    if options.wants("followers") {
-        rows::followers(options, &mut report).await?;
-    }
-    if options.wants("batching") {
-        changes::batching(options, &mut report).await?;
-    }
-    if options.wants("levels") {
-        levels::run(options, &mut report)?;
+    for row in ["scale", "writes", "invalidation", "snapshots", "followers", "batching", "levels"] {
+        if !options.wants(row) {
+            continue;
+        }
+        match row {
+            "scale" => rows::scale(options, &mut report).await?,
+            "writes" => changes::writes(options, &mut report).await?,
+            "invalidation" => changes::invalidation(options, &mut report).await?,
+            "snapshots" => changes::snapshots(options, &mut report).await?,
+            "followers" => rows::followers(options, &mut report).await?,
+            "batching" => changes::batching(options, &mut report).await?,
+            _ => levels::run(options, &mut report)?,
+        }
     }
     Ok(report)
 }

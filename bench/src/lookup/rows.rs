@@ -1,9 +1,9 @@
-//! The rows over RPC.
+//! Lookups over RPC without changes: throughput, latency by depth, size of the tree, followers.
 
 use anyhow::Result;
 use mantle_index_client::IndexClient;
 
-use super::{Found, Group, Options, queries, run_callers, tree::LEVELS, warmed};
+use super::{Group, Measured, Options, queries, run_callers, tree::LEVELS, warmed};
 use crate::{
     cpu,
     report::{Report, count, short},
@@ -12,13 +12,13 @@ use crate::{
 
 const CALLERS: usize = 256;
 pub const DIRECTORIES: u64 = 1_000_000;
-/// A follower's group is small: what it costs to ask the leader does not depend on the tree.
+/// Followers get a small tree: the cost of a request to the leader does not depend on its size.
 pub const DIRECTORIES_FEW: u64 = 100_000;
 const LOOKUPS_IN_PROCESS: u64 = 2_000_000;
 /// What one IndexNode core serves in the paper (Mantle, SOSP '25, section 6).
 const PAPER_PER_CORE: &str = "6,700–7,800";
 
-/// Throughputs over the turns: the median.
+/// A throughput of each turn; the median counts.
 #[derive(Default)]
 pub struct Rates(pub Vec<f64>);
 
@@ -30,7 +30,7 @@ impl Rates {
     }
 }
 
-/// Cache on and off, many callers and one, deep and shallow.
+/// Cache on and off, many callers and one, deep and shallow paths.
 pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> Result<()> {
     let mut groups = [Group::start(DIRECTORIES, 1, 3).await?, Group::start(DIRECTORIES, 1, 0).await?];
     let clients = [warmed(&groups[0], 0..1).await?, warmed(&groups[1], 0..1).await?];
@@ -38,17 +38,18 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
     let mut rates = [const { Rates(Vec::new()) }; 2];
     let mut cores = [const { Rates(Vec::new()) }; 2];
     let mut both = [const { Rates(Vec::new()) }; 2];
-    let mut depths = [const { Vec::new() }; 2].map(|_: Vec<()>| Sample::default());
+    let mut depths = [(); 2].map(|()| Sample::default());
     for _ in 0..options.turns {
         for at in 0..2 {
             let before = [groups[at].cpu().await?, cpu::own()?.as_secs_f64()];
-            let Found { rate, sample, .. } = run_callers(&clients[at], &deep, CALLERS, options.period(), false).await?;
+            let Measured { rate, sample, .. } =
+                run_callers(&clients[at], &deep, CALLERS, options.period(), false).await?;
             let [replica, own] = [groups[at].cpu().await? - before[0], cpu::own()?.as_secs_f64() - before[1]];
             rates[at].0.push(rate);
             cores[at].0.push(sample.len() as f64 / replica);
             both[at].0.push(sample.len() as f64 / (replica + own));
         }
-        // Call by call in turn would be fairer yet; half a second each is fair enough and keeps one connection warm.
+        // Half a period each keeps the connection warm; alternating single calls would not.
         for (sample, queries) in depths.iter_mut().zip([&shallow, &deep]) {
             sample.merge(run_callers(&clients[0], queries, 1, options.period() / 2, false).await?.sample);
         }
@@ -57,35 +58,15 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
     let size = groups[0].size().await?;
     report.paragraph(&format!(
         "{} directories, one replica that leads; {CALLERS} callers are tasks of one process over one stream. Per core: \
-         lookups a second of processor time of the replica's process, and of both processes together (what a processor \
-         that nobody else uses would do). The paper's IndexNode: {PAPER_PER_CORE} a core. \
+         lookups per second of processor time, of the replica's process and of both processes together (the rate of a \
+         processor that nothing else uses). The paper's IndexNode: {PAPER_PER_CORE} a core. \
          The cache (k = 3) holds {} prefixes in {} KiB.",
         count(groups[0].tree.directories()),
         count(size[0] as u64),
         count(size[1] as u64 >> 10),
     ));
-    let row = |name: &str, at: usize| {
-        let rate = rates[at].median();
-        [
-            name.to_owned(),
-            count(rate as u64),
-            short(rate / rates[1].median()),
-            count(cores[at].median() as u64),
-            count(both[at].median() as u64),
-        ]
-    };
-    report.table(
-        ["lookups, 256 callers", "lookups/s", "÷ cache off", "per core, replica", "per core, replica and callers"],
-        &[row("cache on (k = 3)", 0), row("cache off (baseline)", 1)],
-    );
-    let [one, ten] = depths.map(|sample| sample.p50_ms() * 1e3);
-    report.table(
-        ["one caller, leader", "p50 µs", "÷ depth 1"],
-        &[
-            ["depth 1 (baseline)".to_owned(), short(one), short(1.0)],
-            ["depth 10".to_owned(), short(ten), short(ten / one)],
-        ],
-    );
+    throughput_table(report, &rates, &cores, &both);
+    latency_table(report, &depths);
     let in_process = groups[0].look_up(LOOKUPS_IN_PROCESS).await?;
     report.table(
         ["cache on, one core", "lookups/s", "÷ in process"],
@@ -104,29 +85,59 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
     Ok(())
 }
 
-/// 100 K, 1 M and 10 M directories.
+/// Each array: cache on, cache off.
+fn throughput_table(report: &mut Report, rates: &[Rates; 2], cores: &[Rates; 2], both: &[Rates; 2]) {
+    let row = |name: &str, at: usize| {
+        let rate = rates[at].median();
+        [
+            name.to_owned(),
+            count(rate as u64),
+            short(rate / rates[1].median()),
+            count(cores[at].median() as u64),
+            count(both[at].median() as u64),
+        ]
+    };
+    report.table(
+        ["lookups, 256 callers", "lookups/s", "÷ cache off", "per core, replica", "per core, replica and callers"],
+        &[row("cache on (k = 3)", 0), row("cache off (baseline)", 1)],
+    );
+}
+
+/// `depths`: of paths with one component and with ten.
+fn latency_table(report: &mut Report, depths: &[Sample; 2]) {
+    let [one, ten] = depths.each_ref().map(|sample| sample.p50_ms() * 1e3);
+    report.table(
+        ["one caller, leader", "p50 µs", "÷ depth 1"],
+        &[
+            ["depth 1 (baseline)".to_owned(), short(one), short(1.0)],
+            ["depth 10".to_owned(), short(ten), short(ten / one)],
+        ],
+    );
+}
+
+/// Trees of 100 K, 1 M and 10 M directories.
 pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
     let sizes = [100_000, 1_000_000, 10_000_000].map(|size: u64| size.min(options.directories_max));
     let mut groups = Vec::new();
     for size in sizes {
         groups.push(Group::start(size, 1, 3).await?);
     }
-    let mut lanes = Vec::new();
+    let mut runs = Vec::new();
     for group in &groups {
-        lanes.push((warmed(group, 0..1).await?, queries(&group.tree, LEVELS), Rates::default(), Rates::default()));
+        runs.push((warmed(group, 0..1).await?, queries(&group.tree, LEVELS), Rates::default(), Rates::default()));
     }
     for _ in 0..options.turns {
-        for ((client, queries, rates, cores), group) in lanes.iter_mut().zip(&mut groups) {
+        for ((client, queries, rates, cores), group) in runs.iter_mut().zip(&mut groups) {
             let before = group.cpu().await? + cpu::own()?.as_secs_f64();
-            let Found { rate, sample, .. } = run_callers(client, queries, CALLERS, options.period(), false).await?;
+            let Measured { rate, sample, .. } = run_callers(client, queries, CALLERS, options.period(), false).await?;
             rates.0.push(rate);
             cores.0.push(sample.len() as f64 / (group.cpu().await? + cpu::own()?.as_secs_f64() - before));
         }
     }
     report.heading("Throughput by size");
-    let baseline = [lanes[0].2.median(), lanes[0].3.median()];
+    let baseline = [runs[0].2.median(), runs[0].3.median()];
     let mut rows = Vec::new();
-    for (group, (_, _, rates, cores)) in groups.iter_mut().zip(&lanes) {
+    for (group, (_, _, rates, cores)) in groups.iter_mut().zip(&runs) {
         let [_, cache, index] = group.size().await?;
         rows.push([
             count(group.tree.directories()),
@@ -147,7 +158,7 @@ pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// One caller at the leader and at a follower; and many at the leader alone, or at all three.
+/// One caller at the leader and at a follower; many callers at the leader alone and at all three replicas.
 pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
     let group = Group::start(DIRECTORIES_FEW, 3, 3).await?;
     let (leader, follower) = (warmed(&group, 0..1).await?, warmed(&group, 1..2).await?);
@@ -165,8 +176,8 @@ pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
     }
     report.heading("Leader and followers");
     report.paragraph(&format!(
-        "Three replicas in one process, {} directories. A follower asks the leader for its commit index, once a batch. All \
-         share the same two processors, so that followers can add no throughput here: what they cost is what is shown.",
+        "Three replicas in one process, {} directories. A follower asks the leader for its commit index once a batch. All \
+         replicas share two processors, so followers cannot add throughput here; the table shows what they cost.",
         count(group.tree.directories())
     ));
     let [at_leader, at_follower] = latencies.map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);

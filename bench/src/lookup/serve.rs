@@ -1,5 +1,5 @@
-//! The other side of the measurement: a process with one or three index replicas that no PostgreSQL feeds, told by lines
-//! on its standard input what to do.
+//! The measured process: index replicas without PostgreSQL, controlled by lines on standard input. Each line gets one line as
+//! its answer.
 
 use std::{
     io::Write as _,
@@ -27,10 +27,10 @@ use super::{
 };
 use crate::cpu;
 
-/// Directories of one entry while the tree is filled, and entries under way at once.
+/// Directories in one log entry, and entries in flight, while the tree is filled.
 const FILL_RECORDS: usize = 2_000;
 const FILL_ENTRIES: usize = 8;
-/// Between two snapshots.
+/// Time between two snapshots.
 const SNAPSHOT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Hold index replicas for `mantle-bench lookup`
@@ -85,7 +85,7 @@ pub async fn serve(options: &Options) -> Result<()> {
                 println!("{}", snapshots.built.load(Ordering::Relaxed));
             }
             Some(("make", how)) => {
-                let (clients, seconds) = how.split_once(' ').context("how many clients, for how many seconds?")?;
+                let (clients, seconds) = how.split_once(' ').context("`make` needs clients and seconds")?;
                 let period = Duration::from_secs_f64(seconds.parse()?);
                 let made = make_one_by_one(&replicas[0], tree, clients.parse()?, period, options.log_batching).await?;
                 println!("{} {}", made.directories, made.entries);
@@ -98,7 +98,7 @@ pub async fn serve(options: &Options) -> Result<()> {
                 let heap = state.read().index.heap_bytes();
                 println!("{entries} {bytes} {heap}");
             }
-            _ => bail!("`{line}` is no command"),
+            _ => bail!("unknown command `{line}`"),
         }
         std::io::stdout().flush()?;
     }
@@ -108,7 +108,7 @@ pub async fn serve(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Each replica's threads, as it has them in a process of its own.
+/// A runtime for each replica, so that it has the same threads as in a process of its own.
 #[derive(Default)]
 struct Threads(Vec<Runtime>);
 
@@ -125,12 +125,12 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Not waited for: this is no thread of theirs.
+        // A runtime cannot wait for its threads inside another runtime's task.
         self.0.drain(..).for_each(Runtime::shutdown_background);
     }
 }
 
-/// Lookups a second of one processor, without RPC.
+/// Measures lookups per second of processor time, without RPC.
 fn look_up_in_process(replica: &Standalone, tree: &Tree, count: u64) -> Result<u64> {
     let paths: Vec<String> = (0..PATHS as u64).map(|choice| tree.path(LEVELS, choice).join("/")).collect();
     let state = replica.node().state.clone();
@@ -141,7 +141,7 @@ fn look_up_in_process(replica: &Standalone, tree: &Tree, count: u64) -> Result<u
     Ok((count as f64 / time.as_secs_f64()) as u64)
 }
 
-/// One snapshot after the other, while they are wanted.
+/// Builds one snapshot after the other while they are wanted.
 #[derive(Default)]
 struct Snapshots {
     are_wanted: AtomicBool,
@@ -155,7 +155,7 @@ impl Snapshots {
                 leader.snapshot().await?;
                 self.built.fetch_add(1, Ordering::Relaxed);
             }
-            // Raft builds none where nothing was applied since the last.
+            // Raft builds no snapshot if nothing was applied since the last one.
             tokio::time::sleep(SNAPSHOT_PAUSE).await;
         }
     }
@@ -164,7 +164,7 @@ impl Snapshots {
 fn config(options: &Options, at: usize) -> Result<Config> {
     let folder = options.folder.join(at.to_string());
     std::fs::create_dir_all(&folder)?;
-    // Nothing listens here: a detached replica answers no probes, and asks no PostgreSQL.
+    // No process listens on these addresses: a standalone replica answers no probes and uses no PostgreSQL.
     Config::parse(&format!(
         "group = 1\ndata_dir = {data:?}\nlisten = {listen:?}\nhttp_listen = \"127.0.0.1:9\"\npeers = {peers:?}\n\
          [postgres]\nhost = \"none\"\ndatabase = \"none\"\nuser = \"none\"\npassword_file = {password:?}\n\

@@ -1,13 +1,13 @@
-//! A synthetic namespace whose paths need no storage: a complete tree of ten levels, as large as asked for.
+//! A synthetic namespace: a complete tree of ten levels, of any size. Its paths are computed, so they need no memory.
 
 use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 
 /// Levels below the namespace's root.
 pub const LEVELS: usize = 10;
-/// The namespace, and its root's id.
+/// Name of the namespace; [`ROOT`] is its root's id.
 pub const NAMESPACE: &str = "bench";
 pub const ROOT: u64 = 1;
-/// Ids from here up are the writer's.
+/// The writer's directories have ids from here up.
 pub const MADE_LATER: u64 = 1 << 40;
 
 /// The shape: how many directories each directory of a level has.
@@ -23,7 +23,7 @@ pub fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// 5 to 13 bytes, 9 on average, as in the Debian archive; unlike its siblings'.
+/// A name of 5 to 13 bytes, 9 on average, as in the Debian archive; different from its siblings'.
 fn name(level: usize, child: u64) -> String {
     let length = 5 + mix(child ^ (level as u64) << 32) % 9;
     let mut text = format!("{child:x}");
@@ -34,7 +34,7 @@ fn name(level: usize, child: u64) -> String {
 }
 
 impl Tree {
-    /// A tree of about so many directories.
+    /// A tree of about this many directories.
     pub fn of(directories: u64) -> Self {
         let mut fan_outs = [1; LEVELS];
         let size = |fan_outs: &[u64; LEVELS]| {
@@ -43,7 +43,7 @@ impl Tree {
                 .scan(1_u64, |width, fan_out| Some(std::mem::replace(width, *width * fan_out) * fan_out))
                 .sum::<u64>()
         };
-        // The widest levels first at the top, where few directories have many children.
+        // Widens the upper levels first, where few directories have many children.
         for at in (0..LEVELS).cycle() {
             fan_outs[at] += 1;
             if size(&fan_outs) > directories * 21 / 20 {
@@ -58,7 +58,7 @@ impl Tree {
         self.fan_outs[..level].iter().product()
     }
 
-    /// Directories, the root not counted.
+    /// Number of directories, without the root.
     pub fn directories(&self) -> u64 {
         (1..=LEVELS).map(|level| self.width(level)).sum()
     }
@@ -82,7 +82,7 @@ impl Tree {
         std::iter::once(root).chain(below).map(|(pid, name, id)| record(pid, name, id, 1))
     }
 
-    /// The components of a directory of a level, chosen by a number.
+    /// The path of a directory of a level; `choice` selects it.
     pub fn path(&self, level: usize, choice: u64) -> Vec<String> {
         let mut at = mix(choice) % self.width(level);
         let mut path: Vec<String> = (1..=level)
@@ -98,20 +98,20 @@ impl Tree {
         path
     }
 
-    /// The record of a directory of a level, from the first down, chosen by a number.
+    /// The record of a directory of a level from 1 on; `choice` selects it.
     pub fn some_record(&self, level: usize, choice: u64, version: u64) -> DirectoryRecord {
         let at = mix(choice) % self.width(level);
         let fan_out = self.fan_outs[level - 1];
         record(self.id(level - 1, at / fan_out), name(level, at % fan_out), self.id(level, at), version)
     }
 
-    /// Id of a random directory of a level.
+    /// The id of the same directory.
     pub fn some_id(&self, level: usize, choice: u64) -> u64 {
         self.id(level, mix(choice) % self.width(level))
     }
 }
 
-/// A record that everybody may search.
+/// A record with mode 0755, which every caller may search.
 pub fn record(pid: u64, name: String, id: u64, version: u64) -> DirectoryRecord {
     let permission = Permission { owner: 7, group: 7, mode: 0o755 };
     DirectoryRecord { ns: NamespaceId(ROOT), pid: PartitionId(pid), name, id: DirectoryId(id), version, permission }

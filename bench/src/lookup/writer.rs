@@ -1,4 +1,4 @@
-//! Changes of directories, as a change stream would bring them.
+//! Proposes changes of directories as a change stream would.
 
 use std::{
     sync::{
@@ -26,11 +26,10 @@ use super::tree::{LEVELS, MADE_LATER, Tree, record};
 
 /// The only source. No PostgreSQL is behind it: the bench proposes its transactions.
 const SOURCE: SourceId = SourceId(0);
-/// The writer proposes so often.
+/// Time between two proposals of the writer.
 const TICK: Duration = Duration::from_millis(2);
 
-/// The level of what is renamed: the lowest whose directories are in prefixes that the cache (k = 3) holds of the paths asked
-/// for, which are [`LEVELS`] deep.
+/// The level of renamed directories: the lowest that the cache (k = 3) holds in prefixes of paths that are [`LEVELS`] deep.
 const RENAMED_LEVEL: usize = LEVELS - 4;
 
 /// Where the stream of [`SOURCE`] starts.
@@ -39,9 +38,8 @@ pub fn source_start() -> SourceStart {
     SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
 }
 
-/// Changes directories at a given rate: of ten operations seven make one, two remove one, one renames one on the paths that
-/// are asked for, or the next time gives it its name back: so parts of the cache are invalid all the time, and few paths are
-/// missing at a time.
+/// Changes directories at a given rate. Of ten operations seven make a directory, two remove one, and one renames a directory
+/// on the looked-up paths or renames it back. So parts of the cache are always invalid, and few paths are missing at a time.
 #[derive(Default)]
 pub struct Writer {
     pub per_second: AtomicU64,
@@ -50,7 +48,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Until it is over.
+    /// Runs until `is_over` is set.
     pub async fn run(self: Arc<Self>, leader: Arc<Standalone>, tree: Tree) -> Result<()> {
         let (mut lsn, mut next, mut oldest) = (10, 0_u64, 0_u64);
         let mut ticks = tokio::time::interval(TICK);
@@ -89,7 +87,7 @@ fn some_op(tree: &Tree, number: u64, oldest: &mut u64) -> DirectoryOp {
     match number % 10 {
         7 | 8 if *oldest < number => {
             *oldest += 1;
-            // Every tenth number made nothing; its removal finds nothing.
+            // Some numbers made no directory; their removal finds nothing.
             DirectoryOp::Remove { record: made(tree, *oldest - 1, 2), cause: None }
         }
         9 => {
@@ -104,15 +102,15 @@ fn some_op(tree: &Tree, number: u64, oldest: &mut u64) -> DirectoryOp {
     }
 }
 
-/// What came of [`make_one_by_one`].
+/// The result of [`make_one_by_one`].
 pub struct Made {
     pub directories: u64,
     pub entries: u64,
 }
 
-/// So many clients make directories for a while, each the next when its last is applied. One entry is under way at a time, as
-/// for the change stream; while it is, others wait, and go together in the next (or one an entry, without batching).
-/// Nobody else may write to the group.
+/// Lets `clients` make directories for `period`; each starts the next when its last one is applied. One log entry is in flight
+/// at a time, as for the change stream; directories that wait meanwhile share the next entry (without batching: one an
+/// entry). No other task may write to the group.
 pub async fn make_one_by_one(
     leader: &Standalone,
     tree: Tree,
@@ -128,7 +126,7 @@ pub async fn make_one_by_one(
         tasks.spawn(async move {
             while started.elapsed() < period {
                 let (done, is_done) = oneshot::channel();
-                // Whoever proposes has failed, and says why.
+                // The proposing loop has failed and reports its error.
                 if sender.send(done).await.is_err() || is_done.await.is_err() {
                     break;
                 }
@@ -152,7 +150,7 @@ pub async fn make_one_by_one(
         made_so_far.entries += 1;
         made_so_far.directories += batch.len() as u64;
         batch.drain(..).for_each(|done| {
-            // A client whose time is over.
+            // The client may have ended; ignore the send error.
             let _ = done.send(());
         });
     }

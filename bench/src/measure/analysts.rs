@@ -1,4 +1,4 @@
-//! What analysts ask of a loaded namespace, as the owner and as an analyst to whom it was granted (row-level security).
+//! Analysts' queries on the loaded namespace, as the owner and as an analyst with a grant (row-level security).
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::{
 /// Calls of each statement.
 pub const CALLS: usize = 3;
 
-/// How many rows are answered, and in how many seconds: the middle one of some calls.
+/// Runs a query [`CALLS`] times; answers its number of rows and the median of the seconds.
 pub async fn ask(session: &Session, analysis: Analysis, ns: &str) -> Result<(usize, f64)> {
     let (mut seconds, mut answered) = (Vec::new(), 0);
     for _ in 0..CALLS {
@@ -25,7 +25,7 @@ pub async fn ask(session: &Session, analysis: Analysis, ns: &str) -> Result<(usi
     Ok((answered, seconds[CALLS / 2]))
 }
 
-/// As a report names it.
+/// The query's name in a report.
 pub fn name(analysis: Analysis) -> String {
     format!("`{}`", analysis.text().replace("$1", "ns"))
 }
@@ -41,9 +41,9 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let (answered, analyst) = ask(&sessions[1], analysis, &bench.ns).await?;
         rows.push([name(analysis), count(answered as u64), short(owner), short(analyst)]);
     }
-    report.heading("What analysts ask");
+    report.heading("Analysts' queries");
     report.paragraph(&format!(
-        "Of {} loaded keys and the directories above them. Seconds, the middle one of {CALLS}. Analyst: under row-level security.",
+        "On {} loaded keys and the directories above them. Seconds, median of {CALLS} calls. Analyst: under row-level security.",
         count(bench.input.len() as u64)
     ));
     report.table(["statement", "rows", "owner, s", "analyst, s"], &rows);

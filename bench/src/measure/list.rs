@@ -1,7 +1,7 @@
 //! A page of ListObjectsV2 at the beginning, in the middle and at the end of a namespace.
 //!
-//! Two namespaces: an even one, where every page has the same shape, so that only the position differs; and the listing's,
-//! where pages also differ in how many directories their keys lie in.
+//! Two namespaces: in an even one all pages have the same shape, so only the position differs; in the listing's, pages also
+//! differ in the number of their keys' directories.
 
 use std::io::Write as _;
 
@@ -61,13 +61,13 @@ async fn pages(bench: &Bench, report: &mut Report, ns: &str, input: &Input) -> R
             }
         })
         .collect();
-    // Round by round, so that all positions meet the same machine; the first round fills caches.
+    // All positions take turns in each round, so that they meet the same machine; the first round fills caches.
     let rounds = (bench.calls / 20).max(10);
     for round in 0..=rounds {
         for page in &mut pages {
             let mut sample = Sample::default();
             let keys = timed(&mut sample, bench.s3.list(ns, &page.start_after, PAGE)).await?;
-            // The listing may have a few lines that were refused, which the last page then lacks.
+            // The import may have refused a few lines, so the last page may lack their keys.
             ensure!(keys + 10 >= PAGE.min(input.len()), "a page after {:?} has {keys} keys", page.start_after);
             if round > 0 {
                 page.sample.merge(sample);
@@ -86,7 +86,7 @@ async fn pages(bench: &Bench, report: &mut Report, ns: &str, input: &Input) -> R
         })
         .collect();
     report.paragraph(&format!("{} keys; pages of {PAGE}, {rounds} calls each, in turn.", count(input.len() as u64)));
-    report.table(["position of the page", "directories its keys lie in", "p50 ms", "p99 ms"], &rows);
+    report.table(["position of the page", "directories of its keys", "p50 ms", "p99 ms"], &rows);
     if let [first, .., last] = &pages[..] {
         let ratio = last.sample.p50_ms() / first.sample.p50_ms();
         report.paragraph(&format!("Last page to first page: ratio {} of the medians.", short(ratio)));

@@ -1,4 +1,4 @@
-//! Bulk load, and what the index takes in memory.
+//! Bulk load, and the index's memory.
 
 use std::{path::Path, process::Stdio};
 
@@ -16,13 +16,13 @@ struct Memory {
     resident_bytes: u64,
 }
 
-/// Loads a listing with the command line into a new namespace; its summary.
+/// Loads a listing into a new namespace with `mantle import`; answers the command's summary.
 pub async fn import(bench: &Bench, ns: &str, listing: &Path) -> Result<String> {
     bench.rest.create_namespace(ns).await?;
     import_into(&bench.mantle, ns, listing, &bench.database_url, &bench.index_addresses).await
 }
 
-/// The same into one that is there, and perhaps without an index, whose addresses are then empty.
+/// The same into an existing namespace. Without an index its addresses are empty.
 pub async fn import_into(mantle: &Path, ns: &str, listing: &Path, database: &str, index: &str) -> Result<String> {
     let mut command = Command::new(mantle);
     match index {
@@ -65,7 +65,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let summary = import(bench, &bench.ns, &bench.listing).await?;
     report.paragraph(
         "`mantle import` of the listing into an empty namespace: rows in PostgreSQL *and* directories applied by all \
-         replicas; the clock runs from the start of the command to the last replica's confirmation.",
+         replicas; the time runs from the start of the command to the last replica's confirmation.",
     );
     report.block(&summary);
     report.heading("Memory of a replica");

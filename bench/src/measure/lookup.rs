@@ -1,21 +1,21 @@
-//! Lookup of real directories by the index, against the level-by-level lookup in SQL.
+//! Lookup of the listing's directories by the index, against the level-by-level lookup in SQL.
 
 use anyhow::{Result, bail};
 use mantle_index_client::{IndexClient, Query};
 use mantle_types::{Caller, Epoch};
 
-use super::{Bench, in_lanes, timed};
+use super::{Bench, run_clients, timed};
 use crate::{
     report::{Report, count, short},
     sample::Sample,
     sql::Session,
 };
 
-/// Different paths asked for.
+/// Different paths.
 const PATHS: usize = 20_000;
 /// Callers at once, sharing the client's connections.
 const CALLERS: usize = 64;
-/// Paths of one call, where the caller has many.
+/// Paths of one call in the row with batches.
 const PATHS_PER_CALL: usize = 64;
 /// Sessions of the SQL baseline at once.
 const SESSIONS: usize = 8;
@@ -40,7 +40,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         .iter()
         .map(|path| Query::new(bench.ns.as_str(), path.iter().map(String::as_str), caller.clone()))
         .collect();
-    let pick = |lane: usize, round: usize| (lane * 7919 + round) % PATHS;
+    let pick = |client: usize, round: usize| (client * 7919 + round) % PATHS;
 
     let mut rows = Vec::new();
     let (mut one, mut one_sql) = (Sample::default(), Sample::default());
@@ -53,14 +53,14 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     rows.push(Row { name: "index, one caller", rate: rate(&one), paths: 1, sample: one });
     rows.push(Row { name: "SQL, one caller (baseline)", rate: rate(&one_sql), paths: 1, sample: one_sql });
 
-    let (rate, sample) = in_lanes(CALLERS, bench.period, |lane, round| {
-        let at = pick(lane, round);
+    let (rate, sample) = run_clients(CALLERS, bench.period, |client, round| {
+        let at = pick(client, round);
         ask(&bench.index, &queries[at..=at])
     })
     .await?;
     rows.push(Row { name: "index, 64 callers, one path a call", rate, paths: 1, sample });
-    let (rate, sample) = in_lanes(SESSIONS, bench.period, |lane, round| {
-        let at = pick(lane, round) % (PATHS - PATHS_PER_CALL);
+    let (rate, sample) = run_clients(SESSIONS, bench.period, |client, round| {
+        let at = pick(client, round) % (PATHS - PATHS_PER_CALL);
         ask(&bench.index, &queries[at..at + PATHS_PER_CALL])
     })
     .await?;
@@ -69,13 +69,14 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     for _ in 0..SESSIONS {
         sessions.push(Session::connect(&bench.pooler_url).await?);
     }
-    let (rate, sample) =
-        in_lanes(SESSIONS, bench.period, |lane, round| ask_sql(&sessions[lane], &bench.ns, &paths[pick(lane, round)]))
-            .await?;
+    let (rate, sample) = run_clients(SESSIONS, bench.period, |client, round| {
+        ask_sql(&sessions[client], &bench.ns, &paths[pick(client, round)])
+    })
+    .await?;
     rows.push(Row { name: "SQL, 8 callers (baseline)", rate, paths: 1, sample });
 
     report.paragraph(&format!(
-        "{} random directories of the listing, {depth:.1} components on average; one RPC a call whatever the depth, all \
+        "{} random directories of the listing, {depth:.1} components on average; one RPC a call at any depth. The client uses all \
          replicas, the leader first while it is idle. Baseline: `mantle.resolve_path` through the pooler, one statement a path.",
         count(PATHS as u64)
     ));

@@ -1,16 +1,16 @@
-//! mkdir over REST, acknowledged by the index, against the same mkdir in PostgreSQL alone, in turn.
+//! mkdir over REST, acknowledged by the index, against the same mkdir in PostgreSQL alone, in turns.
 
 use anyhow::Result;
 
-use super::{Bench, in_lanes, timed};
+use super::{Bench, run_clients, timed};
 use crate::{
     report::{Report, count, short},
     sample::Sample,
     sql::Session,
 };
 
-/// Calls of one kind before it is the other's turn; the first turn of each warms up. Not one by one: the index would still
-/// be applying what the other made.
+/// Calls in one turn; the first turn of each kind warms up. With single calls in turn, the index would still apply the
+/// other kind's directory.
 const TURN: usize = 100;
 /// Clients at once, for the throughput.
 const CLIENTS: usize = 16;
@@ -43,7 +43,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.paragraph(
         "REST: lookup of the parent, one SQL call through the pooler, and the wait until the index has applied the new \
          directory. Baseline: the same SQL call through the same pooler, with neither lookup nor index. In turns of \
-         100 calls, so that both meet the same machine; begun when no table is being vacuumed.",
+         100 calls, so that both meet the same machine; started when no table is being vacuumed.",
     );
     let row = |name: &str, sample: &Sample| {
         [name.to_owned(), count(sample.len() as u64), short(sample.p50_ms()), short(sample.p99_ms())]
@@ -59,25 +59,25 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     many(bench, report, &ns, ns_id, &session).await
 }
 
-/// Several clients at once: the gateway gathers what arrives together.
+/// Several clients at once: the gateway gathers calls that arrive together.
 async fn many(bench: &Bench, report: &mut Report, ns: &str, ns_id: i64, session: &Session) -> Result<()> {
     report.heading(&format!("mkdir, {CLIENTS} clients"));
     let clients: Vec<_> = (0..CLIENTS).map(|_| bench.rest.another()).collect();
-    let (rest_rate, rest) = in_lanes(CLIENTS, bench.period, |lane, round| {
-        let (client, path) = (&clients[lane], format!("many-rest/d{lane}-{round}"));
+    let (rest_rate, rest) = run_clients(CLIENTS, bench.period, |client, round| {
+        let (client, path) = (&clients[client], format!("many-rest/d{client}-{round}"));
         async move { client.mkdir(ns, &path).await }
     })
     .await?;
     let pid = session.child(ns_id, ns_id, "many-sql").await?;
-    const IDS_PER_LANE: i64 = 1_000_000;
-    let first_id = session.allocate_ids(IDS_PER_LANE * CLIENTS as i64).await?;
+    const IDS_PER_CLIENT: i64 = 1_000_000;
+    let first_id = session.allocate_ids(IDS_PER_CLIENT * CLIENTS as i64).await?;
     let mut sessions = Vec::new();
     for _ in 0..CLIENTS {
         sessions.push(Session::connect(&bench.pooler_url).await?);
     }
-    let (sql_rate, sql) = in_lanes(CLIENTS, bench.period, |lane, round| {
-        let id = first_id + IDS_PER_LANE * lane as i64 + round as i64;
-        let (session, name) = (&sessions[lane], format!("d{lane}-{round}"));
+    let (sql_rate, sql) = run_clients(CLIENTS, bench.period, |client, round| {
+        let id = first_id + IDS_PER_CLIENT * client as i64 + round as i64;
+        let (session, name) = (&sessions[client], format!("d{client}-{round}"));
         async move { session.mkdir(ns_id, pid, &name, id).await }
     })
     .await?;

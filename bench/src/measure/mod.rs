@@ -1,4 +1,4 @@
-//! The measurements, one file each. Each runs against what the ones before left and adds a section to the report.
+//! The measurements, one file each. Each runs on the data that earlier ones left, and adds a section to the report.
 
 pub mod analysts;
 pub mod contention;
@@ -21,43 +21,40 @@ use mantle_index_client::IndexClient;
 
 use crate::{input::Input, rest::Rest, s3::S3, sample::Sample};
 
-/// What the measurements share.
+/// Addresses, clients and options that the measurements share.
 pub struct Bench {
-    /// The gateway's REST API.
     pub rest: Rest,
-    /// The gateway's S3 API.
     pub s3: S3,
-    /// The index replicas.
     pub index: IndexClient,
     /// PostgreSQL through the pooler, for baselines.
     pub pooler_url: String,
     /// Direct PostgreSQL URL, for the import and for batches.
     pub database_url: String,
-    /// The same of a superuser, who makes the textbook's tables and changes the server's settings.
+    /// The same of a superuser, which makes the textbook's tables and changes the server's settings.
     pub admin_url: String,
     /// The role of `database_url`.
     pub database_role: String,
-    /// Gateways that gather calls into batches, the first being `rest`.
+    /// Gateways that gather calls into batches; the first is `rest`.
     pub gathering: Vec<Rest>,
-    /// Gateways that send each call by itself.
+    /// Gateways that send each call alone.
     pub not_gathering: Vec<Rest>,
     /// Index replicas as given, for the import.
     pub index_addresses: String,
     /// The `mantle` program.
     pub mantle: PathBuf,
-    /// The listing.
+    /// The listing's file.
     pub listing: PathBuf,
-    /// The same, read.
+    /// The listing's keys.
     pub input: Input,
     /// The namespace that the listing is loaded into.
     pub ns: String,
-    /// Calls of each kind where one client's latency is measured.
+    /// Calls of each kind for one client's latency.
     pub calls: usize,
-    /// How long a throughput is measured.
+    /// Duration of each throughput.
     pub period: Duration,
 }
 
-/// Measures one call.
+/// Runs one call and adds its duration to the sample.
 pub async fn timed<T>(sample: &mut Sample, call: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();
     let value = call.await?;
@@ -65,19 +62,19 @@ pub async fn timed<T>(sample: &mut Sample, call: impl Future<Output = Result<T>>
     Ok(value)
 }
 
-/// Runs `lanes` loops of `call` for `period`; calls done, and their durations.
-pub async fn in_lanes<F: Future<Output = Result<()>>>(
-    lanes: usize,
+/// Runs `clients` loops of `call(client, round)` for `period`; answers calls per second and their durations.
+pub async fn run_clients<F: Future<Output = Result<()>>>(
+    clients: usize,
     period: Duration,
     call: impl Fn(usize, usize) -> F,
 ) -> Result<(f64, Sample)> {
     let started = Instant::now();
     let call = &call;
-    let loops = (0..lanes).map(|lane| async move {
+    let loops = (0..clients).map(|client| async move {
         let mut sample = Sample::default();
         let mut round = 0;
         while started.elapsed() < period {
-            timed(&mut sample, call(lane, round)).await?;
+            timed(&mut sample, call(client, round)).await?;
             round += 1;
         }
         Ok::<_, anyhow::Error>(sample)

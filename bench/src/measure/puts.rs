@@ -1,11 +1,11 @@
-//! `mantle.put_object` called in SQL, by elements a batch: what a commit, and a call, are shared by. On a server alone, or on
-//! that of a stack, whose index reads the WAL.
+//! `mantle.put_object` called in SQL, by elements a batch: larger batches share a call and a commit. On a server alone, or on
+//! a stack's server, whose index reads the WAL.
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 
-use super::{Bench, in_lanes};
+use super::{Bench, run_clients};
 use crate::{
     machine,
     report::{Report, count, short},
@@ -33,8 +33,8 @@ pub struct Options {
     plain: String,
 }
 
-/// A server, and how long each throughput is measured.
-struct Place<'a> {
+/// The server, the namespace, and the duration of each throughput.
+struct Target<'a> {
     admin_url: &'a str,
     database_url: &'a str,
     ns: String,
@@ -53,7 +53,7 @@ pub async fn run_alone(options: &Options) -> Result<Report> {
     facts.push(format!("seconds        {} each throughput (--seconds)", options.seconds));
     report.block(&facts.join("\n"));
     let (url, period) = (options.plain.as_str(), Duration::from_secs(options.seconds));
-    run_at(&Place { admin_url: url, database_url: url, ns: "bench-puts".to_owned(), period }, &mut report).await?;
+    run_at(&Target { admin_url: url, database_url: url, ns: "bench-puts".to_owned(), period }, &mut report).await?;
     Ok(report)
 }
 
@@ -62,27 +62,27 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("put_object by batch, called in SQL, while the index reads the WAL");
     let (admin_url, database_url) = (&bench.admin_url, &bench.database_url);
     let ns = format!("{}-puts", bench.ns);
-    run_at(&Place { admin_url, database_url, ns, period: bench.period / 2 }, report).await
+    run_at(&Target { admin_url, database_url, ns, period: bench.period / 2 }, report).await
 }
 
-async fn run_at(place: &Place<'_>, report: &mut Report) -> Result<()> {
-    let admin = Session::connect(place.admin_url).await?;
+async fn run_at(target: &Target<'_>, report: &mut Report) -> Result<()> {
+    let admin = Session::connect(target.admin_url).await?;
     admin.make_textbook().await?;
-    let measured = measure(place, &admin, report).await;
+    let measured = measure(target, &admin, report).await;
     admin.drop_textbook().await?;
     measured
 }
 
-async fn measure(place: &Place<'_>, admin: &Session, report: &mut Report) -> Result<()> {
-    let mut lanes = Vec::new();
+async fn measure(target: &Target<'_>, admin: &Session, report: &mut Report) -> Result<()> {
+    let mut clients = Vec::new();
     for _ in 0..SESSIONS_MAX {
-        let session = Session::connect(place.database_url).await?;
+        let session = Session::connect(target.database_url).await?;
         let puts = [session.prepare_puts(Store::Mantle).await?, session.prepare_puts(Store::Textbook).await?];
-        lanes.push((session, puts));
+        clients.push((session, puts));
     }
-    let first = &lanes[0].0;
+    let first = &clients[0].0;
     let ns_id = first.allocate_ids(1).await?;
-    first.create_namespace(&place.ns, ns_id).await?;
+    first.create_namespace(&target.ns, ns_id).await?;
     let first_directory = first.allocate_ids(DIRECTORIES as i64).await?;
     for at in 0..DIRECTORIES as i64 {
         first.mkdir(ns_id, ns_id, &format!("d{at}"), first_directory + at).await?;
@@ -95,13 +95,13 @@ async fn measure(place: &Place<'_>, admin: &Session, report: &mut Report) -> Res
         for (rates, spread) in measured.iter_mut().zip([1, DIRECTORIES]) {
             for (store, rate) in rates.iter_mut().enumerate() {
                 let first_id = first.allocate_ids(IDS).await?;
-                let lane_ids = IDS / sessions as i64;
-                let (calls, _) = in_lanes(sessions, place.period, |lane, round| {
-                    let from = first_id + lane_ids * lane as i64 + (round * batch) as i64;
-                    // A session's own directory, or one after the other.
+                let client_ids = IDS / sessions as i64;
+                let (calls, _) = run_clients(sessions, target.period, |client, round| {
+                    let from = first_id + client_ids * client as i64 + (round * batch) as i64;
+                    // The session's own directory, or `spread` of them in turn.
                     let pids: Vec<i64> =
-                        (0..batch).map(|i| first_directory + ((lane + i % spread) % DIRECTORIES) as i64).collect();
-                    let (session, puts) = &lanes[lane];
+                        (0..batch).map(|i| first_directory + ((client + i % spread) % DIRECTORIES) as i64).collect();
+                    let (session, puts) = &clients[client];
                     async move { session.put_objects(&puts[store], ns_id, pids, from).await }
                 })
                 .await?;
@@ -113,9 +113,9 @@ async fn measure(place: &Place<'_>, admin: &Session, report: &mut Report) -> Res
         rows.push([count(batch as u64), count(sessions as u64), one, to_textbook, spread, spread_to_textbook]);
     }
     report.paragraph(&format!(
-        "New objects, direct sessions, prepared, `fsync` on. All elements of a batch in one directory of the session's own, or \
-         spread over {DIRECTORIES}. Textbook (baseline): the same rows into a table with the same indexes, and an UPDATE of each \
-         directory's row of counts; it asks of nothing whether it may.",
+        "New objects, direct sessions, prepared statements, `fsync` on. All elements of a batch go to one directory of the \
+         session's own, or spread over {DIRECTORIES} directories. Textbook (baseline): the same rows into a table with the same \
+         indexes, and an UPDATE of each directory's row of counts; it checks nothing.",
     ));
     report.table(
         ["elements a batch", "sessions", "one directory: puts/s", "to textbook", "spread: puts/s", "to textbook"],

@@ -1,4 +1,4 @@
-//! The index rebuilt from PostgreSQL, beside the one that serves: as after a lost slot, which is how it is caused.
+//! Rebuild of the index from PostgreSQL beside the index that serves. The bench drops the slot to cause it.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const GROUP: i32 = 1;
 const ROUNDS: usize = 3;
-/// The replicas are asked how far they are.
+/// Time between two requests for the replicas' status.
 const POLL: Duration = Duration::from_millis(5);
 const BOUND: Duration = Duration::from_secs(120);
 
@@ -25,10 +25,10 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     admin.vacuum().await?;
     rows.extend(rounds(bench, &admin, "vacuumed").await?);
     report.paragraph(
-        "The slot is dropped; the leader notices and rebuilds: from the new epoch until it follows the new slot, so with the \
-         slot's creation, the copy, three replicas' logs and the change from the old tree to the new. Baseline: COPY of the \
-         same rows to a client that throws them away. As loaded: before autovacuum has been there, or while it is; \
-         vacuumed: as it is from then on.",
+        "The bench drops the slot; the leader notices it and rebuilds. The time runs from the new epoch until the leader follows \
+         the new slot. It includes the slot's creation, the copy, three replicas' logs and the change from the old tree to the \
+         new one. Baseline: COPY of the same rows to a client that drops them. As loaded: before or during the first \
+         autovacuum; vacuumed: after it.",
     );
     report.table(
         [
@@ -44,7 +44,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The report's rows of some rebuilds in turn with COPY alone.
+/// Rebuilds in turn with COPY alone; answers the report's rows.
 async fn rounds(bench: &Bench, admin: &Session, table: &str) -> Result<Vec<[String; 6]>> {
     let mut rows = Vec::new();
     for _ in 0..ROUNDS {
@@ -65,7 +65,7 @@ async fn rounds(bench: &Bench, admin: &Session, table: &str) -> Result<Vec<[Stri
     Ok(rows)
 }
 
-/// How many directories were copied, and how long it took.
+/// Causes a rebuild and waits for it; answers the directories and the duration.
 async fn rebuild(bench: &Bench, admin: &Session) -> Result<(u64, Duration)> {
     let epoch = bench.index.status().await.iter().flat_map(|(_, status)| status).map(|status| status.epoch).max();
     let epoch = epoch.context("no index replica answers")?;
@@ -74,7 +74,7 @@ async fn rebuild(bench: &Bench, admin: &Session) -> Result<(u64, Duration)> {
     let mut begun = None;
     while dropped.elapsed() < BOUND {
         for (_, status) in bench.index.status().await {
-            // A replica that does not answer now may later.
+            // A replica that does not answer now may answer later.
             let Some(status) = status.ok().filter(|status| status.epoch > epoch) else { continue };
             let begun = *begun.get_or_insert_with(Instant::now);
             if status.streaming {

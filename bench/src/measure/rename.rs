@@ -8,7 +8,7 @@ use crate::{
     sample::Sample,
 };
 
-/// Where the large directory is looked for, in components.
+/// Depth of the large directory, in components.
 const DEPTH: usize = 3;
 
 /// Measures.
@@ -27,7 +27,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             timed(sample, bench.rest.rename(&bench.ns, &there, &here)).await?;
         }
     }
-    report.paragraph("There and back, in turn; each is one RPC and one transaction, acknowledged by the index.");
+    report.paragraph("Each directory is renamed and renamed back, in turn. A rename is one RPC and one transaction, acknowledged by the index.");
     let row = |name: String, below: usize, sample: &Sample| {
         [name, count(below as u64), count(sample.len() as u64), short(sample.p50_ms()), short(sample.p99_ms())]
     };

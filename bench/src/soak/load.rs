@@ -1,4 +1,4 @@
-//! Those who write to the directory, and the one who reads its counts.
+//! The sessions that write to the directory, and the one that reads its counts.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,17 @@ use anyhow::{Result, ensure};
 use super::MINUTE;
 use crate::{sample::Sample, sql::Session};
 
-/// How often the counts are read.
+/// Time between two reads of the counts.
 const READ: Duration = Duration::from_millis(10);
-/// A writer that was held up makes up for this much, and lets go of the rest: the rate is to be even.
+/// A delayed writer catches up at most this much, so that the rate stays even.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
-/// Ids that a writer takes at a time.
+/// Ids that a writer allocates at a time.
 const IDS: i64 = 1 << 20;
 
-/// What all share.
+/// What all sessions share.
 pub struct Load {
     pub url: String,
-    /// The namespace, and its root: the directory.
+    /// The namespace; its root is the directory that is written to.
     pub ns: i64,
     pub started: Instant,
     pub ends: Instant,
@@ -27,7 +27,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The minute of now, if it is not over yet.
+    /// The current minute, from 0; none after the end.
     pub fn minute(&self) -> Option<usize> {
         let now = Instant::now();
         (now < self.ends).then(|| (now.duration_since(self.started).as_secs() / MINUTE.as_secs()) as usize)
@@ -42,7 +42,7 @@ pub fn of_minute<T: Default>(minutes: &mut Vec<T>, at: usize) -> &mut T {
     &mut minutes[at]
 }
 
-/// Writes at an even rate; delta records by minute.
+/// Writes at an even rate; answers the delta records by minute.
 pub async fn write(load: std::sync::Arc<Load>) -> Result<Vec<u64>> {
     let session = Session::connect(&load.url).await?;
     session.set_delta_records("always").await?;
@@ -64,7 +64,7 @@ pub async fn write(load: std::sync::Arc<Load>) -> Result<Vec<u64>> {
     Ok(deltas)
 }
 
-/// Reads the counts, and nothing, in turn; both by minute.
+/// Times `dirstat` and a statement that reads nothing, in turn; answers both by minute.
 pub async fn read(load: std::sync::Arc<Load>) -> Result<Vec<(Sample, Sample)>> {
     let session = Session::connect(&load.url).await?;
     let statements = session.prepare_soak().await?;

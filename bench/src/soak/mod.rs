@@ -1,6 +1,8 @@
-//! The soak: one directory takes thousands of delta records a second, and `mantle.dirstat` of it stays quick, with the
-//! compaction worker and autovacuum as shipped. Each minute must hold the bounds; a soak in which the load was not reached,
-//! or some transaction was older than a second (it would hold dead rows back), has shown nothing and fails too.
+//! The soak: one directory takes thousands of delta records a second, and `mantle.dirstat` of it must stay fast, with the
+//! compaction worker and autovacuum as shipped.
+//!
+//! Each minute must hold the bounds. The soak also fails when the load was not reached, or when a transaction was older than
+//! a second: it would hold dead rows back, so the figures would show nothing.
 
 mod load;
 mod watch;
@@ -27,23 +29,23 @@ use crate::{
 const DIRSTAT_P50_MS_MAX: f64 = 2.0;
 const DIRSTAT_P99_MS_MAX: f64 = 5.0;
 const TRANSACTION_AGE_MAX: Duration = Duration::from_secs(1);
-/// What of the wanted rate must be reached in each minute.
+/// Share of the wanted rate that each minute must reach.
 const RATE_SHARE_MIN: f64 = 0.95;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Hold `mantle.dirstat` to its bounds while one directory takes delta records
 #[derive(clap::Args)]
 pub struct Options {
-    /// How long
+    /// Duration in seconds
     #[arg(long, value_name = "N", default_value_t = 600)]
     seconds: u64,
-    /// Delta records a second
+    /// Wanted delta records a second
     #[arg(long, value_name = "N", default_value_t = 4_000)]
     rate: u64,
     /// Sessions that write
     #[arg(long, value_name = "N", default_value_t = 4)]
     writers: u64,
-    /// Calls of `mantle.put_object` that a writer commits together: a machine may flush less often than it must write
+    /// Calls of `mantle.put_object` in a writer's transaction; more where the disk flushes too slowly for the rate
     #[arg(long, value_name = "N", default_value_t = 10)]
     calls_per_commit: u64,
     /// Where the report goes; standard output when absent
@@ -52,12 +54,12 @@ pub struct Options {
     /// Direct PostgreSQL URL of a role in mantle_gateway
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database: String,
-    /// Direct PostgreSQL URL of a superuser, who sees all transactions
+    /// Direct PostgreSQL URL of a superuser, which sees all transactions
     #[arg(long, env = "MANTLE_ADMIN_URL", value_name = "URL", hide_env_values = true)]
     admin: String,
 }
 
-/// What one minute was.
+/// The measurements of one minute.
 #[derive(Clone, Default)]
 struct Minute {
     lasted: Duration,
@@ -72,11 +74,11 @@ impl Minute {
         self.deltas as f64 / self.lasted.as_secs_f64()
     }
 
-    /// What it missed.
+    /// The bounds that it missed, in words.
     fn misses(&self, rate: u64) -> Vec<String> {
         let mut missed = Vec::new();
         let mut hold = |name: &str, value: f64, most: f64| {
-            // A minute without a value has not held it.
+            // A minute without a value does not hold the bound.
             if value.is_nan() || value > most {
                 missed.push(format!("{name} {} above {}", short(value), short(most)));
             }
@@ -91,7 +93,7 @@ impl Minute {
     }
 }
 
-/// Runs; the report, and whether the bounds held.
+/// Measures; answers the report and whether the bounds held.
 pub async fn run(options: &Options) -> Result<(Report, bool)> {
     ensure!(
         options.seconds > 0 && options.rate > 0 && options.writers > 0 && options.calls_per_commit > 0,
@@ -155,9 +157,9 @@ async fn measure(options: &Options, admin: Session) -> Result<Vec<Minute>> {
 fn conclude(mut report: Report, rate: u64, minutes: &[Minute]) -> (Report, bool) {
     report.heading("Minute by minute");
     report.paragraph(
-        "`mantle.put_object` under `mantle.delta_records = always`, each call appending one delta record to the same directory; \
-         compaction and autovacuum as shipped. `mantle.dirstat` of it every 10 ms from a session of its own, and in turn with it \
-         a statement that reads nothing, which shows what is the machine's. Delta records and dead tuples: the most seen.",
+        "`mantle.put_object` under `mantle.delta_records = always`: each call appends one delta record to the same directory. \
+         Compaction and autovacuum run as shipped. A session of its own calls `mantle.dirstat` every 10 ms, in turn with a \
+         statement that reads nothing, which shows the machine's share. Delta records and dead tuples: the maximum seen.",
     );
     let mib = |bytes: i64| count(bytes as u64 >> 20);
     let rows: Vec<_> = minutes

@@ -1,4 +1,4 @@
-//! What the server says of itself meanwhile.
+//! Samples the server's transactions, delta records and statistics during the soak.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,12 +7,12 @@ use anyhow::Result;
 use super::load::{Load, of_minute};
 use crate::sql::Session;
 
-/// A transaction that is too old is seen several times before it is twice as old.
+/// Short enough that a transaction over the bound is seen several times before it is twice as old.
 const LOOK: Duration = Duration::from_millis(250);
-/// Counting delta records costs some milliseconds: every so many looks.
+/// Counting delta records costs some milliseconds, so only every eighth look does it.
 const LOOKS_PER_COUNT: u32 = 8;
 
-/// The most that was seen in a minute; vacuums that ended in it; sizes at its end.
+/// One minute: maxima, vacuums that ended in it, sizes at its end.
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
     pub oldest: Duration,
@@ -23,7 +23,7 @@ pub struct Seen {
     pub index_bytes: i64,
 }
 
-/// Watches until the end.
+/// Watches until the end; answers the minutes.
 pub async fn watch(load: Arc<Load>, session: Session) -> Result<Vec<Seen>> {
     let mut minutes: Vec<Seen> = Vec::new();
     let mut vacuums = session.table_state().await?.vacuums;

@@ -1,11 +1,11 @@
-//! Statements of analysts over one namespace.
+//! Analysts' statements over one namespace.
 
 use anyhow::Result;
 
 use super::Session;
 
 const GRANT: &str = "SELECT mantle.grant_namespace($1, 'mantle_analyst')";
-// After a load; autovacuum would, some time.
+// Autovacuum would come later at an unknown time.
 const VACUUM: &str = "VACUUM (ANALYZE) mantle.meta";
 const BECOME: &str = "SET ROLE mantle_analyst";
 
@@ -14,7 +14,7 @@ const BECOME: &str = "SET ROLE mantle_analyst";
 pub struct Analysis(&'static str);
 
 impl Analysis {
-    /// All of them.
+    /// All statements, in the report's order.
     pub const ALL: [Self; 7] = [
         Self("SELECT * FROM mantle.du($1, '')"),
         Self("SELECT * FROM mantle.du($1, '', 2)"),
@@ -25,14 +25,14 @@ impl Analysis {
         Self("SELECT * FROM mantle.small_objects WHERE namespace = $1"),
     ];
 
-    /// Its SQL.
+    /// The statement's SQL.
     pub fn text(&self) -> &'static str {
         self.0
     }
 }
 
 impl Session {
-    /// Grants a namespace to the analysts, and is one from now on; of a superuser's session.
+    /// Grants the namespace to mantle_analyst and takes that role; only for a superuser's session.
     pub async fn become_analyst(&self, ns: &str) -> Result<()> {
         self.client.query(GRANT, &[&ns]).await?;
         Ok(self.client.batch_execute(BECOME).await?)
@@ -43,7 +43,7 @@ impl Session {
         Ok(self.client.batch_execute(VACUUM).await?)
     }
 
-    /// Asks; how many rows came.
+    /// Runs the statement; answers the number of rows.
     pub async fn analyse(&self, analysis: Analysis, ns: &str) -> Result<usize> {
         Ok(self.client.query(analysis.0, &[&ns]).await?.len())
     }

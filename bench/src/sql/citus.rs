@@ -1,5 +1,5 @@
-//! What the measurements of Citus call: each verb as one prepared statement that answers how many elements were refused, and
-//! what servers and cluster tell of themselves.
+//! Statements of the Citus measurements: each verb as one prepared statement that answers how many elements were refused,
+//! and the counters of servers and cluster.
 
 use anyhow::{Result, ensure};
 use tokio_postgres::{Statement, types::ToSql};
@@ -17,10 +17,10 @@ const DELETE_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FRO
      ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text], ARRAY[$4::uuid], ARRAY[0::bigint])";
 const STAT: &str =
     "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.stat($1, ARRAY[$2::bigint], ARRAY[$3::text])";
-// With types: there is one of a batch too.
+// With types, because `mantle.list` has a variant for batches.
 const LIST: &str = "SELECT abs(count(*) - $3::bigint) FROM mantle.list($1::bigint, $2::bigint, NULL::text, NULL::text, $3::bigint::int)";
 const RENAME_OBJECT: &str = "SELECT count(code) FROM mantle.rename_object(1000, $1, $2, $3, $4, $3, false, $5, 0)";
-// The index prepares renames and numbers the attempts; here any number that is not repeated does.
+// The index numbers the attempts of a rename; the bench needs only numbers that do not repeat.
 const RENAME_DIRECTORY: &str =
     "SELECT count(code) FROM mantle.rename_directory(1000, $1, $2, $3, $6, $4, $3, 0, 1, $7, $8, $5, 0, NULL, $9)";
 const LOCAL: &str = "SELECT id FROM unnest($1::bigint[]) AS id WHERE mantle.is_local(ARRAY[id])";
@@ -47,7 +47,7 @@ pub enum Call<'a> {
         pid: i64,
         id: i64,
     },
-    /// Of so many objects, whose ids begin with `id`.
+    /// Puts `count` objects, with `id` and the ids after it.
     PutObject {
         pid: i64,
         id: i64,
@@ -61,7 +61,7 @@ pub enum Call<'a> {
         pid: i64,
         name: &'a str,
     },
-    /// Of a directory with so many entries.
+    /// Lists a directory that has `count` entries.
     List {
         pid: i64,
         count: i64,
@@ -81,12 +81,12 @@ pub enum Call<'a> {
     },
 }
 
-/// What Citus counted on one node since its start.
+/// Citus' counters of one node since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Statements that it carried out.
+    /// Executed statements.
     pub statements: i64,
-    /// Connections to other nodes that it took, new or used before.
+    /// Connections to other nodes that were opened or reused.
     pub connections: i64,
 }
 
@@ -105,7 +105,7 @@ impl Session {
         })
     }
 
-    /// Calls; an error if anything is refused.
+    /// Runs a call; an error if an element is refused.
     pub async fn call(&self, verbs: &Verbs, ns: i64, call: &Call<'_>) -> Result<()> {
         let request = Uuid::new_v4();
         let proof;
@@ -136,23 +136,23 @@ impl Session {
         Ok(())
     }
 
-    /// Which of these directories are on this node.
+    /// The directories of `ids` that are on this node.
     pub async fn local(&self, ids: &[i64]) -> Result<Vec<i64>> {
         Ok(self.client.query(LOCAL, &[&ids]).await?.iter().map(|row| row.get(0)).collect())
     }
 
-    /// A process of the server that the postmaster has started; as superuser.
+    /// Process id of a child of the postmaster; only as superuser.
     pub async fn server_process(&self) -> Result<i32> {
         Ok(self.client.query_one(POSTGRESQL_PROCESS, &[]).await?.get(0))
     }
 
-    /// Version of Citus and shards of the MetaTable.
+    /// Version of Citus and number of the MetaTable's shards.
     pub async fn citus(&self) -> Result<(String, i64)> {
         let version = self.client.query_one(CITUS_VERSION, &[]).await?.get(0);
         Ok((version, self.client.query_one(SHARDS, &[]).await?.get(0)))
     }
 
-    /// What Citus has counted on this node (`citus.enable_stat_counters`).
+    /// Citus' counters of this node (needs `citus.enable_stat_counters`).
     pub async fn counters(&self) -> Result<Counters> {
         let row = self.client.query_one(COUNTERS, &[]).await?;
         Ok(Counters { statements: row.get(0), connections: row.get(1) })

@@ -1,6 +1,8 @@
-//! What the contention measurements ask of PostgreSQL: the verbs, the textbook's, and what sessions wait for.
+//! Statements of the contention measurements: Mantle's verbs, the textbook's, and what sessions wait for.
 
-use anyhow::{Context, Result, bail};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
 use tokio_postgres::{error::SqlState, types::Type};
 use uuid::Uuid;
 
@@ -14,10 +16,10 @@ const DROP_TEXTBOOK: &str = "DROP SCHEMA IF EXISTS bench_textbook CASCADE";
 const TEXTBOOK_COUNTS: &str = "INSERT INTO bench_textbook.meta (pid, name, ns, entries, subdirectories, bytes, modified) \
       SELECT u, '/_ATTR', $1, 0, 0, 0, now() FROM generate_series($2::bigint, $3) AS u";
 const TEXTBOOK_DIRECTORY: &str = "INSERT INTO bench_textbook.directories (id) VALUES ($1)";
-const MKDIR: &str = "SELECT code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+pub(super) const MKDIR: &str = "SELECT code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const TEXTBOOK_MKDIR: &str = "SELECT code FROM bench_textbook.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const RENAME_OBJECT: &str = "SELECT code FROM mantle.rename_object(1000, $1, $2, $3, $4, $5, false, $6, $7)";
-// The index prepares renames and numbers the attempts; here any number that is not repeated does.
+// The index numbers the attempts of a rename; the bench needs only numbers that do not repeat.
 const RENAME_DIRECTORY: &str = "SELECT code FROM mantle.rename_directory(1000, $1, $2, $3, $7, $4, $5, 0, 1, \
       $9, $8, $6, $7, NULL, $10)";
 const TEXTBOOK_RENAME: &str = "SELECT NULL::text FROM bench_textbook.rename(1000, $1, $2, $3, $4, $5, $6, $7)";
@@ -30,10 +32,12 @@ const ALTER_DELTA_RECORDS: [(&str, &str); 4] = [
     ("never", "ALTER SYSTEM SET mantle.delta_records = 'never'"),
     ("", "ALTER SYSTEM RESET mantle.delta_records"),
 ];
+const COMPACTION_POLL: Duration = Duration::from_millis(50);
+const COMPACTION_MAX: Duration = Duration::from_secs(60);
 const RELOAD: &str = "SELECT pg_reload_conf()";
 const SHOW_DELTA_RECORDS: &str = "SELECT current_setting('mantle.delta_records')";
 
-/// Whose tables and functions.
+/// The implementation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     Mantle,
@@ -46,46 +50,59 @@ pub struct Move<'a> {
     pub source: (i64, &'a str),
     pub destination: (i64, &'a str),
     pub id: i64,
-    /// Never the same twice.
+    /// Different for each rename.
     pub attempt: i64,
     pub signer: &'a Signer,
 }
 
 impl Session {
-    /// Makes the textbook's tables and functions; as superuser.
+    /// Makes the textbook's tables and functions; only as superuser.
     pub async fn make_textbook(&self) -> Result<()> {
         Ok(self.client.batch_execute(TEXTBOOK).await?)
     }
 
-    /// Drops them.
+    /// Drops the textbook's tables and functions.
     pub async fn drop_textbook(&self) -> Result<()> {
         Ok(self.client.batch_execute(DROP_TEXTBOOK).await?)
     }
 
-    /// A row of counts in the textbook.
+    /// Makes one directory's row of counts in the textbook.
     pub async fn textbook_directory(&self, id: i64) -> Result<()> {
         self.client.execute(TEXTBOOK_DIRECTORY, &[&id]).await?;
         Ok(())
     }
 
-    /// Rows of counts of directories that objects are put in, in the textbook.
+    /// Makes rows of counts in the textbook for the directories `first..=last`, for puts.
     pub async fn textbook_counts(&self, ns: i64, first: i64, last: i64) -> Result<()> {
         let of = [(&ns as _, Type::INT8), (&first as _, Type::INT8), (&last as _, Type::INT8)];
         self.client.query_typed(TEXTBOOK_COUNTS, &of).await?;
         Ok(())
     }
 
-    /// Makes directories of these ids in one call, named by them; prepared: only for a direct session.
+    /// Makes directories in one call, each named `d` and its id; only for a direct session (the statement is prepared).
     pub async fn mkdirs(&self, store: Store, ns: i64, pid: i64, ids: &[i64]) -> Result<()> {
-        let n = ids.len();
         let names: Vec<String> = ids.iter().map(|id| format!("d{id}/")).collect();
-        let (caller, namespaces, pids, mode) = (vec![1000i32; n], vec![ns; n], vec![pid; n], vec![0o755i32; n]);
-        let (explicit, metadata) = (vec![true; n], vec![None::<serde_json::Value>; n]);
         let requests: Vec<Uuid> = ids.iter().map(|_| Uuid::new_v4()).collect();
         let sql = match store {
             Store::Mantle => MKDIR,
             Store::Textbook => TEXTBOOK_MKDIR,
         };
+        self.call_mkdir(sql, ns, pid, &names, ids, &requests).await
+    }
+
+    /// One call of a mkdir function that answers codes.
+    pub(super) async fn call_mkdir(
+        &self,
+        sql: &str,
+        ns: i64,
+        pid: i64,
+        names: &[String],
+        ids: &[i64],
+        requests: &[Uuid],
+    ) -> Result<()> {
+        let n = ids.len();
+        let (caller, namespaces, pids, mode) = (vec![1000i32; n], vec![ns; n], vec![pid; n], vec![0o755i32; n]);
+        let (explicit, metadata) = (vec![true; n], vec![None::<serde_json::Value>; n]);
         let rows = self
             .client
             .query_typed(
@@ -112,7 +129,7 @@ impl Session {
         }
     }
 
-    /// Renames; false when the database gave up on it: a deadlock, or a lock that took too long.
+    /// Renames; false after a deadlock, a lock timeout or a serialization failure.
     pub async fn rename(&self, store: Store, of: &Move<'_>) -> Result<bool> {
         let is_directory = of.source.1.ends_with('/');
         let request = Uuid::new_v4();
@@ -157,26 +174,38 @@ impl Session {
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
+    /// Waits until compaction has left no delta record, so that one way does not pay for another's.
+    pub async fn wait_for_compaction(&self) -> Result<()> {
+        let started = Instant::now();
+        while self.deltas().await? > 0 {
+            ensure!(
+                started.elapsed() < COMPACTION_MAX,
+                "delta records are left {COMPACTION_MAX:?} after the last change"
+            );
+            tokio::time::sleep(COMPACTION_POLL).await;
+        }
+        Ok(())
+    }
+
     /// Delta records of all directories.
     pub async fn deltas(&self) -> Result<i64> {
         let rows = self.client.query_typed(COUNT_DELTAS, &[]).await?;
         Ok(rows.first().context("no count")?.get(0))
     }
 
-    /// How all sessions' changes reach their directories' counts, gateways' included; the empty mode is the default. As
-    /// superuser.
+    /// Sets `mantle.delta_records` for all sessions, the gateways' included; the empty mode resets it. Only as superuser.
     pub async fn alter_delta_records(&self, mode: &str) -> Result<()> {
         let (_, sql) = ALTER_DELTA_RECORDS.iter().find(|(name, _)| *name == mode).context("no such mode")?;
         self.client.batch_execute(sql).await?;
         self.client.query_typed(RELOAD, &[]).await?;
-        // Every session reads the settings before its next statement once the postmaster has told it.
+        // A session reads the settings before its next statement, after the postmaster's signal.
         for _ in 0..100 {
             let rows = self.client.query_typed(SHOW_DELTA_RECORDS, &[]).await?;
             let now: Option<&str> = rows.first().map(|row| row.get(0));
             if mode.is_empty() || now == Some(mode) {
                 return Ok(());
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         bail!("mantle.delta_records does not become {mode}")
     }

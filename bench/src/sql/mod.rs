@@ -1,5 +1,5 @@
-//! Every SQL string of the bench, and the one session that uses them: through the pooler, in the unnamed extended
-//! protocol, as the gateway does it.
+//! Every SQL string of the bench, and the session that runs them: through the pooler, with unnamed statements of the
+//! extended protocol, as the gateway does.
 
 mod analysts;
 mod citus;
@@ -24,14 +24,13 @@ pub use self::{
 const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
 const ALLOCATE_IDS: &str = "SELECT first_id FROM mantle.allocate_ids($1, $2)";
 const STAT: &str = "SELECT code, id FROM mantle.stat($1, $2, $3)";
-const MKDIR: &str = "SELECT code, id FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, \
      $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const TEXTBOOK_PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM bench_textbook.put_object($1, $2, \
      $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
 const SET_DELTA_RECORDS: &str = "SELECT set_config('mantle.delta_records', $1, false)";
-/// As the index begins it.
+/// As the index begins its initial copy.
 const BEGIN_COPY: &str = "BEGIN READ ONLY; SET LOCAL enable_seqscan = off";
 const COPY_DIRECTORIES: &str = "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, \
      mode::integer, entry::text FROM mantle.directories WHERE ns = ANY (ARRAY(SELECT ns FROM mantle.index_namespaces(1)))) \
@@ -42,32 +41,32 @@ const TERMINATE: &str = "SELECT pg_terminate_backend(active_pid::integer, 5000::
 const DROP_TRIES: usize = 10;
 const DROP_SLOT: &str = "SELECT pg_drop_replication_slot($1)";
 const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
-/// Vacuum after a load of some millions takes seconds.
+/// A vacuum takes seconds after a load of some millions of rows.
 const VACUUM_POLL: Duration = Duration::from_millis(500);
 const VACUUM_POLLS_MAX: u32 = 240;
 const VERSION: &str = "SELECT version()";
 const SETTINGS: &str = "SELECT name || ' = ' || current_setting(name) FROM unnest(ARRAY['shared_buffers', 'fsync', \
      'synchronous_commit', 'wal_level', 'max_wal_size', 'wal_sync_method']) AS name";
 
-/// A session through the pooler.
+/// A session of PostgreSQL, through the pooler or direct.
 pub struct Session {
     client: Client,
 }
 
 impl Session {
-    /// Connects.
+    /// Connects; an error after 10 s.
     pub async fn connect(url: &str) -> Result<Self> {
         let mut config: tokio_postgres::Config = url.parse()?;
         config.connect_timeout(Duration::from_secs(10));
         let (client, connection) = config.connect(NoTls).await.context("cannot connect to the pooler")?;
         tokio::spawn(async move {
-            // The next query has the cause.
+            // The next query fails with the cause.
             let _ = connection.await;
         });
         Ok(Self { client })
     }
 
-    /// Version and the settings that matter, one a line.
+    /// Version and the settings that matter to a measurement, one a line.
     pub async fn facts(&self) -> Result<Vec<String>> {
         let mut facts: Vec<String> = Vec::new();
         for sql in [VERSION, SETTINGS] {
@@ -76,7 +75,7 @@ impl Session {
         Ok(facts)
     }
 
-    /// Waits until no table is being vacuumed, as all are after a load; an error if that does not come.
+    /// Waits until no table is being vacuumed, as each is after a load; an error after two minutes.
     pub async fn wait_for_vacuum(&self) -> Result<()> {
         for _ in 0..VACUUM_POLLS_MAX {
             let rows = self.client.query_typed(VACUUMS, &[]).await?;
@@ -88,7 +87,7 @@ impl Session {
         bail!("a table is still being vacuumed after {:?}", VACUUM_POLL * VACUUM_POLLS_MAX)
     }
 
-    /// Reads what an index is rebuilt from, and keeps nothing; how many directories.
+    /// Reads the rows that an index is rebuilt from and drops them; answers how many directories there are.
     pub async fn copy_directories(&self) -> Result<u64> {
         self.client.batch_execute(BEGIN_COPY).await?;
         let mut rows = pin!(self.client.copy_out(COPY_DIRECTORIES).await?);
@@ -97,15 +96,15 @@ impl Session {
             messages += 1;
         }
         self.client.batch_execute("COMMIT").await?;
-        // Besides the rows there is a trailer; the header comes with the first.
+        // The header comes with the first row; the trailer is a message of its own.
         Ok(messages - 1)
     }
 
-    /// Takes an index group's slot away; as superuser.
+    /// Drops the slot of an index group; only as superuser.
     pub async fn drop_slot(&self, group: i32) -> Result<()> {
         let rows = self.client.query_typed(SLOT_OF_GROUP, &[(&group, Type::INT4)]).await?;
         let slot: String = rows.first().with_context(|| format!("no index group {group}"))?.get(0);
-        // Whoever reads it may be back before it is dropped.
+        // Its reader may reconnect before the drop.
         for _ in 0..DROP_TRIES {
             self.client.query_typed(TERMINATE, &[(&slot, Type::TEXT)]).await?;
             match self.client.query_typed(DROP_SLOT, &[(&slot, Type::TEXT)]).await {
@@ -113,10 +112,10 @@ impl Session {
                 dropped => return dropped.map(drop).context("the slot"),
             }
         }
-        bail!("slot {slot} is in use again each time that its reader is ended")
+        bail!("slot {slot} is in use again after each of {DROP_TRIES} terminations of its reader")
     }
 
-    /// How this session's changes reach their directories' counts; only for a direct session.
+    /// Sets `mantle.delta_records` for this session; only for a direct session.
     pub async fn set_delta_records(&self, mode: &str) -> Result<()> {
         self.client.query_typed(SET_DELTA_RECORDS, &[(&mode, Type::TEXT)]).await?;
         Ok(())
@@ -128,13 +127,13 @@ impl Session {
         rows.first().map(|row| row.get(0)).with_context(|| format!("no namespace {name}"))
     }
 
-    /// The first id of a new block.
+    /// Allocates a block of `count` ids; answers the first.
     pub async fn allocate_ids(&self, count: i64) -> Result<i64> {
         let rows = self.client.query_typed(ALLOCATE_IDS, &[(&"bench", Type::TEXT), (&count, Type::INT8)]).await?;
         Ok(rows.first().context("allocate_ids gave no row")?.get(0))
     }
 
-    /// The id of a directory by its parent's.
+    /// The id of a directory in the directory `pid`.
     pub async fn child(&self, ns: i64, pid: i64, name: &str) -> Result<i64> {
         let name = vec![format!("{name}/")];
         let rows = self
@@ -149,35 +148,7 @@ impl Session {
 
     /// mkdir in PostgreSQL alone: one call of one function, as the gateway sends it, without lookup and index.
     pub async fn mkdir(&self, ns: i64, pid: i64, name: &str, id: i64) -> Result<()> {
-        let (pids, names, ids) = (vec![pid], vec![format!("{name}/")], vec![id]);
-        let (namespaces, owner, mode, explicit) = (vec![ns], vec![1000i32], vec![0o755i32], vec![true]);
-        let metadata: Vec<Option<serde_json::Value>> = vec![None];
-        let (request, hash) = (vec![Uuid::now_v7()], vec![id]);
-        let rows = self
-            .client
-            .query_typed(
-                MKDIR,
-                &[
-                    (&owner, Type::INT4_ARRAY),
-                    (&namespaces, Type::INT8_ARRAY),
-                    (&pids, Type::INT8_ARRAY),
-                    (&names, Type::TEXT_ARRAY),
-                    (&ids, Type::INT8_ARRAY),
-                    (&owner, Type::INT4_ARRAY),
-                    (&owner, Type::INT4_ARRAY),
-                    (&mode, Type::INT4_ARRAY),
-                    (&explicit, Type::BOOL_ARRAY),
-                    (&metadata, Type::JSONB_ARRAY),
-                    (&request, Type::UUID_ARRAY),
-                    (&hash, Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
-        match rows.first().map(|row| row.get::<_, Option<String>>(0)) {
-            Some(None) => Ok(()),
-            Some(Some(code)) => bail!("mantle.mkdir of {name} answered {code}"),
-            None => bail!("mantle.mkdir of {name} gave no row"),
-        }
+        self.call_mkdir(contention::MKDIR, ns, pid, &[format!("{name}/")], &[id], &[Uuid::now_v7()]).await
     }
 
     /// The statement of [`put_objects`](Self::put_objects); only for a direct session.
@@ -189,7 +160,7 @@ impl Session {
         Ok(self.client.prepare(sql).await?)
     }
 
-    /// Creates one object a partition, named by their ids, which begin with `first_id`.
+    /// Creates one object for each element of `pids`, named `o` and its id. The ids are `first_id` and those after it.
     pub async fn put_objects(&self, statement: &Statement, ns: i64, pids: Vec<i64>, first_id: i64) -> Result<()> {
         let n = pids.len();
         let ids: Vec<i64> = (first_id..).take(n).collect();
@@ -227,7 +198,7 @@ impl Session {
         Ok(())
     }
 
-    /// Level-by-level lookup in SQL; how many components exist.
+    /// Looks a path up level by level in SQL; answers how many of its components exist.
     pub async fn resolve_path(&self, ns: &str, components: &[String]) -> Result<i32> {
         let rows = self.client.query_typed(RESOLVE_PATH, &[(&ns, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await?;
         Ok(rows.first().context("resolve_path gave no row")?.get(0))

@@ -1,4 +1,5 @@
-//! What an index signs when it has prepared a directory rename: the bench calls the transaction without an index.
+//! The proof that an index has prepared a directory rename. The bench calls the rename's transaction without an index, so it
+//! signs in its place.
 
 use anyhow::Result;
 use mantle_types::{DirectoryId, Epoch, GroupId, NamespaceId, PartitionId, Prepared, RequestKey};
@@ -7,12 +8,10 @@ use uuid::Uuid;
 use super::Session;
 
 const EPOCH_AND_KEY: &str = "SELECT g.epoch, mantle.prepare_key(1) FROM mantle.index_group(1) g";
-/// Who renames.
 const PRINCIPAL: u32 = 1000;
 
-/// Group 1 as its leader knows it.
+/// Epoch and key of index group 1, as its leader knows them.
 pub struct Signer {
-    /// Its epoch.
     pub epoch: i64,
     key: Vec<u8>,
 }
@@ -22,19 +21,19 @@ pub struct Rename<'a> {
     pub ns: i64,
     pub request: Uuid,
     pub attempt: i64,
-    /// Where it is, its name there with the slash, its id.
+    /// Parent, name with the slash, id.
     pub source: (i64, &'a str, i64),
     pub destination: (i64, &'a str),
 }
 
 impl Signer {
-    /// Asks as superuser.
+    /// Reads them; only as superuser.
     pub async fn new(admin: &Session) -> Result<Self> {
         let row = admin.client.query_one(EPOCH_AND_KEY, &[]).await?;
         Ok(Self { epoch: row.get(0), key: row.get(1) })
     }
 
-    /// The proof of a rename.
+    /// The proof that `rename_directory` checks.
     pub fn sign(&self, of: &Rename<'_>) -> Vec<u8> {
         let prepared = Prepared {
             index_group: GroupId(1),

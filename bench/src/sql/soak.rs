@@ -1,4 +1,4 @@
-//! What the soak asks of PostgreSQL.
+//! Statements of the soak.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Session;
 
 const CREATE_NAMESPACE: &str =
     "SELECT code FROM mantle.create_namespace(1000, $1, $2, 1000, 1000, 493, gen_random_uuid(), 0)";
-// One call of the verb an object, because a call adds at most one delta record to a directory; several calls a transaction.
+// One call for each object, because a call adds at most one delta record to a directory; several calls a transaction.
 const PUT_EACH: &str = "SELECT count(*) FILTER (WHERE p.code IS NOT NULL) \
       FROM unnest($3::bigint[]) AS u(id), LATERAL mantle.put_object(ARRAY[1000], ARRAY[$1::bigint], ARRAY[$2::bigint], \
            ARRAY['o' || u.id], ARRAY[u.id], ARRAY[1000], ARRAY[1000], ARRAY[420], ARRAY[4096::bigint], \
@@ -19,23 +19,23 @@ const DIRSTAT: &str = "SELECT entries FROM mantle.dirstat($1, ARRAY[$2::bigint])
 const NOTHING: &str = "SELECT 0::bigint";
 const TABLE: &str = "SELECT n_dead_tup, vacuum_count + autovacuum_count, pg_table_size(relid), pg_indexes_size(relid) \
       FROM pg_stat_user_tables WHERE relid = 'mantle.meta'::regclass";
-// Vacuum's own transaction lasts as long as it takes, and holds no row back.
+// Without vacuum: its transaction is long, but holds no dead row back.
 const OLDEST_TRANSACTION: &str = "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8 \
       FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'";
 
-/// The statements of a soak's session, prepared: a pooler is not between.
+/// Prepared statements of the soak's direct session.
 pub struct SoakStatements {
     put_each: Statement,
     dirstat: Statement,
     nothing: Statement,
 }
 
-/// The MetaTable as PostgreSQL's statistics have it.
+/// PostgreSQL's statistics of the MetaTable.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableState {
     /// Dead tuples.
     pub dead: i64,
-    /// Vacuums since it was made.
+    /// Vacuums since the table was made.
     pub vacuums: i64,
     /// Bytes of the table.
     pub table_bytes: i64,
@@ -44,7 +44,7 @@ pub struct TableState {
 }
 
 impl Session {
-    /// Makes a namespace in PostgreSQL alone; its id is its root directory's.
+    /// Makes a namespace in PostgreSQL alone; `id` is also its root directory's.
     pub async fn create_namespace(&self, name: &str, id: i64) -> Result<()> {
         let statement = self.client.prepare(CREATE_NAMESPACE).await?;
         let code: Option<String> = self.client.query_one(&statement, &[&name, &id]).await?.get(0);
@@ -52,7 +52,7 @@ impl Session {
         Ok(())
     }
 
-    /// Prepares; only for a direct session.
+    /// Prepares the statements; only for a direct session.
     pub async fn prepare_soak(&self) -> Result<SoakStatements> {
         Ok(SoakStatements {
             put_each: self.client.prepare(PUT_EACH).await?,
@@ -61,14 +61,14 @@ impl Session {
         })
     }
 
-    /// Creates objects in `pid` by as many calls of `mantle.put_object`, in one transaction.
+    /// Creates objects in `pid` in one transaction, each by a call of `mantle.put_object`.
     pub async fn put_each(&self, soak: &SoakStatements, ns: i64, pid: i64, ids: &[i64]) -> Result<()> {
         let refused: i64 = self.client.query_one(&soak.put_each, &[&ns, &pid, &ids]).await?.get(0);
         ensure!(refused == 0, "mantle.put_object refused {refused} new objects");
         Ok(())
     }
 
-    /// How many entries a directory has.
+    /// Number of entries in a directory, by `mantle.dirstat`.
     pub async fn dirstat(&self, soak: &SoakStatements, ns: i64, pid: i64) -> Result<i64> {
         Ok(self.client.query_one(&soak.dirstat, &[&ns, &pid]).await?.get(0))
     }
@@ -78,14 +78,14 @@ impl Session {
         Ok(self.client.query_one(&soak.nothing, &[]).await?.get(0))
     }
 
-    /// What the statistics say of the MetaTable.
+    /// The MetaTable's statistics.
     pub async fn table_state(&self) -> Result<TableState> {
         let rows = self.client.query_typed(TABLE, &[]).await?;
         let row = rows.first().context("no mantle.meta")?;
         Ok(TableState { dead: row.get(0), vacuums: row.get(1), table_bytes: row.get(2), index_bytes: row.get(3) })
     }
 
-    /// How old the oldest transaction of others is.
+    /// Age of the oldest transaction of other sessions.
     pub async fn oldest_transaction(&self) -> Result<Duration> {
         let rows = self.client.query_typed(OLDEST_TRANSACTION, &[]).await?;
         Ok(Duration::from_secs_f64(rows.first().context("no age")?.get::<_, f64>(0).max(0.0)))

@@ -1,6 +1,7 @@
--- The textbook's directory tree, made and dropped by the bench: mkdir inserts the entry and updates the parent's row, in one
--- transaction; put_object does so in a table like the MetaTable, with all of its indexes. No latches, no delta records, no message, no checks but the primary key; a new directory gets no row of
--- counts, as in Mantle. Request ids are recorded as Mantle does, so that what is compared is how counts are kept.
+-- The textbook's directory tree, the baseline; the bench makes and drops it. mkdir inserts the entry and updates the
+-- parent's row in one transaction. put_object does the same in a table like the MetaTable, with all of its indexes.
+-- There are no latches, delta records, messages, or checks but the primary key. A new directory gets no row of counts, as in
+-- Mantle. Request ids are recorded as in Mantle, so that only the way of keeping counts differs.
 DROP SCHEMA IF EXISTS bench_textbook CASCADE;
 CREATE SCHEMA bench_textbook;
 CREATE TABLE bench_textbook.entries (
@@ -9,12 +10,13 @@ CREATE TABLE bench_textbook.entries (
 CREATE TABLE bench_textbook.directories (
     id bigint PRIMARY KEY, entries bigint NOT NULL DEFAULT 0, subdirectories bigint NOT NULL DEFAULT 0,
     modified timestamptz NOT NULL DEFAULT now())
-    -- As shipped with mantle.meta, and room for updates in place.
+    -- Autovacuum as for mantle.meta; the fill factor leaves room for updates in place.
     WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
           autovacuum_vacuum_cost_delay = 0);
 CREATE TABLE bench_textbook.requests (LIKE mantle.requests INCLUDING ALL);
 
--- The parameters of mantle.mkdir; plain VALUES for one, a set for several. Parents in order of ids: no deadlocks.
+-- Takes mantle.mkdir's parameters; plain VALUES for one element, sets for several. Parents are updated in the order of their
+-- ids, so there are no deadlocks.
 CREATE FUNCTION bench_textbook.mkdir(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_explicit boolean[], p_user_metadata jsonb[], p_request uuid[], p_hash bigint[])
@@ -47,7 +49,7 @@ END $$;
 
 CREATE TABLE bench_textbook.meta (LIKE mantle.meta INCLUDING ALL);
 
--- The parameters of mantle.put_object, of new objects in directories that have their row of counts.
+-- Takes mantle.put_object's parameters; only for new objects in directories that have their row of counts.
 CREATE FUNCTION bench_textbook.put_object(
     p_principal int[], p_ns bigint[], p_pid bigint[], p_name text[], p_id bigint[], p_owner int[], p_grp int[], p_mode int[],
     p_size bigint[], p_etag text[], p_content_type text[], p_user_metadata jsonb[], p_locator text[], p_condition text[],
@@ -87,7 +89,7 @@ BEGIN
     RETURN QUERY SELECT NULL::text, u FROM unnest(p_id) AS u;
 END $$;
 
--- Of an object or a directory.
+-- Renames an object or a directory.
 CREATE FUNCTION bench_textbook.rename(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text, p_request uuid,
     p_hash bigint)

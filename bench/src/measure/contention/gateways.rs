@@ -1,11 +1,12 @@
-//! mkdir in one directory over REST: one gateway and two, their calls gathered and not. The gateways' own sessions are told
-//! apart by what PostgreSQL's settings file says, which all of them follow at once.
+//! mkdir in one directory over REST, by one gateway and by two, with calls gathered and not.
+//!
+//! The bench cannot set `mantle.delta_records` in the gateways' sessions, so it changes the server's setting for each turn.
 
 use anyhow::Result;
 
-use super::{Found, Ground};
+use super::{Measured, Setting};
 use crate::{
-    measure::in_lanes,
+    measure::run_clients,
     report::{Report, count, short},
     rest::Rest,
 };
@@ -17,20 +18,20 @@ const TURNS: u32 = 3;
 const ROLE: &str = "gateway";
 
 /// Measures.
-pub async fn run(ground: &Ground<'_>, ns: &str, report: &mut Report) -> Result<()> {
+pub async fn run(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result<()> {
     report.heading("mkdir in one directory over REST, by gateways");
-    let bench = ground.bench;
+    let bench = setting.bench;
     if bench.gathering.len() < 2 || bench.not_gathering.len() < 2 {
         report.paragraph("Not measured: it takes two gateways that gather calls, and two that do not.");
         return Ok(());
     }
-    let measured = measure(ground, ns, report).await;
-    ground.watcher.alter_delta_records("").await?;
+    let measured = measure(setting, ns, report).await;
+    setting.watcher.alter_delta_records("").await?;
     measured
 }
 
-async fn measure(ground: &Ground<'_>, ns: &str, report: &mut Report) -> Result<()> {
-    let bench = ground.bench;
+async fn measure(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result<()> {
+    let bench = setting.bench;
     let mut rows = Vec::new();
     for (name, gateways) in [
         ("1", &bench.gathering[..1]),
@@ -39,7 +40,7 @@ async fn measure(ground: &Ground<'_>, ns: &str, report: &mut Report) -> Result<(
         ("2, not gathering", &bench.not_gathering[..2]),
     ] {
         for clients in CLIENTS {
-            let found = in_turn(ground, ns, gateways, clients).await?;
+            let found = in_turn(setting, ns, gateways, clients).await?;
             let [.., baseline] = &found;
             for (mode, of) in MODES.iter().zip(&found) {
                 let [rate, rate_ratio, p99, p99_ratio, lock, lwlock, most] = of.cells(baseline);
@@ -60,9 +61,9 @@ async fn measure(ground: &Ground<'_>, ns: &str, report: &mut Report) -> Result<(
         }
     }
     report.paragraph(
-        "Acknowledged by the index. A gateway that gathers has one batch in flight (`postgres.batches_in_flight_max`, default 4, \
-         bounds those beside a stalled one); one with `postgres.batch_elements_max = 1` sends each call by itself. Baseline: \
-         `mantle.delta_records = never`. Active: sessions of the gateways at work in PostgreSQL, on average.",
+        "Acknowledged by the index. A gateway that gathers calls has one batch in flight (only beside a stalled batch more, up to \
+         `postgres.batches_in_flight_max`, default 4). A gateway with `postgres.batch_elements_max = 1` sends each call by \
+         itself. Baseline: `mantle.delta_records = never`. Active: the gateways' sessions that work in PostgreSQL, on average.",
     );
     report.table(
         [
@@ -83,27 +84,27 @@ async fn measure(ground: &Ground<'_>, ns: &str, report: &mut Report) -> Result<(
     Ok(())
 }
 
-async fn in_turn(ground: &Ground<'_>, ns: &str, gateways: &[Rest], clients: usize) -> Result<[Found; 3]> {
-    let lanes: Vec<Rest> = (0..clients).map(|client| gateways[client % gateways.len()].another()).collect();
-    let parents: Vec<String> = MODES.iter().map(|mode| format!("{mode}-{}", ground.ids(1))).collect();
+async fn in_turn(setting: &Setting<'_>, ns: &str, gateways: &[Rest], clients: usize) -> Result<[Measured; 3]> {
+    let rests: Vec<Rest> = (0..clients).map(|client| gateways[client % gateways.len()].another()).collect();
+    let parents: Vec<String> = MODES.iter().map(|mode| format!("{mode}-{}", setting.ids(1))).collect();
     for parent in &parents {
         gateways[0].mkdir(ns, parent).await?;
     }
-    let mut found = <[Found; 3]>::default();
+    let mut found = <[Measured; 3]>::default();
     for turn in 0..TURNS as usize {
         for at in 0..MODES.len() {
             let at = (at + turn) % MODES.len();
-            ground.watcher.alter_delta_records(MODES[at]).await?;
+            setting.watcher.alter_delta_records(MODES[at]).await?;
             let (of, parent) = (&mut found[at], &parents[at]);
-            let mkdirs = in_lanes(clients, ground.bench.period / 2 / TURNS, |client, round| {
-                let (rest, path) = (&lanes[client], format!("{parent}/d{turn}-{client}-{round}"));
+            let mkdirs = run_clients(clients, setting.bench.period / 2 / TURNS, |client, round| {
+                let (rest, path) = (&rests[client], format!("{parent}/d{turn}-{client}-{round}"));
                 async move { rest.mkdir(ns, &path).await }
             });
             let started = std::time::Instant::now();
-            let (_, sample) = of.waits.during(ground.watcher, ROLE, mkdirs).await?;
+            let (_, sample) = of.waits.during(setting.watcher, ROLE, mkdirs).await?;
             of.lasted += started.elapsed();
             of.sample.merge(sample);
-            ground.settle().await?;
+            setting.watcher.wait_for_compaction().await?;
         }
     }
     Ok(found)

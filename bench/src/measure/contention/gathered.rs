@@ -1,14 +1,16 @@
-//! The same with the calls of a gateway gathered, for Mantle and for the textbook by the same code: what arrives while a
-//! batch is in flight goes together in the next, one batch in flight a gateway (`postgres.batches_in_flight_max` bounds those
-//! that go beside a stalled one). One gateway is then one session: it cannot contend with itself, however counts are kept.
+//! mkdir in one directory with calls gathered as a gateway gathers them, by the same code for Mantle and for the textbook.
+//!
+//! A gateway has one batch in flight; calls that arrive meanwhile make up the next batch. (Only beside a stalled batch it
+//! sends more, up to `postgres.batches_in_flight_max`.) So one gateway is one session, which cannot contend with itself,
+//! however counts are kept.
 
 use anyhow::{Result, anyhow};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Found, Ground, Way};
+use super::{Measured, Setting, Way};
 use crate::{
-    measure::in_lanes,
+    measure::run_clients,
     report::{Report, count, short},
 };
 
@@ -24,9 +26,9 @@ struct Job {
     reply: oneshot::Sender<()>,
 }
 
-/// Sends what has arrived, one batch after the other, until nobody submits any more; how many batches.
+/// Sends the jobs in batches, one batch after the other, until all senders are gone. Answers the number of batches.
 async fn gather(
-    ground: &Ground<'_>,
+    setting: &Setting<'_>,
     way: Way,
     gateway: usize,
     parent: i64,
@@ -36,10 +38,10 @@ async fn gather(
     let mut batches = 0;
     while jobs.recv_many(&mut batch, ELEMENTS_MAX).await > 0 {
         let ids: Vec<i64> = batch.iter().map(|job| job.id).collect();
-        ground.sessions[gateway].mkdirs(way.store(), ground.ns, parent, &ids).await?;
+        setting.sessions[gateway].mkdirs(way.store(), setting.ns, parent, &ids).await?;
         batches += 1;
         for job in batch.drain(..) {
-            // A client whose turn is over has left.
+            // The client may have ended with its turn; ignore the send error.
             let _ = job.reply.send(());
         }
     }
@@ -47,26 +49,26 @@ async fn gather(
 }
 
 /// Measures.
-pub async fn run(ground: &Ground<'_>, report: &mut Report) -> Result<()> {
+pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
     report.heading("mkdir in one directory, calls gathered as a gateway gathers them");
     report.paragraph(
-        "The bench does for both what a gateway does for its clients: what arrives while a call is in flight goes in the next, \
-         at most one call in flight a gateway, each on its own direct session. `textbook` has a function for batches too. \
-         Without gathering (`postgres.batch_elements_max = 1`): the table of mkdir above.",
+        "The bench gathers calls as a gateway does, for Mantle and for the textbook: calls that arrive while one is in flight \
+         make up the next one. Each gateway has one call in flight, on a direct session of its own. `textbook` has a function \
+         for batches too. Without gathering (`postgres.batch_elements_max = 1`): the table of mkdir above.",
     );
     let mut rows = Vec::new();
     for gateways in GATEWAYS {
         for clients in CLIENTS {
-            let mut found = <[(Found, u64); 4]>::default();
+            let mut found = <[(Measured, u64); 4]>::default();
             let mut parents = Vec::new();
             for way in Way::ALL {
-                parents.push(ground.parents(way, 1).await?[0]);
+                parents.push(setting.parents(way, 1).await?[0]);
             }
             for turn in 0..TURNS as usize {
                 for at in 0..parents.len() {
                     let at = (at + turn) % parents.len();
-                    one_turn(ground, Way::ALL[at], parents[at], (gateways, clients), &mut found[at]).await?;
-                    ground.settle().await?;
+                    one_turn(setting, Way::ALL[at], parents[at], (gateways, clients), &mut found[at]).await?;
+                    setting.watcher.wait_for_compaction().await?;
                 }
             }
             let [.., (baseline, _)] = &found;
@@ -108,23 +110,23 @@ pub async fn run(ground: &Ground<'_>, report: &mut Report) -> Result<()> {
 }
 
 async fn one_turn(
-    ground: &Ground<'_>,
+    setting: &Setting<'_>,
     way: Way,
     parent: i64,
     (gateways, clients): (usize, usize),
-    (found, batches): &mut (Found, u64),
+    (found, batches): &mut (Measured, u64),
 ) -> Result<()> {
-    ground.choose(way, gateways).await?;
-    let first = ground.block(IDS_PER_TURN * clients as i64).await?;
+    setting.choose(way, gateways).await?;
+    let first = setting.block(IDS_PER_TURN * clients as i64).await?;
     let mut queues = Vec::new();
     let mut senders = FuturesUnordered::new();
     for gateway in 0..gateways {
         let (queue, jobs) = mpsc::unbounded_channel();
         queues.push(queue);
-        senders.push(gather(ground, way, gateway, parent, jobs));
+        senders.push(gather(setting, way, gateway, parent, jobs));
     }
     let turn = async {
-        let done = in_lanes(clients, ground.bench.period / 2 / TURNS, |client, round| {
+        let done = run_clients(clients, setting.bench.period / 2 / TURNS, |client, round| {
             let id = first + IDS_PER_TURN * client as i64 + round as i64;
             let queue = &queues[client % gateways];
             async move {
@@ -146,7 +148,7 @@ async fn one_turn(
     };
     let started = std::time::Instant::now();
     let both = async { tokio::try_join!(turn, sent) };
-    let ((_, sample), sent) = found.waits.during(ground.watcher, &ground.bench.database_role, both).await?;
+    let ((_, sample), sent) = found.waits.during(setting.watcher, &setting.bench.database_role, both).await?;
     found.lasted += started.elapsed();
     found.sample.merge(sample);
     *batches += sent;

@@ -1,6 +1,8 @@
-//! Many clients that change one directory: delta records against a textbook implementation (`sql/textbook.sql`), which
-//! updates the parent's row. First in PostgreSQL alone, one change a call; then with the calls of a gateway gathered, for
-//! both; then through gateways. The ways take turns within each measurement, so that all meet the same machine.
+//! Many clients change one directory: delta records against a textbook implementation (`sql/textbook.sql`), which updates
+//! the parent's row.
+//!
+//! Three measurements: in PostgreSQL alone with one change a call, in PostgreSQL with gathered calls, and through gateways.
+//! The ways of keeping counts take turns within each measurement, so that all meet the same machine.
 
 mod gateways;
 mod gathered;
@@ -12,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use self::waits::Waits;
 use super::Bench;
@@ -22,16 +24,13 @@ use crate::{
     sql::{Session, Signer, Store},
 };
 
-/// Ids for what is made before the turns.
+/// Ids for the directories and entries that are made before the turns.
 const IDS: i64 = 1 << 20;
-/// How often it is looked whether compaction has caught up, and for how long.
-const SETTLE_LOOK: Duration = Duration::from_millis(50);
-const SETTLE_MAX: Duration = Duration::from_secs(60);
 
 /// How counts are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// `mantle.delta_records` of this value.
+    /// Mantle, with this value of `mantle.delta_records`.
     Mantle(&'static str),
     Textbook,
 }
@@ -46,6 +45,16 @@ impl Way {
         }
     }
 
+    /// The name for readers who have not read the page.
+    fn legend(self) -> &'static str {
+        match self {
+            Self::Mantle("auto") => "Mantle (delta_records = auto, the default)",
+            Self::Mantle("always") => "Mantle (always)",
+            Self::Mantle(_) => "Mantle (never)",
+            Self::Textbook => "textbook (updates the parent's row)",
+        }
+    }
+
     fn store(self) -> Store {
         match self {
             Self::Mantle(_) => Store::Mantle,
@@ -54,8 +63,8 @@ impl Way {
     }
 }
 
-/// What the measurements share.
-struct Ground<'a> {
+/// The sessions and the namespace that the three measurements share.
+struct Setting<'a> {
     bench: &'a Bench,
     sessions: Vec<Session>,
     watcher: &'a Session,
@@ -65,18 +74,18 @@ struct Ground<'a> {
     next_id: AtomicI64,
 }
 
-impl Ground<'_> {
-    /// The first of so many new ids, for what is made beforehand.
+impl Setting<'_> {
+    /// Takes `count` ids for directories and entries that are made before the turns; answers the first.
     fn ids(&self, count: i64) -> i64 {
         self.next_id.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// The first of so many new ids, for a turn: a block of its own.
+    /// Allocates a block of `count` ids for one turn; answers the first.
     async fn block(&self, count: i64) -> Result<i64> {
         self.sessions[0].allocate_ids(count).await
     }
 
-    /// New parent directories.
+    /// Makes parent directories.
     async fn parents(&self, way: Way, count: usize) -> Result<Vec<i64>> {
         let first = self.ids(count as i64);
         let ids: Vec<i64> = (first..).take(count).collect();
@@ -91,7 +100,7 @@ impl Ground<'_> {
         Ok(ids)
     }
 
-    /// Makes so many sessions keep counts this way.
+    /// Sets how the first `sessions` sessions keep counts.
     async fn choose(&self, way: Way, sessions: usize) -> Result<()> {
         if let Way::Mantle(mode) = way {
             for session in &self.sessions[..sessions] {
@@ -100,30 +109,18 @@ impl Ground<'_> {
         }
         Ok(())
     }
-
-    /// Waits until no delta record is left: what one way put off should not be another's burden.
-    async fn settle(&self) -> Result<()> {
-        let started = std::time::Instant::now();
-        while self.watcher.deltas().await? > 0 {
-            if started.elapsed() > SETTLE_MAX {
-                bail!("delta records are left {SETTLE_MAX:?} after the last change");
-            }
-            tokio::time::sleep(SETTLE_LOOK).await;
-        }
-        Ok(())
-    }
 }
 
-/// What one way did, over its turns.
+/// The sums over all turns of one way.
 #[derive(Clone, Default)]
-struct Found {
+struct Measured {
     lasted: Duration,
     sample: Sample,
     failed: u64,
     waits: Waits,
 }
 
-impl Found {
+impl Measured {
     fn per_second(&self) -> f64 {
         (self.sample.len() as u64 - self.failed) as f64 / self.lasted.as_secs_f64()
     }
@@ -162,10 +159,10 @@ async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Resul
     let ns_id = sessions[0].namespace(&ns).await?;
     watcher.wait_for_vacuum().await?;
     let signer = Signer::new(watcher).await?;
-    let ground = Ground { bench, sessions, watcher, signer, ns: ns_id, next_id: AtomicI64::new(first_id) };
-    single::run(&ground, report).await?;
-    gathered::run(&ground, report).await?;
-    gateways::run(&ground, &ns, report).await?;
+    let setting = Setting { bench, sessions, watcher, signer, ns: ns_id, next_id: AtomicI64::new(first_id) };
+    single::run(&setting, report).await?;
+    gathered::run(&setting, report).await?;
+    gateways::run(&setting, &ns, report).await?;
     causes(report);
     Ok(())
 }
@@ -173,19 +170,20 @@ async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Resul
 fn causes(report: &mut Report) {
     report.heading("Where delta records help, where not, and why");
     for text in [
-        "**Many sessions, one directory, one change a call.** Whoever updates the parent's record holds its row until the \
-         commit is flushed, so one transaction commits a flush, and the others queue (`Lock:transactionid`, and where they are many \
-         `LWLock:LockManager`, which guards that queue). Delta records are new rows: nobody waits for one, \
-         and one flush takes in the commits of all (`LWLock:WALWrite`). `never` is slower than the textbook, since more is done \
-         while the row is held.",
-        "**One session, or a few.** Nobody waits, or for less than Mantle's own work takes: latches, checks, the request's \
-         record, the message for the index. That is the distance to the textbook, and no way of keeping counts changes it.",
+        "**Many sessions, one directory, one change a call.** A transaction that updates the parent's record holds its row \
+         until the commit is flushed. So each flush commits one transaction, and the others queue (`Lock:transactionid`; with \
+         many sessions also `LWLock:LockManager`, which guards that queue). Delta records are new rows: no transaction waits \
+         for another, and one flush covers the commits of all (`LWLock:WALWrite`). `never` is slower than the textbook, \
+         because it does more while it holds the row.",
+        "**One session, or a few.** Transactions do not wait, or wait for less time than Mantle's own work takes: latches, \
+         checks, the request's record, the message for the index. That work is the distance to the textbook, and no way of \
+         keeping counts changes it.",
         "**A directory each.** No two transactions meet. `auto` finds the record free and updates it in place, as `never` does.",
-        "**Renames.** As for mkdir, but a call does several times as much (two parents, two places, for directories the check of \
-         what the index prepared), and with two processors that is the limit before the flush is.",
-        "**Gathered calls.** A gateway has one batch in flight, so as many transactions meet as there are gateways: with one none, \
-         and all three ways are the same; with four, each of which has few calls to gather, the row's lock shows again, and delta \
-         records take it away.",
+        "**Renames.** As for mkdir, but a call does several times as much: two parents, two places and, for directories, the \
+         check of the prepared rename. With two processors that work is the limit, not the flush.",
+        "**Gathered calls.** A gateway has one batch in flight, so at most one transaction for each gateway is open. With one \
+         gateway no transactions meet, and all three ways are the same. With four gateways, each with few calls to gather, the \
+         row's lock shows again, and delta records remove it.",
     ] {
         report.paragraph(text);
     }

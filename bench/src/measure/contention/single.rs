@@ -1,12 +1,13 @@
-//! One change a call, in PostgreSQL alone, so that nothing but the database tells the ways apart.
+//! One change a call, in PostgreSQL alone, so that only the database makes the difference between the ways.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 
-use super::{Found, Ground, Way};
+use super::{Measured, Setting, Way};
 use crate::{
-    measure::in_lanes,
+    measure::run_clients,
+    plot::{self, Series},
     report::{Report, count},
     sql::{Move, Session, Store},
 };
@@ -16,6 +17,21 @@ pub const CLIENTS: [usize; 4] = [1, 4, 16, 64];
 const TURNS: u32 = 3;
 /// Ids of one client's turn.
 const IDS_PER_TURN: i64 = 20_000;
+const PLOT_FILE: &str = "mkdirs-by-clients.svg";
+const PLOT_TITLE: &str = "mkdirs in one directory, by the way counts are kept";
+const COLUMNS: [&str; 11] = [
+    "parent",
+    "clients",
+    "counts",
+    "per second",
+    "to textbook",
+    "p99 ms",
+    "to textbook",
+    "Lock",
+    "LWLock",
+    "sessions",
+    "failed",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verb {
@@ -32,67 +48,88 @@ impl Verb {
             Self::RenameDirectory => "rename of a directory",
         }
     }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::Mkdir => {
+                "`auto`, `always`, `never`: `mantle.mkdir` under that value of `mantle.delta_records`. `auto` updates the \
+                 parent's record in place if nobody holds it, and otherwise appends a delta record. `always` appends a delta \
+                 record; `never` waits and updates in place. `textbook` is the baseline: tables and a function of the bench \
+                 (`bench/src/sql/textbook.sql`) that insert the entry, update the parent's row and record request ids alike, \
+                 without latches, checks or change-stream messages. Direct sessions, one directory a call, the ways in turn. \
+                 Lock and LWLock: sessions that waited for one, on average; then what most of them waited for."
+            }
+            Self::RenameObject => {
+                "Each client's object moves to and fro between two directories, so both parents' counts change: two hot \
+                 directories for all clients, or two for each. Every way updates the parents in the order of ids. Failed: \
+                 deadlocks and lock timeouts, which count in p99 but not in the throughput."
+            }
+            Self::RenameDirectory => {
+                "The same with directories. The bench calls the transaction that commits a prepared rename, under the group's \
+                 epoch and with a new attempt each time."
+            }
+        }
+    }
 }
 
-/// One client's entry, which goes to and fro between two directories.
+/// One client's entry, which is renamed to and fro between two directories.
 struct Entry {
     id: i64,
     name: String,
-    /// How often it was renamed.
     renames: AtomicU64,
 }
 
-/// What one way works on, the same in all its turns.
-struct Plot {
+/// The directories and entries of one way, the same in all its turns.
+struct Workload {
     way: Way,
     /// A pair for all clients, or one each.
     parents: Vec<i64>,
     entries: Vec<Entry>,
 }
 
-impl Plot {
-    async fn new(ground: &Ground<'_>, verb: Verb, way: Way, clients: usize, is_shared: bool) -> Result<Self> {
-        let parents = ground.parents(way, if is_shared { 2 } else { 2 * clients }).await?;
-        let mut plot = Self { way, parents, entries: Vec::new() };
+impl Workload {
+    async fn new(setting: &Setting<'_>, verb: Verb, way: Way, clients: usize, is_shared: bool) -> Result<Self> {
+        let parents = setting.parents(way, if is_shared { 2 } else { 2 * clients }).await?;
+        let mut workload = Self { way, parents, entries: Vec::new() };
         if verb == Verb::Mkdir {
-            return Ok(plot);
+            return Ok(workload);
         }
         for client in 0..clients {
-            let (session, home, id) = (&ground.sessions[client], plot.home(client).0, ground.ids(1));
+            let (session, home, id) = (&setting.sessions[client], workload.home(client).0, setting.ids(1));
             let name = match (verb, way) {
                 (Verb::RenameObject, Way::Mantle(_)) => {
                     let put = session.prepare_puts(Store::Mantle).await?;
-                    session.put_objects(&put, ground.ns, vec![home], id).await?;
+                    session.put_objects(&put, setting.ns, vec![home], id).await?;
                     format!("o{id}")
                 }
-                // To the textbook the name's end is the only difference; its entries are made as directories.
+                // The textbook has no objects: it makes directories in their place.
                 _ => {
-                    session.mkdirs(way.store(), ground.ns, home, &[id]).await?;
+                    session.mkdirs(way.store(), setting.ns, home, &[id]).await?;
                     format!("d{id}/")
                 }
             };
-            plot.entries.push(Entry { id, name, renames: AtomicU64::new(0) });
+            workload.entries.push(Entry { id, name, renames: AtomicU64::new(0) });
         }
-        Ok(plot)
+        Ok(workload)
     }
 
-    /// The two directories of a client.
+    /// The two directories of a client, equal for all if they share them.
     fn home(&self, client: usize) -> (i64, i64) {
         let at = 2 * client % self.parents.len();
         (self.parents[at], self.parents[at + 1])
     }
 
-    /// One change; false when the database gave up on it.
-    async fn change(&self, session: &Session, ground: &Ground<'_>, client: usize, id: i64) -> Result<bool> {
+    /// Makes one change; false after a deadlock or a lock timeout.
+    async fn change(&self, session: &Session, setting: &Setting<'_>, client: usize, id: i64) -> Result<bool> {
         let (here, there) = self.home(client);
         let Some(entry) = self.entries.get(client) else {
-            session.mkdirs(self.way.store(), ground.ns, here, &[id]).await?;
+            session.mkdirs(self.way.store(), setting.ns, here, &[id]).await?;
             return Ok(true);
         };
         let is_back = entry.renames.load(Ordering::Relaxed) % 2 == 1;
         let (source, destination) = if is_back { (there, here) } else { (here, there) };
         let name = entry.name.as_str();
-        let Ground { ns, signer, .. } = ground;
+        let Setting { ns, signer, .. } = setting;
         let (source, destination) = ((source, name), (destination, name));
         let of = Move { ns: *ns, source, destination, id: entry.id, attempt: id, signer };
         let done = session.rename(self.way.store(), &of).await?;
@@ -103,109 +140,103 @@ impl Plot {
     }
 }
 
-/// Measures.
-pub async fn run(ground: &Ground<'_>, report: &mut Report) -> Result<()> {
+/// Measures each verb, and draws mkdir.
+pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
     for verb in [Verb::Mkdir, Verb::RenameObject, Verb::RenameDirectory] {
         report.heading(&format!("{}, by the way counts are kept", verb.name()));
-        report.paragraph(match verb {
-            Verb::Mkdir => {
-                "`auto`, `always`, `never`: `mantle.mkdir` under `mantle.delta_records` (in place if the record is free, else a \
-                 delta record; always a delta record; in place after waiting). `textbook`, the baseline: tables and a function of \
-                 the bench (`bench/src/sql/textbook.sql`) that insert the entry and update the parent's row, request ids recorded \
-                 alike; no latches, no checks, no change-stream message. Direct sessions, one directory a call, the ways in turn. \
-                 Lock and LWLock: sessions that waited for one, on average; then what most of them waited for."
-            }
-            Verb::RenameObject => {
-                "Each client's object goes to and fro between two directories, so both parents' counts change: two hot \
-                 directories for all clients, or two for each. Every way updates the parents in the order of ids. Failed: deadlocks \
-                 and lock timeouts, which count in p99 but not in the throughput."
-            }
-            Verb::RenameDirectory => {
-                "The same with directories: the transaction that commits what the index has prepared, called directly, under \
-                 the group's epoch and a new attempt each time."
-            }
-        });
-        let mut rows = Vec::new();
+        report.paragraph(verb.description());
+        let (mut rows, mut shared) = (Vec::new(), Way::ALL.map(|way| Series { name: way.legend(), points: Vec::new() }));
         for is_shared in [true, false] {
             for clients in CLIENTS {
-                let found = in_turn(ground, verb, clients, is_shared).await?;
+                let found = in_turn(setting, verb, clients, is_shared).await?;
                 let [.., baseline] = &found;
-                for (way, of) in Way::ALL.iter().zip(&found) {
+                for ((way, of), series) in Way::ALL.iter().zip(&found).zip(&mut shared) {
+                    if is_shared {
+                        series.points.push((clients as u64, of.per_second() as u64));
+                    }
                     let [rate, rate_ratio, p99, p99_ratio, lock, lwlock, most] = of.cells(baseline);
-                    rows.push([
-                        if is_shared { "for all" } else { "each" }.to_owned(),
-                        count(clients as u64),
-                        way.name().to_owned(),
-                        rate,
-                        rate_ratio,
-                        p99,
-                        p99_ratio,
-                        lock,
-                        lwlock,
-                        most,
-                        count(of.failed),
-                    ]);
+                    let parent = if is_shared { "for all" } else { "each" }.to_owned();
+                    let (clients, way, failed) = (count(clients as u64), way.name().to_owned(), count(of.failed));
+                    rows.push([parent, clients, way, rate, rate_ratio, p99, p99_ratio, lock, lwlock, most, failed]);
                 }
             }
         }
-        report.table(
-            [
-                "parent",
-                "clients",
-                "counts",
-                "per second",
-                "to textbook",
-                "p99 ms",
-                "to textbook",
-                "Lock",
-                "LWLock",
-                "sessions",
-                "failed",
-            ],
-            &rows,
-        );
+        if verb == Verb::Mkdir {
+            report.plot(PLOT_FILE, PLOT_TITLE, draw_mkdirs(&shared)?);
+        }
+        report.table(COLUMNS, &rows);
     }
     Ok(())
 }
 
-async fn in_turn(ground: &Ground<'_>, verb: Verb, clients: usize, is_shared: bool) -> Result<[Found; 4]> {
-    let mut plots = Vec::new();
+/// mkdirs per second by clients, all in one directory; a line for each way.
+fn draw_mkdirs(series: &[Series]) -> Result<String> {
+    plot::draw(PLOT_TITLE, "clients, each a session of PostgreSQL", "mkdirs per second", series)
+}
+
+async fn in_turn(setting: &Setting<'_>, verb: Verb, clients: usize, is_shared: bool) -> Result<[Measured; 4]> {
+    let mut workloads = Vec::new();
     for way in Way::ALL {
-        plots.push(Plot::new(ground, verb, way, clients, is_shared).await?);
+        workloads.push(Workload::new(setting, verb, way, clients, is_shared).await?);
     }
-    let mut found = <[Found; 4]>::default();
+    let mut found = <[Measured; 4]>::default();
     for turn in 0..TURNS as usize {
-        for at in 0..plots.len() {
-            // Not always after the same one.
-            let at = (at + turn) % plots.len();
-            one_turn(ground, &plots[at], clients, &mut found[at]).await?;
-            ground.settle().await?;
+        for at in 0..workloads.len() {
+            // So that no way always follows the same other one.
+            let at = (at + turn) % workloads.len();
+            one_turn(setting, &workloads[at], clients, &mut found[at]).await?;
+            setting.watcher.wait_for_compaction().await?;
         }
     }
     Ok(found)
 }
 
-async fn one_turn(ground: &Ground<'_>, plot: &Plot, clients: usize, found: &mut Found) -> Result<()> {
-    ground.choose(plot.way, clients).await?;
-    let first = ground.block(IDS_PER_TURN * clients as i64).await?;
+async fn one_turn(setting: &Setting<'_>, workload: &Workload, clients: usize, found: &mut Measured) -> Result<()> {
+    setting.choose(workload.way, clients).await?;
+    let first = setting.block(IDS_PER_TURN * clients as i64).await?;
     let failed = AtomicU64::new(0);
     let failures = &failed;
-    let period = ground.bench.period / 2 / TURNS;
-    let changes = in_lanes(clients, period, |client, round| {
-        // Ids of a client's own, the round's; more rounds than ids would be a machine of another age.
+    let period = setting.bench.period / 2 / TURNS;
+    let changes = run_clients(clients, period, |client, round| {
+        // Each client has ids of its own; no machine does more rounds than there are ids.
         let id = first + IDS_PER_TURN * client as i64 + round as i64 % IDS_PER_TURN;
-        let session = &ground.sessions[client];
+        let session = &setting.sessions[client];
         async move {
-            if !plot.change(session, ground, client, id).await? {
+            if !workload.change(session, setting, client, id).await? {
                 failures.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
         }
     });
     let started = std::time::Instant::now();
-    let (_, sample) = found.waits.during(ground.watcher, &ground.bench.database_role, changes).await?;
+    let (_, sample) = found.waits.during(setting.watcher, &setting.bench.database_role, changes).await?;
     found.lasted += started.elapsed();
     found.sample.merge(sample);
     found.failed += failed.into_inner();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The plot shows the figures of its page, so a change of either needs the other.
+    #[test]
+    fn the_committed_plot_shows_the_committed_page() {
+        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+        let page = std::fs::read_to_string(format!("{docs}/bench-contention.md")).unwrap();
+        let mut shared = Way::ALL.map(|way| Series { name: way.legend(), points: Vec::new() });
+        let table = page.lines().skip_while(|line| !line.starts_with("## mkdir")).skip(1);
+        for line in table.take_while(|line| !line.starts_with("## ")) {
+            let [_, "for all", clients, way, rate, ..] = line.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+                continue;
+            };
+            let number = |cell: &str| cell.replace(',', "").parse().unwrap();
+            let at = Way::ALL.iter().position(|one| one.name() == way).unwrap();
+            shared[at].points.push((number(clients), number(rate)));
+        }
+        assert!(shared.iter().all(|series| series.points.len() == CLIENTS.len()));
+        let svg = draw_mkdirs(&shared).unwrap();
+        assert!(svg == std::fs::read_to_string(format!("{docs}/{PLOT_FILE}")).unwrap(), "{svg}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What sessions wait for, seen in pg_stat_activity every few milliseconds.
+//! Samples what sessions wait for, in pg_stat_activity every 20 ms.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,12 +7,12 @@ use anyhow::Result;
 use crate::{report::short, sql::Session};
 
 const LOOK: Duration = Duration::from_millis(20);
-/// Fewer sessions than this on average are not worth naming.
+/// The report leaves out waits of fewer sessions than this on average.
 const NAMED_MIN: f64 = 0.1;
-/// How many kinds are named.
+/// The report names at most this many kinds of waits.
 const NAMED: usize = 3;
 
-/// Sessions seen, by what they waited for (`Lock:tuple`), or `running`.
+/// Sessions counted by wait event (`Lock:tuple`) or `running`, over all looks.
 #[derive(Clone, Default)]
 pub struct Waits {
     looks: u64,
@@ -20,18 +20,18 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Sessions on average whose wait begins like this.
+    /// Sessions on average whose wait event starts with `kind`.
     pub fn of(&self, kind: &str) -> f64 {
         let all: i64 = self.sessions.iter().filter(|(name, _)| name.starts_with(kind)).map(|(_, count)| count).sum();
         all as f64 / self.looks.max(1) as f64
     }
 
-    /// Sessions on average, running ones too.
+    /// Active sessions on average, running ones included.
     pub fn all(&self) -> f64 {
         self.of("")
     }
 
-    /// What most waited for, and how many on average.
+    /// The most frequent wait events, each with its sessions on average.
     pub fn most(&self) -> String {
         let mut kinds: Vec<_> = self.sessions.keys().map(|name| (self.of(name), name)).collect();
         kinds.retain(|(mean, _)| *mean >= NAMED_MIN);
@@ -40,7 +40,7 @@ impl Waits {
         named.join(", ")
     }
 
-    /// Looks at the sessions of `role` until `work` has ended; its answer.
+    /// Samples the sessions of `role` until `work` has ended; answers the work's result.
     pub async fn during<T>(
         &mut self,
         watcher: &Session,

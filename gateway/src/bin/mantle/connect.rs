@@ -1,6 +1,6 @@
-//! PostgreSQL connections, and which failures are worth another attempt.
+//! PostgreSQL connections, and which failures justify another attempt.
 //!
-//! Every call of the import is idempotent, so a connection lost in the middle of one is repeated on a new connection.
+//! Each call of the import is idempotent, so after a lost connection it is repeated on a new one.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// How PostgreSQL is reached.
+/// PostgreSQL's address; shared by the subcommands.
 #[derive(clap::Args)]
 pub struct DatabaseOptions {
     /// Direct PostgreSQL URL (not a pooler) of a role in mantle_gateway
@@ -28,7 +28,7 @@ pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     connect_with(url.parse()?).await
 }
 
-/// Connects to another node of the same database, by the same role.
+/// Connects to another node of the same database, with the same role.
 pub async fn connect_to(url: &str, host: &str, port: u16) -> Result<Client, tokio_postgres::Error> {
     let given: tokio_postgres::Config = url.parse()?;
     let mut config = tokio_postgres::Config::new();
@@ -54,18 +54,18 @@ async fn connect_with(mut config: tokio_postgres::Config) -> Result<Client, toki
     }
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(async move {
-        // The caller's next query fails with the cause; here it would only be said twice.
+        // The caller's next query fails with the cause.
         let _ = connection.await;
     });
     Ok(client)
 }
 
-/// Connects once, for the beginning of a command: a wrong URL should fail at once.
+/// Connects once, at the start of a command, so that a wrong URL fails at once.
 pub async fn connect_first(url: &str) -> Result<Client> {
     connect(url).await.context("cannot connect to PostgreSQL (--database, DATABASE_URL)")
 }
 
-/// May the same call succeed on another attempt?
+/// Whether the same call may succeed on another attempt.
 pub fn is_passing(error: &tokio_postgres::Error) -> bool {
     let Some(state) = error.code() else {
         // No SQLSTATE: the connection itself broke, unless a value could not be converted.
@@ -79,7 +79,7 @@ pub fn is_passing(error: &tokio_postgres::Error) -> bool {
         SqlState::CRASH_SHUTDOWN,
         SqlState::CANNOT_CONNECT_NOW,
         SqlState::TOO_MANY_CONNECTIONS,
-        // On Citus, of a shard that has just moved.
+        // On Citus, for a shard that has just moved.
         SqlState::UNDEFINED_TABLE,
     ]
     .contains(state)

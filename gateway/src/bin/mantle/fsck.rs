@@ -1,9 +1,10 @@
-//! `mantle fsck`: TafDB against every replica of the index, in both directions, while everything goes on.
+//! `mantle fsck`: compares TafDB with every replica of the index, in both directions, while both are in use.
 //!
-//! What PostgreSQL has must be in the replica with the same parent, name, version and permissions; what the replica has must be
-//! in PostgreSQL. Both change meanwhile, so rows are compared with the replica once that has applied all that was committed
-//! when they were read: it may be newer, but not older. A difference counts when it is found again and again: on several nodes
-//! of PostgreSQL a rename under way shows no row, or two. (The leader compares itself all the time by the same rules.)
+//! A directory in PostgreSQL must be in the replica with the same parent, name, version and permissions, and a directory in
+//! the replica must be in PostgreSQL. Both change meanwhile. So rows are compared after the replica has applied everything
+//! that was committed when they were read: it may be newer, but not older. A difference counts only if repeated comparisons
+//! find it again, because on several PostgreSQL nodes a rename in progress shows no row, or two. (The leader compares itself
+//! continuously by the same rules.)
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,17 +15,17 @@ use std::{
 use anyhow::{Context, Result};
 use indicatif::HumanCount;
 use mantle_index_client::IndexClient;
-use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
+use mantle_types::{DirectoryId, GroupId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 use tokio_postgres::Client;
 
 use crate::{IndexOptions, connect, connect::DatabaseOptions, hosted_groups, replicas, replicas::Nodes, sql};
 
-/// Directories compared at a time, about.
+/// Directories compared at a time, approximately.
 const SLICE_DIRECTORIES: usize = 2000;
-/// A difference is looked at so often before it counts, with this time between.
+/// A difference counts after this many further comparisons, with this pause between them.
 const CONFIRMATIONS: usize = 5;
 const CONFIRMATION_PAUSE: Duration = Duration::from_secs(1);
-/// Differences shown of each replica.
+/// Differences shown for each replica.
 const SHOWN_MAX: usize = 20;
 
 /// Options of `mantle fsck`. The database role needs mantle_index's rights, and mantle_analyst's or the owner's for the check
@@ -35,10 +36,10 @@ pub struct Options {
     database: DatabaseOptions,
     #[command(flatten)]
     index: IndexOptions,
-    /// The group; all that the replicas' processes host unless given
+    /// The index group; all that the replicas host unless given
     #[arg(long)]
     group: Option<u32>,
-    /// Leave PostgreSQL's own tables unchecked
+    /// Do not check PostgreSQL's own tables
     #[arg(long)]
     index_only: bool,
 }
@@ -51,8 +52,8 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     let url = &options.database.url;
     let (database, nodes) = (connect::connect_first(url).await?, Nodes::connect(url).await?);
     let mut is_sound = options.index_only || check(&database).await?;
-    let groups: BTreeSet<u32> = match options.group {
-        Some(group) => [group].into(),
+    let groups: BTreeSet<GroupId> = match options.group {
+        Some(group) => [GroupId(group)].into(),
         None => hosted_groups(&index).await,
     };
     if groups.is_empty() {
@@ -60,7 +61,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
         is_sound = false;
     }
     for group in groups {
-        let index = index.of_group(mantle_types::GroupId(group));
+        let index = index.of_group(group);
         for replica in index.replicas() {
             let comparison = Comparison { database: &database, nodes: &nodes, index: &index, replica, group };
             let found = comparison.run().await;
@@ -71,7 +72,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// PostgreSQL's own tables.
+/// Checks PostgreSQL's own tables; false if it reports a problem.
 async fn check(database: &Client) -> Result<bool> {
     let problems = database.query(sql::CHECK, &[]).await.context("mantle.check()")?;
     for row in &problems {
@@ -86,7 +87,7 @@ async fn check(database: &Client) -> Result<bool> {
     Ok(problems.is_empty())
 }
 
-fn shown(group: u32, replica: &str, found: Result<Found>) -> String {
+fn shown(group: GroupId, replica: &str, found: Result<Found>) -> String {
     let found = match found {
         Ok(found) => found,
         Err(error) => return format!("group {group} {replica}: {error:#}\n"),
@@ -103,27 +104,27 @@ fn shown(group: u32, replica: &str, found: Result<Found>) -> String {
     text
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Default)]
 struct Found {
     compared: usize,
-    /// By directory: most are met in both directions.
+    /// By directory, because most are found in both directions.
     differences: BTreeMap<DirectoryId, String>,
 }
 
-/// One replica's.
+/// The comparison of one replica.
 struct Comparison<'a> {
     database: &'a Client,
     nodes: &'a Nodes,
     index: &'a IndexClient,
     replica: &'a str,
-    group: u32,
+    group: GroupId,
 }
 
 impl Comparison<'_> {
     async fn run(&self) -> Result<Found> {
         let mut found = Found::default();
-        let namespaces = self.database.query(sql::NAMESPACES_OF_GROUP, &[&(self.group as i32)]).await?;
+        let namespaces = self.database.query(sql::NAMESPACES_OF_GROUP, &[&self.group.as_i32()]).await?;
         let namespaces: Vec<i64> = namespaces.iter().map(|row| row.get(0)).collect();
         let mut after = 0;
         loop {
@@ -165,7 +166,7 @@ impl Comparison<'_> {
     }
 
     async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<(DirectoryId, String)>> {
-        // What the index has that PostgreSQL has not any more counts if the index had it before it was asked for.
+        // A directory without a row counts only if the index had it before the rows were read.
         let before = self.known(ids).await?;
         let rows = self.rows(ids).await?;
         replicas::wait_leader(self.index, &self.nodes.flushed().await?, &|_| ()).await?;
@@ -174,7 +175,7 @@ impl Comparison<'_> {
         Ok(ids
             .into_iter()
             .filter(|id| differ(rows.get(id), before.get(id), now.get(id)))
-            .map(|id| (id, format!("{id}: PostgreSQL {}, index {}", told(rows.get(&id)), told(now.get(&id)))))
+            .map(|id| (id, format!("{id}: PostgreSQL {}, index {}", described(rows.get(&id)), described(now.get(&id)))))
             .collect())
     }
 
@@ -187,7 +188,7 @@ impl Comparison<'_> {
         Ok(known)
     }
 
-    /// The newest row of each.
+    /// Reads the newest row of each directory.
     async fn rows(&self, ids: &[DirectoryId]) -> Result<Records> {
         let ids: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
         let mut newest = Records::new();
@@ -210,21 +211,21 @@ impl Comparison<'_> {
     }
 }
 
-/// Is the replica's directory not PostgreSQL's? `row` was read between `before` and `now`; the namespace is not compared, the
-/// index does not keep it.
+/// Whether the replica's directory differs from PostgreSQL's. `row` was read between `before` and `now`. The namespace is not
+/// compared: the index does not keep it.
 fn differ(row: Option<&DirectoryRecord>, before: Option<&DirectoryRecord>, now: Option<&DirectoryRecord>) -> bool {
     let same =
         |a: &DirectoryRecord, b: &DirectoryRecord| (a.pid, &a.name, a.permission) == (b.pid, &b.name, b.permission);
     match (row, before, now) {
         (Some(row), _, Some(now)) => now.version < row.version || (now.version == row.version && !same(now, row)),
-        // Removed since, or never told.
+        // If the index had it before, it was removed since; else the index never received it.
         (Some(_), before, None) => before.is_none(),
         (None, Some(before), Some(now)) => before.version == now.version,
         (None, ..) => false,
     }
 }
 
-fn told(record: Option<&DirectoryRecord>) -> String {
+fn described(record: Option<&DirectoryRecord>) -> String {
     record.map_or_else(
         || "has none".to_owned(),
         |r| {

@@ -1,6 +1,7 @@
-//! The `mantle` command line: bulk import of a listing into a namespace, and the index groups: their state, their members.
+//! The `mantle` command line: bulk import of a listing, comparison of the index with PostgreSQL, and the index groups' state,
+//! members and namespaces.
 //!
-//! Exit codes: 0 done (an import that refused some lines and named them included), 1 failed, 2 wrong usage,
+//! Exit codes: 0 success (also for an import that refused and reported some lines), 1 failure, 2 wrong usage,
 //! 130 interrupted.
 
 mod connect;
@@ -18,6 +19,7 @@ use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use mantle_index_client::IndexClient;
+use mantle_types::GroupId;
 
 /// Tools for a Mantle namespace.
 #[derive(Parser)]
@@ -41,7 +43,7 @@ enum Command {
     Namespaces(namespaces::Options),
 }
 
-/// Where the index is; shared by the subcommands.
+/// The index replicas' addresses; shared by the subcommands.
 #[derive(clap::Args)]
 struct IndexOptions {
     /// Addresses of the index replicas, separated by commas (`host:port`)
@@ -50,20 +52,20 @@ struct IndexOptions {
 }
 
 impl IndexOptions {
-    /// A client of the replicas, or the error that none is named.
+    /// A client of the replicas; an error if no replica is named.
     fn client(self) -> Result<IndexClient> {
         ensure!(!self.replicas.is_empty(), "no index replica is named (--index, MANTLE_INDEX)");
         IndexClient::connect_lazy(self.replicas).context("--index, MANTLE_INDEX")
     }
 }
 
-/// The groups that the processes of a client host.
-async fn hosted_groups(index: &IndexClient) -> BTreeSet<u32> {
+/// The index groups that the answering replicas host.
+async fn hosted_groups(index: &IndexClient) -> BTreeSet<GroupId> {
     let answers = index.status().await;
-    answers.into_iter().filter_map(|(_, answer)| answer.ok()).flat_map(|status| status.groups).collect()
+    answers.into_iter().filter_map(|(_, answer)| answer.ok()).flat_map(|status| status.groups).map(GroupId).collect()
 }
 
-/// Writes to standard output. A reader that has gone (`| head`) is no failure of ours.
+/// Writes to standard output. The reader may have gone (`| head`); ignore the error.
 fn print(text: &impl std::fmt::Display) {
     let _ = write!(std::io::stdout(), "{text}");
 }
@@ -82,7 +84,7 @@ fn main() -> ExitCode {
                         Command::Namespaces(options) => namespaces::run(options).await,
                     }
                 });
-                // A listing that comes from a pipe may keep its reader blocked for ever.
+                // A read of a listing from a pipe may block for ever; do not wait for it.
                 runtime.shutdown_background();
                 outcome
             },

@@ -1,14 +1,15 @@
-//! `mantle members`: who belongs to an index group, who votes, who leads; and changes of that.
+//! `mantle members`: shows an index group's members, voters and leader, and changes them.
 
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use indicatif::HumanCount;
 use mantle_index_client::proto::MemberChange;
+use mantle_types::GroupId;
 
 use crate::{IndexOptions, table};
 
-/// How long a change may take: a joint membership is committed twice.
+/// Bound on one change, which commits twice: a joint membership, then the new one.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Options of `mantle members`.
@@ -16,7 +17,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Options {
     #[command(flatten)]
     index: IndexOptions,
-    /// The group
+    /// The index group
     #[arg(long, default_value_t = 1, global = true)]
     group: u32,
     #[command(subcommand)]
@@ -26,21 +27,21 @@ pub struct Options {
 /// MEMBER is a replica's address, or its node id where several have one address.
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Show them (the default)
+    /// Show the members (the default)
     List,
     /// Make a learner vote
     Promote { member: String },
-    /// Make a voter a learner: it goes on answering lookups
+    /// Make a voter a learner: it still answers lookups
     Demote { member: String },
-    /// Take a replica out of the group, for good: stop it first, or it joins again
+    /// Remove a replica from the group for good; stop it first, or it joins again
     Remove { member: String },
-    /// Let a voter lead
+    /// Make a voter the leader
     Lead { member: String },
 }
 
-/// Carries a change out if one is asked for, then shows the members.
+/// Makes the requested change, if there is one, then shows the members.
 pub async fn run(options: Options) -> Result<ExitCode> {
-    let index = options.index.client()?.of_group(mantle_types::GroupId(options.group));
+    let index = options.index.client()?.of_group(GroupId(options.group));
     let change = match &options.action {
         None | Some(Action::List) => None,
         Some(Action::Promote { member }) => Some((member, MemberChange::Promote)),

@@ -1,6 +1,6 @@
-//! `mantle namespaces`: which index group serves each, and moves of one to another group while it is used.
+//! `mantle namespaces`: shows the index group of each namespace, and moves a namespace to another group while it is in use.
 //!
-//! The leader of the new group carries a move out; this program begins it, watches it, and may be ended at any time.
+//! The new group's leader executes a move. This program only starts and watches it, so it may be interrupted at any time.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     sql, table,
 };
 
-/// Between two looks at a move.
+/// Time between two looks at a move.
 const LOOK: Duration = Duration::from_millis(200);
 const DONE: &str = "done";
 
@@ -27,22 +27,23 @@ pub struct Options {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Show them and their groups (the default)
+    /// Show the namespaces and their groups (the default)
     List,
-    /// Move one to another index group, and wait until it is there. Begun already: wait for it
+    /// Move a namespace to another index group and wait for the end; if the move has begun, only wait
     Move { namespace: String, group: i32 },
-    /// Take a move back, unless the new group serves the namespace already
+    /// Undo a move, unless the new group serves the namespace already
     Abort { namespace: String },
 }
 
-/// Does what is asked for.
+/// Runs the requested action.
 pub async fn run(options: Options) -> Result<ExitCode> {
     let database = connect::connect_first(&options.database.url).await?;
     match options.action {
         None | Some(Action::List) => list(&database).await?,
         Some(Action::Move { namespace, group }) => move_to(&database, &namespace, group).await?,
         Some(Action::Abort { namespace }) => {
-            let answer: String = database.query_one(sql::ABORT_MOVE, &[&namespace]).await.map_err(told)?.get(0);
+            let answer: String =
+                database.query_one(sql::ABORT_MOVE, &[&namespace]).await.map_err(database_error)?.get(0);
             crate::print(&format!("{answer}\n"));
             return Ok(if answer == "switched" { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
@@ -52,7 +53,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
 
 async fn list(database: &Client) -> Result<()> {
     let mut rows = vec![["namespace", "group", "other group", "move"].map(str::to_owned).to_vec()];
-    for row in database.query(sql::NAMESPACE_GROUPS, &[]).await.map_err(told)? {
+    for row in database.query(sql::NAMESPACE_GROUPS, &[]).await.map_err(database_error)? {
         let other = row.get::<_, Option<i32>>(2).map_or_else(|| "-".to_owned(), |other| other.to_string());
         let phase = row.get::<_, Option<String>>(3).unwrap_or_else(|| "-".to_owned());
         rows.push(vec![row.get(0), row.get::<_, i32>(1).to_string(), other, phase]);
@@ -62,7 +63,8 @@ async fn list(database: &Client) -> Result<()> {
 }
 
 async fn move_to(database: &Client, namespace: &str, group: i32) -> Result<()> {
-    let begun: String = database.query_one(sql::MOVE_NAMESPACE, &[&namespace, &group]).await.map_err(told)?.get(0);
+    let begun: String =
+        database.query_one(sql::MOVE_NAMESPACE, &[&namespace, &group]).await.map_err(database_error)?.get(0);
     let mut said = String::new();
     let mut phase = begun;
     loop {
@@ -74,7 +76,7 @@ async fn move_to(database: &Client, namespace: &str, group: i32) -> Result<()> {
             return Ok(());
         }
         tokio::time::sleep(LOOK).await;
-        let row = database.query_opt(sql::NAMESPACE_GROUP, &[&namespace]).await.map_err(told)?;
+        let row = database.query_opt(sql::NAMESPACE_GROUP, &[&namespace]).await.map_err(database_error)?;
         let row = row.with_context(|| format!("namespace {namespace} was removed"))?;
         phase = match row.get::<_, Option<String>>(1) {
             Some(phase) => phase,
@@ -84,8 +86,8 @@ async fn move_to(database: &Client, namespace: &str, group: i32) -> Result<()> {
     }
 }
 
-/// `tokio_postgres::Error` alone says "db error".
-fn told(error: tokio_postgres::Error) -> anyhow::Error {
+/// PostgreSQL's message; `tokio_postgres::Error` itself prints only "db error".
+fn database_error(error: tokio_postgres::Error) -> anyhow::Error {
     match error.as_db_error() {
         Some(db) => anyhow::anyhow!("{}", db.message()),
         None => anyhow::anyhow!(error),

@@ -1,4 +1,4 @@
-//! Waits until every replica of the index has applied what is in PostgreSQL.
+//! Waits until every replica of the index has applied PostgreSQL's WAL up to a position.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use tokio_postgres::{Client, types::PgLsn};
 
 use crate::{connect, sql};
 
-/// Patience of one `await` at the leader.
+/// Bound on one `await` at the leader.
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two looks at the replicas.
+/// Time between two looks at the replicas.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
-/// How long nothing may move before the wait is given up.
+/// The wait fails after this time without progress.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// Notices when a quantity stops growing.
+/// Detects that a quantity has stopped growing.
 struct Stall {
     best: u64,
     since: Instant,
@@ -27,7 +27,7 @@ impl Stall {
         Self { best: 0, since: Instant::now() }
     }
 
-    /// Takes the newest value; has it stood still for too long?
+    /// Takes the newest value; true if it has not grown for [`STALL_MAX`].
     fn is_stalled(&mut self, value: u64) -> bool {
         if value > self.best {
             (self.best, self.since) = (value, Instant::now());
@@ -36,11 +36,11 @@ impl Stall {
     }
 }
 
-/// The nodes that feed the index.
+/// Connections to the index's sources.
 pub struct Nodes(Vec<Client>);
 
 impl Nodes {
-    /// Connects to each.
+    /// Connects to each source.
     pub async fn connect(url: &str) -> Result<Self> {
         let main = connect::connect_first(url).await?;
         let mut nodes = Vec::new();
@@ -53,7 +53,7 @@ impl Nodes {
         Ok(Self(nodes))
     }
 
-    /// What is flushed by now on each: its number, and its position.
+    /// The flush position of each source, with the source's number.
     pub async fn flushed(&self) -> Result<Vec<(u32, Lsn)>> {
         let mut positions = Vec::with_capacity(self.0.len());
         for node in &self.0 {
@@ -88,8 +88,8 @@ pub async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &im
     Ok(())
 }
 
-/// Waits until the leader has applied these positions, and every replica what the leader has. `say` is told what is waited
-/// for. The replicas' status at the end.
+/// Waits until the leader has applied these positions, and every replica has caught up with the leader. `say` receives the
+/// progress. Answers the replicas' status at the end.
 pub async fn wait_applied(
     index: &IndexClient,
     positions: &[(u32, Lsn)],
@@ -103,7 +103,7 @@ pub async fn wait_applied(
         let leader =
             answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).find(|status| status.role == "leader");
         if target == 0 {
-            // What the leader has applied now covers the positions.
+            // The leader's applied index covers the positions.
             target = leader.map_or(0, |leader| leader.applied_index);
         }
         let behind: Vec<&str> = answers

@@ -1,5 +1,5 @@
-//! Every SQL string of the command line. All but those of `fsck`, which reads the view that an index is copied from, are calls of
-//! the extension's functions: the role needs EXECUTE only.
+//! Every SQL string of the command line. All are calls of the extension's functions, so the role needs only EXECUTE; except
+//! that `fsck` reads the view that the index's initial copy reads.
 
 /// Namespace by name: its id. No row when it does not exist.
 pub const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
@@ -7,16 +7,16 @@ pub const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
 /// The index group of a namespace; NULL when it does not exist.
 pub const ASSIGNMENT: &str = "SELECT index_group FROM mantle.assignment($1)";
 
-/// Begins a namespace's move to an index group; how far it is.
+/// Begins a namespace's move to an index group; answers its phase.
 pub const MOVE_NAMESPACE: &str = "SELECT mantle.move_namespace($1, $2)";
 
-/// Takes it back, or says how far it is.
+/// Undoes a move; answers its phase.
 pub const ABORT_MOVE: &str = "SELECT mantle.abort_move($1)";
 
-/// Namespaces, the group of each, and of one that moves the other group and the phase.
+/// Namespaces and their groups; for one that moves also the other group and the phase.
 pub const NAMESPACE_GROUPS: &str = "SELECT name, index_group, other_group, move_phase FROM mantle.namespace_groups()";
 
-/// Of one.
+/// Group and move phase of one namespace.
 pub const NAMESPACE_GROUP: &str = "SELECT index_group, move_phase FROM mantle.namespace_groups() WHERE name = $1";
 
 /// A block of ids: first and last.
@@ -39,14 +39,13 @@ pub const IMPORT_OBJECTS: &str = "SELECT inserted, existing, refused_ord, refuse
 /// Nodes that have directories; none without Citus.
 pub const NODES: &str = "SELECT DISTINCT host, port FROM mantle.shard_map()";
 
-/// A node's number among those that feed the index, and the position up to which its WAL is flushed: everything that this
-/// program had acknowledged there is below it.
+/// A node's number as a source, and its flush position. Everything that the node has acknowledged is below it.
 pub const FLUSHED: &str = "SELECT mantle.index_source(), pg_current_wal_flush_lsn()";
 
 /// The namespaces that an index group serves.
 pub const NAMESPACES_OF_GROUP: &str = "SELECT ns FROM mantle.index_namespaces($1) WHERE is_served";
 
-/// Ids of directories of some namespaces, in order, after an id, so many.
+/// A bounded number of directory ids of some namespaces, after an id, in order.
 pub const DIRECTORIES_AFTER: &str =
     "SELECT id FROM mantle.directories WHERE id > $1 AND ns = ANY ($2) ORDER BY id LIMIT $3";
 
@@ -54,5 +53,5 @@ pub const DIRECTORIES_AFTER: &str =
 pub const DIRECTORIES: &str =
     "SELECT ns, pid, name, id, version, owner, grp, mode FROM mantle.directories WHERE id = ANY ($1)";
 
-/// What is wrong in TafDB itself.
+/// Problems of TafDB's own tables.
 pub const CHECK: &str = "SELECT problem::text, ns, pid, name, detail FROM mantle.check()";

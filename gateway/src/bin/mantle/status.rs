@@ -1,11 +1,11 @@
-//! `mantle status`: one row a replica of an index group, for its state and for what it does.
+//! `mantle status`: two tables with a row for each replica of an index group, one of its state and one of its load.
 
 use std::{collections::HashMap, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use indicatif::{BinaryBytes, HumanCount};
 use mantle_index_client::{IndexClient, Status, proto::SourceStatus};
-use mantle_types::Lsn;
+use mantle_types::{GroupId, Lsn};
 
 use crate::{IndexOptions, hosted_groups, table};
 
@@ -14,10 +14,10 @@ use crate::{IndexOptions, hosted_groups, table};
 pub struct Options {
     #[command(flatten)]
     index: IndexOptions,
-    /// The group; all that the replicas' processes host unless given
+    /// The index group; all that the replicas host unless given
     #[arg(long)]
     group: Option<u32>,
-    /// How long lookups are counted for their rate; 0: not at all
+    /// Duration of the count for lookups/s; 0 shows no rate
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
 }
@@ -53,11 +53,11 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     let window = Duration::from_secs_f64(options.seconds);
     let index = options.index.client()?;
     let groups = match options.group {
-        Some(group) => [group].into(),
+        Some(group) => [GroupId(group)].into(),
         None => hosted_groups(&index).await,
     };
-    // Without an answer from any process there is no group to be asked for: then each says so.
-    let clients = groups.iter().map(|group| (group.to_string(), index.of_group(mantle_types::GroupId(*group))));
+    // If no process answers, no group is known; the table then has each replica's error.
+    let clients = groups.iter().map(|group| (group.to_string(), index.of_group(*group)));
     let clients: Vec<_> = if groups.is_empty() { vec![("-".to_owned(), index.clone())] } else { clients.collect() };
     let (mut is_whole, mut interrupted) = (true, Vec::new());
     let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
@@ -114,7 +114,7 @@ fn row(address: String, status: &Status) -> Vec<String> {
     ]
 }
 
-/// How many lookups each replica has answered so far, by group and address.
+/// Lookups that each replica has answered so far, by group and address.
 async fn lookups(clients: &[(String, IndexClient)]) -> HashMap<(u32, String), u64> {
     let mut counted = HashMap::new();
     for (_, client) in clients {
@@ -124,10 +124,10 @@ async fn lookups(clients: &[(String, IndexClient)]) -> HashMap<(u32, String), u6
     counted
 }
 
-/// `before`: how many lookups it had answered so long ago.
+/// A row of the load table. `before` has an earlier count of lookups and its age.
 fn load(address: &str, status: &Status, before: Option<(u64, Duration)>) -> Vec<String> {
     let none = || "-".to_owned();
-    // A replica that began anew meanwhile has counted from nothing.
+    // The count of a replica that restarted meanwhile starts at 0.
     let rate = before.map(|(before, window)| status.lookups.saturating_sub(before) as f64 / window.as_secs_f64());
     let hits = (status.cache_lookups > 0).then(|| 100.0 * status.cache_hits as f64 / status.cache_lookups as f64);
     let each =
@@ -144,7 +144,7 @@ fn load(address: &str, status: &Status, before: Option<(u64, Duration)>) -> Vec<
     ]
 }
 
-/// As [`lag`], of each PostgreSQL node by its number.
+/// Like [`lag`], for each source by its number.
 fn lag_by_node(status: &Status) -> String {
     let of_source = |source: &SourceStatus| {
         let number = source.lineage.as_ref().map_or(0, |lineage| lineage.source);
@@ -156,7 +156,7 @@ fn lag_by_node(status: &Status) -> String {
     }
 }
 
-/// WAL that PostgreSQL has sent and the index has not applied; of the source that is furthest behind. Only a leader knows.
+/// WAL that PostgreSQL has sent and the index has not applied, for the source with the most. Only a leader knows it.
 fn lag(status: &Status) -> String {
     let of_sources = status.sources.iter().filter(|_| status.streaming).map(|source| source.lag_bytes);
     of_sources.max().map_or_else(|| "-".to_owned(), |bytes| BinaryBytes(bytes).to_string())

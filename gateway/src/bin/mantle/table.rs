@@ -1,4 +1,4 @@
-//! Tables for people.
+//! Text tables for a terminal.
 
 /// Columns as wide as their widest cell; the first row is the headings. The last cell of a short row may be longer than its
 /// column.

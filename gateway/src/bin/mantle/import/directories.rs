@@ -1,8 +1,9 @@
 //! Loads the directories of an ordered tree.
 //!
-//! First, those that exist are found, level by level from the root, no deeper than they go: an empty namespace costs one
-//! call. The others are made in the order of the walk, so a call brings whole subtrees and needs few latches: only parents
-//! outside of the call are latched. Those that a line names are then made explicit, so that they stay when they are empty.
+//! First it finds the existing directories, level by level from the root, and stops at the first level without one: an empty
+//! namespace costs one call. Then it makes the others in the order of the walk. So a call has whole subtrees and needs few
+//! latches, because only parents outside the call are latched. Last it makes the directories explicit that a line names, so
+//! that they stay when they are empty.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,7 @@ use super::{
     order::directory_batches,
     progress::Progress,
     report::{Finding, Report},
-    session::{Answer, CallError, Ids, Interrupted, Session, error_code, in_lanes, position},
+    session::{Answer, CallError, Ids, Interrupted, Session, error_code, in_parallel, position},
     tree::Node,
 };
 use crate::sql;
@@ -28,10 +29,10 @@ use crate::sql;
 const DIRECTORIES_PER_CALL: usize = 8_192;
 /// Directories of one call that makes them explicit; each takes up to two latches.
 const EXPLICIT_PER_CALL: usize = 256;
-/// Mode of a directory that has to be made after all, as the gateway's.
+/// Mode of a directory that somebody removed before it was made explicit; as the gateway's default.
 const MODE: i32 = 0o755;
 
-/// Ids of the tree's directories once they are known; refused ones have the code instead.
+/// Ids of the tree's directories; unknown and refused directories have an error code instead.
 pub type DirectoryIds = Vec<Result<i64, ErrorCode>>;
 
 /// The code of a directory below a refused one.
@@ -47,7 +48,7 @@ impl Load {
         report: &Mutex<Report>,
         progress: &Progress,
     ) -> Result<(DirectoryIds, Loaded)> {
-        // Not found until it is; the root is there.
+        // Only the root is known at the start.
         let mut known: DirectoryIds = vec![Err(ErrorCode::NotFound); self.tree.directories.len()];
         known[Node::ROOT.index()] = Ok(self.ns.as_i64());
         let existing = self.find_existing(&mut known, progress).await?;
@@ -55,7 +56,7 @@ impl Load {
         let mut calls: VecDeque<Vec<Node>> =
             directory_batches(&self.tree, missing, DIRECTORIES_PER_CALL, BATCH_LATCHES_MAX).into();
         let mut loaded = Loaded { existing, ..Loaded::default() };
-        // One session: a call needs what the calls before it made.
+        // One session, because a call needs the directories of earlier calls.
         let mut session = Session::new(&self.url, sql::IMPORT_DIRECTORIES);
         while let Some(nodes) = calls.pop_front() {
             if self.cancel.is_cancelled() {
@@ -73,7 +74,7 @@ impl Load {
                     }
                     progress.add(nodes.len() as u64);
                 }
-                // Somebody else made many of them meanwhile, and each existing parent needs a latch.
+                // Others made many of these directories meanwhile, and each existing parent needs a latch.
                 Err(error) if error.code == Some(ErrorCode::BatchTooLarge) && nodes.len() > 1 => {
                     let (head, tail) = nodes.split_at(nodes.len() / 2);
                     calls.push_front(tail.to_vec());
@@ -86,7 +87,7 @@ impl Load {
         Ok((known, loaded))
     }
 
-    /// Finds the directories that exist; how many.
+    /// Finds the existing directories; answers their number.
     async fn find_existing(&self, known: &mut DirectoryIds, progress: &Progress) -> Result<u64> {
         let mut sessions = Session::several(self.connections, &self.url, sql::STAT);
         let mut count = 0;
@@ -95,7 +96,7 @@ impl Load {
             let asked: Vec<Node> =
                 level.iter().copied().filter(|node| known[parent_of(node).index()].is_ok()).collect();
             let found = Mutex::new(Vec::new());
-            in_lanes(&mut sessions, asked.chunks(BATCH_ELEMENTS_MAX), &self.cancel, async |session, nodes| {
+            in_parallel(&mut sessions, asked.chunks(BATCH_ELEMENTS_MAX), &self.cancel, async |session, nodes| {
                 let (pids, names) = self.places(nodes, known);
                 let answer = session.call(&[&self.ns.as_i64(), &pids, &names]).await.context("directories")?;
                 let mut found = found.lock();
@@ -128,7 +129,7 @@ impl Load {
             .unzip()
     }
 
-    /// Makes directories of which every parent is known or stands before it. Those below a refused one are not sent.
+    /// Makes directories; each parent is known or precedes its child. Directories below a refused one are not sent.
     async fn make(
         &self,
         session: &mut Session,
@@ -158,7 +159,7 @@ impl Load {
         result
     }
 
-    /// Takes over what a call did not make: it exists under another id, or is refused.
+    /// Records the directories that a call did not make: they exist under another id, or are refused.
     fn take_answer(&self, answer: &Answer, sent: &[Node], known: &mut DirectoryIds) -> Result<(), CallError> {
         for row in &answer.rows {
             let node = sent[position(row.get(0), sent.len())?];
@@ -167,7 +168,7 @@ impl Load {
                 (code, _) => Err(code),
             };
         }
-        // Below a refused one the reason is that one's, not that it is missing. Parents stand before children.
+        // A directory below a refused one gets that one's reason. Parents precede children.
         for node in sent {
             let parent = self.tree.directories[node.index()].parent;
             if let Err(code) = known[parent.index()] {
@@ -177,7 +178,7 @@ impl Load {
         Ok(())
     }
 
-    /// Makes the directories explicit that a line names.
+    /// Makes explicit the directories that a line names.
     async fn make_explicit(&self, known: &DirectoryIds, ids: &mut Ids, report: &Mutex<Report>) -> Result<()> {
         let is_listed = |node: &Node| self.tree.directories[node.index()].listed != 0 && known[node.index()].is_ok();
         let listed: Vec<Node> = self.order.walk.iter().copied().filter(is_listed).collect();
@@ -186,7 +187,7 @@ impl Load {
             jobs.push((nodes, ids.take(nodes.len()).await?));
         }
         let mut sessions = Session::several(self.connections, &self.url, sql::MKDIR);
-        in_lanes(&mut sessions, jobs, &self.cancel, async |session, (nodes, first_id)| {
+        in_parallel(&mut sessions, jobs, &self.cancel, async |session, (nodes, first_id)| {
             let count = nodes.len();
             let (pids, names) = self.places(nodes, known);
             let new_ids: Vec<i64> = (first_id..).take(count).collect();
@@ -224,7 +225,7 @@ impl Load {
         .await
     }
 
-    /// Only a directory that a line names is reported for itself; an implied one by the lines below it.
+    /// Reports a directory that a line names. An implied one is reported by the lines below it.
     fn report_directory(&self, node: Node, code: ErrorCode, report: &mut Report) -> Result<()> {
         let directory = &self.tree.directories[node.index()];
         if directory.listed != 0 {

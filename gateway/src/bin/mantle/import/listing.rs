@@ -1,8 +1,8 @@
 //! The listing: one entry a line, `path` or `path<TAB>bytes`; a path that ends in `/` is a directory.
 //!
 //! Lines are separated by `\n` alone (a `\r` belongs to the name). The last tab of a line separates the size, so a path
-//! that contains a tab needs one. The size of a directory is ignored. Lines are bytes until they proved to be UTF-8, and
-//! memory is bounded whatever the input: of a line over [`LINE_BYTES_MAX`] only the beginning is kept, for the report.
+//! that contains a tab needs one. The size of a directory is ignored. Lines are bytes until they are checked to be
+//! UTF-8. Memory is bounded for any input: only the first [`LINE_BYTES_MAX`] bytes of a line are kept.
 
 use std::io::{self, BufRead, Read};
 
@@ -24,7 +24,7 @@ pub struct Line<'a> {
     pub number: u64,
     /// The content, cut at [`LINE_BYTES_MAX`].
     pub bytes: &'a [u8],
-    /// Was it cut?
+    /// Whether it was cut.
     pub is_cut: bool,
 }
 
@@ -54,7 +54,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Item<'a> {
     /// The path inside the namespace, not yet checked against the rules for names.
@@ -63,7 +63,7 @@ pub struct Item<'a> {
     pub size: Option<i64>,
 }
 
-/// Why a line says nothing.
+/// Why a line cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Not UTF-8; the offset of the first bad byte.
@@ -77,7 +77,7 @@ pub enum Malformed {
 }
 
 impl Line<'_> {
-    /// Takes the line apart.
+    /// Splits the line into path and size.
     pub fn parse(&self) -> Result<Item<'_>, Malformed> {
         if self.is_cut {
             return Err(Malformed::TooLong);

@@ -12,31 +12,28 @@ use super::{order::Order, tree::Tree};
 pub struct Load {
     /// Direct URL of the PostgreSQL node.
     pub url: String,
-    /// The principal in whose name entries are made.
+    /// The principal that makes the entries.
     pub principal: i32,
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The entries.
     pub tree: Arc<Tree>,
-    /// Their order.
     pub order: Order,
     /// Modification time of all entries.
     pub modified: DateTime<Utc>,
     /// Seed of synthetic sizes.
     pub seed: u64,
-    /// Connections, and so calls under way at once.
+    /// Number of connections, which is also the number of calls in flight.
     pub connections: usize,
-    /// Stops between two calls.
+    /// Cancels the load between two calls.
     pub cancel: CancellationToken,
 }
 
-/// What became of the entries.
+/// Counts of loaded entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Rows made by this run.
     pub inserted: u64,
     /// Entries that were there already.
     pub existing: u64,
-    /// Those of `existing` in calls that were sent twice: perhaps made by the first sending.
+    /// Part of `existing`: entries of repeated calls, which an earlier attempt may have made.
     pub repeated: u64,
 }

@@ -1,8 +1,9 @@
 //! `mantle import`: loads a listing into a namespace.
 //!
-//! Phases: read the listing into a tree (memory bounded by its entries, not by its text), order it, make the directories
-//! level by level, make the objects, wait for the index. Nothing is dropped silently: every line is loaded, found already
-//! there, or named in the report.
+//! Phases: read the listing into a tree (its memory depends on the entries, not on the text), order it, make the directories
+//! level by level, make the objects, wait for the index.
+//!
+//! Invariant: no line is dropped silently. Each line is loaded, exists already, or is named in the report.
 
 mod directories;
 mod listing;
@@ -28,7 +29,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use mantle_index_client::{IndexClient, Status};
 use mantle_types::{
-    NamespaceId,
+    GroupId, NamespaceId,
     limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
     name::check_namespace_name,
 };
@@ -47,7 +48,7 @@ use self::{
 };
 use crate::{IndexOptions, connect, connect::DatabaseOptions, replicas, replicas::Nodes, sql};
 
-/// Lines between two looks at the interruption flag and the progress.
+/// Lines between two checks for an interruption.
 const LINES_PER_LOOK: u64 = 16_384;
 /// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
@@ -119,7 +120,7 @@ async fn cancel_on_ctrl_c(cancel: CancellationToken) {
 async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> {
     let started = Instant::now();
     check_namespace_name(&options.namespace)?;
-    // Whatever is wrong with the arguments shows before the listing is read, and without another attempt.
+    // Wrong arguments fail here, before the listing is read and without further attempts.
     drop(connect::connect_first(&options.database.url).await?);
     let index = match &options.index.replicas[..] {
         [] => None,
@@ -150,7 +151,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
     };
     let report = Mutex::new(report);
     let outcome = load_all(&load, &report).await;
-    // Findings up to a failure are worth having.
+    // The report keeps the findings up to a failure.
     report.lock().flush().context("cannot write the report")?;
     let mut summary = outcome?;
     summary.namespace = options.namespace;
@@ -193,7 +194,7 @@ async fn load_all(load: &Load, report: &Mutex<Report>) -> Result<Summary> {
     Ok(Summary { directories, objects, phases, has_synthetic_sizes, ..Summary::default() })
 }
 
-/// Waits for the namespace's group.
+/// Waits until all replicas of the namespace's group have applied the import.
 async fn wait_for_index(
     url: &str,
     namespace: &str,
@@ -202,7 +203,7 @@ async fn wait_for_index(
 ) -> Result<Vec<(String, Status)>> {
     let answer = Session::new(url, sql::ASSIGNMENT).call(&[&namespace]).await.context("asking for the index group")?;
     let group = answer.rows.first().and_then(|row| row.get::<_, Option<i32>>(0)).context("the namespace is gone")?;
-    let index = &index.of_group(mantle_types::GroupId::from(group));
+    let index = &index.of_group(GroupId::from(group));
     let nodes = Nodes::connect(url).await?;
     let positions = nodes.flushed().await.context("asking for the flush positions")?;
     replicas::wait_applied(index, &positions, |message| progress.say(message)).await
@@ -217,7 +218,7 @@ struct Parsed {
     elapsed: Duration,
 }
 
-/// Reads the listing. Blocks.
+/// Reads and orders the listing. Blocks the thread.
 fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Result<Parsed> {
     let progress = Progress::spinner("parse");
     let mut tree = Tree::default();

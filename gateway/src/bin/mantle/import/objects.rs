@@ -13,13 +13,13 @@ use super::{
     order::{Batch, interleave},
     progress::Progress,
     report::{Finding, Report},
-    session::{CallError, Ids, Session, error_code, in_lanes, position},
+    session::{CallError, Ids, Session, error_code, in_parallel, position},
     size::PathHash,
     tree::{Node, Object},
 };
 use crate::sql;
 
-/// The columns of a call of `import_objects`, and the objects that they are.
+/// The columns of one call of `import_objects`, and their objects.
 #[derive(Default)]
 struct Columns<'a> {
     objects: Vec<&'a Object>,
@@ -29,7 +29,7 @@ struct Columns<'a> {
 }
 
 impl Load {
-    /// Makes all objects.
+    /// Makes all objects, over [`Load::connections`] connections.
     pub async fn objects(
         &self,
         batches: Vec<Batch>,
@@ -46,7 +46,7 @@ impl Load {
         let jobs = interleave(jobs, self.connections);
         let mut sessions = Session::several(self.connections, &self.url, sql::IMPORT_OBJECTS);
         let loaded = Mutex::new(Loaded::default());
-        in_lanes(&mut sessions, jobs, &self.cancel, async |session, (batch, first_id)| {
+        in_parallel(&mut sessions, jobs, &self.cancel, async |session, (batch, first_id)| {
             let columns = self.columns(&batch, known, report)?;
             let counts = self.send(session, &columns, first_id, batch.is_synthetic, report).await.context("objects")?;
             let mut loaded = loaded.lock();
@@ -60,7 +60,7 @@ impl Load {
         Ok(loaded.into_inner())
     }
 
-    /// What to send of a batch. Objects below refused directories are reported, not sent.
+    /// The columns of a batch. Objects below refused directories are reported, not sent.
     fn columns(&self, batch: &Batch, known: &DirectoryIds, report: &Mutex<Report>) -> Result<Columns<'_>> {
         let mut columns = Columns::default();
         let mut hash: Option<(Node, PathHash)> = None;

@@ -1,8 +1,8 @@
-//! The order in which a tree is loaded, and what of it is not loaded: pure functions of the tree.
+//! The order in which a tree is loaded, and the objects that are not loaded: pure functions of the tree.
 //!
-//! Ids ascend along a walk of the tree (a directory, then what is below it, names in the C order in which PostgreSQL keeps
-//! them), so neighbouring objects go to neighbouring pages of the primary key. Directories are called level by level:
-//! every parent is committed before its children are sent. A batch of objects touches few directories.
+//! Ids ascend along a walk of the tree: a directory, then the entries below it, names in PostgreSQL's C order. So neighbouring
+//! objects go to neighbouring pages of the primary key. A parent is made in an earlier call than its children, or earlier in
+//! the same call. A batch of objects touches few directories.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -25,13 +25,14 @@ pub enum Refusal {
     },
 }
 
-/// The order.
+/// A tree's order.
 pub struct Order {
     /// All directories but the root, each before what is below it.
     pub walk: Vec<Node>,
-    /// The same by depth, the root's children first; within a level in the order of the walk.
+    /// The same directories by depth, the root's children first; each level in the order of the walk.
     pub levels: Vec<Vec<Node>>,
-    /// Positions in [`Tree::objects`]: those with a size first, each part in the order of the walk, then by name.
+    /// Positions in [`Tree::objects`]: objects with a size first; each of the two parts by directory in the order of the
+    /// walk, then by name.
     pub objects: Vec<u32>,
     /// Objects that are not loaded.
     pub refused: Vec<(u32, Refusal)>,
@@ -42,7 +43,7 @@ pub struct Order {
 pub struct Batch {
     /// The objects.
     pub range: Range<usize>,
-    /// Are their sizes made up?
+    /// Whether their sizes are synthetic.
     pub is_synthetic: bool,
 }
 
@@ -62,7 +63,7 @@ impl Order {
         Self { walk, levels, objects, refused }
     }
 
-    /// Is there an object whose size has to be made up?
+    /// Whether an object needs a synthetic size.
     pub fn has_synthetic_sizes(&self, tree: &Tree) -> bool {
         // Those with a size come first.
         self.objects.last().is_some_and(|at| tree.objects[*at as usize].size == Object::NO_SIZE)
@@ -93,15 +94,15 @@ impl Order {
     }
 }
 
-/// Cuts directories, parents before children, into calls of at most `elements_max`, with at most `latches_max` different
-/// parents outside of the call: the extension latches those.
+/// Cuts directories, parents before children, into calls of at most `elements_max`. A call has at most `latches_max` different
+/// parents outside it, which the extension latches.
 pub fn directory_batches(
     tree: &Tree,
     nodes: impl IntoIterator<Item = Node>,
     elements_max: usize,
     latches_max: usize,
 ) -> Vec<Vec<Node>> {
-    // The last batch that a directory is in, or is latched for; none has number 0.
+    // The last batch that has the directory, or latches it; 0 for none.
     let mut batch_of = vec![0u32; tree.directories.len()];
     let mut batches: Vec<Vec<Node>> = Vec::new();
     let mut latches = 0;
@@ -126,8 +127,8 @@ pub fn directory_batches(
     batches
 }
 
-/// Spreads `lanes` workers over the batches: taken in this order, each worker goes through a stretch of its own, so two
-/// of them hardly ever wait for the same directory's latch or write to the same page.
+/// Orders the batches for `lanes` workers that take them in turn: each worker goes through a stretch of its own. So two
+/// workers rarely wait for the same directory's latch or write to the same page.
 pub fn interleave<T>(batches: Vec<T>, lanes: usize) -> Vec<T> {
     let stretch = batches.len().div_ceil(lanes.max(1)).max(1);
     let mut keyed: Vec<(usize, T)> = batches.into_iter().enumerate().map(|(at, batch)| (at % stretch, batch)).collect();
@@ -148,7 +149,7 @@ fn walk(tree: &Tree) -> Vec<Node> {
     let mut children: Vec<Node> = (1..tree.directories.len()).map(Node::from_index).collect();
     let parent = |node: &Node| tree.directories[node.index()].parent;
     let name = |node: &Node| tree.name(tree.directories[node.index()].name);
-    // Sorted backwards, as the stack below wants them.
+    // In reverse order, for the stack below.
     children.sort_unstable_by(|a, b| parent(a).cmp(&parent(b)).then_with(|| compare_directories(name(b), name(a))));
     let mut first_child = vec![0usize; tree.directories.len() + 1];
     for node in &children {
@@ -209,7 +210,7 @@ fn objects(tree: &Tree, walk: &[Node]) -> (Vec<u32>, Vec<(u32, Refusal)>) {
             None => kept.push(at),
         }
     }
-    // Calls are either of made-up sizes or of given ones.
+    // A call has either synthetic or given sizes.
     kept.sort_by_key(|at| object(*at).size == Object::NO_SIZE);
     (kept, refused)
 }

@@ -8,9 +8,9 @@ use std::{
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 
-/// Between two plain lines.
+/// Time between two plain lines.
 const PLAIN_PERIOD: Duration = Duration::from_secs(3);
-/// Between two drawings of a spinner.
+/// Time between two drawings of a spinner.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Progress of one phase.
@@ -47,7 +47,7 @@ impl Progress {
         Self { bar, label, started: Instant::now(), plain }
     }
 
-    /// `n` more are done.
+    /// Counts `n` more entries as done.
     pub fn add(&self, n: u64) {
         self.bar.inc(n);
         let Some(last) = &self.plain else { return };
@@ -59,7 +59,7 @@ impl Progress {
         eprintln!("{}", plain_line(self.label, self.bar.position(), self.bar.length(), self.started.elapsed()));
     }
 
-    /// Says what the phase is waiting for.
+    /// Shows what the phase waits for.
     pub fn say(&self, message: String) {
         if let Some(last) = &self.plain {
             let mut last = last.lock();
@@ -71,7 +71,7 @@ impl Progress {
         self.bar.set_message(message);
     }
 
-    /// Ends the phase and says how long it took.
+    /// Ends the phase; answers its duration.
     pub fn finish(self) -> Duration {
         self.bar.finish_and_clear();
         self.started.elapsed()

@@ -1,4 +1,4 @@
-//! What became of each line that was not simply loaded: counted for the summary, and written line by line to the report.
+//! The lines that were refused or are remarkable: counted for the summary, and written line by line to the report.
 //!
 //! The report is tab-separated: line number (0: no single line), path, code, reason. In paths, backslash, control
 //! characters and bytes that are not UTF-8 are written as `\xNN`, so that a row is always one line of UTF-8.
@@ -20,7 +20,7 @@ use super::listing::Malformed;
 pub enum Finding {
     /// Refused: not UTF-8.
     NotUtf8,
-    /// Refused: the same path stands on an earlier line.
+    /// Refused: an earlier line has the same path.
     Duplicate,
     /// Refused, for a reason of the error table.
     Refused(&'static str),
@@ -44,7 +44,7 @@ impl Finding {
         }
     }
 
-    /// Was the line refused?
+    /// Whether the line was refused.
     pub fn is_refusal(self) -> bool {
         self != Self::NotAscii
     }
@@ -68,7 +68,7 @@ impl Malformed {
 /// Counts of one finding, with the first example.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Count {
-    /// How many lines.
+    /// Number of lines.
     pub lines: u64,
     /// The first of them.
     pub first_line: u64,
@@ -108,7 +108,7 @@ impl Report {
         self.counts.iter().map(|(finding, count)| (*finding, count))
     }
 
-    /// How many lines were refused.
+    /// Number of refused lines.
     pub fn refused(&self) -> u64 {
         self.counts().filter(|(finding, _)| finding.is_refusal()).map(|(_, count)| count.lines).sum()
     }

@@ -1,4 +1,4 @@
-//! Calls to PostgreSQL: repeated on a new connection when a failure is a passing one, spread over several connections.
+//! Calls to PostgreSQL: repeated after a passing failure, if needed on a new connection, and spread over several connections.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const _: () = assert!(BLOCK_IDS_MAX > MESSAGE_OPS_MAX as i64);
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct CallError {
-    /// Mantle's own error, if it is one.
+    /// Mantle's own error code, if it has one.
     pub code: Option<ErrorCode>,
     text: String,
 }
@@ -38,7 +38,7 @@ impl CallError {
         Self { code: error.code().and_then(|state| ErrorCode::from_sqlstate(state.code())), text }
     }
 
-    /// The answer makes no sense.
+    /// An answer that breaks the function's contract.
     pub fn answer(text: String) -> Self {
         Self { code: None, text }
     }
@@ -53,9 +53,8 @@ pub struct Session {
 
 /// The rows of a call.
 pub struct Answer {
-    /// Rows.
     pub rows: Vec<Row>,
-    /// The call was sent more than once, so what it found may be what its first sending did.
+    /// Whether the call was sent more than once. Entries that it found may then be its own, from an earlier attempt.
     pub is_repeated: bool,
 }
 
@@ -65,12 +64,12 @@ impl Session {
         Self { url: url.to_owned(), sql, ready: None }
     }
 
-    /// Several of them.
+    /// `count` such sessions.
     pub fn several(count: usize, url: &str, sql: &'static str) -> Vec<Self> {
         (0..count).map(|_| Self::new(url, sql)).collect()
     }
 
-    /// Calls, if need be again.
+    /// Runs the statement; repeats it after a passing failure, at most [`connect::ATTEMPTS_MAX`] times in all.
     pub async fn call(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Answer, CallError> {
         let mut attempt = 1;
         loop {
@@ -89,7 +88,7 @@ impl Session {
         }
     }
 
-    /// Calls what answers one row.
+    /// Runs a statement that answers one row.
     pub async fn row(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
         let mut answer = self.call(params).await?;
         answer.rows.pop().ok_or_else(|| CallError::answer(format!("no row from {}", self.sql)))
@@ -108,13 +107,14 @@ impl Session {
     }
 }
 
-/// The interruption by the user.
+/// The error of an import that the user interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; what is acknowledged stays, and the same command loads the rest")]
 pub struct Interrupted;
 
-/// Runs `work` over all jobs, one session a lane. The first failure ends all lanes after the call they are in.
-pub async fn in_lanes<J>(
+/// Runs `work` over all jobs, one after the other on each session. After the first failure the other sessions only finish
+/// their current calls.
+pub async fn in_parallel<J>(
     sessions: &mut [Session],
     jobs: impl IntoIterator<Item = J>,
     cancel: &CancellationToken,
@@ -122,7 +122,7 @@ pub async fn in_lanes<J>(
 ) -> Result<()> {
     let jobs = Mutex::new(jobs.into_iter().collect::<VecDeque<J>>());
     let (jobs, work) = (&jobs, &work);
-    let lanes = sessions.iter_mut().map(|session| async move {
+    let runs = sessions.iter_mut().map(|session| async move {
         loop {
             let Some(job) = jobs.lock().pop_front() else { return Ok(()) };
             if cancel.is_cancelled() {
@@ -134,16 +134,16 @@ pub async fn in_lanes<J>(
             }
         }
     });
-    futures::future::join_all(lanes).await.into_iter().collect()
+    futures::future::join_all(runs).await.into_iter().collect()
 }
 
-/// New ids, taken from blocks that are allocated as large as what is still wanted.
+/// New ids, taken from blocks; each block is as large as the ids that are still wanted.
 pub struct Ids {
     session: Session,
     next: i64,
     /// Ids left in the block.
     left: i64,
-    /// Ids that will be wanted in all, from the next block on.
+    /// Ids that are still wanted, the rest of the block included.
     wanted: i64,
 }
 
@@ -167,7 +167,7 @@ impl Ids {
     }
 }
 
-/// An `ord` of an answer as a position in what was sent.
+/// Converts an answer's `ord` (from 1) to a position in the sent elements.
 pub fn position(ord: i32, sent: usize) -> Result<usize, CallError> {
     usize::try_from(ord)
         .ok()
@@ -176,7 +176,7 @@ pub fn position(ord: i32, sent: usize) -> Result<usize, CallError> {
         .ok_or_else(|| CallError::answer(format!("the database answered for element {ord} of {sent}")))
 }
 
-/// A code of an answer.
+/// Converts an answer's code.
 pub fn error_code(sqlstate: &str) -> Result<ErrorCode, CallError> {
     let code = ErrorCode::from_sqlstate(sqlstate);
     code.ok_or_else(|| CallError::answer(format!("the database answered an unknown code {sqlstate:?}")))
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lanes_do_every_job_once_and_stop_when_told() {
+    async fn runs_do_every_job_once_and_stop_when_told() {
         let done = Mutex::new(Vec::new());
         let cancel = CancellationToken::new();
         let mut sessions = Session::several(3, "", "");
@@ -205,19 +205,19 @@ mod tests {
             done.lock().push(job);
             Ok(())
         };
-        in_lanes(&mut sessions, 0..10, &cancel, work).await.unwrap();
+        in_parallel(&mut sessions, 0..10, &cancel, work).await.unwrap();
         done.lock().sort_unstable();
         assert_eq!(*done.lock(), (0..10).collect::<Vec<_>>());
         cancel.cancel();
-        let error = in_lanes(&mut sessions, 0..10, &cancel, work).await.unwrap_err();
+        let error = in_parallel(&mut sessions, 0..10, &cancel, work).await.unwrap_err();
         assert!(error.is::<Interrupted>());
     }
 
     #[tokio::test]
-    async fn a_failure_ends_all_lanes() {
+    async fn a_failure_ends_all_runs() {
         let count = Mutex::new(0);
         let cancel = CancellationToken::new();
-        let error = in_lanes(&mut Session::several(2, "", ""), 0..1000, &cancel, async |_, job| {
+        let error = in_parallel(&mut Session::several(2, "", ""), 0..1000, &cancel, async |_, job| {
             *count.lock() += 1;
             if job == 3 { Err(anyhow!("job {job}")) } else { Ok(()) }
         })

@@ -1,5 +1,5 @@
-//! Sizes for a listing that gives none: log-normal, as file sizes are roughly (median 3 KB, mean 22 KB, one in a thousand
-//! over 1.4 MB). A size depends on the seed and the path alone, so a restarted import makes the same ones.
+//! Synthetic sizes for a listing without sizes: log-normal, roughly like file sizes (median 3 KB, mean 22 KB, one in a
+//! thousand over 1.4 MB). A size depends only on the seed and the path, so a repeated import makes the same sizes.
 
 use std::f64::consts::TAU;
 
@@ -10,7 +10,7 @@ const LOG_DEVIATION: f64 = 2.0;
 /// No synthetic size is larger, in bytes.
 const SIZE_BYTES_MAX: f64 = 1_073_741_824.0;
 
-/// FNV-1a, 64 bit: specified, so the sizes are the same with every build (std's hasher promises no such thing).
+/// FNV-1a, 64 bit: specified, so the sizes are the same in every build (std's hasher does not promise that).
 #[derive(Clone, Copy)]
 pub struct PathHash(u64);
 

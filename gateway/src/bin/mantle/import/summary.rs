@@ -1,4 +1,4 @@
-//! What an import prints at its end.
+//! The summary that an import prints at its end.
 
 use std::{fmt, time::Duration};
 
@@ -10,32 +10,30 @@ use super::{load::Loaded, report::Report};
 /// The outcome of an import.
 #[derive(Default)]
 pub struct Summary {
-    /// The namespace.
     pub namespace: String,
     /// Lines of the listing.
     pub lines: u64,
     /// Directories, implied ones included.
     pub directories: Loaded,
-    /// Objects.
     pub objects: Loaded,
-    /// What was refused or is remarkable.
+    /// Refused and remarkable lines.
     pub report: Report,
-    /// Are there objects whose size is made up?
+    /// Whether some objects have synthetic sizes.
     pub has_synthetic_sizes: bool,
-    /// Seed of those.
+    /// Seed of the synthetic sizes.
     pub seed: u64,
     /// Phases and their times.
     pub phases: Vec<(&'static str, Duration)>,
-    /// All of it, from the start of the command.
+    /// Total time from the start of the command.
     pub elapsed: Duration,
     /// The replicas at the end; `None` when no index was named.
     pub replicas: Option<Vec<(String, Status)>>,
 }
 
-/// Longest path of the summary, in characters; the report has all of it.
+/// Longest path in the summary, in characters; the report has the whole path.
 const PATH_CHARS_MAX: usize = 80;
 
-/// The path, cut at the end when it would fill the screen.
+/// The path, cut at [`PATH_CHARS_MAX`] characters.
 fn shortened(path: &str) -> std::borrow::Cow<'_, str> {
     match path.char_indices().nth(PATH_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &path[..end]).into(),

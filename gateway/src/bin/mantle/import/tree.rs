@@ -1,8 +1,9 @@
 //! The listing's entries in memory: a tree of directories, and objects that point into it.
 //!
-//! Compact, because a listing has millions of paths: a directory name is kept once however many paths run through it, all
-//! names lie in one string, and an object takes 24 bytes beside its name. Invariant: every name in the tree passed
-//! `mantle_types::name`, and a directory's parent stands before it in `directories`.
+//! It is compact, because a listing has millions of paths: a directory's name is stored once for all paths through it, all
+//! names are in one string, and an object takes 24 bytes beside its name.
+//!
+//! Invariant: every name in the tree passed `mantle_types::name`, and a directory's parent precedes it in `directories`.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -22,7 +23,7 @@ impl Node {
     /// The namespace's root; it has no name.
     pub const ROOT: Self = Self(0);
 
-    /// For tables with an element a directory.
+    /// Index for tables with an element for each directory.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -33,7 +34,7 @@ impl Node {
     }
 }
 
-/// Where a name lies: offset in the upper 56 bits, length in the lower 8 (names have at most 255 bytes).
+/// A name's place in the string of names: offset in the upper 56 bits, length in the lower 8 (names have at most 255 bytes).
 #[derive(Clone, Copy, Debug)]
 pub struct Name(u64);
 
@@ -46,7 +47,7 @@ pub struct Directory {
     pub parent: Node,
     /// The first line that names or implies it.
     pub line: u32,
-    /// The line that names it (`…/`), 0 when it is only implied by what is below it.
+    /// The line that names it (`…/`); 0 if only lines below it imply it.
     pub listed: u32,
     /// Components from the root to it.
     pub depth: u8,
@@ -70,10 +71,10 @@ impl Object {
     pub const NO_SIZE: i64 = -1;
 }
 
-/// What became of an inserted item.
+/// The result of an insertion.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// It is in the tree. (Objects that stand twice are found later, by [`super::order`].)
+    /// It is in the tree. (Duplicate objects are found later, by [`super::order`].)
     Taken,
     /// A directory that an earlier line names.
     ListedBefore {
@@ -89,10 +90,10 @@ pub struct Tree {
     pub directories: Vec<Directory>,
     /// All objects, in the order of the listing.
     pub objects: Vec<Object>,
-    /// Open addressing over `(parent, name)`; a cell is a position in `directories`, [`EMPTY`] a free one.
+    /// Open addressing by `(parent, name)`; a cell has a position in `directories`, or [`EMPTY`].
     table: Vec<u32>,
     hasher: RandomState,
-    /// The previous line's parent, as written and as found: neighbours mostly share theirs.
+    /// The previous line's parent as text and as node; most lines share it.
     previous: (String, Node),
 }
 
@@ -113,7 +114,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Adds what a line says. Nothing of a refused item is kept, its parents neither.
+    /// Adds a line's item. A refused item leaves nothing in the tree, not even its parents.
     pub fn insert(&mut self, line: u32, item: &Item<'_>) -> Result<Insertion> {
         let (body, is_directory) = match item.key.strip_suffix('/') {
             Some(body) => (body, true),
@@ -136,11 +137,11 @@ impl Tree {
         Ok(Insertion::Taken)
     }
 
-    /// Checks the key and finds its parent, made when missing.
+    /// Checks the key, and finds its parent or makes it.
     fn parent(&mut self, line: u32, key: &str, parent_key: &str, name: &str) -> Result<Node> {
         let (previous_key, previous) = &self.previous;
         if parent_key == previous_key {
-            // Its components passed already; what is left is the name, and the limits of the whole.
+            // The parent's components are checked already; check the name and the limits of the whole key.
             if key.len() > KEY_BYTES_MAX {
                 return Err(ErrorCode::KeyTooLong.into());
             }

@@ -1,9 +1,6 @@
-//! Where verbs are called: one plain PostgreSQL, or a Citus cluster of a coordinator and two workers.
+//! The database that is measured: one plain PostgreSQL, or a Citus cluster of a coordinator and two workers.
 
-use std::{
-    sync::atomic::{AtomicI64, Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::{Result, ensure};
 
@@ -14,15 +11,13 @@ use crate::{
 
 /// Clients, each on a session of its own.
 pub const CLIENTS: usize = 4;
-/// Ids for a whole run: more than any machine of today makes in it.
+/// Ids for a whole run; no machine uses them up.
 const IDS: i64 = 1 << 24;
-/// Directories to choose from, in batches.
+/// Directories that are made at the start, in batches.
 const DIRECTORIES: i64 = 1536;
 const BATCH: i64 = 512;
-const SETTLE_LOOK: Duration = Duration::from_millis(50);
-const SETTLE_MAX: Duration = Duration::from_secs(60);
 
-/// A session with its verbs.
+/// A session with its prepared verbs.
 pub struct Client {
     session: Session,
     verbs: Verbs,
@@ -39,27 +34,25 @@ impl Client {
     }
 }
 
-/// A database.
-pub struct Site {
-    /// On each server, the first's first.
+/// A database with its clients.
+pub struct Deployment {
+    /// A superuser's session on each server; the coordinator's is the first.
     admins: Vec<Session>,
-    /// By server.
+    /// By server, then by client.
     clients: Vec<Vec<Client>>,
-    /// Its servers' processes.
     pub servers: Vec<Server>,
-    /// Its namespace.
     ns: i64,
-    /// Signs directory renames, as the index would.
+    /// Signs directory renames in place of the index.
     pub signer: Signer,
-    /// Processors that its servers take idle.
+    /// Processors that the servers use without any client.
     pub idle: f64,
     next_id: AtomicI64,
-    /// Directories nobody has used yet, by the server that has them: of a cluster the workers, in both places of a plain one.
+    /// Unused directories by worker. A plain PostgreSQL has them in two parts, as if it were two workers.
     unused: [Vec<i64>; 2],
 }
 
-impl Site {
-    /// A plain PostgreSQL's one URL, or a cluster's: the coordinator's and two workers'.
+impl Deployment {
+    /// Connects. `urls` has the plain PostgreSQL's only URL, or those of the coordinator and of two workers.
     pub async fn new(urls: &[String]) -> Result<Self> {
         let (mut admins, mut clients, mut servers) = (Vec::new(), Vec::new(), Vec::new());
         for url in urls {
@@ -72,12 +65,13 @@ impl Site {
         let ns = first.allocate_ids(1).await?;
         first.create_namespace("bench-citus", ns).await?;
         let (signer, next_id) = (Signer::new(first).await?, first.allocate_ids(IDS).await?.into());
-        let mut site = Self { admins, clients, servers, ns, signer, idle: 0.0, next_id, unused: Default::default() };
-        site.make_directories().await?;
-        Ok(site)
+        let mut deployment =
+            Self { admins, clients, servers, ns, signer, idle: 0.0, next_id, unused: Default::default() };
+        deployment.make_directories().await?;
+        Ok(deployment)
     }
 
-    /// Has it shards?
+    /// Whether this is a Citus cluster.
     pub fn is_cluster(&self) -> bool {
         self.admins.len() > 1
     }
@@ -99,24 +93,24 @@ impl Site {
         Ok(())
     }
 
-    /// The first of so many new ids.
+    /// Takes `count` new ids; answers the first.
     pub fn ids(&self, count: i64) -> i64 {
         self.next_id.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// A directory of its own for somebody, on this worker.
+    /// Takes an unused directory on this worker.
     pub fn directory(&mut self, worker: usize) -> Result<i64> {
         ensure!(!self.unused[worker].is_empty(), "no directory is left on worker {worker}");
         Ok(self.unused[worker].pop().unwrap_or_default())
     }
 
-    /// Calls as a client that is connected to this server, from 0.
+    /// Calls as a client (from 0) that is connected to this server (from 0).
     pub async fn call(&self, server: usize, client: usize, call: &Call<'_>) -> Result<()> {
         let Client { session, verbs } = &self.clients[server][client];
         session.call(verbs, self.ns, call).await
     }
 
-    /// What Citus has counted on all nodes.
+    /// The sums of Citus' counters over all nodes.
     pub async fn counters(&self) -> Result<Counters> {
         let mut all = Counters::default();
         if self.is_cluster() {
@@ -129,18 +123,8 @@ impl Site {
         Ok(all)
     }
 
-    /// The first server's session, to ask it about itself.
+    /// A superuser's session on the plain PostgreSQL or the coordinator.
     pub fn admin(&self) -> &Session {
         &self.admins[0]
-    }
-
-    /// Waits until no delta record is left: what one way put off should not be another's burden.
-    pub async fn settle(&self) -> Result<()> {
-        let started = Instant::now();
-        while self.admins[0].deltas().await? > 0 {
-            ensure!(started.elapsed() < SETTLE_MAX, "delta records are left {SETTLE_MAX:?} after the last change");
-            tokio::time::sleep(SETTLE_LOOK).await;
-        }
-        Ok(())
     }
 }
