@@ -48,7 +48,7 @@ pub fn used(servers: &[Server]) -> Result<Duration> {
         let stat = stat_of(server.postmaster).context("a server has ended")?;
         ticks += own_ticks(&stat) + stat.cutime as u64 + stat.cstime as u64;
     }
-    // A process that ends meanwhile has no stat any more; its parent has its time.
+    // A process that has just ended has no stat; its parent counts its time.
     for stat in all_processes()?.filter_map(|process| process.ok()?.stat().ok()) {
         if servers.iter().any(|server| server.postmaster == stat.ppid) {
             ticks += own_ticks(&stat);

@@ -49,7 +49,7 @@ pub async fn run(
         rows.push([name(analysis), count(answered as u64), short(baseline), short(seconds), short(seconds / baseline)]);
         eprintln!("  {}", analysis.text());
     }
-    report.table(["statement", "rows", "plain, s", "Citus, s", "to plain"], &rows);
+    report.table("statement | rows | plain, s | Citus, s | to plain", &rows);
     let held = du < DU_S_MAX;
     report.paragraph(&format!(
         "`du` of the whole listing takes less than {} s on Citus: it takes {} s. **{}**",

@@ -20,6 +20,7 @@ use self::{
 use crate::{
     cpu::used,
     machine,
+    measure::rotation,
     report::{Report, count, short},
 };
 
@@ -191,26 +192,22 @@ async fn in_turn(
         run_clients(of(way), way, workload, Duration::MAX, WARM_UP).await?;
     }
     let mut found = <[Measured; 4]>::default();
-    for turn in 0..TURNS as usize {
-        for at in 0..workloads.len() {
-            // So that no way always follows the same other one.
-            let at = (at + turn) % workloads.len();
-            let (way, workload) = (Way::ALL[at], &workloads[at]);
-            let deployment = of(way);
-            workload.provide(deployment).await?;
-            deployment.admin().wait_for_compaction().await?;
-            let most = if verb == Verb::DeleteObject { DELETES } else { usize::MAX };
-            let (counters, cpu, started) = (deployment.counters().await?, used(&deployment.servers)?, Instant::now());
-            let calls = run_clients(deployment, way, workload, period, most).await?;
-            let found = &mut found[at];
-            let lasted = started.elapsed();
-            found.lasted += lasted;
-            found.cpu += (used(&deployment.servers)? - cpu).saturating_sub(lasted.mul_f64(deployment.idle));
-            found.calls += calls;
-            let now = deployment.counters().await?;
-            found.statements += now.statements - counters.statements;
-            found.connections += now.connections - counters.connections;
-        }
+    for (_, at) in rotation(TURNS, workloads.len()) {
+        let (way, workload) = (Way::ALL[at], &workloads[at]);
+        let deployment = of(way);
+        workload.provide(deployment).await?;
+        deployment.admin().wait_for_compaction().await?;
+        let most = if verb == Verb::DeleteObject { DELETES } else { usize::MAX };
+        let (counters, cpu, started) = (deployment.counters().await?, used(&deployment.servers)?, Instant::now());
+        let calls = run_clients(deployment, way, workload, period, most).await?;
+        let found = &mut found[at];
+        let lasted = started.elapsed();
+        found.lasted += lasted;
+        found.cpu += (used(&deployment.servers)? - cpu).saturating_sub(lasted.mul_f64(deployment.idle));
+        found.calls += calls;
+        let now = deployment.counters().await?;
+        found.statements += now.statements - counters.statements;
+        found.connections += now.connections - counters.connections;
     }
     Ok(found)
 }
@@ -258,7 +255,7 @@ fn figures(rows: &[[String; 8]], report: &mut Report) {
          `statements`: statements that Citus executed for a call, in all sessions of all nodes (`citus_stat_counters`; they include \
          the workers' own steps). `sent`: connections to another node that Citus used for a call.",
     );
-    report.table(["verb", "client at", "per second", "to plain", "CPU µs", "to plain", "statements", "sent"], rows);
+    report.table("verb | client at | per second | to plain | CPU µs | to plain | statements | sent", rows);
 }
 
 fn causes(report: &mut Report) {

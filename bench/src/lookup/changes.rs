@@ -119,7 +119,7 @@ pub async fn invalidation(options: &Options, report: &mut Report) -> Result<()> 
     let rows = runs
         .iter()
         .map(|(name, .., rates)| [(*name).to_owned(), count(rates.median() as u64), short(rates.median() / baseline)]);
-    report.table(["a rename removes from the cache", "lookups/s", "÷ all"], &rows.collect::<Vec<_>>());
+    report.table("a rename removes from the cache | lookups/s | ÷ all", &rows.collect::<Vec<_>>());
     for (_, group, ..) in runs {
         group.stop().await?;
     }
@@ -142,7 +142,7 @@ fn table(samples: &[Sample], report: &mut Report) {
         ]
     });
     report.table(
-        ["callers", "p50 µs idle", "p50 µs", "p99 µs idle (baseline)", "p99 µs", "p99 ÷ idle", "longest µs"],
+        "callers | p50 µs idle | p50 µs | p99 µs idle (baseline) | p99 µs | p99 ÷ idle | longest µs",
         &rows.collect::<Vec<_>>(),
     );
 }
@@ -206,7 +206,7 @@ pub async fn batching(options: &Options, report: &mut Report) -> Result<()> {
          one entry is in flight at a time, as for the change stream. PostgreSQL's share of a mkdir is not included; the paper's \
          +raftlogbatch is measured on the whole operation.",
     );
-    report.table(["clients", "on: mkdirs/s", "directories an entry", "off: mkdirs/s", "on ÷ off"], &rows);
+    report.table("clients | on: mkdirs/s | directories an entry | off: mkdirs/s | on ÷ off", &rows);
     for group in groups {
         group.stop().await?;
     }

@@ -76,10 +76,7 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
             ]
         })
         .collect();
-    report.table(
-        ["k", "ns a lookup", "÷ off", "lookups/s a core", "entries", "KiB", "÷ k = 1", "bytes a directory"],
-        &rows,
-    );
+    report.table("k | ns a lookup | ÷ off | lookups/s a core | entries | KiB | ÷ k = 1 | bytes a directory", &rows);
     Ok(())
 }
 

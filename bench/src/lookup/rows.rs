@@ -69,7 +69,7 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
     latency_table(report, &depths);
     let in_process = groups[0].look_up(LOOKUPS_IN_PROCESS).await?;
     report.table(
-        ["cache on, one core", "lookups/s", "÷ in process"],
+        "cache on, one core | lookups/s | ÷ in process",
         &[
             ["in process, 64 at a time (baseline)".to_owned(), count(in_process), short(1.0)],
             [
@@ -98,7 +98,7 @@ fn throughput_table(report: &mut Report, rates: &[Rates; 2], cores: &[Rates; 2],
         ]
     };
     report.table(
-        ["lookups, 256 callers", "lookups/s", "÷ cache off", "per core, replica", "per core, replica and callers"],
+        "lookups, 256 callers | lookups/s | ÷ cache off | per core, replica | per core, replica and callers",
         &[row("cache on (k = 3)", 0), row("cache off (baseline)", 1)],
     );
 }
@@ -107,7 +107,7 @@ fn throughput_table(report: &mut Report, rates: &[Rates; 2], cores: &[Rates; 2],
 fn latency_table(report: &mut Report, depths: &[Sample; 2]) {
     let [one, ten] = depths.each_ref().map(|sample| sample.p50_ms() * 1e3);
     report.table(
-        ["one caller, leader", "p50 µs", "÷ depth 1"],
+        "one caller, leader | p50 µs | ÷ depth 1",
         &[
             ["depth 1 (baseline)".to_owned(), short(one), short(1.0)],
             ["depth 10".to_owned(), short(ten), short(ten / one)],
@@ -148,10 +148,7 @@ pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
             count(cache as u64 >> 10),
         ]);
     }
-    report.table(
-        ["directories", "lookups/s", "÷ the smallest", "÷, per core", "index bytes a directory", "cache KiB"],
-        &rows,
-    );
+    report.table("directories | lookups/s | ÷ the smallest | ÷, per core | index bytes a directory | cache KiB", &rows);
     for group in groups {
         group.stop().await?;
     }
@@ -182,7 +179,7 @@ pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
     ));
     let [at_leader, at_follower] = latencies.map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);
     report.table(
-        ["one caller", "p50 µs", "÷ leader", "p99 µs"],
+        "one caller | p50 µs | ÷ leader | p99 µs",
         &[
             ["leader (baseline)".to_owned(), short(at_leader[0]), short(1.0), short(at_leader[1])],
             ["follower".to_owned(), short(at_follower[0]), short(at_follower[0] / at_leader[0]), short(at_follower[1])],
@@ -190,7 +187,7 @@ pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
     );
     let [alone, together] = rates.map(|rates| rates.median());
     report.table(
-        ["256 callers", "lookups/s", "÷ leader alone"],
+        "256 callers | lookups/s | ÷ leader alone",
         &[
             ["follower reads off (baseline)".to_owned(), count(alone as u64), short(1.0)],
             ["follower reads on".to_owned(), count(together as u64), short(together / alone)],

@@ -30,7 +30,7 @@ pub fn name(analysis: Analysis) -> String {
     format!("`{}`", analysis.text().replace("$1", "ns"))
 }
 
-/// Measures.
+/// Runs each query as owner and as analyst.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let sessions = [Session::connect(&bench.admin_url).await?, Session::connect(&bench.admin_url).await?];
     sessions[0].wait_for_vacuum().await?;
@@ -46,6 +46,6 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         "On {} loaded keys and the directories above them. Seconds, median of {CALLS} calls. Analyst: under row-level security.",
         count(bench.input.len() as u64)
     ));
-    report.table(["statement", "rows", "owner, s", "analyst, s"], &rows);
+    report.table("statement | rows | owner, s | analyst, s", &rows);
     Ok(())
 }

@@ -28,7 +28,7 @@ struct Page {
     sample: Sample,
 }
 
-/// Measures.
+/// Lists pages of the even namespace, then of the listing's.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("A page of ListObjectsV2, namespace of even shape");
     let folder = tempfile::tempdir()?;
@@ -86,7 +86,7 @@ async fn pages(bench: &Bench, report: &mut Report, ns: &str, input: &Input) -> R
         })
         .collect();
     report.paragraph(&format!("{} keys; pages of {PAGE}, {rounds} calls each, in turn.", count(input.len() as u64)));
-    report.table(["position of the page", "directories of its keys", "p50 ms", "p99 ms"], &rows);
+    report.table("position of the page | directories of its keys | p50 ms | p99 ms", &rows);
     if let [first, .., last] = &pages[..] {
         let ratio = last.sample.p50_ms() / first.sample.p50_ms();
         report.paragraph(&format!("Last page to first page: ratio {} of the medians.", short(ratio)));

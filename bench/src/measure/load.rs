@@ -58,7 +58,7 @@ async fn memory(bench: &Bench) -> Result<Vec<Memory>> {
     Ok(replicas)
 }
 
-/// Measures.
+/// Imports the listing and reads the replicas' memory before and after.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Bulk load");
     let before = memory(bench).await?;
@@ -84,13 +84,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         ]);
     }
     report.table(
-        [
-            "replica",
-            "directories",
-            "index bytes/directory",
-            "resident bytes/directory, all of the process",
-            "growth of resident bytes/new directory",
-        ],
+        "replica | directories | index bytes/directory | resident bytes/directory, all of the process | growth of resident bytes/new directory",
         &rows,
     );
     Ok(())

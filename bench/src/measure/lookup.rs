@@ -30,7 +30,7 @@ struct Row {
     sample: Sample,
 }
 
-/// Measures.
+/// Looks paths up by the index and by SQL, with one caller and with many.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Lookup");
     let paths = bench.input.some_directories(PATHS, SEED);
@@ -92,7 +92,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             ]
         })
         .collect();
-    report.table(["lookup", "paths/s", "paths a call", "p50 ms a call", "p99 ms a call"], &cells);
+    report.table("lookup | paths/s | paths a call | p50 ms a call | p99 ms a call", &cells);
     Ok(())
 }
 

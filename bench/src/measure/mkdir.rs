@@ -15,7 +15,7 @@ const TURN: usize = 100;
 /// Clients at once, for the throughput.
 const CLIENTS: usize = 16;
 
-/// Measures.
+/// Makes directories with one client, then with many.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("mkdir, one client");
     let ns = format!("{}-mkdir", bench.ns);
@@ -49,7 +49,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         [name.to_owned(), count(sample.len() as u64), short(sample.p50_ms()), short(sample.p99_ms())]
     };
     report.table(
-        ["mkdir", "calls", "p50 ms", "p99 ms"],
+        "mkdir | calls | p50 ms | p99 ms",
         &[
             row("REST, acknowledged by the index", &rest),
             row("PostgreSQL alone (baseline)", &sql),
@@ -85,7 +85,7 @@ async fn many(bench: &Bench, report: &mut Report, ns: &str, ns_id: i64, session:
     let row =
         |name: &str, rate: f64, s: &Sample| [name.to_owned(), count(rate as u64), short(s.p50_ms()), short(s.p99_ms())];
     report.table(
-        ["mkdir", "per second", "p50 ms", "p99 ms"],
+        "mkdir | per second | p50 ms | p99 ms",
         &[
             row("REST, acknowledged by the index", rest_rate, &rest),
             row("PostgreSQL alone (baseline)", sql_rate, &sql),

@@ -54,6 +54,11 @@ pub struct Bench {
     pub period: Duration,
 }
 
+/// Turn and way of each step, so that the ways take turns and none always follows the same other one.
+pub fn rotation(turns: u32, ways: usize) -> impl Iterator<Item = (u32, usize)> {
+    (0..turns).flat_map(move |turn| (0..ways).map(move |at| (turn, (at + turn as usize) % ways)))
+}
+
 /// Runs one call and adds its duration to the sample.
 pub async fn timed<T>(sample: &mut Sample, call: impl Future<Output = Result<T>>) -> Result<T> {
     let started = Instant::now();

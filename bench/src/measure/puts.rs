@@ -118,7 +118,7 @@ async fn measure(target: &Target<'_>, admin: &Session, report: &mut Report) -> R
          indexes, and an UPDATE of each directory's row of counts; it checks nothing.",
     ));
     report.table(
-        ["elements a batch", "sessions", "one directory: puts/s", "to textbook", "spread: puts/s", "to textbook"],
+        "elements a batch | sessions | one directory: puts/s | to textbook | spread: puts/s | to textbook",
         &rows,
     );
     Ok(())

@@ -16,7 +16,7 @@ const ROUNDS: usize = 3;
 const POLL: Duration = Duration::from_millis(5);
 const BOUND: Duration = Duration::from_secs(120);
 
-/// Measures.
+/// Drops the slot several times and measures each rebuild.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Rebuild of the index from PostgreSQL");
     let admin = Session::connect(&bench.admin_url).await?;
@@ -31,14 +31,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
          autovacuum; vacuumed: after it.",
     );
     report.table(
-        [
-            "directories",
-            "the table",
-            "seconds",
-            "directories/s",
-            "COPY alone (baseline): directories/s",
-            "rebuild ÷ COPY",
-        ],
+        "directories | the table | seconds | directories/s | COPY alone (baseline): directories/s | rebuild ÷ COPY",
         &rows,
     );
     Ok(())

@@ -11,7 +11,7 @@ use crate::{
 /// Depth of the large directory, in components.
 const DEPTH: usize = 3;
 
-/// Measures.
+/// Renames a large and an empty directory.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Rename of a directory");
     let (large, below) = bench.input.largest_directory(DEPTH).context("the listing has no directory deep enough")?;
@@ -33,7 +33,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     };
     let ratio = |of: fn(&Sample) -> f64| short(of(&large_sample) / of(&small_sample));
     report.table(
-        ["directory", "directories below", "calls", "p50 ms", "p99 ms"],
+        "directory | directories below | calls | p50 ms | p99 ms",
         &[
             row(format!("`{large}/`"), below, &large_sample),
             row("an empty one beside it (baseline)".into(), 0, &small_sample),

@@ -183,20 +183,8 @@ fn conclude(mut report: Report, rate: u64, minutes: &[Minute]) -> (Report, bool)
         })
         .collect();
     report.table(
-        [
-            "minute",
-            "deltas/s",
-            "dirstat p50 ms",
-            "p99 ms",
-            "nothing p50 ms",
-            "p99 ms",
-            "delta records",
-            "dead tuples",
-            "vacuums",
-            "table MiB",
-            "indexes MiB",
-            "oldest transaction ms",
-        ],
+        "minute | deltas/s | dirstat p50 ms | p99 ms | nothing p50 ms | p99 ms | delta records | dead tuples | vacuums | \
+         table MiB | indexes MiB | oldest transaction ms",
         &rows,
     );
     let missed: Vec<_> = minutes

@@ -165,32 +165,18 @@ impl Session {
         let n = pids.len();
         let ids: Vec<i64> = (first_id..).take(n).collect();
         let names: Vec<String> = ids.iter().map(|id| format!("o{id}")).collect();
-        let (caller, namespaces, mode, size) = (vec![1000i32; n], vec![ns; n], vec![0o644i32; n], vec![4096i64; n]);
+        let (uid, nss, mode, size) = (vec![1000i32; n], vec![ns; n], vec![0o644i32; n], vec![4096i64; n]);
         let (etag, kind) = (vec!["d41d8cd98f00b204e9800998ecf8427e"; n], vec!["text/plain"; n]);
-        let (metadata, none) = (vec![None::<serde_json::Value>; n], vec![None::<&str>; n]);
-        let locators: Vec<String> = ids.iter().map(|id| format!("bench/{id}")).collect();
-        let requests: Vec<Uuid> = ids.iter().map(|_| Uuid::now_v7()).collect();
+        let (extra, none) = (vec![None::<serde_json::Value>; n], vec![None::<&str>; n]);
+        let locator: Vec<String> = ids.iter().map(|id| format!("bench/{id}")).collect();
+        let request: Vec<Uuid> = ids.iter().map(|_| Uuid::now_v7()).collect();
         let row = self
             .client
             .query_one(
                 statement,
                 &[
-                    &caller,
-                    &namespaces,
-                    &pids,
-                    &names,
-                    &ids,
-                    &caller,
-                    &caller,
-                    &mode,
-                    &size,
-                    &etag,
-                    &kind,
-                    &metadata,
-                    &locators,
-                    &none,
-                    &requests,
-                    &ids,
+                    &uid, &nss, &pids, &names, &ids, &uid, &uid, &mode, &size, &etag, &kind, &extra, &locator, &none,
+                    &request, &ids,
                 ],
             )
             .await?;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Measured, Setting};
 use crate::{
-    measure::run_clients,
+    measure::{rotation, run_clients},
     report::{Report, count, short},
     rest::Rest,
 };
@@ -17,7 +17,7 @@ const TURNS: u32 = 3;
 /// The gateways' role.
 const ROLE: &str = "gateway";
 
-/// Measures.
+/// Measures, if enough gateways are given.
 pub async fn run(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result<()> {
     report.heading("mkdir in one directory over REST, by gateways");
     let bench = setting.bench;
@@ -66,19 +66,7 @@ async fn measure(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result
          itself. Baseline: `mantle.delta_records = never`. Active: the gateways' sessions that work in PostgreSQL, on average.",
     );
     report.table(
-        [
-            "gateways",
-            "clients",
-            "counts",
-            "per second",
-            "to `never`",
-            "p99 ms",
-            "to `never`",
-            "active",
-            "Lock",
-            "LWLock",
-            "sessions",
-        ],
+        "gateways | clients | counts | per second | to `never` | p99 ms | to `never` | active | Lock | LWLock | sessions",
         &rows,
     );
     Ok(())
@@ -91,21 +79,18 @@ async fn in_turn(setting: &Setting<'_>, ns: &str, gateways: &[Rest], clients: us
         gateways[0].mkdir(ns, parent).await?;
     }
     let mut found = <[Measured; 3]>::default();
-    for turn in 0..TURNS as usize {
-        for at in 0..MODES.len() {
-            let at = (at + turn) % MODES.len();
-            setting.watcher.alter_delta_records(MODES[at]).await?;
-            let (of, parent) = (&mut found[at], &parents[at]);
-            let mkdirs = run_clients(clients, setting.bench.period / 2 / TURNS, |client, round| {
-                let (rest, path) = (&rests[client], format!("{parent}/d{turn}-{client}-{round}"));
-                async move { rest.mkdir(ns, &path).await }
-            });
-            let started = std::time::Instant::now();
-            let (_, sample) = of.waits.during(setting.watcher, ROLE, mkdirs).await?;
-            of.lasted += started.elapsed();
-            of.sample.merge(sample);
-            setting.watcher.wait_for_compaction().await?;
-        }
+    for (turn, at) in rotation(TURNS, MODES.len()) {
+        setting.watcher.alter_delta_records(MODES[at]).await?;
+        let (of, parent) = (&mut found[at], &parents[at]);
+        let mkdirs = run_clients(clients, setting.bench.period / 2 / TURNS, |client, round| {
+            let (rest, path) = (&rests[client], format!("{parent}/d{turn}-{client}-{round}"));
+            async move { rest.mkdir(ns, &path).await }
+        });
+        let started = std::time::Instant::now();
+        let (_, sample) = of.waits.during(setting.watcher, ROLE, mkdirs).await?;
+        of.lasted += started.elapsed();
+        of.sample.merge(sample);
+        setting.watcher.wait_for_compaction().await?;
     }
     Ok(found)
 }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Measured, Setting, Way};
 use crate::{
-    measure::run_clients,
+    measure::{rotation, run_clients},
     report::{Report, count, short},
 };
 
@@ -48,7 +48,7 @@ async fn gather(
     Ok(batches)
 }
 
-/// Measures.
+/// Measures each number of gateways and clients.
 pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
     report.heading("mkdir in one directory, calls gathered as a gateway gathers them");
     report.paragraph(
@@ -64,12 +64,9 @@ pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
             for way in Way::ALL {
                 parents.push(setting.parents(way, 1).await?[0]);
             }
-            for turn in 0..TURNS as usize {
-                for at in 0..parents.len() {
-                    let at = (at + turn) % parents.len();
-                    one_turn(setting, Way::ALL[at], parents[at], (gateways, clients), &mut found[at]).await?;
-                    setting.watcher.wait_for_compaction().await?;
-                }
+            for (_, at) in rotation(TURNS, parents.len()) {
+                one_turn(setting, Way::ALL[at], parents[at], (gateways, clients), &mut found[at]).await?;
+                setting.watcher.wait_for_compaction().await?;
             }
             let [.., (baseline, _)] = &found;
             for (way, (of, batches)) in Way::ALL.iter().zip(&found) {
@@ -91,19 +88,7 @@ pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
         }
     }
     report.table(
-        [
-            "gateways",
-            "clients",
-            "counts",
-            "per second",
-            "to textbook",
-            "p99 ms",
-            "to textbook",
-            "a batch",
-            "Lock",
-            "LWLock",
-            "sessions",
-        ],
+        "gateways | clients | counts | per second | to textbook | p99 ms | to textbook | a batch | Lock | LWLock | sessions",
         &rows,
     );
     Ok(())

@@ -139,7 +139,7 @@ impl Measured {
     }
 }
 
-/// Measures.
+/// Measures all three, with the textbook's tables made before and dropped after.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let watcher = Session::connect(&bench.admin_url).await?;
     watcher.make_textbook().await?;

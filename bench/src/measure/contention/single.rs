@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Measured, Setting, Way};
 use crate::{
-    measure::run_clients,
+    measure::{rotation, run_clients},
     plot::{self, Series},
     report::{Report, count},
     sql::{Move, Session, Store},
@@ -19,19 +19,8 @@ const TURNS: u32 = 3;
 const IDS_PER_TURN: i64 = 20_000;
 const PLOT_FILE: &str = "mkdirs-by-clients.svg";
 const PLOT_TITLE: &str = "mkdirs in one directory, by the way counts are kept";
-const COLUMNS: [&str; 11] = [
-    "parent",
-    "clients",
-    "counts",
-    "per second",
-    "to textbook",
-    "p99 ms",
-    "to textbook",
-    "Lock",
-    "LWLock",
-    "sessions",
-    "failed",
-];
+const COLUMNS: &str =
+    "parent | clients | counts | per second | to textbook | p99 ms | to textbook | Lock | LWLock | sessions | failed";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verb {
@@ -145,7 +134,8 @@ pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
     for verb in [Verb::Mkdir, Verb::RenameObject, Verb::RenameDirectory] {
         report.heading(&format!("{}, by the way counts are kept", verb.name()));
         report.paragraph(verb.description());
-        let (mut rows, mut shared) = (Vec::new(), Way::ALL.map(|way| Series { name: way.legend(), points: Vec::new() }));
+        let (mut rows, mut shared) =
+            (Vec::new(), Way::ALL.map(|way| Series { name: way.legend(), points: Vec::new() }));
         for is_shared in [true, false] {
             for clients in CLIENTS {
                 let found = in_turn(setting, verb, clients, is_shared).await?;
@@ -180,13 +170,9 @@ async fn in_turn(setting: &Setting<'_>, verb: Verb, clients: usize, is_shared: b
         workloads.push(Workload::new(setting, verb, way, clients, is_shared).await?);
     }
     let mut found = <[Measured; 4]>::default();
-    for turn in 0..TURNS as usize {
-        for at in 0..workloads.len() {
-            // So that no way always follows the same other one.
-            let at = (at + turn) % workloads.len();
-            one_turn(setting, &workloads[at], clients, &mut found[at]).await?;
-            setting.watcher.wait_for_compaction().await?;
-        }
+    for (_, at) in rotation(TURNS, workloads.len()) {
+        one_turn(setting, &workloads[at], clients, &mut found[at]).await?;
+        setting.watcher.wait_for_compaction().await?;
     }
     Ok(found)
 }

@@ -253,7 +253,7 @@ mod tests {
             (Some(&old), Some(&old), Some(&old), false),
             (Some(&old), Some(&old), Some(&new), false), // renamed after it was read
             (Some(&new), Some(&old), Some(&old), true),  // a rename was lost
-            (Some(&old), None, None, true),              // never told
+            (Some(&old), None, None, true),              // never received
             (Some(&old), Some(&old), None, false),       // removed after it was read
             (None, Some(&old), Some(&old), true),        // a removal was lost
             (None, Some(&old), None, false),

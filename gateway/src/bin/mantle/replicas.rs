@@ -78,7 +78,7 @@ pub async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &im
             let position = of_source.map(|source| source.applied_lsn).max().unwrap_or(0);
             say(format!("applied {} of {lsn}", Lsn(position)));
             if stall.is_stalled(position) {
-                bail!("the rows are in PostgreSQL, but the index stands at {} of {lsn}: {error}", Lsn(position));
+                bail!("the rows are in PostgreSQL, but the index has applied only {} of {lsn}: {error}", Lsn(position));
             }
             if error.code() != ErrorCode::AwaitTimeout {
                 tokio::time::sleep(LOOK_PERIOD * 10).await;
@@ -118,7 +118,7 @@ pub async fn wait_applied(
         let sum =
             answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).map(|status| status.applied_index).sum();
         if stall.is_stalled(sum) {
-            bail!("the rows are in PostgreSQL and the index has them, but it waited in vain for {waiting}");
+            bail!("the rows are in PostgreSQL and the index has them, but these did not catch up: {waiting}");
         }
         say(format!("waiting for {waiting}"));
         tokio::time::sleep(LOOK_PERIOD).await;

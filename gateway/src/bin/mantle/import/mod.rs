@@ -60,7 +60,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 #[command(long_about = "Load a list of paths into a namespace, at the speed of COPY.\n\n\
     The listing has one entry a line: `path`, or `path<TAB>bytes`. A path that ends in `/` is a directory; missing parents \
     are made. The last tab of a line separates the size; without sizes, synthetic ones are made from the seed and labelled \
-    so. Lines that cannot be loaded are refused and reported: paths that stand twice (the first stays), paths that are both \
+    so. Lines that cannot be loaded are refused and reported: duplicate paths (the first stays), paths that are both \
     file and directory (the directory stays), names and keys over the limits, `.`, `..`, empty components, NUL, text that \
     is not UTF-8.\n\n\
     The import can be repeated: a second run loads what the first left, and counts what was there. It ends when every \
