@@ -12,9 +12,7 @@ use std::{
     },
 };
 
-use mantle_types::DirectoryId;
-
-use super::record::OwnedRecord;
+use mantle_types::{DirectoryId, message::DirectoryRecord};
 
 /// A scan in progress. Only the reader holds it, so dropping it ends the scan.
 #[derive(Debug)]
@@ -29,11 +27,14 @@ impl TableScan {
     }
 }
 
+/// A directory as it was, and whether it was displaced.
+type Image = (DirectoryRecord, bool);
+
 /// The before-images for one scan.
 pub(super) struct BeforeImages {
     scan: Weak<TableScan>,
     /// Keyed by shard and id.
-    images: BTreeMap<(usize, DirectoryId), Option<OwnedRecord>>,
+    images: BTreeMap<(usize, DirectoryId), Option<Image>>,
 }
 
 impl BeforeImages {
@@ -59,7 +60,7 @@ impl BeforeImages {
         shard >= shards_scanned && !self.images.contains_key(&(shard, id))
     }
 
-    pub(super) fn insert(&mut self, shard: usize, id: DirectoryId, image: Option<OwnedRecord>) {
+    pub(super) fn insert(&mut self, shard: usize, id: DirectoryId, image: Option<Image>) {
         self.images.insert((shard, id), image);
     }
 
@@ -69,13 +70,13 @@ impl BeforeImages {
     }
 
     /// The changed directories of a shard, as they were.
-    pub(super) fn in_shard(&self, shard: usize) -> impl Iterator<Item = &OwnedRecord> {
+    pub(super) fn in_shard(&self, shard: usize) -> impl Iterator<Item = &Image> {
         let ids = (shard, DirectoryId(0))..=(shard, DirectoryId(u64::MAX));
         self.images.range(ids).filter_map(|(_, image)| image.as_ref())
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        let names: usize = self.images.values().flatten().map(|image| image.name_bytes()).sum();
-        self.images.len() * size_of::<((usize, DirectoryId), Option<OwnedRecord>)>() + names
+        let names: usize = self.images.values().flatten().map(|(record, _)| record.name.len()).sum();
+        self.images.len() * size_of::<((usize, DirectoryId), Option<Image>)>() + names
     }
 }

@@ -1,6 +1,10 @@
 //! The directory index in memory, built by applying the entries of the Raft log. A pure core: state in, result out; no clock,
-//! no I/O, no async (`tests/imports.rs` checks it). Only [`Index::apply`] and [`Index::apply_part`] change it, so every
-//! replica reaches the same state.
+//! no I/O, no async (`tests/imports.rs` checks it). Only log entries change the state, through [`Index::apply`] or
+//! [`Index::apply_part`], so every replica reaches the same one.
+//!
+//! From the bottom up: `arena`, `cell`, `record` (a directory in memory); `hashing`, `bucket_table`, `sharded_table`, `table`
+//! (find it by id and by place); `locks`, `removals`, `namespaces`, `tree` (the state); `resolve`, `prepare` (read it);
+//! `apply` (changes it); `snapshot`.
 //!
 //! Randomness only seeds the hash tables at construction. Neither the state nor the digest depends on it.
 //!

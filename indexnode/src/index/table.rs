@@ -24,7 +24,7 @@ use super::{
     digest,
     hashing::{IdHasher, PlaceHasher, id_hash, place_hash},
     permissions::{PermissionIndex, Permissions},
-    record::{Directory, OwnedRecord, Record, directory_of},
+    record::{Directory, Record, directory_of},
     seed::Seed,
     sharded_table::{ShardedTable, shard_of},
 };
@@ -229,7 +229,7 @@ impl IndexTable {
         let here = self.ids.shard(shard).filter(move |at| is_unchanged(self.cell(*at).id()));
         let changed = before.into_iter().flat_map(move |before| before.in_shard(shard));
         here.map(|at| (self.record(at), self.cell(at).is_displaced()))
-            .chain(changed.map(|image| (image.record(), image.is_displaced)))
+            .chain(changed.map(|(record, is_displaced)| (record.into(), *is_displaced)))
     }
 
     /// Keeps a before-image if the scan needs one. Call it before a directory at `at` changes, is added or is removed.
@@ -241,7 +241,7 @@ impl IndexTable {
         }
         let shard = shard_of(id_hash(self.id_seed, id));
         if before.must_keep(shard, id) {
-            let image = at.map(|at| OwnedRecord::new(&self.record(at), self.cell(at).is_displaced()));
+            let image = at.map(|at| (self.record(at).to_message(), self.cell(at).is_displaced()));
             self.before_images.as_mut().expect("looked at above").insert(shard, id, image);
         }
     }

@@ -11,13 +11,14 @@ mod write;
 
 use std::io::{Error, ErrorKind};
 
-use mantle_types::{DirectoryId, Epoch, Lsn, NamespaceId, PartitionId, Permission};
+use mantle_types::{DirectoryId, Epoch, Lsn, NamespaceId};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Index,
     command::{NamespaceState, Source, SourceId},
     locks::Lock,
+    record::Record,
     removals::{Horizon, Removal},
 };
 
@@ -54,8 +55,11 @@ enum Item<'a> {
         removal: Removal,
     },
     Horizon(Horizon),
-    #[serde(borrow)]
-    Directory(Entry<'a>),
+    Directory {
+        #[serde(borrow)]
+        record: Record<'a>,
+        is_displaced: bool,
+    },
     End {
         directories: u64,
     },
@@ -72,16 +76,6 @@ enum Item<'a> {
         id: SourceId,
         commit_lsn: Lsn,
     },
-}
-
-#[derive(Serialize, Deserialize)]
-struct Entry<'a> {
-    pid: PartitionId,
-    name: &'a str,
-    id: DirectoryId,
-    version: u64,
-    permission: Permission,
-    is_displaced: bool,
 }
 
 fn invalid(why: &str) -> Error {

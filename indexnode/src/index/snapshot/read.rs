@@ -4,7 +4,7 @@ use std::io::{BufRead, Read, Result};
 
 use mantle_types::{DirectoryId, Lsn, limits::NAME_BYTES_MAX};
 
-use super::{Entry, FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, invalid};
+use super::{FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, invalid};
 use crate::index::{
     command::{NamespaceState, SourceId},
     namespaces::Namespaces,
@@ -168,9 +168,9 @@ impl SnapshotReader {
             Item::Horizon(horizon) if horizon.positions.len() <= SOURCES_MAX => {
                 tree.removals.horizons.push_back(horizon)
             }
-            Item::Directory(entry) => {
+            Item::Directory { record, is_displaced } => {
                 self.directories += 1;
-                restore(tree, &entry)?;
+                restore(tree, &record, is_displaced)?;
             }
             _ => return Err(invalid("an item is out of place")),
         }
@@ -178,18 +178,18 @@ impl SnapshotReader {
     }
 }
 
-fn restore(tree: &mut Tree, e: &Entry<'_>) -> Result<()> {
-    let record = Record { pid: e.pid, name: e.name, id: e.id, version: e.version, permission: e.permission };
-    if e.id == DirectoryId::SUPER_ROOT || e.name.len() > NAME_BYTES_MAX || tree.known_version(e.id).is_some() {
+fn restore(tree: &mut Tree, record: &Record<'_>, is_displaced: bool) -> Result<()> {
+    let Record { pid, name, id, .. } = *record;
+    if id == DirectoryId::SUPER_ROOT || name.len() > NAME_BYTES_MAX || tree.known_version(id).is_some() {
         return Err(invalid("a directory's id or name is out of range, or a directory repeats"));
     }
-    if tree.table.lookup(e.pid, e.name).is_some() != e.is_displaced {
+    if tree.table.lookup(pid, name).is_some() != is_displaced {
         return Err(invalid("a place has no occupant, or two"));
     }
-    if e.is_displaced {
-        tree.table.put_displaced(&record)
+    if is_displaced {
+        tree.table.put_displaced(record)
     } else {
-        tree.table.put(&record)
+        tree.table.put(record)
     }
     Ok(())
 }

@@ -7,13 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{Entry, FRAME_BYTES, Index, Item, MAGIC};
-use crate::index::{
-    before_images::TableScan,
-    record::{OwnedRecord, Record},
-    sharded_table::SHARDS,
-    tree::Tree,
-};
+use mantle_types::message::DirectoryRecord;
+
+use super::{FRAME_BYTES, Index, Item, MAGIC};
+use crate::index::{before_images::TableScan, sharded_table::SHARDS, tree::Tree};
 
 /// The outcome of writing a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +55,7 @@ struct TreeWriter {
     scan: Option<Arc<TableScan>>,
     shard: usize,
     /// Displaced directories, to be written after all others.
-    displaced: Vec<OwnedRecord>,
+    displaced: Vec<DirectoryRecord>,
 }
 
 impl Index {
@@ -135,9 +132,9 @@ impl TreeWriter {
             for (record, is_displaced) in table.records_of_shard(self.shard, self.scan.as_ref()) {
                 directories += 1;
                 if is_displaced {
-                    self.displaced.push(OwnedRecord::new(&record, true));
+                    self.displaced.push(record.to_message());
                 } else {
-                    frames.put(&entry(&record, false))?;
+                    frames.put(&Item::Directory { record, is_displaced })?;
                 }
             }
             self.shard += 1;
@@ -146,8 +143,8 @@ impl TreeWriter {
             }
         }
         if self.shard == SHARDS {
-            for image in self.displaced.drain(..) {
-                frames.put(&entry(&image.record(), true))?;
+            for record in &self.displaced {
+                frames.put(&Item::Directory { record: record.into(), is_displaced: true })?;
             }
         }
         Ok(Some(directories as u64))
@@ -180,17 +177,6 @@ fn head(role: Role, tree: &Tree) -> Result<Vec<u8>> {
     }
     frames.close();
     Ok(frames.closed)
-}
-
-fn entry<'a>(r: &Record<'a>, is_displaced: bool) -> Item<'a> {
-    Item::Directory(Entry {
-        pid: r.pid,
-        name: r.name,
-        id: r.id,
-        version: r.version,
-        permission: r.permission,
-        is_displaced,
-    })
 }
 
 /// The complete frames, and the open one.

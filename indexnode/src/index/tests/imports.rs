@@ -78,6 +78,10 @@ fn paths(text: &str) -> Vec<Vec<String>> {
         let length = if is_word(first) { rest.find(|c| !is_word(c)).unwrap_or(rest.len()) } else { first.len_utf8() };
         let (token, after) = rest.split_at(length);
         rest = after;
+        if token == "as" && !groups.is_empty() {
+            rest = rest.trim_start().trim_start_matches(is_word);
+            continue;
+        }
         if is_word(first) {
             path.push(token.to_owned());
             match rest.strip_prefix("::") {
@@ -155,8 +159,7 @@ fn the_cache_imports_the_core_and_nothing_above() {
 
 #[test]
 fn paths_are_found_in_groups_and_in_expressions() {
-    let text =
-        "use std::{fs, io::{Read, Write}}; // use a::b;\nfn f() { crate::node::start(super::super::x::Y { a: 1 }) }";
+    let text = "use std::{fs, io::{Read as _, Write}}; // use a::b;\nfn f() { crate::node::start(super::super::x::Y { a: 1 }) }";
     let found: Vec<String> = paths(text).iter().map(|path| path.join("::")).collect();
     assert_eq!(found, ["std::fs", "std::io::Read", "std::io::Write", "crate::node::start", "super::super::x::Y"]);
 }
