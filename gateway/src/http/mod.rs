@@ -22,7 +22,7 @@ use axum::{
 };
 use mantle_types::{Error, ErrorCode, Result};
 use s3s::service::S3Service;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
@@ -43,7 +43,7 @@ pub(crate) struct App {
 }
 
 #[derive(Clone)]
-struct Fronts {
+struct Services {
     app: Arc<App>,
     rest: Router,
     s3: S3Service,
@@ -57,17 +57,7 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     let listener = TcpListener::bind(config.listen).await?;
     tracing::info!(listen = %listener.local_addr()?, "the gateway answers");
     let router = router(config, gateway.clone(), credentials);
-    let background = [
-        tokio::spawn({
-            let gateway = gateway.clone();
-            async move { gateway.index.keep_lease().await }
-        }),
-        tokio::spawn({
-            let store = gateway.store.clone();
-            async move { store.watch_emit_grants().await }
-        }),
-        tokio::spawn(sweep::run(gateway)),
-    ];
+    let _background = spawn_background_tasks(&gateway);
     // An answer is written in one piece. Waiting to fill a packet would take longer than the request.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
@@ -85,9 +75,18 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
             tokio::time::sleep(grace).await;
         } => tracing::info!("requests were still under way when the time for a shutdown ended"),
     }
-    background.iter().for_each(tokio::task::JoinHandle::abort);
     tracing::info!("the gateway has stopped");
     Ok(())
+}
+
+/// Keeps the lease, watches the grants and sweeps, until the result is dropped.
+fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let [lease, grants, sweeper] = [(); 3].map(|()| gateway.clone());
+    tasks.spawn(async move { lease.index.keep_lease().await });
+    tasks.spawn(async move { grants.store.watch_emit_grants().await });
+    tasks.spawn(sweep::run(sweeper));
+    tasks
 }
 
 /// The router of the listener.
@@ -95,26 +94,26 @@ fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>)
     let app = Arc::new(App { gateway, credentials });
     let rest = rest::router(app.clone());
     let s3 = s3::service(&app, config, rest.clone());
-    Router::new().fallback(dispatch).with_state(Fronts { app, rest, s3 })
+    Router::new().fallback(dispatch).with_state(Services { app, rest, s3 })
 }
 
-async fn dispatch(State(fronts): State<Fronts>, request: Request) -> Response<Body> {
+async fn dispatch(State(services): State<Services>, request: Request) -> Response<Body> {
     let context = RequestContext::begin(request.headers());
     let span = match request.uri().path() {
         path if PROBES.contains(&path) => Span::none(),
         _ => context.span(request.method().as_str(), request.headers()),
     };
-    answer(fronts, context, request).instrument(span).await
+    answer(services, context, request).instrument(span).await
 }
 
-async fn answer(fronts: Fronts, context: RequestContext, mut request: Request) -> Response<Body> {
+async fn answer(services: Services, context: RequestContext, mut request: Request) -> Response<Body> {
     request.extensions_mut().insert(context.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_native = path == "/v1" || path.starts_with("/v1/");
     let response = match path.as_str() {
-        path if PROBES.contains(&path) => probe(&fronts, &context, &method, path).await,
-        _ if is_native && !s3::is_signed(&request) => native(&fronts, request).await,
-        _ => s3(&fronts, request).await,
+        path if PROBES.contains(&path) => probe(&services, &context, &method, path).await,
+        _ if is_native && !s3::is_signed(&request) => native(&services, request).await,
+        _ => s3(&services, request).await,
     };
     let mut response = match response.extensions().get::<Failure>() {
         Some(Failure(error)) => problem::response(error, context.id()),
@@ -128,12 +127,12 @@ async fn answer(fronts: Fronts, context: RequestContext, mut request: Request) -
     response
 }
 
-async fn probe(fronts: &Fronts, context: &RequestContext, method: &Method, path: &str) -> Response<Body> {
+async fn probe(services: &Services, context: &RequestContext, method: &Method, path: &str) -> Response<Body> {
     context.set_verb("probe");
     let answer: Result<Response<Body>> = match path {
         _ if *method != Method::GET && *method != Method::HEAD => Err(ErrorCode::NotImplemented.into()),
         "/livez" => Ok(probes::live()),
-        "/readyz" => probes::ready(&fronts.app.gateway).await,
+        "/readyz" => probes::ready(&services.app.gateway).await,
         _ => Ok(probes::metrics()),
     };
     answer.unwrap_or_else(failure)
@@ -143,17 +142,17 @@ fn failure(error: Error) -> Response<Body> {
     axum::response::IntoResponse::into_response(Failure(error))
 }
 
-async fn native(fronts: &Fronts, request: Request) -> Response<Body> {
-    match fronts.rest.clone().oneshot(request).await {
+async fn native(services: &Services, request: Request) -> Response<Body> {
+    match services.rest.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     }
 }
 
-async fn s3(fronts: &Fronts, request: Request) -> Response<Body> {
+async fn s3(services: &Services, request: Request) -> Response<Body> {
     let head = *request.method() == Method::HEAD;
     let request = request.map(s3s::Body::http_body_unsync);
-    match fronts.s3.call(request).await {
+    match services.s3.call(request).await {
         Ok(mut response) => {
             // The answer to HEAD has no body, so no error document.
             if head && !response.status().is_success() {
