@@ -26,7 +26,7 @@ pub mod failpoints;
 pub mod groups;
 pub mod index;
 pub mod lookup;
-pub mod membership;
+mod membership;
 pub mod node;
 pub mod postgres;
 mod prefetch;
@@ -36,9 +36,9 @@ pub mod raft;
 pub mod replica;
 pub mod requests;
 pub mod server;
-pub mod source;
+mod source;
 pub mod standalone;
-pub mod waits;
+mod waits;
 
 /// The generated types of the service between replicas.
 pub mod proto {

@@ -18,7 +18,6 @@ use view::View;
 pub enum Decision {
     /// Join one of these clusters; PostgreSQL decides if there are several.
     Join(Vec<String>),
-    /// Found a cluster.
     Found,
     /// Try again later, for this reason.
     Wait(&'static str),

@@ -19,9 +19,7 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(700);
 /// One replica's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// The address that was asked.
     pub address: String,
-    /// The replica's Raft id.
     pub node_id: NodeId,
     /// Its cluster; `None` if it is empty.
     pub cluster_id: Option<String>,
@@ -29,11 +27,9 @@ pub struct View {
     pub voters: Vec<BTreeSet<NodeId>>,
     /// The log index of that membership.
     pub membership_index: u64,
-    /// Its current Raft term.
     pub term: u64,
     /// The leader it knows; 0 if none.
     pub leader_id: NodeId,
-    /// The address of that leader.
     pub leader_address: String,
 }
 

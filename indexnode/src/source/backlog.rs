@@ -19,13 +19,10 @@ use crate::index::command::{SourceBatch, SourceId, StreamPiece, StreamTransactio
 /// instead, which copies in small parts.
 const TRANSACTION_BYTES_MAX: usize = 64 << 20;
 
-/// Why an event cannot be added.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Refused {
-    /// A message cannot be decoded.
     #[error("a message of the change stream is not understood: {0}")]
     Unknown(#[from] message::DecodeError),
-    /// A transaction is too large.
     #[error("a transaction has more than {TRANSACTION_BYTES_MAX} bytes of changes to directories")]
     TooLarge,
 }
@@ -58,7 +55,6 @@ impl Backlog {
         Self { source, open: None, arrived: VecDeque::new(), bytes: 0, received: start, gate: start, entry_bytes_max }
     }
 
-    /// Adds an event.
     pub fn take_in(&mut self, event: ReplicationEvent) -> Result<(), Refused> {
         match event {
             ReplicationEvent::Begin { .. } => self.open = Some((Vec::new(), 0)),
@@ -105,7 +101,6 @@ impl Backlog {
         self.received
     }
 
-    /// Bytes of the waiting operations.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -21,34 +21,26 @@ use crate::{
 /// Unreachable sources are tried this often.
 const RETURN_POLL: Duration = Duration::from_millis(500);
 
-/// A source that is connected.
 pub struct SourceConnection {
-    /// The source, as in `mantle.index_sources()`.
     pub id: SourceId,
     /// True without Citus: there is one source, and its slot exports the snapshot of the initial copy.
     pub is_only: bool,
-    /// A session for statements.
     pub session: Session,
     /// The connection that will stream.
     pub walsender: Box<dyn Walsender>,
-    /// The server, as the walsender describes it.
     pub server: Server,
-    /// The group's slot on that server.
     pub slot: Option<Slot>,
     /// The position of the index in this source.
     pub known: Option<Source>,
 }
 
-/// The group's sources.
 pub struct SourceConnections {
     /// The connected ones, in the order of their ids.
     pub connected: Vec<SourceConnection>,
-    /// The unreachable ones.
     pub away: BTreeSet<SourceId>,
 }
 
 impl SourceConnections {
-    /// The ids of all sources, in order.
     pub fn ids(&self) -> BTreeSet<SourceId> {
         self.connected.iter().map(|source| source.id).chain(self.away.iter().copied()).collect()
     }

@@ -18,7 +18,6 @@ use crate::{
 /// Why the index cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuildReason {
-    /// The reason in words, for the log.
     pub text: String,
     /// The index may have changes that PostgreSQL lost: it must not serve while it is rebuilt.
     pub is_diverged: bool,

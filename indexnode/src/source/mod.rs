@@ -17,3 +17,26 @@ pub mod split;
 pub mod standby_gate;
 pub mod stream;
 pub mod verify;
+
+use std::{future::pending, pin::Pin};
+
+use anyhow::Result;
+use futures::future::try_join_all;
+use mantle_types::Lsn;
+
+use crate::{index::command::SourceId, postgres::upstream::Session};
+
+/// A future that may be running, for `select!`.
+type InFlight<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
+
+async fn poll_or_pend<T>(slot: &mut InFlight<'_, T>) -> Result<T> {
+    match slot {
+        Some(future) => future.await,
+        None => pending().await,
+    }
+}
+
+/// The flush positions of all sources.
+async fn flushed(sessions: &[(SourceId, Session)]) -> Result<Vec<(SourceId, Lsn)>> {
+    try_join_all(sessions.iter().map(|(id, session)| async move { Ok((*id, session.flushed().await?)) })).await
+}

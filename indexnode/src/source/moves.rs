@@ -14,15 +14,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use futures::future::try_join_all;
-use mantle_types::{DirectoryId, ErrorCode, GroupId, Lsn, NamespaceId, message::DirectoryRecord};
+use mantle_types::{DirectoryId, ErrorCode, GroupId, NamespaceId, message::DirectoryRecord};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::continuity::RebuildReason;
+use super::{continuity::RebuildReason, flushed};
 use crate::{
     index::{
         SLICES,
@@ -62,7 +61,6 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// For a leader with these sessions.
     pub fn new(
         node: &Arc<Node>,
         leadership: &Leadership,
@@ -201,7 +199,7 @@ impl Moves {
 
     /// Waits until everything is applied that was committed when this was called.
     async fn catch_up(&self) -> Result<()> {
-        for (source, lsn) in self.flushed().await? {
+        for (source, lsn) in flushed(&self.sessions).await? {
             loop {
                 match waits::position(&self.node, source, lsn, CATCH_UP).await {
                     Ok(()) => break,
@@ -214,19 +212,13 @@ impl Moves {
         Ok(())
     }
 
-    async fn flushed(&self) -> Result<Vec<(SourceId, Lsn)>> {
-        let flushed =
-            self.sessions.iter().map(|(id, session)| async move { anyhow::Ok((*id, session.flushed().await?)) });
-        try_join_all(flushed).await
-    }
-
     /// Copies a namespace into the index.
     async fn copy(&self, ns: NamespaceId) -> Result<()> {
         let started = Instant::now();
         {
             // No other entry may be proposed between reading the positions and proposing them.
             let _order = self.node.stream.proposal_lock.lock().await;
-            let copied = self.flushed().await?;
+            let copied = flushed(&self.sessions).await?;
             self.propose(&Command::Track { ns, copied }).await?;
         }
         // The copy has to show the changes that were skipped as another group's.

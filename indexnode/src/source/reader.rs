@@ -4,7 +4,7 @@
 //! Invariant: `confirmed ≤ applied ≤ released ≤ received`. A position is confirmed to the walsender only when the entry that
 //! covers it is applied.
 
-use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
@@ -17,8 +17,10 @@ use tokio::{
 };
 
 use super::{
+    InFlight,
     backlog::Backlog,
     continuity::{RebuildReason, check_slot},
+    poll_or_pend,
     standby_gate::StandbyGate,
 };
 use crate::{
@@ -37,7 +39,6 @@ const HELD_LONG: Duration = Duration::from_secs(5);
 
 /// What a reader has read and the proposer has not taken yet.
 pub struct Inbox {
-    /// The source.
     pub source: SourceId,
     /// The transactions that wait to be proposed.
     pub backlog: Mutex<Backlog>,
@@ -59,19 +60,13 @@ impl Inbox {
     }
 }
 
-type Query<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
-
-/// One source's reader, for one connection.
 pub struct Reader {
-    /// This replica, which leads.
     pub node: Arc<Node>,
-    /// Receives the transactions.
     pub inbox: Arc<Inbox>,
     /// Wakes the proposer.
     pub arrived: Arc<Notify>,
     /// For statements about standbys and slot.
     pub session: Session,
-    /// The group's slot.
     pub slot_name: String,
 }
 
@@ -81,8 +76,8 @@ impl Reader {
         let mut gate = StandbyGate::new(self.session.standby_flush().await?);
         self.log_protection(&gate);
         let mut confirmed = self.inbox.confirmed.subscribe();
-        let mut asking: Query<'_, _> = None;
-        let mut checking: Query<'_, _> = None;
+        let mut asking: InFlight<'_, _> = None;
+        let mut checking: InFlight<'_, _> = None;
         let mut check = interval(CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut held_since: Option<Instant> = None;
@@ -187,12 +182,5 @@ impl Reader {
         } else {
             tracing::info!(source, "changes are applied once the synchronous standbys have flushed them");
         }
-    }
-}
-
-async fn poll_or_pend<T>(slot: &mut Query<'_, T>) -> Result<T> {
-    match slot {
-        Some(future) => future.await,
-        None => pending().await,
     }
 }

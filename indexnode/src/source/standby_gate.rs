@@ -2,7 +2,7 @@
 //! flushed. Else a failover could leave the index with changes that PostgreSQL lost.
 //!
 //! Those standbys are the synchronous ones. Where none is configured, everything that the walsender sends passes (it sends
-//! what its own server has flushed), and an alert says so; the gate asks PostgreSQL again only every [`RECHECK`]. Where some
+//! what its own server has flushed), and an alert says so; the gate asks PostgreSQL again only every `RECHECK`. Where some
 //! are, the gate asks once for what has arrived, and again, ever more slowly, until their flush comes. While none of them is
 //! connected nothing passes: PostgreSQL acknowledges no commit then either.
 
@@ -21,7 +21,6 @@ const RECHECK: Duration = Duration::from_secs(1);
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_millis(50);
 
-/// The gate of one source.
 #[derive(Debug)]
 pub struct StandbyGate {
     answer: StandbyFlush,
@@ -30,7 +29,6 @@ pub struct StandbyGate {
 }
 
 impl StandbyGate {
-    /// A gate for PostgreSQL's latest answer.
     pub fn new(answer: StandbyFlush) -> Self {
         Self { answer, asked: Instant::now(), retry: RETRY_MIN }
     }
@@ -56,7 +54,6 @@ impl StandbyGate {
         self.retry = Duration::ZERO;
     }
 
-    /// Records an answer.
     pub fn note(&mut self, answer: StandbyFlush) {
         let has_moved = answer != self.answer;
         self.retry = if has_moved { RETRY_MIN } else { (self.retry * 2).clamp(RETRY_MIN, RETRY_MAX) };

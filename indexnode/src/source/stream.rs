@@ -4,10 +4,9 @@
 //! Invariant: an entry is capped in bytes (P28). Only a transaction that is larger than the cap is split over entries, and the
 //! position passes it with the last of them.
 
-use std::{collections::BTreeSet, future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use futures::future::try_join_all;
 use mantle_types::Lsn;
 use tokio::{
     sync::Notify,
@@ -17,10 +16,13 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
+    InFlight,
     assignments::ForeignNamespaces,
     connections::{self, SourceConnections},
     continuity::{RebuildReason, end_of},
+    flushed,
     moves::Moves,
+    poll_or_pend,
     reader::{Inbox, Reader},
     verify::Verifier,
 };
@@ -35,8 +37,6 @@ use crate::{
 const IDLE_POSITION: Duration = Duration::from_secs(10);
 /// Interval between two checks of the group's row and its sources.
 const CHECK: Duration = Duration::from_secs(2);
-
-type InFlight<'a, T> = Option<Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>>;
 
 /// Reads all sources, until the session with PostgreSQL has to begin again.
 pub struct Stream<'a> {
@@ -263,17 +263,9 @@ async fn move_horizon(node: &Node, leadership: &Leadership, sessions: &[(SourceI
         return Ok(());
     }
     let after = node.state.positions().borrow().applied_end.saturating_sub(1);
-    let positions = sessions.iter().map(|(id, session)| async move { anyhow::Ok((*id, session.flushed().await?)) });
-    let positions = try_join_all(positions).await?;
+    let positions = flushed(sessions).await?;
     node.propose_as(leadership, &Command::Horizon { after, positions }).await?;
     Ok(())
-}
-
-async fn poll_or_pend<T>(slot: &mut InFlight<'_, T>) -> Result<T> {
-    match slot {
-        Some(future) => future.await,
-        None => pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! It goes slice by slice, in both directions: a directory in PostgreSQL must be in the index with the same parent, name and
 //! version; a directory in the index must be in PostgreSQL. Both change meanwhile. So rows are compared with the index once it
 //! has applied everything that was committed when they were read: it may be newer, but not older. A difference counts only if
-//! it is found [`CONFIRMATIONS`] more times: with several nodes, a rename under way shows no row, or two.
+//! it is found `CONFIRMATIONS` more times: with several nodes, a rename under way shows no row, or two.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -47,7 +47,6 @@ struct Cursor {
 
 /// Compares while the change stream runs.
 pub struct Verifier {
-    /// This replica, which leads.
     pub node: Arc<Node>,
     /// A session with the coordinator, which knows all directories.
     pub control: Session,

@@ -265,7 +265,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
         self.read(start, end, usize::MAX)
     }
 
-    /// For apply: reads at most [`READ_BYTES_MAX`] at a time, however long the range is.
+    /// For apply: reads at most `READ_BYTES_MAX` at a time, however long the range is.
     async fn entries_stream<RB>(&mut self, range: RB) -> impl Stream<Item = io::Result<Entry>> + OptionalSend
     where
         RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
