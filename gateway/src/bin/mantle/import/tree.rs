@@ -1,6 +1,6 @@
 //! The listing's entries in memory: a tree of directories, and objects that point into it.
 //!
-//! It is compact, because a listing has millions of paths: a directory's name is stored once for all paths through it, all
+//! It is compact, because a listing has millions of paths. A directory's name is stored once for all paths through it. All
 //! names are in one string, and an object takes 24 bytes beside its name.
 //!
 //! Invariant: every name in the tree passed `mantle_types::name`, and a directory's parent precedes it in `directories`.
