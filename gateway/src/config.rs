@@ -19,6 +19,7 @@ const THREADS_MAX: usize = 1024;
 
 /// The configuration.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Address of S3, the native API and the probes.
@@ -49,6 +50,7 @@ pub struct Config {
 
 /// How to reach PostgreSQL; PgBouncer in transaction mode is expected between.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Postgres {
     /// Host.
@@ -78,6 +80,7 @@ pub struct Postgres {
 
 /// The IndexNode groups that serve the namespaces.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Index {
     /// Unused. Older versions had one group; now PostgreSQL says which group serves a namespace.
@@ -89,6 +92,7 @@ pub struct Index {
 
 /// Named limits.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Largest object that one PutObject may carry.
@@ -209,6 +213,12 @@ mod tests {
         [index]
         replicas = ["127.0.0.1:1"]
     "#;
+
+    #[test]
+    fn settings_page_is_current() {
+        let page = mantle_telemetry::settings_page::page(&schemars::schema_for!(Config).into());
+        mantle_types::pages::assert_section("settings.md", "gateway", &page);
+    }
 
     #[test]
     fn the_minimal_file_is_enough() {

@@ -26,6 +26,7 @@ mod http;
 mod ids;
 mod index;
 mod listing;
+mod metric_table;
 mod ops;
 mod store;
 

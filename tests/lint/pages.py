@@ -1,5 +1,4 @@
-"""Checks the pages: every relative link leads to a file, every anchor to a heading, and no sentence of the first pages
-is long.
+"""Checks the pages: links lead to files, anchors to headings, paths on the first pages exist, sentences there are short.
 
 `make lint` runs it; exit 1 names page and line. Anchors follow GitHub's rule: lower case, punctuation gone, spaces to
 hyphens.
@@ -13,6 +12,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 FIRST_PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 SENTENCE_WORDS_MAX = 40
+PATH = re.compile(r"`([\w.-]+/[\w./-]*)`")  # a path from the repository's root
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -46,6 +46,14 @@ def broken_links(page: Path) -> list[str]:
             elif anchor and file.suffix == ".md" and anchor not in anchors(file):
                 problems.append(f"{page.relative_to(REPOSITORY)}:{number}: no heading for {target}")
     return problems
+
+
+def missing_paths(page: Path) -> list[str]:
+    """Paths in backquotes that are not there. Folders that a program makes begin with a dot."""
+    tops = {path.name for path in REPOSITORY.iterdir()}
+    named = PATH.findall(without_code(page.read_text(encoding="utf-8")))
+    wrong = [path for path in named if path.split("/")[0] in tops and not (REPOSITORY / path).exists()]
+    return [f"{page.name}: no file {path}" for path in wrong if not path.startswith((".", "target"))]
 
 
 def long_sentences(page: Path) -> list[str]:

@@ -26,6 +26,7 @@ pub fn install_metrics() -> anyhow::Result<()> {
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), LATENCY_BUCKETS_S)?
             .set_buckets_for_metric(Matcher::Full(BATCH_ELEMENTS.into()), ELEMENTS_BUCKETS)?;
         let _ = METRICS.set(builder.install_recorder()?);
+        mantle_telemetry::metrics::describe(crate::metric_table::METRICS);
     }
     Ok(())
 }

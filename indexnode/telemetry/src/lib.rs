@@ -6,6 +6,9 @@
 //! what OpenTelemetry says. Without an endpoint a span costs one comparison. A trace goes from process to process in W3C's
 //! `traceparent` header.
 
+pub mod metrics;
+pub mod settings_page;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};

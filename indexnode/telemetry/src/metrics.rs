@@ -1,0 +1,58 @@
+//! A process's metrics as a table: names, kinds, labels and meanings have one home. The recorder's descriptions come from it,
+//! and tests write `docs/metrics.md` from it.
+
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+
+/// One metric.
+pub struct Metric {
+    /// Name, with its unit at the end; a counter's ends in `_total`.
+    pub name: &'static str,
+    /// How its values are to be read.
+    pub kind: Kind,
+    /// Labels, comma separated.
+    pub labels: &'static str,
+    /// What it counts or measures.
+    pub meaning: &'static str,
+}
+
+/// The kinds of Prometheus.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// Only grows, until the process restarts.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution in buckets.
+    Histogram,
+}
+
+/// Tells the recorder what each metric means. The recorder must be installed.
+pub fn describe(table: &[Metric]) {
+    for metric in table {
+        match metric.kind {
+            Kind::Counter => describe_counter!(metric.name, metric.meaning),
+            Kind::Gauge => describe_gauge!(metric.name, metric.meaning),
+            Kind::Histogram => describe_histogram!(metric.name, metric.meaning),
+        }
+    }
+}
+
+/// The table as Markdown.
+pub fn page(table: &[Metric]) -> String {
+    let mut page = String::from("| metric | kind | labels | meaning |\n|---|---|---|---|\n");
+    for Metric { name, kind, labels, meaning } in table {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        page.push_str(&format!("| `{name}` | {kind} | {labels} | {meaning} |\n"));
+    }
+    page
+}
+
+/// For tests: the quoted names in `source` that begin with `prefix` and are not in the table.
+pub fn unknown_names(table: &[Metric], source: &str, prefix: &str) -> Vec<String> {
+    let quoted = source.split('"').skip(1).step_by(2).filter(|text| text.starts_with(prefix));
+    quoted.filter(|name| !table.iter().any(|metric| metric.name == *name)).map(str::to_owned).collect()
+}
