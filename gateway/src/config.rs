@@ -35,6 +35,7 @@ pub struct Config {
     /// make each call cheaper where PostgreSQL and IndexNodes share the processors, because calls wake other threads
     /// less often.
     #[serde(default = "default_threads")]
+    #[cfg_attr(test, schemars(extend("default" = "one a processor")))]
     pub threads: usize,
     /// Name of this gateway; the owner of its id blocks.
     #[serde(default = "default_owner_name")]

@@ -1,87 +1,42 @@
 //! The gateway's metrics. Each is set where its event happens, by its name; a test holds that no name is missing here.
 
-use mantle_telemetry::metrics::{Kind, Metric};
+use mantle_telemetry::metrics::{Metric, counter, gauge, histogram};
 
 /// All of them, as `docs/metrics.md` shows them.
 pub const METRICS: &[Metric] = &[
-    Metric {
-        name: "mantle_gateway_requests_total",
-        kind: Kind::Counter,
-        labels: "verb, code",
-        meaning: "Requests answered, by HTTP status.",
-    },
-    Metric {
-        name: "mantle_gateway_request_seconds",
-        kind: Kind::Histogram,
-        labels: "verb",
-        meaning: "Time from a request's head to its answer's.",
-    },
-    Metric {
-        name: "mantle_gateway_index_seconds",
-        kind: Kind::Histogram,
-        labels: "call",
-        meaning: "Time of a call of the IndexNode.",
-    },
-    Metric {
-        name: "mantle_gateway_sql_seconds",
-        kind: Kind::Histogram,
-        labels: "statement",
-        meaning: "Time of a statement, the wait for a connection apart.",
-    },
-    Metric {
-        name: "mantle_gateway_sql_retries_total",
-        kind: Kind::Counter,
-        labels: "statement",
-        meaning: "Calls that were sent again, singly, after their batch failed.",
-    },
-    Metric {
-        name: "mantle_gateway_batch_elements",
-        kind: Kind::Histogram,
-        labels: "statement",
-        meaning: "Calls that went together in one statement.",
-    },
-    Metric {
-        name: "mantle_gateway_batch_waiting",
-        kind: Kind::Gauge,
-        labels: "statement",
-        meaning: "Calls that wait for a statement to be sent.",
-    },
-    Metric {
-        name: "mantle_gateway_questions_shared_total",
-        kind: Kind::Counter,
-        labels: "statement",
-        meaning: "Reads that were answered by another caller's equal read.",
-    },
-    Metric {
-        name: "mantle_gateway_questions_refused_total",
-        kind: Kind::Counter,
-        labels: "statement",
-        meaning: "Reads refused with 503, because too many waited or PostgreSQL took too long.",
-    },
-    Metric {
-        name: "mantle_gateway_lookups_in_database_total",
-        kind: Kind::Counter,
-        labels: "",
-        meaning: "Paths that were resolved in PostgreSQL, because the index did not have them or a rename's lock was on them.",
-    },
-    Metric {
-        name: "mantle_gateway_departed_total",
-        kind: Kind::Counter,
-        labels: "",
-        meaning: "Requests whose client went away before the answer.",
-    },
-    Metric {
-        name: "mantle_gateway_orphans_removed_total",
-        kind: Kind::Counter,
-        labels: "",
-        meaning: "Files of bytes that no object named, removed by the sweeper.",
-    },
-    Metric {
-        name: "mantle_gateway_stream_forgers",
-        kind: Kind::Gauge,
-        labels: "",
-        meaning: "Roles that may write messages into the change stream and should not (P6). Not 0: the gateway is not ready.",
-    },
+    counter("mantle_gateway_requests_total", "verb, code", "Requests answered, by HTTP status."),
+    histogram("mantle_gateway_request_seconds", "verb", "Time from a request's head to its answer's."),
+    histogram("mantle_gateway_index_seconds", "call", "Time of a call of the IndexNode."),
+    histogram("mantle_gateway_sql_seconds", "statement", "Time of a statement, the wait for a connection apart."),
+    counter(
+        "mantle_gateway_sql_retries_total",
+        "statement",
+        "Calls that were sent again, singly, after their batch failed.",
+    ),
+    histogram("mantle_gateway_batch_elements", "statement", "Calls that went together in one statement."),
+    gauge("mantle_gateway_batch_waiting", "statement", "Calls that wait for a statement to be sent."),
+    counter(
+        "mantle_gateway_questions_shared_total",
+        "statement",
+        "Reads that were answered by another caller's equal read.",
+    ),
+    counter(
+        "mantle_gateway_questions_refused_total",
+        "statement",
+        "Reads refused with 503, because too many waited or PostgreSQL took too long.",
+    ),
+    counter(
+        "mantle_gateway_lookups_in_database_total",
+        "",
+        "Paths that were resolved in PostgreSQL, because the index did not have them or a rename's lock was on them.",
+    ),
+    counter("mantle_gateway_departed_total", "", "Requests whose client went away before the answer."),
+    counter("mantle_gateway_orphans_removed_total", "", "Files of bytes that no object named, removed by the sweeper."),
+    gauge(
+        "mantle_gateway_stream_forgers",
+        "",
+        "Roles that may write messages into the change stream and should not (P6). Not 0: the gateway is not ready.",
+    ),
 ];
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ const THREADS_MAX: usize = 1024;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The index groups of which this process has a replica, as in `mantle.index_groups`: `groups = [1, 2]`, or `group = 1`.
@@ -34,6 +35,7 @@ pub struct Config {
     /// Threads of the runtime; work that waits for a disk has other threads. By default one for every two processors: calls and
     /// answers pass from task to task, and waking a task on another processor costs more than a lookup.
     #[serde(default = "default_threads")]
+    #[cfg_attr(test, schemars(extend("default" = "one for two processors")))]
     pub threads: usize,
     /// Answers lookups, but neither votes nor leads until an administrator promotes it.
     #[serde(default)]
@@ -53,6 +55,7 @@ pub struct Config {
 
 /// How to reach PostgreSQL.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PostgresSettings {
     /// Host name, address, or directory of its Unix socket.
@@ -73,6 +76,7 @@ pub(crate) const ENTRY_BYTES_MAX: usize = 4 << 20;
 
 /// Settings of Raft, the same on every replica.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftSettings {
     /// A follower without contact to a leader campaigns after this time, or up to twice as long.
@@ -91,6 +95,7 @@ pub struct RaftSettings {
 
 /// Rename locks.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RenameSettings {
     /// Longest time a rename may hold its lock, in milliseconds.
@@ -234,6 +239,12 @@ fn resolve(address: &str) -> Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_page_is_current() {
+        let page = mantle_telemetry::settings_page::page(&schemars::schema_for!(Config).into());
+        mantle_types::pages::assert_section("settings.md", "indexnode", &page);
+    }
 
     const GOOD: &str = r#"
         group = 1

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 /// Lookups: the cache of resolved prefixes.
 #[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LookupSettings {
     /// The cached prefix ends this many components above the end of a path (the paper's k). 0: nothing is cached.
@@ -16,6 +17,7 @@ pub struct LookupSettings {
 
 /// The entries that a modified directory removes from the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize, schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Invalidation {
     /// The entries through this directory.

@@ -7,11 +7,14 @@ use std::{
 
 use anyhow::{Context, Result};
 use mantle_types::GroupId;
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{counter, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use openraft::async_runtime::watch::WatchReceiver;
 
-use super::status::{resident_bytes, role};
+use super::{
+    metric_table::METRICS,
+    status::{resident_bytes, role},
+};
 use crate::{groups::Groups, node::Node, progress::Received};
 
 const LOOKUP_SECONDS: &str = "mantle_index_lookup_seconds";
@@ -41,30 +44,7 @@ impl Metrics {
         let handle = recorder.handle();
         // Several replicas in one process (tests) share the first recorder.
         let _ = metrics::set_global_recorder(recorder);
-        describe_histogram!(LOOKUP_SECONDS, "Time of a batch of lookups, read index included");
-        describe_histogram!(AWAIT_SECONDS, "Time that a caller waited until its change was applied");
-        describe_counter!(LOOKUPS, "Paths looked up, by result of their batch");
-        describe_counter!(
-            READ_INDEX_BATCHES,
-            "Read indexes requested, from this replica's own leadership or from the leader"
-        );
-        describe_counter!(READ_INDEX_REQUESTS, "Batches of lookups that waited for a read index");
-        describe_gauge!("mantle_index_role", "1 for the replica's role in its group");
-        describe_counter!(AWAITS, "Changes waited for, by result");
-        describe_gauge!("mantle_index_stream_lag_bytes", "WAL received from PostgreSQL and not applied yet");
-        describe_gauge!("mantle_index_gate_held_bytes", "WAL received that a synchronous standby has not flushed yet");
-        describe_gauge!(
-            "mantle_index_unprotected",
-            "1: PostgreSQL has no synchronous standby, a failover may lose changes"
-        );
-        describe_gauge!(
-            "mantle_index_rebuild_rows",
-            "Directories copied by the last rebuild, or so far by the current one"
-        );
-        describe_gauge!(
-            "mantle_index_rebuild_rows_expected",
-            "Estimated directories of that rebuild, by PostgreSQL's statistics"
-        );
+        mantle_telemetry::metrics::describe(METRICS);
         Ok(Self { handle })
     }
 

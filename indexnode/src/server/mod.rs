@@ -4,6 +4,7 @@ mod directories;
 pub mod grpc;
 pub mod http;
 pub mod index_service;
+mod metric_table;
 pub mod metrics;
 pub mod peer_service;
 pub mod rename;

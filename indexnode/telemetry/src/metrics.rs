@@ -26,6 +26,21 @@ pub enum Kind {
     Histogram,
 }
 
+/// A counter: its name ends in `_total`.
+pub const fn counter(name: &'static str, labels: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, labels, meaning }
+}
+
+/// A gauge.
+pub const fn gauge(name: &'static str, labels: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, labels, meaning }
+}
+
+/// A histogram.
+pub const fn histogram(name: &'static str, labels: &'static str, meaning: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, labels, meaning }
+}
+
 /// Tells the recorder what each metric means. The recorder must be installed.
 pub fn describe(table: &[Metric]) {
     for metric in table {
