@@ -1,4 +1,5 @@
-//! Converts the parallel arrays that a verb is called with into elements.
+//! Converts the parallel arrays that a verb is called with into elements. The order of the arrays comes from the table of
+//! verbs (`mantle_types::verbs`).
 
 use mantle_types::{
     limits::{ID_MIN, MODE_MAX},
@@ -11,7 +12,7 @@ use crate::{
     steps::{batch::shape_error, name::stem},
 };
 
-/// Values of a fixed width, by the type that the table of verbs gives an argument.
+/// Rust's type for an array argument of fixed-width values.
 pub trait Scalar {
     type Values: FromDatum;
 }
@@ -32,22 +33,22 @@ impl Scalar for Uuid {
     type Values = Vec<Option<pgrx::Uuid>>;
 }
 
-/// The values of an argument, one an element; `None`: the array is NULL.
+/// The values of an argument, one an element; `None` if the array is NULL.
 pub fn values<T: Scalar>(call: &Arguments, argument: Argument<T>) -> Option<T::Values> {
     call.get(argument.place())
 }
 
-/// The texts of an argument, as they lie in the call's memory.
+/// The texts of an argument, borrowed from the call's memory.
 pub fn texts<'a>(call: &Arguments, argument: Argument<Text>) -> Option<Array<'a, &'a str>> {
     call.get(argument.place())
 }
 
-/// The documents of an argument, not looked into.
+/// The JSON documents of an argument, not parsed.
 pub fn documents(call: &Arguments, argument: Argument<Jsonb>) -> Option<Vec<Value>> {
     call.elements(argument.place(), pg_sys::JSONBOID)
 }
 
-/// Types of the arguments of a verb's fallback: the verb's own, the numbers of the elements made, and a fault.
+/// The argument types of a verb's fallback: the verb's own, then the numbers of the elements made and a fault.
 pub const fn fallback_types<const N: usize>(verb: &Verb) -> [pg_sys::Oid; N] {
     assert!(N == verb.arguments.len() + 2);
     let mut types = [pg_sys::TEXTOID; N];
@@ -67,7 +68,7 @@ pub const fn fallback_types<const N: usize>(verb: &Verb) -> [pg_sys::Oid; N] {
     types
 }
 
-/// The arguments that describe an entry to be made, of one of the two verbs.
+/// The arguments of a verb that describe a new entry.
 pub struct EntryArguments {
     pub verb: Verb,
     pub name: Argument<Text>,
