@@ -95,10 +95,10 @@ impl Writer {
     }
 
     /// Inserts a row; other columns become NULL. As with INSERT, a duplicate key is an error.
-    pub fn insert<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
+    pub fn insert(&mut self, values: impl Iterator<Item = (i32, Value)>) {
         // SAFETY: the slot is as wide as the table; callers pass values of the columns' types.
         unsafe {
-            self.set_all(columns, values);
+            self.set_all(values);
             self.begin_row();
             pg_sys::ExecSimpleRelationInsert(self.target, self.state, self.new);
         }
@@ -107,10 +107,10 @@ impl Writer {
 
     /// Like INSERT … ON CONFLICT DO NOTHING: `false` if a row has one of its unique keys. Waits for a transaction that
     /// is writing such a row.
-    pub fn insert_if_free<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) -> bool {
+    pub fn insert_if_free(&mut self, values: impl Iterator<Item = (i32, Value)>) -> bool {
         // SAFETY: as for `insert`; the steps are the executor's.
         let inserted = unsafe {
-            self.set_all(columns, values);
+            self.set_all(values);
             self.begin_row();
             let triggers = (*self.target).ri_TrigDesc;
             let is_wanted = triggers.is_null()
@@ -128,7 +128,7 @@ impl Writer {
     /// # Safety
     /// The slot holds a row.
     unsafe fn constrain(&mut self) {
-        // SAFETY: table, slot and state belong to this writer; what may raise is called in pgrx's guard.
+        // SAFETY: table, slot and state belong to this writer; calls that may raise are in pgrx's guard.
         unsafe {
             let constraints = (*(*self.relation).rd_att).constr;
             if constraints.is_null() {
@@ -221,12 +221,12 @@ impl Writer {
     }
 
     /// Replaces columns of a row that [`lock`](Self::lock) holds.
-    pub fn update<const N: usize>(&mut self, row: &TupleCopy, columns: &[i32; N], values: [Value; N]) {
+    pub fn update(&mut self, row: &TupleCopy, values: impl Iterator<Item = (i32, Value)>) {
         // SAFETY: as for `insert`. `recheck` may be zero: it is not used, because the row is locked.
         unsafe {
             pg_sys::ExecClearTuple(self.new);
             pg_sys::heap_deform_tuple(row.0, (*self.relation).rd_att, (*self.new).tts_values, (*self.new).tts_isnull);
-            self.set(columns, values);
+            self.set(values);
             (*self.old).tts_tid = (*row.0).t_self;
             let mut recheck = std::mem::zeroed::<pg_sys::EPQState>();
             self.begin_row();
@@ -237,22 +237,22 @@ impl Writer {
 
     /// # Safety
     /// The values have the columns' types.
-    unsafe fn set_all<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
+    unsafe fn set_all(&mut self, values: impl Iterator<Item = (i32, Value)>) {
         // SAFETY: the slot has one place for each column.
         unsafe {
             pg_sys::ExecClearTuple(self.new);
             std::slice::from_raw_parts_mut((*self.new).tts_isnull, self.width()).fill(true);
-            self.set(columns, values);
+            self.set(values);
         }
     }
 
     /// # Safety
     /// The values have the columns' types; the slot's other columns are set.
-    unsafe fn set<const N: usize>(&mut self, columns: &[i32; N], values: [Value; N]) {
+    unsafe fn set(&mut self, values: impl Iterator<Item = (i32, Value)>) {
         // SAFETY: the numbers are those of this table's columns, and the slot has a place for each.
         unsafe {
-            for (column, value) in columns.iter().zip(values) {
-                let at = *column as usize - 1;
+            for (column, value) in values {
+                let at = column as usize - 1;
                 *(*self.new).tts_values.add(at) = value.unwrap_or(pg_sys::Datum::null());
                 *(*self.new).tts_isnull.add(at) = value.is_none();
             }
@@ -265,7 +265,7 @@ impl Writer {
         unsafe { (*(*self.relation).rd_att).natts as usize }
     }
 
-    /// Begins what is a statement of its own for triggers and visibility.
+    /// Begins a new statement, as far as triggers and visibility are concerned.
     fn begin_row(&mut self) {
         // SAFETY: the state belongs to this writer. `end_row`, or the end of a failed transaction, ends what begins
         // here.

@@ -3,6 +3,8 @@
 //! `auto` updates the primary attribute record if it can lock it without waiting. If the record is locked, absent or
 //! removed, which look alike, it appends a delta record (P10). Callers hold the shared latch of the directory.
 
+use std::iter::zip;
+
 use pgrx::{direct_function_call, direct_function_call_as_datum, pg_sys, prelude::*};
 
 use super::key::{entry_key, record_key};
@@ -99,7 +101,7 @@ impl Delta {
                 None => {
                     let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
                     let (name, now) = (value("/_ATTR"), value(now()));
-                    meta.insert_if_free(&columns, [key, name, value(ts), ns, entries, subdirectories, bytes, now])
+                    meta.insert_if_free(zip(columns, [key, name, value(ts), ns, entries, subdirectories, bytes, now]))
                 }
             }
         })
@@ -131,7 +133,7 @@ impl Sum {
         let is_free = meta.lock(&self.row);
         if is_free {
             let columns = meta.columns([c"entries", c"subdirectories", c"bytes", c"modified"]);
-            meta.update(&self.row, &columns, self.values);
+            meta.update(&self.row, zip(columns, self.values));
         }
         is_free
     }

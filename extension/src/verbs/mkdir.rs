@@ -16,20 +16,7 @@ use crate::{
     steps::change_stream::{cause, emit, record},
 };
 
-const COLUMNS: [&CStr; 12] = [
-    c"pid",
-    c"name",
-    c"ts",
-    c"ns",
-    c"id",
-    c"owner",
-    c"grp",
-    c"mode",
-    c"version",
-    c"explicit",
-    c"user_metadata",
-    c"created",
-];
+const COLUMNS: [&CStr; 3] = [c"explicit", c"user_metadata", c"created"];
 
 thread_local! {
     // An implicit directory is made for an object whose PUT can still fail.
@@ -68,20 +55,7 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
             if !e.name.ends_with('/') || !batch.claim(tables, &e, "mkdir") {
                 continue;
             }
-            tables.insert([
-                value(e.pid),
-                value(e.name),
-                value(0_i64),
-                value(e.ns),
-                value(e.id),
-                value(e.owner),
-                value(e.grp),
-                value(e.mode),
-                value(1_i64),
-                value(explicit),
-                user_metadata,
-                value(now()),
-            ]);
+            tables.insert(&e, [value(explicit), user_metadata, value(now())]);
             if !explicit {
                 QUEUE.with(|s| s.run(&[value(e.pid), value(e.id)]));
             }

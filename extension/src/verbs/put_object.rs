@@ -16,25 +16,8 @@ use super::{
 };
 use crate::postgres::{call::Arguments, clock::now, row::value};
 
-const COLUMNS: [&CStr; 17] = [
-    c"pid",
-    c"name",
-    c"ts",
-    c"ns",
-    c"id",
-    c"owner",
-    c"grp",
-    c"mode",
-    c"version",
-    c"size",
-    c"synthetic",
-    c"etag",
-    c"content_type",
-    c"user_metadata",
-    c"locator",
-    c"created",
-    c"modified",
-];
+const COLUMNS: [&CStr; 8] =
+    [c"size", c"synthetic", c"etag", c"content_type", c"user_metadata", c"locator", c"created", c"modified"];
 
 const FALLBACK_TYPES: [pg_sys::Oid; put_object::COUNT + 2] = fallback_types(&put_object::VERB);
 
@@ -83,25 +66,19 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
             if !batch.claim(tables, &e, "put_object") {
                 continue;
             }
-            tables.insert([
-                value(e.pid),
-                value(e.name),
-                value(0_i64),
-                value(e.ns),
-                value(e.id),
-                value(e.owner),
-                value(e.grp),
-                value(e.mode),
-                value(1_i64),
-                value(size),
-                value(false),
-                value(etag),
-                value(content_type),
-                user_metadata,
-                value(locator),
-                value(now()),
-                value(now()),
-            ]);
+            tables.insert(
+                &e,
+                [
+                    value(size),
+                    value(false),
+                    value(etag),
+                    value(content_type),
+                    user_metadata,
+                    value(locator),
+                    value(now()),
+                    value(now()),
+                ],
+            );
             batch.count(at, &e, 0, size);
         }
         if batch.made.len() == columns.name.len() {

@@ -1,6 +1,6 @@
 //! The tables that the fast path writes to: on Citus there may be several shards in one call.
 
-use std::{collections::BTreeMap, ffi::CStr, rc::Rc};
+use std::{collections::BTreeMap, ffi::CStr, iter::zip, rc::Rc};
 
 use super::elements::Element;
 use crate::{
@@ -17,16 +17,21 @@ use crate::{
     steps::{counts::Delta, key::entry_key},
 };
 
+/// The columns that every entry has.
+const ENTRY: [&CStr; 9] = [c"pid", c"name", c"ts", c"ns", c"id", c"owner", c"grp", c"mode", c"version"];
+
 /// Columns of table `requests`.
 const REQUEST: [&CStr; 9] =
     [c"ns", c"principal", c"request_id", c"request_hash", c"verb", c"pid", c"id", c"version", c"created"];
 
-/// The MetaTable and `requests`, or a shard of each, open for a call. An entry has `N` columns to write.
+/// The MetaTable and `requests`, or a shard of each, open for a call. A verb writes `N` more columns of its
+/// own.
 pub struct Tables<const N: usize> {
     names: Rc<TableNames>,
     /// Reads the MetaTable as it was after the latches were taken, without this call's writes. Dropped before `meta`.
     pub probe: Probe,
     meta: Writer,
+    entry_columns: [i32; ENTRY.len()],
     columns: [i32; N],
     requests: Writer,
     request_columns: [i32; REQUEST.len()],
@@ -35,9 +40,10 @@ pub struct Tables<const N: usize> {
 impl<const N: usize> Tables<N> {
     fn open(names: Rc<TableNames>, columns: [&CStr; N]) -> Self {
         let (meta, requests) = (Writer::open(&names.meta), Writer::open(&names.requests));
-        let (columns, request_columns) = (meta.columns(columns), requests.columns(REQUEST));
+        let (entry_columns, columns) = (meta.columns(ENTRY), meta.columns(columns));
+        let request_columns = requests.columns(REQUEST);
         let probe = meta.probe(entry_key(0, "").len());
-        Self { names, probe, meta, columns, requests, request_columns }
+        Self { names, probe, meta, entry_columns, columns, requests, request_columns }
     }
 
     /// Records the answer to a request; `false` if there is one, or another call has just recorded it.
@@ -54,11 +60,22 @@ impl<const N: usize> Tables<N> {
             // Not the start of the transaction.
             value(clock_timestamp()),
         ];
-        self.requests.insert_if_free(&self.request_columns, values)
+        self.requests.insert_if_free(zip(self.request_columns, values))
     }
 
-    pub fn insert(&mut self, values: [Value; N]) {
-        self.meta.insert(&self.columns, values);
+    pub fn insert(&mut self, e: &Element<'_>, values: [Value; N]) {
+        let entry = [
+            value(e.pid),
+            value(e.name),
+            value(0_i64),
+            value(e.ns),
+            value(e.id),
+            value(e.owner),
+            value(e.grp),
+            value(e.mode),
+            value(1_i64),
+        ];
+        self.meta.insert(zip(self.entry_columns, entry).chain(zip(self.columns, values)));
     }
 }
 
