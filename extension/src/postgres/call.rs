@@ -78,7 +78,7 @@ pub fn prepare(name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::FunctionCallInfo {
             pg_sys::Datum::null(),
         );
         if function == pg_sys::InvalidOid {
-            pgrx::error!("mantle.{} is not there", name.to_string_lossy());
+            pgrx::error!("function mantle.{} does not exist", name.to_string_lossy());
         }
         let info = pg_sys::palloc0(mem::size_of::<pg_sys::FmgrInfo>()).cast::<pg_sys::FmgrInfo>();
         pg_sys::fmgr_info(function, info);

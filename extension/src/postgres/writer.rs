@@ -89,7 +89,7 @@ impl Writer {
         let mut next = 0;
         names.map(|name| {
             let found = (next..attributes.len()).chain(0..next).find(|at| is(at, name));
-            next = found.unwrap_or_else(|| pgrx::error!("a table of mantle's has no column {name:?}")) + 1;
+            next = found.unwrap_or_else(|| pgrx::error!("a table of mantle has no column {name:?}")) + 1;
             next as i32
         })
     }
@@ -154,7 +154,7 @@ impl Writer {
             let method = &*(*self.relation).rd_tableam;
             let (Some(insert), Some(complete)) = (method.tuple_insert_speculative, method.tuple_complete_speculative)
             else {
-                pgrx::error!("the access method of a table of mantle's has no speculative insertion");
+                pgrx::error!("the access method of a table of mantle has no speculative insertion");
             };
             loop {
                 // Another transaction that inserts the same key now waits for this insertion, not for the whole

@@ -16,7 +16,7 @@ use crate::fault::{Fault, sqlstate};
 /// is a statement.
 pub fn mutation_fault() -> Option<ErrorCode> {
     // SAFETY: the name ends with NUL; an error leaves through pgrx's guard.
-    unsafe { pg_sys::PreventCommandIfReadOnly(c"a change of mantle's".as_ptr()) };
+    unsafe { pg_sys::PreventCommandIfReadOnly(c"a mutation of mantle".as_ptr()) };
     // SAFETY: plain reads of backend-local settings; a string that is not null ends with NUL.
     let (isolation, commit, standbys) = unsafe {
         let names = pg_sys::SyncRepStandbyNames;
