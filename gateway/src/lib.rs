@@ -14,6 +14,7 @@
 //! - `config`: the configuration file
 //! - `disconnect`: client disconnects
 //! - `hash`: the hash of a request
+//! - `metric_table`: names and meanings of the metrics
 
 mod app;
 mod auth;
