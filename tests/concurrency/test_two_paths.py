@@ -267,7 +267,7 @@ def test_malformed_batches_are_refused_alike(databases):
         ("mkdir_one", "p_id, 1, p_owner, p_grp, p_mode, p_principal", "p_id, 1, p_grp, p_owner, p_mode, p_principal"),
         ("put_object_one", "(v_old.id IS NULL)::int, 0, p_size", "(v_old.id IS NULL)::int, 0, 0 * p_size"),
         ("put_object_one", "'MT015'", "'MT016'"),
-        ("claim", "coalesce(p_hash, 0)", "coalesce(p_hash, 1)"),
+        ("record_request", "coalesce(p_hash, 0)", "coalesce(p_hash, 1)"),
     ],
     ids=["counts", "message", "bytes", "code", "request"],
 )
