@@ -23,6 +23,7 @@ const THREADS_MAX: usize = 1024;
 pub struct Config {
     /// The index groups of which this process has a replica, as in `mantle.index_groups`: `groups = [1, 2]`, or `group = 1`.
     #[serde(alias = "group", deserialize_with = "one_or_several")]
+    #[cfg_attr(test, schemars(with = "Vec<u32>"))]
     pub groups: Vec<GroupId>,
     /// Directory of the groups' logs, snapshots and identities; no other process may use it.
     pub data_dir: PathBuf,

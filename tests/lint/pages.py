@@ -1,4 +1,4 @@
-"""Checks the pages: links lead to files, anchors to headings, paths on the first pages exist, sentences there are short.
+"""Checks the pages: links and anchors lead somewhere, named paths exist, sentences of the first pages are short.
 
 `make lint` runs it; exit 1 names page and line. Anchors follow GitHub's rule: lower case, punctuation gone, spaces to
 hyphens.
