@@ -33,12 +33,12 @@ ALLOWED_IN_FAULTS: list[tuple[str, str, str]] = [
     ),
     (
         "indexnode",
-        r"source::lead: the change stream is interrupted",
+        r"source::leader: the change stream is interrupted",
         "a leader that lost leadership, or PostgreSQL; the next one continues",
     ),
     (
         "indexnode",
-        r"source::stream: the change stream is read without being looked after",
+        r"source::stream: the change stream is read without its background tasks",
         "a session with PostgreSQL ended before its stream",
     ),
     (

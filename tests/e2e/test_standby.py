@@ -59,7 +59,7 @@ def demote(stack) -> Iterator:
     "postgresql",
     r"read-only transaction|specified neither primary_conninfo|terminating background worker .mantle worker.",
 )
-@pytest.mark.allows("indexnode", r"source::lead: cannot write an abort record|source::locks: a rename lock expired")
+@pytest.mark.allows("indexnode", r"source::rename_locks: (cannot write an abort record|a rename lock expired)")
 def test_a_standby_does_not_answer(bucket, rest, s3, demote):
     rest.mkdir(bucket, "directory")
     rest.mkdir(bucket, "other")
