@@ -27,7 +27,7 @@ const INDEX: Layer = Layer {
 const LOOKUP: Layer = Layer {
     directory: "lookup",
     modules: &["lookup", "index", "failpoints", "prefetch"],
-    crates: &["mantle_types", "hashbrown", "parking_lot", "serde", "smallvec", "tokio", "zerocopy"],
+    crates: &["mantle_types", "hashbrown", "parking_lot", "schemars", "serde", "smallvec", "tokio", "zerocopy"],
     std: INDEX.std,
 };
 
