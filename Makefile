@@ -47,7 +47,7 @@ cluster-worker: python ## Add a Citus worker with a standby to the running clust
 cluster-stop: python ## Stop what `make cluster` started; the data stays
 	@$(CLUSTER) stop
 
-clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .concurrency/, .bench/ with all data (not target/)
+clean: python ## Stop everything and remove .run/, .cluster/, .test/, .test-cluster/, .chaos/, .concurrency/, .bench/ with all data (not target/)
 	@$(CLUSTER) clean
 	@$(CLUSTER) clean --folder .test-cluster
 	@$(CLUSTER) clean --folder .chaos

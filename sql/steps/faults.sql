@@ -6,7 +6,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION mantle.namespace_fault IS '{namespace_not_found} if the namespace does not exist';
 
--- Checked by every create (P7).
+-- Checked by every create (P16).
 CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- coalesce keeps the planner to the primary key and away from the index of tombstones.

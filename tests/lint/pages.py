@@ -53,7 +53,7 @@ def missing_paths(page: Path) -> list[str]:
     tops = {path.name for path in REPOSITORY.iterdir()}
     named = PATH.findall(without_code(page.read_text(encoding="utf-8")))
     wrong = [path for path in named if path.split("/")[0] in tops and not (REPOSITORY / path).exists()]
-    return [f"{page.name}: no file {path}" for path in wrong if not path.startswith((".", "target"))]
+    return [f"{page.relative_to(REPOSITORY)}: no file {path}" for path in wrong if not path.startswith((".", "target"))]
 
 
 def long_sentences(page: Path) -> list[str]:
@@ -74,10 +74,8 @@ def main() -> int:
         ["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout
     pages = [REPOSITORY / name for name in listed.split() if (REPOSITORY / name).exists()]
-    problems = [problem for page in pages for problem in broken_links(page)]
-    problems += [
-        problem for name in FIRST_PAGES if (REPOSITORY / name).exists() for problem in long_sentences(REPOSITORY / name)
-    ]
+    problems = [problem for page in pages for problem in broken_links(page) + missing_paths(page)]
+    problems += [problem for name in FIRST_PAGES for problem in long_sentences(REPOSITORY / name)]
     print("\n".join(problems) or f"pages: {len(pages)} pages, no broken link")
     return 1 if problems else 0
 

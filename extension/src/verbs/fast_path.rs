@@ -50,7 +50,7 @@ impl<'a> Batch<'a> {
         lease::check(element.lease, epoch).is_ok()
     }
 
-    /// Whether the directory has no tombstone (P7), and neither an object nor a directory of this name (P29).
+    /// Whether the directory has no tombstone (P16), and neither an object nor a directory of this name (P29).
     fn is_vacant(&mut self, meta: &mut Probe, element: &Element<'_>) -> bool {
         let (pid, stem) = (element.pid, element.stem());
         let is_live = self.live.contains(&pid) || {
