@@ -41,11 +41,7 @@ def test_overlapping_calls_may_stand_in_either_order():
             call(2, 3, "rename", "a", to="b/a"),
             call(2, 3, "rename", "b", to="a/b"),
         ],
-        [
-            call(0, 1, "mkdir", "a", value=1),
-            call(2, 3, "rmdir", "a"),
-            call(2, 3, "mkdir", "a/c", value=2),
-        ],
+        [call(0, 1, "mkdir", "a", value=1), call(2, 3, "rmdir", "a"), call(2, 3, "mkdir", "a/c", value=2)],
         [call(0, 1, "put", "o", content="x"), call(2, 3, "put", "o", content="y"), call(4, 5, "get", "o", value="x")],
         [call(0, 1, "mkdir", "a", value=1), call(2, 3, "list", "", value=frozenset())],
         [call(0, 1, "mkdir", "a", value=1), call(2, 3, "rmdir", "a"), call(4, 5, "stat", "a", value=1)],

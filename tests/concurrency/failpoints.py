@@ -58,10 +58,7 @@ class Written:
     condition: str = "true"
 
 
-WRITES = (
-    Written(BEFORE_CLAIM, "requests", "BEFORE"),
-    Written(BEFORE_COUNTS, "meta", "AFTER", "NEW.id IS NOT NULL"),
-)
+WRITES = (Written(BEFORE_CLAIM, "requests", "BEFORE"), Written(BEFORE_COUNTS, "meta", "AFTER", "NEW.id IS NOT NULL"))
 
 # Class and number of the advisory lock that the test holds while sessions must wait.
 GATE = (0x4D54, 1)

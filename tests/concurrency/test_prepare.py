@@ -180,8 +180,7 @@ def test_a_made_up_attempt_is_refused(renames, monkeypatch, verb, proof):
 
 
 @pytest.mark.parametrize(
-    "proven",
-    ["attempt + 1", "request, other", "to another place", "of another directory", "of a removal"],
+    "proven", ["attempt + 1", "request, other", "to another place", "of another directory", "of a removal"]
 )
 def test_a_proof_of_something_else_is_refused(renames, monkeypatch, proven):
     text = verbs.CALLS["rename_directory"]

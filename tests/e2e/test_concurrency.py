@@ -47,10 +47,7 @@ def test_an_object_and_a_directory_of_one_name_leave_one(bucket, rest, s3, sql):
     other = rest.twin()
     for number in range(ROUNDS):
         name = f"n{number}"
-        results = at_once(
-            lambda: s3.put_object(Bucket=bucket, Key=name, Body=b"1"),
-            lambda: other.mkdir(bucket, name),
-        )
+        results = at_once(lambda: s3.put_object(Bucket=bucket, Key=name, Body=b"1"), lambda: other.mkdir(bucket, name))
         assert_only_refused_with(results, "is_object", "KeyIsDirectory")
         assert sum(isinstance(result, Exception) for result in results) == 1
     names = [row[0].rstrip("/") for row in sql.execute("SELECT name FROM mantle.ls(%s, '')", (bucket,))]
@@ -70,8 +67,7 @@ def test_mkdir_against_rmdir_of_the_parent(bucket, rest):
     for number in range(ROUNDS):
         rest.mkdir(bucket, f"p{number}")
         made, removed = at_once(
-            lambda: rest.mkdir(bucket, f"p{number}/child"),
-            lambda: other.rmdir(bucket, f"p{number}"),
+            lambda: rest.mkdir(bucket, f"p{number}/child"), lambda: other.rmdir(bucket, f"p{number}")
         )
         assert_only_refused_with([made, removed], "not_found", "not_empty")
         assert isinstance(made, Exception) != isinstance(removed, Exception)
