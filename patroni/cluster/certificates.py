@@ -18,20 +18,12 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
     folder = layout.certificates
     if (folder / "patroni.key").exists():
         return
-    folder.mkdir(mode=0o700, exist_ok=True)
-    account.own(folder)
-    _make(
-        layout,
-        "ca",
-        f"/CN=mantle {layout.tag}",
-        ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"],
-        signed=False,
-    )
+    account.make(folder, 0o700)
+    authority = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"]
+    _make(layout, "ca", f"/CN=mantle {layout.tag}", authority, signed=False)
     # A member's address must be in its certificate, also the one that the others see. With loopback hosts that is this
     # machine's own.
-    addresses = ",".join(
-        f"IP:{address}" for address in (*(host.address for host in layout.etcd_hosts), layout.own_address)
-    )
+    addresses = ",".join(f"IP:{it}" for it in (*(host.address for host in layout.etcd_hosts), layout.own_address))
     # Members are clients of each other.
     _make(layout, "etcd", "/CN=etcd", [f"subjectAltName={addresses}", "extendedKeyUsage=serverAuth,clientAuth"])
     _make(layout, "patroni", "/CN=patroni", ["extendedKeyUsage=clientAuth"])
@@ -42,28 +34,11 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
 
 def _make(layout: ClusterLayout, name: str, subject: str, extensions: list[str], *, signed: bool = True) -> None:
     folder = layout.certificates
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-noenc",
-        "-days",
-        str(DAYS),
-    ]
-    command += ["-subj", subject, "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt")]
+    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -days {DAYS}".split()
+    command += ["-subj", subject, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.crt"]
     if signed:
-        command += [
-            "-CA",
-            str(folder / "ca.crt"),
-            "-CAkey",
-            str(folder / "ca.key"),
-            "-addext",
-            "basicConstraints=critical,CA:FALSE",
-        ]
+        command += ["-CA", folder / "ca.crt", "-CAkey", folder / "ca.key"]
+        extensions = ["basicConstraints=critical,CA:FALSE", *extensions]
     run([*command, *(part for extension in extensions for part in ("-addext", extension))], "making a certificate")
 
 

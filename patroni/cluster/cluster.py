@@ -88,8 +88,7 @@ class Cluster:
     def _prepare_folder(self) -> None:
         layout: Layout = self.layout
         for folder in (layout.data, layout.config, layout.logs, layout.pids):
-            folder.mkdir(mode=0o755, exist_ok=True)
-            self.account.own(folder)
+            self.account.make(folder, 0o755)
         layout.binaries.mkdir(exist_ok=True)
         keep_shape(layout.folder, self.shape)
         secret.make_missing(layout, self.account, SECRETS)

@@ -3,13 +3,13 @@
 Invariant: passwords are stored in files of mode 0600 only; the command reads them when it runs.
 """
 
-import os
 import shlex
 
 from stack import secret
+from stack.environment import write_exports
 from stack.layout import DATABASE, REGION
 from stack.load import shown
-from stack.terminal import say, write_private
+from stack.terminal import say
 
 from .cluster import Cluster
 from .layout import COORDINATOR, PORT_PGBOUNCER, PORT_POSTGRESQL
@@ -46,20 +46,13 @@ def variables(cluster: Cluster) -> dict[str, str]:
 def write(cluster: Cluster) -> None:
     layout = cluster.layout
     own = layout.binaries / "patronictl"
-    values = {"password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl"}
-    config = cluster.groups[COORDINATOR][0].config
-    own.write_text(
-        PATRONICTL.format(
-            **{name: shlex.quote(str(path)) for name, path in values.items()}, config=shlex.quote(str(config))
-        )
-    )
-    os.chmod(own, 0o755)
-    psql = layout.binaries / "psql"
-    psql.unlink(missing_ok=True)
-    psql.symlink_to(layout.postgresql_bin / "psql")
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables(cluster).items()]
-    lines.append(f'export PATH={shlex.quote(str(layout.binaries))}:"$PATH"')
-    write_private(layout.environment_file, "\n".join(lines) + "\n")
+    values = {
+        "password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl",
+        "config": cluster.groups[COORDINATOR][0].config,
+    }  # fmt: skip
+    own.write_text(PATRONICTL.format(**{name: shlex.quote(str(path)) for name, path in values.items()}))
+    own.chmod(0o755)
+    write_exports(layout, variables(cluster))
 
 
 def suggest(cluster: Cluster) -> None:

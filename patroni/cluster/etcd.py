@@ -22,15 +22,14 @@ class Etcd:
         self.process = process_on(host, layout, account, host.name, [BINARY, "--config-file", str(self.config)])
 
     def prepare(self) -> None:
-        self.data.mkdir(mode=0o700, exist_ok=True)
-        self.account.own(self.data)
+        self.account.make(self.data, 0o700)
         members = ",".join(f"{host.name}=https://{host.address}:{PORT_ETCD_PEER}" for host in self.layout.etcd_hosts)
         values = {
             "name": self.name, "data": self.data, "address": self.host.address, "members": members, "state": "new",
             "token": f"mantle-{self.layout.tag}", "certificates": self.layout.certificates,
             "client_port": PORT_ETCD, "peer_port": PORT_ETCD_PEER, **times.of("etcd"),
         }  # fmt: skip
-        template.write(self.config, template.filled("etcd.yml", values), self.account)
+        self.account.write(self.config, template.filled("etcd.yml", values))
 
     def is_ready(self) -> bool:
         """Checks that the member knows a leader."""

@@ -4,8 +4,6 @@ Invariant: a process runs in its host's namespace as the unprivileged account. `
 so the recorded pid is the program's own.
 """
 
-import signal
-
 from stack.account import Account
 from stack.process import Process
 
@@ -21,24 +19,7 @@ def command_on(host: Host, account: Account, command: list[str]) -> tuple[list[s
     return [*enter, *become, *command], Account(0, 0, switch=False)
 
 
-def process_on(
-    host: Host,
-    layout: ClusterLayout,
-    account: Account,
-    name: str,
-    command: list[str],
-    *,
-    stop_signal: signal.Signals = signal.SIGTERM,
-    environment: dict[str, str] | None = None,
-) -> Process:
+def process_on(host: Host, layout: ClusterLayout, account: Account, name: str, command: list[str], **more) -> Process:
     """A service of a host; its name is `host` or `host-service`."""
     entered, runner = command_on(host, account, command)
-    return Process(
-        name=name,
-        command=entered,
-        account=runner,
-        pid_file=layout.pids / name,
-        log_file=layout.logs / f"{name}.log",
-        stop_signal=stop_signal,
-        environment=environment or {},
-    )
+    return Process.of(layout, runner, name, entered, **more)

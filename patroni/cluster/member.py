@@ -41,13 +41,8 @@ class Member(PostgreSQL):
         self.data = layout.data / host.name / "postgresql"
         self.config = layout.config / f"{host.name}.yml"
         self.rest = f"http://{host.address}:{PORT_PATRONI}"
-        self.process = process_on(
-            host,
-            layout,
-            account,
-            host.name,
-            [str(layout.patroni / "bin" / "python"), "-m", "patroni", str(self.config)],
-        )
+        command = [str(layout.patroni / "bin" / "python"), "-m", "patroni", str(self.config)]
+        self.process = process_on(host, layout, account, host.name, command)
 
     @property
     def is_source(self) -> bool:
@@ -57,10 +52,9 @@ class Member(PostgreSQL):
     def prepare(self) -> None:
         """Writes settings; Patroni makes the data directory."""
         place = self.data.parent
-        place.mkdir(mode=0o700, exist_ok=True)
-        self.account.own(place)
+        self.account.make(place, 0o700)
         settings = self.layout.config / "postgresql.conf"
-        template.write(settings, (CONFIG / "mantle.conf").read_text(encoding="utf-8"), self.account)
+        self.account.write(settings, (CONFIG / "mantle.conf").read_text(encoding="utf-8"))
         etcd = ",".join(f"{host.address}:{PORT_ETCD}" for host in self.layout.etcd_hosts)
         # Citus moves shards through the node's own "localhost".
         listen = f"{self.host},127.0.0.1" if self.layout.shape.has_namespaces else self.host
@@ -76,8 +70,8 @@ class Member(PostgreSQL):
         text = template.filled("patroni.yml", values)
         if self.layout.shape.is_citus:
             text += template.filled("patroni-citus.yml", values)
-        template.write(self.config, text, self.account)
-        template.write(place / "nodes.pgpass", self._node_passwords(), self.account)
+        self.account.write(self.config, text)
+        self.account.write(place / "nodes.pgpass", self._node_passwords())
         self.process.environment = self.environment()
 
     def _node_passwords(self) -> str:

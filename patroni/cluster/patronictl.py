@@ -24,14 +24,8 @@ def command_line(layout: ClusterLayout, member: Member) -> list[str]:
 def run(layout: ClusterLayout, member: Member, *arguments: str) -> str:
     """Runs `patronictl` with a member's settings (etcd, certificates) and returns its output."""
     environment = {**os.environ, **member.environment(), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        [*command_line(layout, member), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-    )
+    command = [*command_line(layout, member), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()[-800:]
         raise Failure(f"patronictl {' '.join(arguments)} failed (status {done.returncode}): {said}")
@@ -62,17 +56,6 @@ def switchover(layout: ClusterLayout, group: list[Member], to: Member | None = N
     old = await_leader(group, SWITCHOVER_BOUND_S)
     new = to or next(member for member in group if member is not old)
     where = ["--group", str(old.group)] if layout.shape.is_citus else []
-    run(
-        layout,
-        old,
-        "switchover",
-        *where,
-        "--leader",
-        old.name,
-        "--candidate",
-        new.name,
-        "--scheduled",
-        "now",
-        "--force",
-    )
+    wanted = f"--leader {old.name} --candidate {new.name} --scheduled now --force"
+    run(layout, old, "switchover", *where, *wanted.split())
     return old, await_leader(group, SWITCHOVER_BOUND_S, other_than=old)

@@ -2,10 +2,9 @@
 PostgreSQL.
 """
 
-import socket
-
 from stack.account import Account
 from stack.gateway import Gateway
+from stack.http import is_open
 from stack.indexnode import IndexNode
 from stack.layout import INDEX_GROUPS
 from stack.pgbouncer import BINARY, PgBouncer
@@ -64,14 +63,10 @@ class Proxy:
             "postgresql_servers": lines(PORT_POSTGRESQL), "pgbouncer_servers": lines(PORT_PGBOUNCER),
             **times.of("haproxy"),
         }  # fmt: skip
-        template.write(self.config, template.filled("haproxy.cfg", values), self.account)
+        self.account.write(self.config, template.filled("haproxy.cfg", values))
 
     def is_ready(self) -> bool:
-        try:
-            socket.create_connection((self.host.address, PORT_POSTGRESQL), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return is_open(self.host.address, PORT_POSTGRESQL)
 
 
 class Replica(IndexNode):

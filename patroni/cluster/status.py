@@ -1,10 +1,7 @@
 """The services of each host, the leader of each group, and the position of each replica."""
 
-import os
-import subprocess
-
 from stack.failure import Failure
-from stack.status import resident_mib
+from stack.status import resident_mib, show_replicas
 from stack.terminal import say
 
 from . import patronictl, tafdb
@@ -27,13 +24,7 @@ def show(cluster: Cluster) -> bool:
     if states == {"stopped"}:
         return True
     well = states == {"ready"} and _show_groups(cluster)
-    say("")
-    program = cluster.layout.binaries / "mantle"
-    subprocess.run(
-        [str(program), "status"],
-        check=False,
-        env={**os.environ, "MANTLE_INDEX": ",".join(cluster.layout.index_addresses)},
-    )
+    show_replicas(cluster.layout)
     return well
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .failure import Failure
+from .terminal import write_private
 
 NAME = "mantle"
 OUTSIDE = Path("/var/lib/mantle")
@@ -35,6 +36,17 @@ class Account:
     def own(self, path: Path) -> None:
         if self.switch:
             os.chown(path, self.uid, self.gid)
+
+    def make(self, folder: Path, mode: int) -> None:
+        """Makes a directory of the account's, unless it exists."""
+        folder.mkdir(mode=mode, exist_ok=True)
+        self.own(folder)
+
+    def write(self, path: Path, text: str) -> None:
+        """Only the services can read it. An unchanged file is not rewritten, since a service may be reading it."""
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_private(path, text)
+            self.own(path)
 
 
 def service_account() -> Account:

@@ -61,11 +61,8 @@ def _copy_postgresql() -> None:
     tree = postgresql_tree()
     shutil.rmtree(tree, ignore_errors=True)
     for part in ("lib", "share"):
-        shutil.copytree(
-            DEBIAN / part / "postgresql" / POSTGRESQL_MAJOR,
-            tree / part / "postgresql" / POSTGRESQL_MAJOR,
-            symlinks=True,
-        )
+        place = Path(part) / "postgresql" / POSTGRESQL_MAJOR
+        shutil.copytree(DEBIAN / place, tree / place, symlinks=True)
     (tree / "include").mkdir()
     (tree / "include" / "postgresql").symlink_to(DEBIAN / "include" / "postgresql")
 
@@ -80,8 +77,7 @@ def _fingerprint() -> str:
             digest.update(f"{file.relative_to(REPOSITORY)}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     server = (DEBIAN / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin" / "postgres").stat()
-    extensions = sorted(
-        file.name for file in (DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension").glob("*.control")
-    )
+    folder = DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension"
+    extensions = sorted(file.name for file in folder.glob("*.control"))
     digest.update(f"{server.st_size} {server.st_mtime_ns} {extensions}".encode())
     return digest.hexdigest()

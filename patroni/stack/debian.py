@@ -44,25 +44,15 @@ def _update() -> None:
 
 def _contents_files(part: str) -> list[Path]:
     """The fetched Contents files of the suite's main component, in the part's order."""
-    lines = run(
-        [
-            "apt-get",
-            "indextargets",
-            "--format",
-            "$(SHORTDESC)\t$(FILENAME)",
-            "Created-By: Contents-deb",
-            SUITE,
-            COMPONENT,
-        ],
-        "apt-get indextargets",
-    ).splitlines()
+    wanted = ["Created-By: Contents-deb", SUITE, COMPONENT]
+    query = ["apt-get", "indextargets", "--format", "$(SHORTDESC)\t$(FILENAME)", *wanted]
+    lines = run(query, "apt-get indextargets").splitlines()
     found = dict(line.split("\t", 1) for line in lines if "\t" in line)
     missing = [name for name in PARTS[part] if name not in found or not Path(found[name]).exists()]
     if missing:
         raise Failure(
             f"apt-file update left no {', '.join(missing)} of {SUITE.split()[-1]}/main. "
-            "Is the Debian archive reachable, and does "
-            "/etc/apt name `bookworm main`?"
+            "Is the Debian archive reachable, and does /etc/apt name `bookworm main`?"
         )
     return [Path(found[name]) for name in PARTS[part]]
 

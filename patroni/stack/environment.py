@@ -1,10 +1,11 @@
 """The environment file for users of the stack, and the first commands to try."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import secret
-from .layout import REGION
+from .layout import REGION, Layout
 from .load import NAMESPACE, import_environment, shown
 from .stack import Stack
 from .terminal import say, write_private
@@ -28,15 +29,19 @@ def client_folder(stack: Stack) -> Path:
 
 
 def write(stack: Stack) -> None:
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables(stack).items()]
+    write_exports(stack.layout, variables(stack), [client_folder(stack) / "bin" / "aws"])
+
+
+def write_exports(layout: Layout, variables: dict[str, str], programs: Sequence[Path] = ()) -> None:
+    """Writes the environment file: the variables, and a PATH with the stack's own programs, psql and `programs`."""
     # Links, so that PATH needs one directory and the client environment's `python` does not shadow the caller's.
-    clients = {"aws": client_folder(stack) / "bin" / "aws", "psql": stack.layout.postgresql_bin / "psql"}
-    for name, program in clients.items():
-        link = stack.layout.binaries / name
+    for program in (layout.postgresql_bin / "psql", *programs):
+        link = layout.binaries / program.name
         link.unlink(missing_ok=True)
         link.symlink_to(program)
-    lines.append(f'export PATH={shlex.quote(str(stack.layout.binaries))}:"$PATH"')
-    write_private(stack.layout.environment_file, "\n".join(lines) + "\n")
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines.append(f'export PATH={shlex.quote(str(layout.binaries))}:"$PATH"')
+    write_private(layout.environment_file, "\n".join(lines) + "\n")
 
 
 def suggest(stack: Stack) -> None:

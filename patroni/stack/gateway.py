@@ -6,8 +6,7 @@ from . import http, secret
 from .account import Account
 from .layout import DATABASE, REGION, Layout
 from .poll import wait_until
-from .process import Process
-from .terminal import write_private
+from .process import SERVICE_ENVIRONMENT, Process
 
 READY_BOUND_S = 60.0
 OWNER_UID = 1000
@@ -31,21 +30,13 @@ class Gateway:
         self.data = layout.data / "objects"
         self.config = layout.config / f"{name}.toml"
         self.credentials = layout.config / "credentials.toml"
-        self.process = Process(
-            name=name,
-            command=[str(layout.binaries / "mantle-gateway"), "--config", str(self.config)],
-            account=account,
-            pid_file=layout.pids / name,
-            log_file=layout.logs / f"{name}.log",
-            environment={"RUST_BACKTRACE": "1", "RUST_LOG": "info"},
-        )
+        command = [str(layout.binaries / "mantle-gateway"), "--config", str(self.config)]
+        self.process = Process.of(layout, account, name, command, environment=SERVICE_ENVIRONMENT)
 
     def prepare(self) -> None:
-        self.data.mkdir(mode=0o700, exist_ok=True)
-        self.account.own(self.data)
-        for path, content in ((self.credentials, self._credentials()), (self.config, self.settings())):
-            write_private(path, content)
-            self.account.own(path)
+        self.account.make(self.data, 0o700)
+        self.account.write(self.credentials, self._credentials())
+        self.account.write(self.config, self.settings())
 
     def settings(self) -> str:
         host, port = self.database

@@ -1,5 +1,6 @@
-"""The few HTTP calls that the launcher makes itself."""
+"""The few calls over the network that the launcher makes itself."""
 
+import socket
 import urllib.error
 import urllib.request
 
@@ -19,6 +20,15 @@ def call(method: str, url: str, token: str | None = None) -> tuple[int, str]:
         return error.code, error.read().decode("utf-8", "replace")
     except OSError:
         return 0, ""
+
+
+def is_open(host: str, port: int) -> bool:
+    """Checks that something accepts connections."""
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def is_ready(url: str) -> bool:

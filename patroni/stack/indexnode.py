@@ -4,8 +4,7 @@ from . import http
 from .account import Account
 from .layout import DATABASE, INDEX_GROUPS, Layout
 from .poll import wait_until
-from .process import Process
-from .terminal import write_private
+from .process import SERVICE_ENVIRONMENT, Process
 
 READY_BOUND_S = 120.0  # includes a rebuild of some million directories
 
@@ -24,24 +23,16 @@ class IndexNode:
         self.listen = f"127.0.0.1:{layout.grpc_port(replica)}"
         self.http_listen = f"127.0.0.1:{layout.http_port(replica)}"
         self.database = ("127.0.0.1", layout.postgresql_port)
-        self.process = Process(
-            name=self.name,
-            command=[str(layout.binaries / "mantle-indexnode"), "--config", str(self.config)],
-            account=account,
-            pid_file=layout.pids / self.name,
-            log_file=layout.logs / f"{self.name}.log",
-            environment={"RUST_BACKTRACE": "1", "RUST_LOG": "info"},
-        )
+        command = [str(layout.binaries / "mantle-indexnode"), "--config", str(self.config)]
+        self.process = Process.of(layout, account, self.name, command, environment=SERVICE_ENVIRONMENT)
 
     @property
     def probe(self) -> str:
         return f"http://{self.http_listen}"
 
     def prepare(self) -> None:
-        self.data.mkdir(mode=0o700, exist_ok=True)
-        self.account.own(self.data)
-        write_private(self.config, self.settings())
-        self.account.own(self.config)
+        self.account.make(self.data, 0o700)
+        self.account.write(self.config, self.settings())
 
     def settings(self) -> str:
         peers = ", ".join(f'"{address}"' for address in self.layout.index_addresses)

@@ -23,6 +23,11 @@ PORT_INDEX_GRPC = 10  # + replica
 PORT_INDEX_HTTP = 20  # + replica
 
 
+def _below(*parts: str) -> property:
+    """A path below the layout's directory."""
+    return property(lambda layout: layout.folder.joinpath(*parts))
+
+
 @dataclass(frozen=True)
 class Layout:
     """Paths and ports of one stack."""
@@ -69,43 +74,13 @@ class Layout:
         return [f"127.0.0.1:{self.grpc_port(replica)}" for replica in REPLICAS]
 
     # Directories. Services own data, config and secrets; root owns pids, binaries and the environment file.
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "config"
-
-    @property
-    def secrets(self) -> Path:
-        return self.folder / "secrets"
-
-    @property
-    def logs(self) -> Path:
-        return self.folder / "logs"
-
-    @property
-    def pids(self) -> Path:
-        return self.folder / "pids"
-
-    @property
-    def binaries(self) -> Path:
-        return self.folder / "bin"
-
-    @property
-    def postgresql_tree(self) -> Path:
-        return self.folder / "pg"
-
-    @property
-    def postgresql_bin(self) -> Path:
-        return self.postgresql_tree / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin"
-
-    @property
-    def environment_file(self) -> Path:
-        return self.folder / "env"
-
-    @property
-    def marks(self) -> Path:
-        """One file for each step that is done once in a stack's life, such as an import."""
-        return self.folder / "marks"
+    data = _below("data")
+    config = _below("config")
+    secrets = _below("secrets")
+    logs = _below("logs")
+    pids = _below("pids")
+    binaries = _below("bin")
+    postgresql_tree = _below("pg")
+    postgresql_bin = _below("pg", "lib", "postgresql", POSTGRESQL_MAJOR, "bin")
+    environment_file = _below("env")
+    marks = _below("marks")  # one file for each step that is done once in a stack's life, such as an import

@@ -64,15 +64,8 @@ def load_debian(stack: Stack, part: str) -> bool:
 
 def import_listing(stack: Stack, namespace: str, listing: Path, report: Path) -> None:
     """Runs the import of the command line on the terminal."""
-    command = [
-        str(stack.layout.binaries / "mantle"),
-        "import",
-        "--namespace",
-        namespace,
-        str(listing),
-        "--report",
-        str(report),
-    ]
+    program = stack.layout.binaries / "mantle"
+    command = [program, "import", "--namespace", namespace, listing, "--report", report]
     done = subprocess.run(command, check=False, env={**os.environ, **import_environment(stack)})
     if done.returncode != 0:
         raise Failure(f"mantle import ended with status {done.returncode}. Running this again goes on where it stopped")

@@ -48,11 +48,20 @@ def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[Stack]:
         stack.remove()
 
 
-def _measure(stack: Stack, arguments: list[str], what: str, **more: str) -> None:
-    program = str(packages.target() / "release" / "mantle-bench")
-    admin = stack.postgresql.url("postgres", "superuser")
-    variables = {**os.environ, **environment.variables(stack), "MANTLE_ADMIN_URL": admin, **more}
-    run([program, *arguments], what, show=True, env=variables)
+def _measure(page: str, arguments: list[str | Path], **variables: str) -> None:
+    """Runs the measuring program, which writes a page of docs/."""
+    program = packages.target() / "release" / "mantle-bench"
+    command = [program, *arguments, "--output", REPOSITORY / "docs" / page]
+    run(command, "the bench", show=True, env={**os.environ, **variables})
+
+
+def _variables(stack: Stack) -> dict[str, str]:
+    return {**environment.variables(stack), "MANTLE_ADMIN_URL": stack.postgresql.url("postgres", "superuser")}
+
+
+def _make_database(server: Server) -> None:
+    server.postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
+    server.postgresql.psql("CREATE EXTENSION mantle")
 
 
 def bench(part: str, port_base: int | None, only: str | None) -> None:
@@ -67,11 +76,11 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
         stack.start_more_gateways()
         listing = stack.layout.folder / f"{part}.list"
         debian.make_listing(part, listing)
-        arguments = ["measure", "--listing", str(listing), "--mantle", str(stack.layout.binaries / "mantle")]
-        name = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
-        arguments += [*(["--only", only] if only else []), "--output", str(REPOSITORY / "docs" / name)]
+        arguments = ["measure", "--listing", listing, "--mantle", stack.layout.binaries / "mantle"]
+        page = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
         gathering, *others = (gateway.url for gateway in stack.more_gateways)
-        _measure(stack, arguments, "the bench", MANTLE_MORE_URLS=gathering, MANTLE_NOT_GATHERING_URLS=",".join(others))
+        more = {"MANTLE_MORE_URLS": gathering, "MANTLE_NOT_GATHERING_URLS": ",".join(others)}
+        _measure(page, [*arguments, *(["--only", only] if only else [])], **_variables(stack), **more)
 
 
 def citus_against_plain(part: str, port_base: int | None) -> None:
@@ -91,25 +100,14 @@ def citus_against_plain(part: str, port_base: int | None) -> None:
         with step("a plain PostgreSQL and a Citus cluster"):
             for server in servers:
                 server.start()
-            servers[0].postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
-            servers[0].postgresql.psql("CREATE EXTENSION mantle")
+            _make_database(servers[0])
             citus.make_databases(servers[1:], DATABASE)
             citus.join(servers[1:], DATABASE)
         plain, *cluster = (server.postgresql.url("postgres", "superuser") for server in servers)
-        program, output = packages.target() / "release" / "mantle-bench", REPOSITORY / "docs" / "bench-citus.md"
-        variables = {**os.environ, "MANTLE_PLAIN_URL": plain, "MANTLE_CITUS_URLS": ",".join(cluster)}
         listing = place / f"{part}.list"
         debian.make_listing(part, listing)
-        arguments = [
-            "citus",
-            "--listing",
-            str(listing),
-            "--mantle",
-            str(program.with_name("mantle")),
-            "--output",
-            str(output),
-        ]
-        run([str(program), *arguments], "the bench", show=True, env=variables)
+        arguments = ["citus", "--listing", listing, "--mantle", packages.target() / "release" / "mantle"]
+        _measure("bench-citus.md", arguments, MANTLE_PLAIN_URL=plain, MANTLE_CITUS_URLS=",".join(cluster))
     finally:
         for server in servers:
             server.stop()
@@ -125,11 +123,8 @@ def _puts(port_base: int | None) -> None:
     try:
         with step("a plain PostgreSQL"):
             server.start()
-            server.postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
-            server.postgresql.psql("CREATE EXTENSION mantle")
-        program, output = packages.target() / "release" / "mantle-bench", REPOSITORY / "docs" / "bench-puts.md"
-        variables = {**os.environ, "MANTLE_PLAIN_URL": server.postgresql.url("postgres", "superuser")}
-        run([str(program), "puts", "--output", str(output)], "the bench", show=True, env=variables)
+            _make_database(server)
+        _measure("bench-puts.md", ["puts"], MANTLE_PLAIN_URL=server.postgresql.url("postgres", "superuser"))
     finally:
         server.stop()
         remove_folder(FOLDER)
@@ -138,16 +133,13 @@ def _puts(port_base: int | None) -> None:
 def _lookup(part: str) -> None:
     """Writes docs/bench-lookup.md. Measures the index alone: replicas without PostgreSQL, so no stack."""
     _build()
-    program = str(packages.target() / "release" / "mantle-bench")
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / f"{part}.list"
         debian.make_listing(part, listing)
-        output = REPOSITORY / "docs" / "bench-lookup.md"
-        run([program, "lookup", "--listing", str(listing), "--output", str(output)], "the bench", show=True)
+        _measure("bench-lookup.md", ["lookup", "--listing", listing])
 
 
 def soak(seconds: int, port_base: int | None) -> None:
     """Writes docs/soak.md. A missed bound is a failure."""
     with _stack(port_base, SOAK_GB_MIN + SOAK_GB_PER_MINUTE * seconds / 60, "the soak") as stack:
-        output = REPOSITORY / "docs" / "soak.md"
-        _measure(stack, ["soak", "--seconds", str(seconds), "--output", str(output)], "the soak")
+        _measure("soak.md", ["soak", "--seconds", str(seconds)], **_variables(stack))

@@ -126,30 +126,20 @@ def install_missing(more: tuple[str, ...] = ()) -> None:
         with step("apt-get update"):
             run(["apt-get", "update", "-q"], "apt-get update", env=quiet)
         with step("apt-get install"), _no_services():
-            run(
-                ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing],
-                "apt-get install",
-                env=quiet,
-                stdin=subprocess.DEVNULL,
-            )
+            command = ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing]
+            run(command, "apt-get install", env=quiet, stdin=subprocess.DEVNULL)
         if new_services and Path("/run/systemd/system").is_dir():
             run(["systemctl", "disable", "--now", *new_services], "switching off services that came with the packages")
     _install_cargo_pgrx()
 
 
 def _install_cargo_pgrx() -> None:
-    found = subprocess.run(
-        ["cargo", "pgrx", "--version"], capture_output=True, text=True, check=False, env=environment()
-    )
+    found = subprocess.run(["cargo", "pgrx", "--version"], capture_output=True, text=True, env=environment())
     if found.returncode == 0 and found.stdout.split()[-1] == CARGO_PGRX:
         return
     say(f"  cargo-pgrx {CARGO_PGRX} is built once (some minutes)")
-    run(
-        ["cargo", "install", "--root", str(tools()), "--locked", f"cargo-pgrx@{CARGO_PGRX}"],
-        "cargo install cargo-pgrx",
-        show=True,
-        env=environment(),
-    )
+    command = ["cargo", "install", "--root", tools(), "--locked", f"cargo-pgrx@{CARGO_PGRX}"]
+    run(command, "cargo install cargo-pgrx", show=True, env=environment())
 
 
 def make_venv(folder: Path, requirements: Path, python: str = sys.executable) -> None:
@@ -161,17 +151,6 @@ def make_venv(folder: Path, requirements: Path, python: str = sys.executable) ->
     with step(f"Python packages of {requirements.relative_to(REPOSITORY)}"):
         shutil.rmtree(folder, ignore_errors=True)
         run([python, "-m", "venv", str(folder)], "making a Python environment")
-        run(
-            [
-                str(folder / "bin" / "python"),
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--disable-pip-version-check",
-                "-r",
-                str(requirements),
-            ],
-            "pip install",
-        )
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        run([*pip, "-r", requirements], "pip install")
         mark.write_text(wanted, encoding="utf-8")

@@ -5,16 +5,15 @@ yields. Debian's service of the same name is neither used nor touched.
 """
 
 import signal
-import socket
 import tomllib
 
 from . import secret
 from .account import Account
+from .http import is_open
 from .layout import CONFIG, DATABASE, REPOSITORY, Layout
 from .poll import wait_until
 from .postgresql import PostgreSQL
 from .process import Process
-from .terminal import write_private
 
 BINARY = "/usr/sbin/pgbouncer"
 READY_BOUND_S = 15.0
@@ -28,14 +27,8 @@ class PgBouncer:
         self.postgresql = postgresql
         self.host, self.port = "127.0.0.1", layout.pgbouncer_port
         self.config = layout.config / "pgbouncer.ini"
-        self.process = Process(
-            name="pgbouncer",
-            command=[BINARY, str(self.config)],
-            account=account,
-            pid_file=layout.pids / "pgbouncer",
-            log_file=layout.logs / "pgbouncer.log",
-            stop_signal=signal.SIGINT,
-        )
+        command = [BINARY, str(self.config)]
+        self.process = Process.of(layout, account, "pgbouncer", command, stop_signal=signal.SIGINT)
 
     def prepare(self) -> None:
         """Writes settings and users; PostgreSQL must be up."""
@@ -50,9 +43,8 @@ class PgBouncer:
         values |= {"postgresql_address": self.postgresql.host, "postgresql_port": self.postgresql.port, **TIMES}
         for name, value in values.items():
             text = text.replace(f"@{name}@", str(value))
-        for path, content in ((userlist, users), (self.config, text)):
-            write_private(path, content)
-            self.account.own(path)
+        self.account.write(userlist, users)
+        self.account.write(self.config, text)
 
     def start(self) -> None:
         self.process.start()
@@ -62,8 +54,4 @@ class PgBouncer:
         return f"postgresql://{user}:{secret.read(self.layout, user)}@{self.host}:{self.port}/{DATABASE}"
 
     def is_ready(self) -> bool:
-        try:
-            socket.create_connection((self.host, self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return is_open(self.host, self.port)

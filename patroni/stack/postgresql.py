@@ -15,7 +15,7 @@ from .failure import Failure
 from .layout import CONFIG, DATABASE, Layout
 from .poll import wait_until
 from .process import Process
-from .terminal import run, write_private
+from .terminal import run
 
 READY_BOUND_S = 120.0  # includes a crash recovery of max_wal_size
 SHARED_BUFFERS_MAX_MB = 2048
@@ -31,14 +31,9 @@ class PostgreSQL:
         self.account = account
         self.host, self.port = "127.0.0.1", layout.postgresql_port
         self.data = layout.data / "postgresql"
-        self.process = Process(
-            name="postgresql",
-            command=[str(layout.postgresql_bin / "postgres"), "-D", str(self.data)],
-            account=account,
-            pid_file=layout.pids / "postgresql",
-            log_file=layout.logs / "postgresql.log",
-            stop_signal=signal.SIGINT,  # a fast shutdown
-        )
+        command = [str(layout.postgresql_bin / "postgres"), "-D", str(self.data)]
+        # SIGINT: a fast shutdown.
+        self.process = Process.of(layout, account, "postgresql", command, stop_signal=signal.SIGINT)
 
     def prepare(self) -> None:
         """Makes the data directory if there is none, and renews the settings."""
@@ -46,15 +41,13 @@ class PostgreSQL:
             self._initialize()
         shutil.copy(CONFIG / "mantle.conf", self.data / "mantle.conf")
         self.account.own(self.data / "mantle.conf")
-        for name, text in (("pg_hba.conf", ACCESS), ("postgresql.conf", self._settings())):
-            write_private(self.data / name, text)
-            self.account.own(self.data / name)
+        self.account.write(self.data / "pg_hba.conf", ACCESS)
+        self.account.write(self.data / "postgresql.conf", self._settings())
 
     def _initialize(self) -> None:
         new = self.data.with_name("postgresql.new")
         shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(mode=0o700)
-        self.account.own(new)
+        self.account.make(new, 0o700)
         run(
             [
                 *(str(self.layout.postgresql_bin / "initdb"), "--pgdata", str(new), "--username", "postgres"),
@@ -110,14 +103,8 @@ class PostgreSQL:
         self, database: str = DATABASE, user: str = "postgres", password: str = "superuser"
     ) -> dict[str, str]:
         """The variables that libpq reads."""
-        return {
-            "PGHOST": self.host,
-            "PGPORT": str(self.port),
-            "PGDATABASE": database,
-            "PGUSER": user,
-            "PGPASSWORD": secret.read(self.layout, password),
-            "PGCONNECT_TIMEOUT": "5",
-        }
+        where = {"PGHOST": self.host, "PGPORT": str(self.port), "PGDATABASE": database, "PGCONNECT_TIMEOUT": "5"}
+        return {**where, "PGUSER": user, "PGPASSWORD": secret.read(self.layout, password)}
 
     def url(self, user: str, password: str | None = None) -> str:
         return f"postgresql://{user}:{secret.read(self.layout, password or user)}@{self.host}:{self.port}/{DATABASE}"

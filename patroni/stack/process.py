@@ -15,9 +15,11 @@ from pathlib import Path
 
 from .account import Account
 from .failure import Failure
+from .layout import Layout
 from .poll import wait_until
 
 LOG_TAIL_LINES = 12
+SERVICE_ENVIRONMENT = {"RUST_BACKTRACE": "1", "RUST_LOG": "info"}  # of this project's services
 KILL_BOUND_S = 20.0
 
 
@@ -57,6 +59,11 @@ class Process:
     stop_signal: signal.Signals = signal.SIGTERM
     environment: dict[str, str] = field(default_factory=dict)
     _child: subprocess.Popen | None = None
+
+    @classmethod
+    def of(cls, layout: Layout, account: Account, name: str, command: list[str], **more) -> "Process":
+        """A process with the pid file and the log that belong to its name."""
+        return cls(name, command, account, layout.pids / name, layout.logs / f"{name}.log", **more)
 
     def pid(self) -> int | None:
         """The pid, if the process that was started still exists."""

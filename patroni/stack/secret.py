@@ -9,7 +9,6 @@ import string
 
 from .account import Account
 from .layout import Layout
-from .terminal import write_private
 
 PASSWORD_BYTES = 24
 NAMES = ("superuser", "gateway", "index", "operator", "analyst", "access_key", "secret_key", "token", "pgbouncer")
@@ -22,13 +21,11 @@ def _make(name: str) -> str:
 
 
 def make_missing(layout: Layout, account: Account, names: tuple[str, ...] = NAMES) -> None:
-    layout.secrets.mkdir(mode=0o700, exist_ok=True)
-    account.own(layout.secrets)
+    account.make(layout.secrets, 0o700)
     for name in names:
         path = layout.secrets / name
         if not path.exists():
-            write_private(path, _make(name))
-            account.own(path)
+            account.write(path, _make(name))
 
 
 def read(layout: Layout, name: str) -> str:

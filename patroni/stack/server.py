@@ -12,7 +12,6 @@ from .account import make_folder, service_account
 from .build import postgresql_tree
 from .layout import Layout
 from .postgresql import PostgreSQL, copy_tree
-from .terminal import write_private
 
 
 class Server:
@@ -22,10 +21,8 @@ class Server:
         account = service_account()
         layout = Layout(make_folder(folder.absolute(), account), port_base)
         for part in (layout.data, layout.logs, layout.pids, layout.secrets):
-            part.mkdir(mode=0o755, exist_ok=True)
-            account.own(part)
-        write_private(layout.secrets / "superuser", password or secrets.token_urlsafe(secret.PASSWORD_BYTES))
-        account.own(layout.secrets / "superuser")
+            account.make(part, 0o755)
+        account.write(layout.secrets / "superuser", password or secrets.token_urlsafe(secret.PASSWORD_BYTES))
         self.postgresql = PostgreSQL(layout, account)
         # An earlier run may have been cut short, and may have had another build of the extension.
         self.stop()

@@ -120,9 +120,8 @@ class Stack:
 
     def _prepare_folder(self) -> None:
         layout = self.layout
-        for folder, mode in ((layout.data, 0o755), (layout.config, 0o755), (layout.logs, 0o755), (layout.pids, 0o755)):
-            folder.mkdir(mode=mode, exist_ok=True)
-            self.account.own(folder)
+        for folder in (layout.data, layout.config, layout.logs, layout.pids):
+            self.account.make(folder, 0o755)
         layout.binaries.mkdir(exist_ok=True)
         layout.marks.mkdir(exist_ok=True)
         (layout.folder / "port_base").write_text(f"{layout.port_base}\n", encoding="ascii")

@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from .layout import Layout
 from .stack import Stack
 from .terminal import say
 
@@ -38,18 +39,14 @@ def show(stack: Stack) -> bool:
         memory = f"{resident_mib(pid):.0f}" if pid else ""
         say(f"{process.name:<14}{state:<12}{pid or '':>8}{ports[process.name]:>7}{memory:>8}")
     if states != {"stopped"}:
-        _show_replicas(stack)
+        show_replicas(stack.layout)
     return len(states) == 1 and "not ready" not in states
 
 
-def _show_replicas(stack: Stack) -> None:
+def show_replicas(layout: Layout) -> None:
     """Role and positions of the replicas, from `mantle status`."""
-    program = stack.layout.binaries / "mantle"
-    if not program.exists():
-        return
-    say("")
-    subprocess.run(
-        [str(program), "status"],
-        check=False,
-        env={**os.environ, "MANTLE_INDEX": ",".join(stack.layout.index_addresses)},
-    )
+    program = layout.binaries / "mantle"
+    if program.exists():
+        say("")
+        index = ",".join(layout.index_addresses)
+        subprocess.run([program, "status"], check=False, env={**os.environ, "MANTLE_INDEX": index})
