@@ -17,7 +17,11 @@ mod sample;
 mod soak;
 mod sql;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -45,6 +49,15 @@ const MEASUREMENTS: [&str; 9] =
 /// Measure a running Mantle.
 #[derive(Parser)]
 #[command(name = "mantle-bench", version, about)]
+struct Arguments {
+    /// Where the report goes; standard output when absent
+    #[arg(long, value_name = "FILE", global = true)]
+    output: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
 enum Command {
     Measure(Box<Options>),
     Soak(soak::Options),
@@ -61,9 +74,6 @@ struct Options {
     /// The listing to load: one path a line
     #[arg(long, value_name = "FILE")]
     listing: PathBuf,
-    /// Where the report goes; standard output when absent
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
     /// The `mantle` program; beside this one when absent
     #[arg(long, value_name = "FILE")]
     mantle: Option<PathBuf>,
@@ -112,41 +122,26 @@ struct Options {
 }
 
 fn main() -> Result<ExitCode> {
-    let command = Command::parse();
+    let Arguments { output, command } = Arguments::parse();
     let mut runtime = match command {
         // One thread: callers share the processors with the measured processes, and a call that passes from thread to thread
         // wakes two processors.
         Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
-    runtime.enable_all().build()?.block_on(perform(command))
+    runtime.enable_all().build()?.block_on(perform(command, output.as_deref()))
 }
 
-async fn perform(command: Command) -> Result<ExitCode> {
-    let (output, report, held) = match command {
-        Command::Measure(options) => (options.output.clone(), run(*options).await?, true),
-        Command::Soak(options) => {
-            let (report, held) = soak::run(&options).await?;
-            (options.output, report, held)
-        }
-        Command::Citus(options) => {
-            let (report, held) = citus::run(&options).await?;
-            (options.output, report, held)
-        }
-        Command::Puts(options) => {
-            let report = measure::puts::run_alone(&options).await?;
-            (options.output, report, true)
-        }
-        Command::Lookup(options) => {
-            let report = lookup::run(&options).await?;
-            (options.output, report, true)
-        }
-        Command::IndexReplicas(options) => {
-            lookup::serve::serve(&options).await?;
-            return Ok(ExitCode::SUCCESS);
-        }
+async fn perform(command: Command, output: Option<&Path>) -> Result<ExitCode> {
+    let (report, held) = match command {
+        Command::Measure(options) => (run(*options).await?, true),
+        Command::Soak(options) => soak::run(&options).await?,
+        Command::Citus(options) => citus::run(&options).await?,
+        Command::Puts(options) => (measure::puts::run_alone(&options).await?, true),
+        Command::Lookup(options) => (lookup::run(&options).await?, true),
+        Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
     };
-    report.save(output.as_deref())?;
+    report.save(output)?;
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -177,16 +172,15 @@ async fn run(options: Options) -> Result<Report> {
         calls: options.calls,
         period: Duration::from_secs(options.seconds),
     };
-    let mut report = Report::default();
-    report.title("Bench");
-    report.paragraph(
-        "Written by `make bench` (`mantle-bench measure`); do not edit. One machine runs everything: PostgreSQL, PgBouncer, \
-         three index replicas, the gateways and the clients. Ratios hold better than absolute figures.",
-    );
     let mut facts = machine::facts(&Session::connect(&bench.pooler_url).await?).await?;
     facts.push(format!("listing        {} different keys", count(bench.input.len() as u64)));
     facts.push(format!("seconds        {} each throughput (--seconds)", bench.period.as_secs()));
-    report.block(&facts.join("\n"));
+    let mut report = Report::new(
+        "Bench",
+        "Written by `make bench` (`mantle-bench measure`); do not edit. One machine runs everything: PostgreSQL, PgBouncer, \
+         three index replicas, the gateways and the clients. Ratios hold better than absolute figures.",
+        &facts,
+    );
     // Reads come first, so that the vacuum after a load does not disturb the latency of writes.
     for name in MEASUREMENTS {
         if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {

@@ -13,9 +13,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The page's title.
-    pub fn title(&mut self, text: &str) {
-        let _ = writeln!(self.text, "# {text}\n");
+    /// A page that begins with a title, what it measures, and the facts of the run, one a line.
+    pub fn new(title: &str, introduction: &str, facts: &[String]) -> Self {
+        let mut report = Self { text: format!("# {title}\n\n"), plots: Vec::new() };
+        report.paragraph(introduction);
+        report.block(&facts.join("\n"));
+        report
     }
 
     /// A heading of the second level; also progress on standard error.

@@ -36,9 +36,6 @@ pub struct Options {
     /// Seconds of each verb and way, in three turns
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// Where the report goes; standard output when absent
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
     /// Direct URL of the plain PostgreSQL as superuser; all servers must be new and on this machine
     #[arg(long, env = "MANTLE_PLAIN_URL", value_name = "URL", hide_env_values = true)]
     plain: String,
@@ -114,19 +111,18 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
     ensure!(options.citus.len() == 3, "--citus takes three URLs: the coordinator's and two workers'");
     let mut plain = Deployment::new(std::slice::from_ref(&options.plain)).await?;
     let mut citus = Deployment::new(&options.citus).await?;
-    let mut report = Report::default();
-    report.title("Citus against plain PostgreSQL");
-    report.paragraph(
-        "Written by `make bench ONLY=citus` (`mantle-bench citus`); do not edit. One machine runs everything: a plain \
-         PostgreSQL, a coordinator and two workers of Citus, and the clients. Ratios hold better than absolute figures: the \
-         four ways take turns within each verb.",
-    );
     let mut facts = machine::facts(plain.admin()).await?;
     let (version, shards) = citus.admin().citus().await?;
     facts.push(format!("Citus {version}, 1 coordinator, 2 workers, {shards} shards of the MetaTable"));
     facts.push(format!("clients        {CLIENTS} in each way, prepared statements, directories of their own"));
     facts.push(format!("seconds        {} each verb and way, in {TURNS} turns", options.seconds));
-    report.block(&facts.join("\n"));
+    let mut report = Report::new(
+        "Citus against plain PostgreSQL",
+        "Written by `make bench ONLY=citus` (`mantle-bench citus`); do not edit. One machine runs everything: a plain \
+         PostgreSQL, a coordinator and two workers of Citus, and the clients. Ratios hold better than absolute figures: the \
+         four ways take turns within each verb.",
+        &facts,
+    );
     idle(&mut plain, &mut citus, &mut report).await?;
     let mut ratio = f64::NAN;
     let mut rows = Vec::new();

@@ -31,9 +31,6 @@ pub struct Options {
     /// A listing for the rows `levels`: one path a line
     #[arg(long, value_name = "FILE")]
     listing: PathBuf,
-    /// Where the report goes; standard output when absent
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
     /// Seconds of each turn
     #[arg(long, value_name = "N", default_value_t = 2)]
     seconds: u64,
@@ -125,18 +122,17 @@ async fn run_callers(
 
 /// Measures the wanted rows; answers the page.
 pub async fn run(options: &Options) -> Result<Report> {
-    let mut report = Report::default();
-    report.title("Bench: lookups");
-    report.paragraph(
+    let mut facts = machine::hardware()?;
+    facts.push(format!("turns          {} of {} seconds (--turns, --seconds)", options.turns, options.seconds));
+    let mut report = Report::new(
+        "Bench: lookups",
         "Written by `make bench ONLY=lookup` (`mantle-bench lookup`); do not edit. Replicas run in one process, each on \
          threads of its own, callers in another; both share the machine's processors. Raft, its log and the services are those \
          of production; no PostgreSQL is behind them. Unless stated otherwise, paths have ten components, in a complete tree with names of \
          9 bytes on average. A caller without privileges looks up another path each time. Everything that is compared takes \
          turns within the run; ratios hold better than absolute figures.",
+        &facts,
     );
-    let mut facts = machine::hardware()?;
-    facts.push(format!("turns          {} of {} seconds (--turns, --seconds)", options.turns, options.seconds));
-    report.block(&facts.join("\n"));
     if options.wants("throughput") || options.wants("latency") {
         rows::throughput_and_latency(options, &mut report).await?;
     }

@@ -65,10 +65,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     })
     .await?;
     rows.push(Row { name: "index, 8 callers, 64 paths a call", rate: rate * PATHS_PER_CALL as f64, paths: 64, sample });
-    let mut sessions = Vec::new();
-    for _ in 0..SESSIONS {
-        sessions.push(Session::connect(&bench.pooler_url).await?);
-    }
+    let sessions = Session::several(&bench.pooler_url, SESSIONS).await?;
     let (rate, sample) = run_clients(SESSIONS, bench.period, |client, round| {
         ask_sql(&sessions[client], &bench.ns, &paths[pick(client, round)])
     })

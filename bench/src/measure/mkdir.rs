@@ -71,10 +71,7 @@ async fn many(bench: &Bench, report: &mut Report, ns: &str, ns_id: i64, session:
     let pid = session.child(ns_id, ns_id, "many-sql").await?;
     const IDS_PER_CLIENT: i64 = 1_000_000;
     let first_id = session.allocate_ids(IDS_PER_CLIENT * CLIENTS as i64).await?;
-    let mut sessions = Vec::new();
-    for _ in 0..CLIENTS {
-        sessions.push(Session::connect(&bench.pooler_url).await?);
-    }
+    let sessions = Session::several(&bench.pooler_url, CLIENTS).await?;
     let (sql_rate, sql) = run_clients(CLIENTS, bench.period, |client, round| {
         let id = first_id + IDS_PER_CLIENT * client as i64 + round as i64;
         let (session, name) = (&sessions[client], format!("d{client}-{round}"));

@@ -1,7 +1,7 @@
 //! `mantle.put_object` called in SQL, by elements a batch: larger batches share a call and a commit. On a server alone, or on
 //! a stack's server, whose index reads the WAL.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -25,9 +25,6 @@ pub struct Options {
     /// Seconds of each throughput
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// Where the report goes; standard output when absent
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
     /// Direct PostgreSQL URL of a superuser, on this machine, of a new server
     #[arg(long, env = "MANTLE_PLAIN_URL", value_name = "URL", hide_env_values = true)]
     plain: String,
@@ -43,15 +40,14 @@ struct Target<'a> {
 
 /// Measures on a server alone.
 pub async fn run_alone(options: &Options) -> Result<Report> {
-    let mut report = Report::default();
-    report.title("put_object by batch");
-    report.paragraph(
-        "Written by `make bench ONLY=puts` (`mantle-bench puts`); do not edit. A plain PostgreSQL with the extension and its \
-         compaction worker, and the client, on one machine; nothing reads the WAL.",
-    );
     let mut facts = machine::facts(&Session::connect(&options.plain).await?).await?;
     facts.push(format!("seconds        {} each throughput (--seconds)", options.seconds));
-    report.block(&facts.join("\n"));
+    let mut report = Report::new(
+        "put_object by batch",
+        "Written by `make bench ONLY=puts` (`mantle-bench puts`); do not edit. A plain PostgreSQL with the extension and its \
+         compaction worker, and the client, on one machine; nothing reads the WAL.",
+        &facts,
+    );
     let (url, period) = (options.plain.as_str(), Duration::from_secs(options.seconds));
     run_at(&Target { admin_url: url, database_url: url, ns: "bench-puts".to_owned(), period }, &mut report).await?;
     Ok(report)

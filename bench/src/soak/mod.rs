@@ -8,7 +8,6 @@ mod load;
 mod watch;
 
 use std::{
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -48,9 +47,6 @@ pub struct Options {
     /// Calls of `mantle.put_object` in a writer's transaction; more where the disk flushes too slowly for the rate
     #[arg(long, value_name = "N", default_value_t = 10)]
     calls_per_commit: u64,
-    /// Where the report goes; standard output when absent
-    #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
     /// Direct PostgreSQL URL of a role in mantle_gateway
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database: String,
@@ -100,10 +96,7 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
         "nothing to do"
     );
     let admin = Session::connect(&options.admin).await?;
-    let mut report = Report::default();
-    report.title("Soak");
-    report.paragraph("Written by `make soak` (`mantle-bench soak`); do not edit.");
-    let facts = [
+    let mut facts = vec![
         format!("command        make soak SECONDS={}", options.seconds),
         format!(
             "writers        {} sessions, {} calls of mantle.put_object a commit",
@@ -111,7 +104,8 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
         ),
         format!("wanted         {} delta records/s in one directory", count(options.rate)),
     ];
-    report.block(&[&facts[..], &machine::facts(&admin).await?].concat().join("\n"));
+    facts.extend(machine::facts(&admin).await?);
+    let report = Report::new("Soak", "Written by `make soak` (`mantle-bench soak`); do not edit.", &facts);
     let minutes = measure(options, admin).await?;
     Ok(conclude(report, options.rate, &minutes))
 }

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tokio_postgres::{error::SqlState, types::Type};
+use tokio_postgres::{
+    error::SqlState,
+    types::{ToSql, Type},
+};
 use uuid::Uuid;
 
 use super::{
@@ -103,26 +106,22 @@ impl Session {
         let n = ids.len();
         let (caller, namespaces, pids, mode) = (vec![1000i32; n], vec![ns; n], vec![pid; n], vec![0o755i32; n]);
         let (explicit, metadata) = (vec![true; n], vec![None::<serde_json::Value>; n]);
-        let rows = self
-            .client
-            .query_typed(
-                sql,
-                &[
-                    (&caller, Type::INT4_ARRAY),
-                    (&namespaces, Type::INT8_ARRAY),
-                    (&pids, Type::INT8_ARRAY),
-                    (&names, Type::TEXT_ARRAY),
-                    (&ids, Type::INT8_ARRAY),
-                    (&caller, Type::INT4_ARRAY),
-                    (&caller, Type::INT4_ARRAY),
-                    (&mode, Type::INT4_ARRAY),
-                    (&explicit, Type::BOOL_ARRAY),
-                    (&metadata, Type::JSONB_ARRAY),
-                    (&requests, Type::UUID_ARRAY),
-                    (&ids, Type::INT8_ARRAY),
-                ],
-            )
-            .await?;
+        let (int, bigint) = (Type::INT4_ARRAY, Type::INT8_ARRAY);
+        let params: [(&(dyn ToSql + Sync), Type); 12] = [
+            (&caller, int.clone()),
+            (&namespaces, bigint.clone()),
+            (&pids, bigint.clone()),
+            (&names, Type::TEXT_ARRAY),
+            (&ids, bigint.clone()),
+            (&caller, int.clone()),
+            (&caller, int.clone()),
+            (&mode, int),
+            (&explicit, Type::BOOL_ARRAY),
+            (&metadata, Type::JSONB_ARRAY),
+            (&requests, Type::UUID_ARRAY),
+            (&ids, bigint),
+        ];
+        let rows = self.client.query_typed(sql, &params).await?;
         match rows.iter().find_map(|row| row.get::<_, Option<String>>(0)) {
             None if rows.len() == n => Ok(()),
             code => bail!("mkdir of {n} directories: {} rows, {code:?}", rows.len()),
@@ -133,7 +132,7 @@ impl Session {
     pub async fn rename(&self, store: Store, of: &Move<'_>) -> Result<bool> {
         let is_directory = of.source.1.ends_with('/');
         let request = Uuid::new_v4();
-        let mut params: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = vec![
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
             (&of.ns, Type::INT8),
             (&of.source.0, Type::INT8),
             (&of.source.1, Type::TEXT),
@@ -189,8 +188,7 @@ impl Session {
 
     /// Delta records of all directories.
     pub async fn deltas(&self) -> Result<i64> {
-        let rows = self.client.query_typed(COUNT_DELTAS, &[]).await?;
-        Ok(rows.first().context("no count")?.get(0))
+        Ok(self.first(COUNT_DELTAS, &[]).await?.get(0))
     }
 
     /// Sets `mantle.delta_records` for all sessions, the gateways' included; the empty mode resets it. Only as superuser.
@@ -200,9 +198,8 @@ impl Session {
         self.client.query_typed(RELOAD, &[]).await?;
         // A session reads the settings before its next statement, after the postmaster's signal.
         for _ in 0..100 {
-            let rows = self.client.query_typed(SHOW_DELTA_RECORDS, &[]).await?;
-            let now: Option<&str> = rows.first().map(|row| row.get(0));
-            if mode.is_empty() || now == Some(mode) {
+            let now: String = self.first(SHOW_DELTA_RECORDS, &[]).await?.get(0);
+            if mode.is_empty() || now == mode {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -11,7 +11,11 @@ use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::TryStreamExt;
-use tokio_postgres::{Client, NoTls, Statement, error::SqlState, types::Type};
+use tokio_postgres::{
+    Client, NoTls, Row, Statement,
+    error::SqlState,
+    types::{ToSql, Type},
+};
 use uuid::Uuid;
 
 pub use self::{
@@ -66,6 +70,20 @@ impl Session {
         Ok(Self { client })
     }
 
+    /// Several sessions.
+    pub async fn several(url: &str, count: usize) -> Result<Vec<Self>> {
+        let mut sessions = Vec::new();
+        for _ in 0..count {
+            sessions.push(Self::connect(url).await?);
+        }
+        Ok(sessions)
+    }
+
+    /// The first row of a statement that is not prepared, so that a pooler may run it.
+    async fn first(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Row> {
+        self.client.query_typed(sql, params).await?.into_iter().next().with_context(|| format!("no row: {sql}"))
+    }
+
     /// Version and the settings that matter to a measurement, one a line.
     pub async fn facts(&self) -> Result<Vec<String>> {
         let mut facts: Vec<String> = Vec::new();
@@ -78,8 +96,7 @@ impl Session {
     /// Waits until no table is being vacuumed, as each is after a load; an error after two minutes.
     pub async fn wait_for_vacuum(&self) -> Result<()> {
         for _ in 0..VACUUM_POLLS_MAX {
-            let rows = self.client.query_typed(VACUUMS, &[]).await?;
-            if rows.first().is_some_and(|row| row.get::<_, i64>(0) == 0) {
+            if self.first(VACUUMS, &[]).await?.get::<_, i64>(0) == 0 {
                 return Ok(());
             }
             tokio::time::sleep(VACUUM_POLL).await;
@@ -102,8 +119,7 @@ impl Session {
 
     /// Drops the slot of an index group; only as superuser.
     pub async fn drop_slot(&self, group: i32) -> Result<()> {
-        let rows = self.client.query_typed(SLOT_OF_GROUP, &[(&group, Type::INT4)]).await?;
-        let slot: String = rows.first().with_context(|| format!("no index group {group}"))?.get(0);
+        let slot: String = self.first(SLOT_OF_GROUP, &[(&group, Type::INT4)]).await?.get(0);
         // Its reader may reconnect before the drop.
         for _ in 0..DROP_TRIES {
             self.client.query_typed(TERMINATE, &[(&slot, Type::TEXT)]).await?;
@@ -123,27 +139,21 @@ impl Session {
 
     /// A namespace's id.
     pub async fn namespace(&self, name: &str) -> Result<i64> {
-        let rows = self.client.query_typed(NAMESPACE, &[(&name, Type::TEXT)]).await?;
-        rows.first().map(|row| row.get(0)).with_context(|| format!("no namespace {name}"))
+        Ok(self.first(NAMESPACE, &[(&name, Type::TEXT)]).await?.get(0))
     }
 
     /// Allocates a block of `count` ids; answers the first.
     pub async fn allocate_ids(&self, count: i64) -> Result<i64> {
-        let rows = self.client.query_typed(ALLOCATE_IDS, &[(&"bench", Type::TEXT), (&count, Type::INT8)]).await?;
-        Ok(rows.first().context("allocate_ids gave no row")?.get(0))
+        Ok(self.first(ALLOCATE_IDS, &[(&"bench", Type::TEXT), (&count, Type::INT8)]).await?.get(0))
     }
 
     /// The id of a directory in the directory `pid`.
     pub async fn child(&self, ns: i64, pid: i64, name: &str) -> Result<i64> {
         let name = vec![format!("{name}/")];
-        let rows = self
-            .client
-            .query_typed(STAT, &[(&ns, Type::INT8), (&vec![pid], Type::INT8_ARRAY), (&name, Type::TEXT_ARRAY)])
-            .await?;
-        match rows.first() {
-            Some(row) if row.get::<_, Option<String>>(0).is_none() => Ok(row.get(1)),
-            _ => bail!("no directory {name:?}"),
-        }
+        let pid = vec![pid];
+        let row = self.first(STAT, &[(&ns, Type::INT8), (&pid, Type::INT8_ARRAY), (&name, Type::TEXT_ARRAY)]).await?;
+        ensure!(row.get::<_, Option<String>>(0).is_none(), "no directory {name:?}");
+        Ok(row.get(1))
     }
 
     /// mkdir in PostgreSQL alone: one call of one function, as the gateway sends it, without lookup and index.
@@ -170,23 +180,17 @@ impl Session {
         let (extra, none) = (vec![None::<serde_json::Value>; n], vec![None::<&str>; n]);
         let locator: Vec<String> = ids.iter().map(|id| format!("bench/{id}")).collect();
         let request: Vec<Uuid> = ids.iter().map(|_| Uuid::now_v7()).collect();
-        let row = self
-            .client
-            .query_one(
-                statement,
-                &[
-                    &uid, &nss, &pids, &names, &ids, &uid, &uid, &mode, &size, &etag, &kind, &extra, &locator, &none,
-                    &request, &ids,
-                ],
-            )
-            .await?;
+        let params: [&(dyn ToSql + Sync); 16] = [
+            &uid, &nss, &pids, &names, &ids, &uid, &uid, &mode, &size, &etag, &kind, &extra, &locator, &none, &request,
+            &ids,
+        ];
+        let row = self.client.query_one(statement, &params).await?;
         ensure!(row.get::<_, i64>(0) == 0, "mantle.put_object refused new objects");
         Ok(())
     }
 
     /// Looks a path up level by level in SQL; answers how many of its components exist.
     pub async fn resolve_path(&self, ns: &str, components: &[String]) -> Result<i32> {
-        let rows = self.client.query_typed(RESOLVE_PATH, &[(&ns, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await?;
-        Ok(rows.first().context("resolve_path gave no row")?.get(0))
+        Ok(self.first(RESOLVE_PATH, &[(&ns, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await?.get(0))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tokio_postgres::Statement;
 
 use super::Session;
@@ -80,14 +80,12 @@ impl Session {
 
     /// The MetaTable's statistics.
     pub async fn table_state(&self) -> Result<TableState> {
-        let rows = self.client.query_typed(TABLE, &[]).await?;
-        let row = rows.first().context("no mantle.meta")?;
+        let row = self.first(TABLE, &[]).await?;
         Ok(TableState { dead: row.get(0), vacuums: row.get(1), table_bytes: row.get(2), index_bytes: row.get(3) })
     }
 
     /// Age of the oldest transaction of other sessions.
     pub async fn oldest_transaction(&self) -> Result<Duration> {
-        let rows = self.client.query_typed(OLDEST_TRANSACTION, &[]).await?;
-        Ok(Duration::from_secs_f64(rows.first().context("no age")?.get::<_, f64>(0).max(0.0)))
+        Ok(Duration::from_secs_f64(self.first(OLDEST_TRANSACTION, &[]).await?.get::<_, f64>(0).max(0.0)))
     }
 }

@@ -151,10 +151,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Result<()> {
     let ns = format!("{}-contention", bench.ns);
     bench.rest.create_namespace(&ns).await?;
-    let mut sessions = Vec::new();
-    for _ in 0..single::CLIENTS[single::CLIENTS.len() - 1] {
-        sessions.push(Session::connect(&bench.database_url).await?);
-    }
+    let sessions = Session::several(&bench.database_url, single::CLIENTS[single::CLIENTS.len() - 1]).await?;
     let first_id = sessions[0].allocate_ids(IDS).await?;
     let ns_id = sessions[0].namespace(&ns).await?;
     watcher.wait_for_vacuum().await?;
