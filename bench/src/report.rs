@@ -40,10 +40,11 @@ impl Report {
     /// A table; also progress on standard error.
     ///
     /// `headings` has the cells of the first row, separated by ` | `.
-    pub fn table<const N: usize>(&mut self, headings: &str, rows: &[[String; N]]) {
-        debug_assert_eq!(headings.split(" | ").count(), N);
-        let _ = writeln!(self.text, "| {headings} |\n|{}", "---|".repeat(N));
-        for row in rows {
+    pub fn table<R: AsRef<[String]>>(&mut self, headings: &str, rows: &[R]) {
+        let columns = headings.split(" | ").count();
+        let _ = writeln!(self.text, "| {headings} |\n|{}", "---|".repeat(columns));
+        for row in rows.iter().map(AsRef::as_ref) {
+            assert_eq!(row.len(), columns, "{headings}");
             let _ = writeln!(self.text, "| {} |", row.join(" | "));
             eprintln!("  {}", row.join(" · "));
         }
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn tables_are_markdown() {
         let mut report = Report::default();
-        report.table("a | b", &[["1".into(), "2".into()]]);
+        report.table("a | b", &[["1".to_owned(), "2".to_owned()]]);
         assert_eq!(report.text, "| a | b |\n|---|---|\n| 1 | 2 |\n\n");
     }
 }

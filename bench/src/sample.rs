@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::report::short;
+
 /// Resolution of a sample: 32 bits a duration, so that the sample's memory does not slow the measured calls.
 const TICK_NANOS: u128 = 100;
 
@@ -43,6 +45,16 @@ impl Sample {
     /// The 99th percentile, in milliseconds.
     pub fn p99_ms(&self) -> f64 {
         self.percentile_ms(0.99)
+    }
+
+    /// Median and 99th percentile in milliseconds, as cells of a table.
+    pub fn cells(&self) -> [String; 2] {
+        [short(self.p50_ms()), short(self.p99_ms())]
+    }
+
+    /// Both as ratios to another sample's.
+    pub fn ratio_cells(&self, to: &Self) -> [String; 2] {
+        [short(self.p50_ms() / to.p50_ms()), short(self.p99_ms() / to.p99_ms())]
     }
 }
 

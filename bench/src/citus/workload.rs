@@ -13,21 +13,16 @@ const LISTED: i64 = 100;
 pub const DELETES: usize = 2_048;
 const PUTS: usize = 512;
 
-/// A measured verb.
+/// A measured verb; `PutObject` with this many objects a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Mkdir,
-    /// With this many objects a call.
     PutObject(usize),
     DeleteObject,
     Stat,
     List,
-    RenameObject {
-        across: bool,
-    },
-    RenameDirectory {
-        across: bool,
-    },
+    RenameObject { across: bool },
+    RenameDirectory { across: bool },
 }
 
 impl Verb {
@@ -132,14 +127,10 @@ impl Workload {
             Verb::Stat => Call::Stat { pid, name },
             Verb::List => Call::List { pid, count: LISTED },
             Verb::RenameObject { .. } => Call::RenameObject { from, to, name },
-            Verb::RenameDirectory { .. } => Call::RenameDirectory {
-                from,
-                to,
-                name,
-                id: own.id,
-                attempt: deployment.ids(1),
-                signer: &deployment.signer,
-            },
+            Verb::RenameDirectory { .. } => {
+                let (attempt, signer) = (deployment.ids(1), &deployment.signer);
+                Call::RenameDirectory { from, to, name, id: own.id, attempt, signer }
+            }
         };
         deployment.call(server, client, &call).await?;
         own.renames.fetch_add(1, Ordering::Relaxed);

@@ -74,19 +74,12 @@ async fn pages(bench: &Bench, report: &mut Report, ns: &str, input: &Input) -> R
             }
         }
     }
-    let rows: Vec<_> = pages
-        .iter()
-        .map(|page| {
-            [
-                format!("{:.0} %", page.position),
-                count(page.directories as u64),
-                short(page.sample.p50_ms()),
-                short(page.sample.p99_ms()),
-            ]
-        })
-        .collect();
+    let rows = pages.iter().map(|page| {
+        let [p50, p99] = page.sample.cells();
+        [format!("{:.0} %", page.position), count(page.directories as u64), p50, p99]
+    });
     report.paragraph(&format!("{} keys; pages of {PAGE}, {rounds} calls each, in turn.", count(input.len() as u64)));
-    report.table("position of the page | directories of its keys | p50 ms | p99 ms", &rows);
+    report.table("position of the page | directories of its keys | p50 ms | p99 ms", &rows.collect::<Vec<_>>());
     if let [first, .., last] = &pages[..] {
         let ratio = last.sample.p50_ms() / first.sample.p50_ms();
         report.paragraph(&format!("Last page to first page: ratio {} of the medians.", short(ratio)));

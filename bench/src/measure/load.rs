@@ -3,18 +3,11 @@
 use std::{path::Path, process::Stdio};
 
 use anyhow::{Context, Result, bail};
+use mantle_index_client::Status;
 use tokio::process::Command;
 
 use super::Bench;
 use crate::report::{Report, count, short};
-
-/// Memory of one replica.
-struct Memory {
-    address: String,
-    directories: u64,
-    index_bytes: u64,
-    resident_bytes: u64,
-}
 
 /// Loads a listing into a new namespace with `mantle import`; answers the command's summary.
 pub async fn import(bench: &Bench, ns: &str, listing: &Path) -> Result<String> {
@@ -44,24 +37,17 @@ pub async fn import_into(mantle: &Path, ns: &str, listing: &Path, database: &str
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-async fn memory(bench: &Bench) -> Result<Vec<Memory>> {
-    let mut replicas = Vec::new();
-    for (address, answer) in bench.index.status().await {
-        let status = answer.with_context(|| format!("replica {address}"))?;
-        replicas.push(Memory {
-            address,
-            directories: status.directories,
-            index_bytes: status.index_bytes,
-            resident_bytes: status.resident_bytes,
-        });
-    }
-    Ok(replicas)
+async fn statuses(bench: &Bench) -> Result<Vec<(String, Status)>> {
+    let answers = bench.index.status().await.into_iter();
+    answers
+        .map(|(address, status)| Ok((address.clone(), status.with_context(|| format!("replica {address}"))?)))
+        .collect()
 }
 
 /// Imports the listing and reads the replicas' memory before and after.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Bulk load");
-    let before = memory(bench).await?;
+    let before = statuses(bench).await?;
     let summary = import(bench, &bench.ns, &bench.listing).await?;
     report.paragraph(
         "`mantle import` of the listing into an empty namespace: rows in PostgreSQL *and* directories applied by all \
@@ -70,18 +56,13 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.block(&summary);
     report.heading("Memory of a replica");
     let mut rows = Vec::new();
-    for (before, after) in before.iter().zip(memory(bench).await?) {
+    for ((_, before), (address, after)) in before.iter().zip(statuses(bench).await?) {
         let per = |bytes: u64, directories: u64| short(bytes as f64 / directories.max(1) as f64);
-        rows.push([
-            after.address,
-            count(after.directories),
-            per(after.index_bytes, after.directories),
-            per(after.resident_bytes, after.directories),
-            per(
-                after.resident_bytes.saturating_sub(before.resident_bytes),
-                after.directories.saturating_sub(before.directories),
-            ),
-        ]);
+        let of_all = [after.index_bytes, after.resident_bytes].map(|bytes| per(bytes, after.directories));
+        let growth = after.resident_bytes.saturating_sub(before.resident_bytes);
+        let of_new = per(growth, after.directories.saturating_sub(before.directories));
+        let [index, resident] = of_all;
+        rows.push([address, count(after.directories), index, resident, of_new]);
     }
     report.table(
         "replica | directories | index bytes/directory | resident bytes/directory, all of the process | growth of resident bytes/new directory",

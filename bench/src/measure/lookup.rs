@@ -6,7 +6,7 @@ use mantle_types::{Caller, Epoch};
 
 use super::{Bench, run_clients, timed};
 use crate::{
-    report::{Report, count, short},
+    report::{Report, count},
     sample::Sample,
     sql::Session,
 };
@@ -77,19 +77,11 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
          replicas, the leader first while it is idle. Baseline: `mantle.resolve_path` through the pooler, one statement a path.",
         count(PATHS as u64)
     ));
-    let cells: Vec<_> = rows
-        .iter()
-        .map(|row| {
-            [
-                row.name.to_owned(),
-                count(row.rate as u64),
-                row.paths.to_string(),
-                short(row.sample.p50_ms()),
-                short(row.sample.p99_ms()),
-            ]
-        })
-        .collect();
-    report.table("lookup | paths/s | paths a call | p50 ms a call | p99 ms a call", &cells);
+    let cells = rows.iter().map(|Row { name, rate, paths, sample }| {
+        let [p50, p99] = sample.cells();
+        [(*name).to_owned(), count(*rate as u64), paths.to_string(), p50, p99]
+    });
+    report.table("lookup | paths/s | paths a call | p50 ms a call | p99 ms a call", &cells.collect::<Vec<_>>());
     Ok(())
 }
 

@@ -45,17 +45,8 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
          directory. Baseline: the same SQL call through the same pooler, with neither lookup nor index. In turns of \
          100 calls, so that both meet the same machine; started when no table is being vacuumed.",
     );
-    let row = |name: &str, sample: &Sample| {
-        [name.to_owned(), count(sample.len() as u64), short(sample.p50_ms()), short(sample.p99_ms())]
-    };
-    report.table(
-        "mkdir | calls | p50 ms | p99 ms",
-        &[
-            row("REST, acknowledged by the index", &rest),
-            row("PostgreSQL alone (baseline)", &sql),
-            ["ratio".into(), String::new(), short(rest.p50_ms() / sql.p50_ms()), short(rest.p99_ms() / sql.p99_ms())],
-        ],
-    );
+    let calls = [count(rest.len() as u64), count(sql.len() as u64), String::new()];
+    table("mkdir | calls | p50 ms | p99 ms", calls, [&rest, &sql], report);
     many(bench, report, &ns, ns_id, &session).await
 }
 
@@ -79,20 +70,15 @@ async fn many(bench: &Bench, report: &mut Report, ns: &str, ns_id: i64, session:
     })
     .await?;
     report.paragraph("All clients write to one parent directory.");
-    let row =
-        |name: &str, rate: f64, s: &Sample| [name.to_owned(), count(rate as u64), short(s.p50_ms()), short(s.p99_ms())];
-    report.table(
-        "mkdir | per second | p50 ms | p99 ms",
-        &[
-            row("REST, acknowledged by the index", rest_rate, &rest),
-            row("PostgreSQL alone (baseline)", sql_rate, &sql),
-            [
-                "ratio".into(),
-                short(rest_rate / sql_rate),
-                short(rest.p50_ms() / sql.p50_ms()),
-                short(rest.p99_ms() / sql.p99_ms()),
-            ],
-        ],
-    );
+    let rates = [count(rest_rate as u64), count(sql_rate as u64), short(rest_rate / sql_rate)];
+    table("mkdir | per second | p50 ms | p99 ms", rates, [&rest, &sql], report);
     Ok(())
+}
+
+/// REST, PostgreSQL alone, and their ratio; `second` has the cells of the second column.
+fn table(headings: &str, second: [String; 3], [rest, sql]: [&Sample; 2], report: &mut Report) {
+    let names = ["REST, acknowledged by the index", "PostgreSQL alone (baseline)", "ratio"].map(str::to_owned);
+    let figures = [rest.cells(), sql.cells(), rest.ratio_cells(sql)];
+    let rows = names.into_iter().zip(second).zip(figures).map(|((name, cell), [p50, p99])| [name, cell, p50, p99]);
+    report.table(headings, &rows.collect::<Vec<_>>());
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use super::{Bench, timed};
 use crate::{
-    report::{Report, count, short},
+    report::{Report, count},
     sample::Sample,
 };
 
@@ -28,17 +28,16 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         }
     }
     report.paragraph("Each directory is renamed and renamed back, in turn. A rename is one RPC and one transaction, acknowledged by the index.");
-    let row = |name: String, below: usize, sample: &Sample| {
-        [name, count(below as u64), count(sample.len() as u64), short(sample.p50_ms()), short(sample.p99_ms())]
+    let row = |name: &str, below: usize, sample: &Sample| {
+        let [p50, p99] = sample.cells();
+        [name.to_owned(), count(below as u64), count(sample.len() as u64), p50, p99]
     };
-    let ratio = |of: fn(&Sample) -> f64| short(of(&large_sample) / of(&small_sample));
-    report.table(
-        "directory | directories below | calls | p50 ms | p99 ms",
-        &[
-            row(format!("`{large}/`"), below, &large_sample),
-            row("an empty one beside it (baseline)".into(), 0, &small_sample),
-            ["ratio".into(), String::new(), String::new(), ratio(Sample::p50_ms), ratio(Sample::p99_ms)],
-        ],
-    );
+    let [p50, p99] = large_sample.ratio_cells(&small_sample);
+    let rows = [
+        row(&format!("`{large}/`"), below, &large_sample),
+        row("an empty one beside it (baseline)", 0, &small_sample),
+        ["ratio".to_owned(), String::new(), String::new(), p50, p99],
+    ];
+    report.table("directory | directories below | calls | p50 ms | p99 ms", &rows);
     Ok(())
 }

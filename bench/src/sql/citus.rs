@@ -41,44 +41,15 @@ pub struct Verbs {
     rename_directory: Statement,
 }
 
-/// One call.
+/// One call. `PutObject` puts `count` objects, with `id` and the ids after it; `List` is of a directory with `count` entries.
 pub enum Call<'a> {
-    Mkdir {
-        pid: i64,
-        id: i64,
-    },
-    /// Puts `count` objects, with `id` and the ids after it.
-    PutObject {
-        pid: i64,
-        id: i64,
-        count: usize,
-    },
-    DeleteObject {
-        pid: i64,
-        name: &'a str,
-    },
-    Stat {
-        pid: i64,
-        name: &'a str,
-    },
-    /// Lists a directory that has `count` entries.
-    List {
-        pid: i64,
-        count: i64,
-    },
-    RenameObject {
-        from: i64,
-        to: i64,
-        name: &'a str,
-    },
-    RenameDirectory {
-        from: i64,
-        to: i64,
-        name: &'a str,
-        id: i64,
-        attempt: i64,
-        signer: &'a Signer,
-    },
+    Mkdir { pid: i64, id: i64 },
+    PutObject { pid: i64, id: i64, count: usize },
+    DeleteObject { pid: i64, name: &'a str },
+    Stat { pid: i64, name: &'a str },
+    List { pid: i64, count: i64 },
+    RenameObject { from: i64, to: i64, name: &'a str },
+    RenameDirectory { from: i64, to: i64, name: &'a str, id: i64, attempt: i64, signer: &'a Signer },
 }
 
 /// Citus' counters of one node since its start.
