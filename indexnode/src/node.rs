@@ -122,7 +122,7 @@ impl Node {
         let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();
         let machine = Machine::new(state.clone(), snapshots.clone(), disk.clone());
         let raft_config = openraft_config(group, &config.raft)?;
-        let network = Network::new(group, cluster_id.clone(), peers.clone(), disk.clone());
+        let network = Network { group, cluster_id: cluster_id.clone(), peers: peers.clone(), disk: disk.clone() };
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
         let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
         // A restarted follower does not remember whether it granted a lease. So it neither votes nor campaigns for the length of

@@ -44,10 +44,13 @@ pub struct RebuildProgress {
 #[derive(Default)]
 pub struct StreamProgress {
     sources: Mutex<BTreeMap<SourceId, Received>>,
-    proposals: AtomicU64,
-    compared: AtomicU64,
+    /// Stream entries proposed since the node started.
+    pub proposals: AtomicU64,
+    /// Directories compared with PostgreSQL since the node started.
+    pub compared: AtomicU64,
     is_streaming: AtomicBool,
-    interruption: Mutex<Option<String>>,
+    /// Why the slots are not being read, if this replica leads and will retry.
+    pub interruption: Mutex<Option<String>>,
     wanted: Mutex<Wanted>,
     /// Held while an entry is proposed whose order among the entries of the change stream matters.
     pub proposal_lock: tokio::sync::Mutex<()>,
@@ -74,45 +77,15 @@ impl StreamProgress {
         self.sources.lock().insert(source, received);
     }
 
-    /// Stream entries proposed since the node started.
-    pub fn proposals(&self) -> u64 {
-        self.proposals.load(Ordering::Relaxed)
-    }
-
-    /// Counts one stream entry.
-    pub fn count_proposal(&self) {
-        self.proposals.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Directories compared with PostgreSQL since the node started.
-    pub fn compared(&self) -> u64 {
-        self.compared.load(Ordering::Relaxed)
-    }
-
-    /// Counts compared directories.
-    pub fn count_compared(&self, directories: usize) {
-        self.compared.fetch_add(directories as u64, Ordering::Relaxed);
-    }
-
     /// True while the slots are being read.
     pub fn is_streaming(&self) -> bool {
         self.is_streaming.load(Ordering::Relaxed)
     }
 
-    /// Why the slots are not being read, if this replica leads and will retry.
-    pub fn interruption(&self) -> Option<String> {
-        self.interruption.lock().clone()
-    }
-
-    /// Sets the reason; `None` when the slots are read again or another replica leads.
-    pub fn set_interruption(&self, why: Option<String>) {
-        *self.interruption.lock() = why;
-    }
-
     /// Marks the slots as being read until the guard is dropped.
     pub fn streaming(&self) -> Streaming<'_> {
         self.is_streaming.store(true, Ordering::Relaxed);
-        self.set_interruption(None);
+        *self.interruption.lock() = None;
         Streaming { progress: self }
     }
 

@@ -10,7 +10,7 @@ mod support;
 
 use std::{fs, time::Duration};
 
-use mantle_index_client::{Basis, Query, Status, proto::Lineage};
+use mantle_index_client::{LookupContext, Query, Status, proto::Lineage};
 use mantle_indexnode::postgres::sql;
 use mantle_types::{Caller, Epoch, ErrorCode};
 use support::{
@@ -59,8 +59,8 @@ impl Scene {
     /// The answer to a lookup by a gateway that knows this lineage.
     async fn outcome_under(&self, lineage: Lineage) -> Result<(), ErrorCode> {
         let query = Query::new("failover", ["old"], Caller { uid: 0, gids: vec![] });
-        let basis = Basis { epoch: Epoch(0), lineages: [lineage].into() };
-        let answer = self.group.client.resolve_one(basis, query).await;
+        let context = LookupContext { epoch: Epoch(0), lineages: [lineage].into() };
+        let answer = self.group.client.resolve_one(context, query).await;
         answer.and_then(|found| found.outcome).map_err(|e| e.code())
     }
 

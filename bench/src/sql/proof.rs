@@ -45,7 +45,7 @@ impl Signer {
             source_id: DirectoryId(of.source.2 as u64),
             destination_pid: PartitionId(of.destination.0 as u64),
             destination_name: of.destination.1.trim_end_matches('/'),
-            victim: None,
+            replaced: None,
         };
         prepared.proof(&self.key).to_vec()
     }

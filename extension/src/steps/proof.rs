@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 use super::name::stem;
 
-/// Converts SQL's fields of a rename; victim 0 means none.
+/// Converts SQL's fields of a rename; `victim_id` 0 means none.
 #[expect(clippy::too_many_arguments, reason = "the parameters of mantle.rename_directory")]
 fn prepared<'a>(
     index_group: i32,
@@ -20,7 +20,7 @@ fn prepared<'a>(
     source: (i64, &'a str, i64),
     destination: (i64, &'a str, i64),
 ) -> Prepared<'a> {
-    let victim = Some(destination.2).filter(|id| *id != 0).map(|id| DirectoryId(id as u64));
+    let replaced = Some(destination.2).filter(|id| *id != 0).map(|id| DirectoryId(id as u64));
     Prepared {
         index_group: index_group.into(),
         epoch: Epoch(epoch as u64),
@@ -35,7 +35,7 @@ fn prepared<'a>(
         source_id: DirectoryId(source.2 as u64),
         destination_pid: PartitionId(destination.0 as u64),
         destination_name: stem(destination.1),
-        victim,
+        replaced,
     }
 }
 

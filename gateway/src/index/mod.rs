@@ -92,7 +92,8 @@ impl Index {
         for attempt in 0..CONTEXT_RETRIES_MAX {
             let assigned = self.assigned(namespace).await?;
             let start = assigned.resolution_start();
-            let answer = timed("resolve", assigned.group.client.resolve(start.basis().clone(), queries.clone())).await;
+            let answer =
+                timed("resolve", assigned.group.client.resolve(start.lookup_context().clone(), queries.clone())).await;
             match answer {
                 Err(e) if e.code() == ErrorCode::StaleEpoch => {
                     if attempt > 0 {

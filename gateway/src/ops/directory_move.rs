@@ -127,7 +127,7 @@ impl Gateway {
                     source_id,
                     destination_pid: prepared.destination_pid,
                     destination_name: &name(destination),
-                    victim: prepared.victim,
+                    replaced: prepared.replaced,
                     prepare,
                 };
                 self.store.rename_directory(claim, rename).await

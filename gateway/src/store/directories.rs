@@ -40,7 +40,7 @@ pub struct RenameDirectory<'a> {
     /// New name with its trailing slash.
     pub destination_name: &'a str,
     /// The empty directory that the rename replaces.
-    pub victim: Option<DirectoryId>,
+    pub replaced: Option<DirectoryId>,
     /// The prepare that locked the directory.
     pub prepare: Prepare<'a>,
 }
@@ -164,8 +164,8 @@ impl Store {
                     (&rename.source_id.as_i64(), Type::INT8),
                     (&rename.destination_pid.as_i64(), Type::INT8),
                     (&rename.destination_name, Type::TEXT),
-                    // 0: no victim.
-                    (&rename.victim.unwrap_or_default().as_i64(), Type::INT8),
+                    // 0: it replaces none.
+                    (&rename.replaced.unwrap_or_default().as_i64(), Type::INT8),
                     (&prepare.group.as_i32(), Type::INT4),
                     (&prepare.epoch.as_i64(), Type::INT8),
                     (&(prepare.attempt as i64), Type::INT8),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use mantle_index_client::{Basis, proto};
+use mantle_index_client::{LookupContext, proto};
 use mantle_types::{Epoch, GroupId, Lease, Lineage, PartitionId, Result, limits::LEASE_S};
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::Type};
@@ -47,7 +47,7 @@ struct GroupContext {
 #[derive(Clone, Debug)]
 pub struct ResolutionContext {
     /// What a lookup carries: the index group's epoch, and the histories of its sources.
-    pub basis: Basis,
+    pub lookup: LookupContext,
     /// How often assignments of namespaces to the group were changed.
     pub changes: i64,
     /// How long the context holds, from before it was read.
@@ -62,8 +62,8 @@ impl ResolutionContext {
             let Lineage { system_identifier, timeline } = node.lineage;
             node.source.map(|source| proto::Lineage { source, system_identifier, timeline })
         });
-        let basis = Basis { epoch, lineages: lineages.collect() };
-        Self { basis, changes, lease, nodes }
+        let lookup = LookupContext { epoch, lineages: lineages.collect() };
+        Self { lookup, changes, lease, nodes }
     }
 }
 
@@ -81,12 +81,12 @@ impl ResolutionStart {
     }
 
     /// What the lookup carries.
-    pub fn basis(&self) -> &Basis {
-        &self.context.basis
+    pub fn lookup_context(&self) -> &LookupContext {
+        &self.context.lookup
     }
 
     fn lease(&self, address: &Address) -> Lease {
-        let epoch = self.context.basis.epoch;
+        let epoch = self.context.lookup.epoch;
         let Some(node) = self.context.nodes.get(address) else {
             // The node refuses this lease, and the context is read again.
             return Lease { deadline_us: 0, lineage: Lineage { system_identifier: 0, timeline: 0 }, epoch };

@@ -121,7 +121,7 @@ impl From<proto::PrepareRenameResponse> for PreparedRename {
             source_id: DirectoryId(r.source_id),
             source_version: r.source_version,
             destination_pid: PartitionId(r.destination_pid),
-            victim: (r.victim_id != 0).then_some(DirectoryId(r.victim_id)),
+            replaced: (r.victim_id != 0).then_some(DirectoryId(r.victim_id)),
             proof: Some(r.proof).filter(|proof| !proof.is_empty()),
         }
     }

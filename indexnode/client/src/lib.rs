@@ -48,8 +48,8 @@ use convert::milliseconds;
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};
 use mantle_telemetry::Propagate;
 use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, GroupId, Lsn, RequestKey, Result, message::DirectoryRecord};
-pub use model::{Basis, PreparedRename, Query, RenameRequest, Resolution, Status};
 use model::{Lookup, Resolutions};
+pub use model::{LookupContext, PreparedRename, Query, RenameRequest, Resolution, Status};
 
 use smallvec::smallvec;
 use tonic::{service::interceptor::InterceptedService, transport::Channel};
@@ -147,8 +147,8 @@ impl IndexClient {
     }
 
     /// Resolves one path; see [`resolve`](Self::resolve).
-    pub async fn resolve_one(&self, basis: impl Into<Basis>, query: Query) -> Result<Resolution> {
-        let mut answers = self.resolve_part(Lookup { basis: basis.into(), queries: smallvec![query] }).await?;
+    pub async fn resolve_one(&self, context: impl Into<LookupContext>, query: Query) -> Result<Resolution> {
+        let mut answers = self.resolve_part(Lookup { context: context.into(), queries: smallvec![query] }).await?;
         answers.pop().ok_or_else(|| Error::new(ErrorCode::Internal, "an index replica answered too few results"))
     }
 
@@ -156,14 +156,14 @@ impl IndexClient {
     /// replica with a lower epoch than the caller's is skipped. `stale_epoch`: the index has a higher epoch (then
     /// [`epoch`](Self::epoch) has it), or reads from other PostgreSQL nodes than the caller knows. `index_unavailable`: no replica
     /// answers in time.
-    pub async fn resolve(&self, basis: impl Into<Basis>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
-        let basis = basis.into();
+    pub async fn resolve(&self, context: impl Into<LookupContext>, queries: Vec<Query>) -> Result<Vec<Resolution>> {
+        let context = context.into();
         if queries.len() <= RESOLVE_QUERIES_MAX {
-            return Ok(self.resolve_part(Lookup { basis, queries: queries.into() }).await?.into_vec());
+            return Ok(self.resolve_part(Lookup { context, queries: queries.into() }).await?.into_vec());
         }
         let mut answers = Vec::with_capacity(queries.len());
         for part in queries.chunks(RESOLVE_QUERIES_MAX) {
-            answers.extend(self.resolve_part(Lookup { basis: basis.clone(), queries: part.into() }).await?);
+            answers.extend(self.resolve_part(Lookup { context: context.clone(), queries: part.into() }).await?);
         }
         Ok(answers)
     }
@@ -188,7 +188,7 @@ impl IndexClient {
             match answer.result {
                 Ok(resolutions) => return Ok(resolutions),
                 // With the same epoch, other PostgreSQL nodes are the reason, which holds for all replicas.
-                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(lookup.basis.epoch) => {
+                Err(e) if e.code() == ErrorCode::StaleEpoch && answer.epoch >= Some(lookup.context.epoch) => {
                     return Err(e);
                 }
                 Err(e) => last = e,

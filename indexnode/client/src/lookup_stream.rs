@@ -199,7 +199,7 @@ async fn next(answers: &mut Streaming<ResolveResponse>, deadline: Option<Instant
     }
 }
 
-/// Jobs with the same basis: one of at most [`RESOLVE_QUERIES_MAX`](crate::RESOLVE_QUERIES_MAX) queries, or several with together
+/// Jobs with the same context: one of at most [`RESOLVE_QUERIES_MAX`](crate::RESOLVE_QUERIES_MAX) queries, or several with together
 /// at most [`BATCH_QUERIES`].
 struct Batch {
     number: u64,
@@ -214,8 +214,8 @@ impl Batch {
         let mut request = ResolveRequest {
             group: group.0,
             reads_rows: true,
-            epoch: first.lookup.basis.epoch.0,
-            lineages: first.lookup.basis.lineages.to_vec(),
+            epoch: first.lookup.context.epoch.0,
+            lineages: first.lookup.context.lineages.to_vec(),
             ..ResolveRequest::default()
         };
         first.lookup.queries.iter().for_each(|query| batch::push(&mut request, query));
@@ -233,8 +233,8 @@ impl Batch {
 
     /// Adds a job, or returns it if it does not fit.
     fn add(&mut self, job: Job) -> Option<Job> {
-        let (basis, queries) = (&job.lookup.basis, &job.lookup.queries);
-        if *basis != self.jobs[0].lookup.basis || self.request.path_bytes.len() + queries.len() > BATCH_QUERIES {
+        let (context, queries) = (&job.lookup.context, &job.lookup.queries);
+        if *context != self.jobs[0].lookup.context || self.request.path_bytes.len() + queries.len() > BATCH_QUERIES {
             return Some(job);
         }
         queries.iter().for_each(|query| batch::push(&mut self.request, query));

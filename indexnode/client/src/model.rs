@@ -11,14 +11,14 @@ pub type Status = crate::proto::StatusResponse;
 /// The state of PostgreSQL under which the caller of a lookup works: epoch, systems and timelines. A replica with another one
 /// refuses (P5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Basis {
+pub struct LookupContext {
     /// The group's epoch; 0 if the caller knows none.
     pub epoch: Epoch,
     /// Systems and timelines of the PostgreSQL nodes; nodes that are not named are not compared.
     pub lineages: Arc<[crate::proto::Lineage]>,
 }
 
-impl From<Epoch> for Basis {
+impl From<Epoch> for LookupContext {
     fn from(epoch: Epoch) -> Self {
         Self { epoch, ..Self::default() }
     }
@@ -59,10 +59,10 @@ impl Query {
     }
 }
 
-/// Queries under one basis, sent to one replica after the other. Usually one query, so it is stored inline.
+/// Queries under one context, sent to one replica after the other. Usually one query, so it is stored inline.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    pub basis: Basis,
+    pub context: LookupContext,
     pub queries: SmallVec<[Query; 1]>,
 }
 
@@ -132,7 +132,7 @@ pub struct PreparedRename {
     /// The partition of the destination.
     pub destination_pid: PartitionId,
     /// The directory at the destination that is to be replaced, if any.
-    pub victim: Option<DirectoryId>,
+    pub replaced: Option<DirectoryId>,
     /// The group's signature of this; `None` if the database needs none.
     pub proof: Option<Vec<u8>>,
 }

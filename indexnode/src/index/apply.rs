@@ -10,7 +10,7 @@ use crate::failpoints::{self, Failpoint};
 use super::{
     Effects, Index,
     command::{
-        Applied, Command, NamespaceState, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, StreamPiece,
+        Applied, Command, NamespaceState, Prepare, PreparedRename, SourceBatch, SourceId, SourceStart, TransactionPiece,
     },
     locks::Locks,
     log_entry::{Cursor, LogEntry},
@@ -50,7 +50,9 @@ impl Index {
             Command::Stream(batches) => {
                 self.apply_operations(*log_index, batches, cursor, operations_max.max(1), effects)
             }
-            Command::StreamPiece(piece) => self.apply_piece(*log_index, piece, cursor, operations_max.max(1), effects),
+            Command::TransactionPiece(piece) => {
+                self.apply_piece(*log_index, piece, cursor, operations_max.max(1), effects)
+            }
             Command::RebuildChunk { records } => {
                 cursor.apply_next(records, operations_max, self.rebuild.as_mut(), |tree, record| tree.put(record))
             }
@@ -90,7 +92,7 @@ impl Index {
             }
             Command::RebuildBegin { epoch, is_diverged } => self.begin_rebuild(epoch, is_diverged, effects),
             // Forgets no removals: the transaction is not complete.
-            Command::StreamPiece(_) | Command::RebuildChunk { .. } => {}
+            Command::TransactionPiece(_) | Command::RebuildChunk { .. } => {}
             Command::RebuildEnd { sources } => {
                 self.end_rebuild(&sources);
                 effects.modified.push(DirectoryId::SUPER_ROOT);
@@ -172,12 +174,12 @@ impl Index {
     fn apply_piece(
         &mut self,
         log_index: u64,
-        piece: &StreamPiece,
+        piece: &TransactionPiece,
         cursor: &mut Cursor,
         operations_max: usize,
         effects: &mut Effects,
     ) -> bool {
-        let StreamPiece { source, commit_lsn, ops } = piece;
+        let TransactionPiece { source, commit_lsn, ops } = piece;
         let Some(tree) = &mut self.serving else { return true };
         let Some(copied) = tree.sources.get(source).map(|source| source.copied) else { return true };
         if *commit_lsn <= tree.applied_lsn(*source) && !failpoints::is_hit(Failpoint::ApplyTwice) {

@@ -84,7 +84,7 @@ pub struct StreamTransaction {
 /// [`StreamTransaction`]. The source's position stays below the transaction until all of it is applied. A new leader may send
 /// the transaction from its beginning again; applying a piece twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamPiece {
+pub struct TransactionPiece {
     /// The source.
     pub source: SourceId,
     /// Start of the transaction's commit record.
@@ -191,7 +191,7 @@ pub enum Command {
         ids: Vec<DirectoryId>,
     },
     /// A part of a large transaction, except the last part.
-    StreamPiece(StreamPiece),
+    TransactionPiece(TransactionPiece),
 }
 
 impl Command {
@@ -199,7 +199,7 @@ impl Command {
     pub fn stream_operations(&self) -> impl Iterator<Item = &DirectoryOp> {
         let (batches, piece) = match self {
             Self::Stream(batches) => (&batches[..], None),
-            Self::StreamPiece(piece) => (&[][..], Some(&piece.ops)),
+            Self::TransactionPiece(piece) => (&[][..], Some(&piece.ops)),
             _ => (&[][..], None),
         };
         let transactions = batches.iter().flat_map(|batch| &batch.transactions);
@@ -247,7 +247,7 @@ pub struct PreparedRename {
     /// The new parent.
     pub destination_pid: PartitionId,
     /// The empty directory at the destination to be replaced, if any.
-    pub victim: Option<DirectoryId>,
+    pub replaced: Option<DirectoryId>,
 }
 
 /// The answer to the proposer of a command.

@@ -78,7 +78,7 @@ impl LogEntry {
             Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => {
                 (&records[self.cursor.operation..], Default::default())
             }
-            Command::StreamPiece(piece) => {
+            Command::TransactionPiece(piece) => {
                 (&[], (&piece.ops[self.cursor.operation..], Default::default(), Default::default()))
             }
             Command::Stream(batches) => (&[], self.cursor.remaining(batches)),

@@ -82,8 +82,8 @@ impl Check<'_> {
         if is_loop && !failpoints::is_hit(Failpoint::PrepareBelowItself) {
             return Err(ErrorCode::RenameLoop.into());
         }
-        let victim = victim(occupant, prepare.overwrite)?;
-        self.grant(&source, (destination_pid, destination_name.to_owned()), victim)
+        let replaced = replaceable(occupant, prepare.overwrite)?;
+        self.grant(&source, (destination_pid, destination_name.to_owned()), replaced)
     }
 
     /// A removal is a rename into the trash, where no name conflicts and no cycle can form. The caller needs write permission
@@ -115,7 +115,7 @@ impl Check<'_> {
         &self,
         source: &WalkedPath,
         destination: Place,
-        victim: Option<DirectoryId>,
+        replaced: Option<DirectoryId>,
     ) -> Result<(PreparedRename, Lock)> {
         let Self { epoch, attempt, prepare, .. } = *self;
         let (source_name, _) = split(&prepare.source)?;
@@ -130,7 +130,7 @@ impl Check<'_> {
             source_id: moved.id,
             source_version: moved.version,
             destination_pid: destination.0,
-            victim,
+            replaced,
         };
         let lock = Lock {
             request,
@@ -196,7 +196,7 @@ fn split(path: &[String]) -> Result<(&str, &[String])> {
 }
 
 /// The directory that the rename replaces: one without child directories. (PostgreSQL checks that it has no objects.)
-fn victim(occupant: Option<Directory>, overwrite: bool) -> Result<Option<DirectoryId>> {
+fn replaceable(occupant: Option<Directory>, overwrite: bool) -> Result<Option<DirectoryId>> {
     match occupant {
         None => Ok(None),
         Some(directory) if overwrite && directory.children == 0 => Ok(Some(directory.id)),

@@ -1,119 +1,69 @@
-//! Every SQL string of the IndexNode.
+//! Every SQL string of the IndexNode. [`Statements`](super::upstream::Statements) says what each is for.
 
 use mantle_types::NamespaceId;
 
 /// System identifier and timeline of the server. The timeline comes from a WAL file's name, because the control file's lags
 /// behind a promotion until the next checkpoint.
-pub const SYSTEM: &str = "SELECT system_identifier, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(\
+pub(super) const SYSTEM: &str = "SELECT system_identifier, ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(\
                           pg_catalog.pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer \
                           FROM pg_catalog.pg_control_system()";
-
-/// The nodes whose change streams together have every change of a directory.
-pub const INDEX_SOURCES: &str = "SELECT source, host, port FROM mantle.index_sources()";
-
-/// Whether synchronous standbys are configured, and the position that all connected ones have flushed.
-pub const STANDBY_FLUSH: &str = "SELECT required, flushed FROM mantle.standby_flush()";
-
-/// The position up to which this server has flushed its WAL.
-pub const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
-
-/// The group's row: epoch, cluster and slot.
-pub const INDEX_GROUP: &str = "SELECT epoch, cluster_id, slot_name FROM mantle.index_group($1)";
-
-/// How long a gateway may use what it read about a group.
-pub const EPOCH_LEASE: &str = "SELECT pg_catalog.current_setting('mantle.epoch_lease_ms')::bigint";
-
-/// Raises the group's epoch if it is the expected one.
-pub const RAISE_EPOCH: &str = "SELECT mantle.raise_epoch($1, $2, $3)";
-
-/// The key with which the group signs prepared renames.
-pub const PREPARE_KEY: &str = "SELECT mantle.prepare_key($1)";
-
-/// Writes the abort record of a rename's attempt; answers whether the abort or the commit came first.
-pub const ABORT_RENAME: &str = "SELECT mantle.abort_rename($1, $2, $3, $4)";
-
-/// State of a logical slot of this database.
-pub const SLOT: &str = "SELECT active_pid, wal_status, confirmed_flush_lsn FROM pg_catalog.pg_replication_slots \
+pub(super) const INDEX_SOURCES: &str = "SELECT source, host, port FROM mantle.index_sources()";
+pub(super) const STANDBY_FLUSH: &str = "SELECT required, flushed FROM mantle.standby_flush()";
+pub(super) const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
+pub(super) const INDEX_GROUP: &str = "SELECT epoch, cluster_id, slot_name FROM mantle.index_group($1)";
+pub(super) const EPOCH_LEASE: &str = "SELECT pg_catalog.current_setting('mantle.epoch_lease_ms')::bigint";
+pub(super) const RAISE_EPOCH: &str = "SELECT mantle.raise_epoch($1, $2, $3)";
+pub(super) const PREPARE_KEY: &str = "SELECT mantle.prepare_key($1)";
+pub(super) const ABORT_RENAME: &str = "SELECT mantle.abort_rename($1, $2, $3, $4)";
+pub(super) const SLOT: &str = "SELECT active_pid, wal_status, confirmed_flush_lsn FROM pg_catalog.pg_replication_slots \
                         WHERE slot_name = $1 AND database = pg_catalog.current_database() AND plugin = 'pgoutput'";
-
-/// Whether the WAL that an unread slot keeps is bounded.
-pub const SLOTS_ARE_BOUNDED: &str = "SELECT pg_catalog.current_setting('max_slot_wal_keep_size') <> '-1'";
-
+pub(super) const SLOTS_ARE_BOUNDED: &str = "SELECT pg_catalog.current_setting('max_slot_wal_keep_size') <> '-1'";
 /// Ends the session that holds the slot, and waits for its end. It has the same role, so no special right is needed. The types
 /// select PostgreSQL's function: Citus has one of the same name for its global process ids.
-pub const TERMINATE: &str = "SELECT pg_catalog.pg_terminate_backend($1::integer, 5000::bigint)";
-
-/// Drops a slot if it exists.
-pub const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM \
+pub(super) const TERMINATE: &str = "SELECT pg_catalog.pg_terminate_backend($1::integer, 5000::bigint)";
+pub(super) const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM \
                              pg_catalog.pg_replication_slots WHERE slot_name = $1";
+pub(super) const INDEX_NAMESPACES: &str = "SELECT ns, is_served, move_phase, moves FROM mantle.index_namespaces($1)";
+pub(super) const TRASH_NAMESPACES: &str = "SELECT ns FROM mantle.trash_namespaces() AS ns";
+pub(super) const ASSIGNMENTS: &str = "SELECT ns, index_group, has_moved FROM mantle.assignments($1)";
+pub(super) const ADVANCE_MOVE: &str = "SELECT mantle.advance_move($1, $2, $3)";
+pub(super) const ASSIGNMENT_CHANGES: &str = "SELECT mantle.all_assignment_changes()";
+pub(super) const DIRECTORIES_AFTER: &str = "SELECT id, ns FROM mantle.directories WHERE id > $1 ORDER BY id LIMIT $2";
+pub(super) const DIRECTORIES: &str = "SELECT id, pid, version, name, ns FROM mantle.directories WHERE id = ANY ($1)";
+/// The estimated number of directories: entries of the PostgreSQL index that has only directories; 0 without statistics.
+pub(super) const DIRECTORIES_EXPECTED: &str = "SELECT greatest(max(c.reltuples), 0)::bigint FROM pg_catalog.pg_class c \
+                                        WHERE c.oid = pg_catalog.to_regclass('mantle.meta_directory_id')";
+pub(super) const BEGIN_COPY: &str = "BEGIN READ ONLY";
+/// In the copy's transaction, on every node: makes the copy use the PostgreSQL index that has only directories. For a table without
+/// statistics, as after a load, PostgreSQL assumes that most rows are directories, and would read all objects.
+pub(super) const BY_INDEX: &str = "SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL enable_seqscan = off";
+pub(super) const COMMIT: &str = "COMMIT";
+/// A position, and a transaction id above that of every transaction with a commit record below the position: the statement's
+/// own id, assigned after the position was read. A snapshot's `xmax` would not do: a transaction with a higher id may have
+/// written its commit record and not ended yet.
+pub const CUT: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn(), pg_catalog.pg_current_xact_id()::text::bigint";
+/// Whether every transaction below an id has ended. One that waits for a standby has not, though its commit is in the WAL.
+pub const HAVE_ENDED: &str = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint >= $1";
+/// The publication of the change stream; empty, so that only messages are sent.
+pub(super) const PUBLICATION: &str = "mantle_stream";
+
+/// Creates the slot on a replication connection, and exports the snapshot of its consistent point.
+pub(super) fn create_slot(slot: &str) -> String {
+    format!("CREATE_REPLICATION_SLOT \"{}\" LOGICAL pgoutput (SNAPSHOT 'export')", slot.replace('"', "\"\""))
+}
+
+/// Begins a transaction under an exported snapshot.
+pub(super) fn begin_with_snapshot(snapshot: &str) -> String {
+    let literal = snapshot.replace('\'', "''");
+    format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{literal}'")
+}
 
 /// The COPY of the directories of namespaces. The casts fix the binary format; COPY takes no parameters.
-pub fn copy_directories(namespaces: &[NamespaceId]) -> String {
+pub(super) fn copy_directories(namespaces: &[NamespaceId]) -> String {
     let list: Vec<String> = namespaces.iter().map(NamespaceId::to_string).collect();
     format!(
         "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, mode::integer, entry::text \
          FROM mantle.directories WHERE ns = ANY ('{{{}}}'::bigint[])) TO STDOUT (FORMAT binary)",
         list.join(",")
     )
-}
-
-/// The group's namespaces, whether it serves them, and the phases of their moves.
-pub const INDEX_NAMESPACES: &str = "SELECT ns, is_served, move_phase, moves FROM mantle.index_namespaces($1)";
-
-/// The namespaces that have directories in the trash.
-pub const TRASH_NAMESPACES: &str = "SELECT ns FROM mantle.trash_namespaces() AS ns";
-
-/// The groups of some namespaces, and whether they ever moved.
-pub const ASSIGNMENTS: &str = "SELECT ns, index_group, has_moved FROM mantle.assignments($1)";
-
-/// Takes the next step of a namespace's move to the group.
-pub const ADVANCE_MOVE: &str = "SELECT mantle.advance_move($1, $2, $3)";
-
-/// A number that differs from the last one when assignments have changed.
-pub const ASSIGNMENT_CHANGES: &str = "SELECT mantle.all_assignment_changes()";
-
-/// Ids of directories in order, and their namespaces, for the comparison with the index.
-pub const DIRECTORIES_AFTER: &str = "SELECT id, ns FROM mantle.directories WHERE id > $1 ORDER BY id LIMIT $2";
-
-/// The records of directories, for the comparison with the index.
-pub const DIRECTORIES: &str = "SELECT id, pid, version, name, ns FROM mantle.directories WHERE id = ANY ($1)";
-
-/// The estimated number of directories: entries of the PostgreSQL index that has only directories; 0 without statistics.
-pub const DIRECTORIES_EXPECTED: &str = "SELECT greatest(max(c.reltuples), 0)::bigint FROM pg_catalog.pg_class c \
-                                        WHERE c.oid = pg_catalog.to_regclass('mantle.meta_directory_id')";
-
-/// Begins a transaction for a copy without a snapshot of its own.
-pub const BEGIN_COPY: &str = "BEGIN READ ONLY";
-
-/// In that transaction, on every node: makes the copy use the PostgreSQL index that has only directories. For a table without
-/// statistics, as after a load, PostgreSQL assumes that most rows are directories, and would read all objects.
-pub const BY_INDEX: &str = "SET LOCAL citus.propagate_set_commands = 'local'; SET LOCAL enable_seqscan = off";
-
-/// Ends the transaction.
-pub const COMMIT: &str = "COMMIT";
-
-/// A position, and a transaction id above that of every transaction with a commit record below the position: the statement's
-/// own id, assigned after the position was read. A snapshot's `xmax` would not do: a transaction with a higher id may have
-/// written its commit record and not ended yet.
-pub const CUT: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn(), pg_catalog.pg_current_xact_id()::text::bigint";
-
-/// Whether every transaction below an id has ended. One that waits for a standby has not, though its commit is in the WAL.
-pub const HAVE_ENDED: &str = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint >= $1";
-
-/// The publication of the change stream; empty, so that only messages are sent.
-pub const PUBLICATION: &str = "mantle_stream";
-
-/// Creates the slot on a replication connection, and exports the snapshot of its consistent point.
-pub fn create_slot(slot: &str) -> String {
-    format!("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput (SNAPSHOT 'export')", quote_identifier(slot))
-}
-
-/// Begins a transaction under an exported snapshot.
-pub fn begin_with_snapshot(snapshot: &str) -> String {
-    let literal = snapshot.replace('\'', "''");
-    format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{literal}'")
-}
-
-fn quote_identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -124,64 +124,49 @@ pub trait Upstream: Send + Sync {
 pub trait Statements: Send + Sync {
     /// System identifier and timeline.
     async fn lineage(&self) -> Result<Lineage>;
-
     /// The PostgreSQL nodes whose streams the group reads, with host and port; `None` is the node of this session.
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>>;
 
     /// The next `count` directory ids above `id`, in order, with their namespaces.
     async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<(DirectoryId, NamespaceId)>>;
-
     /// The records of directories in PostgreSQL, with their namespaces.
     async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<(Entry, NamespaceId)>>;
 
     /// The namespaces that the group's index has to contain.
     async fn namespaces(&self) -> Result<Vec<Assigned>>;
-
     /// The namespaces that have directories in the trash.
     async fn trash_namespaces(&self) -> Result<Vec<NamespaceId>>;
-
     /// The groups of those of these namespaces that exist.
     async fn assignments(&self, namespaces: &[NamespaceId]) -> Result<Vec<Assignment>>;
-
     /// A number that differs from the last one when assignments have changed.
     async fn assignment_changes(&self) -> Result<i64>;
-
     /// Takes the next step of a namespace's move to the group; `false` if the move is in another phase.
     async fn advance_move(&self, ns: NamespaceId, phase: MovePhase) -> Result<bool>;
 
     /// The position up to which the server has flushed its WAL.
     async fn flushed(&self) -> Result<Lsn>;
-
     /// The state of the synchronous standbys.
     async fn standby_flush(&self) -> Result<StandbyFlush>;
-
     /// A position below which every commit is visible to reads from now on. Waits for transactions under way.
     async fn cut(&self) -> Result<Lsn>;
 
     /// The group's row.
     async fn index_group(&self) -> Result<IndexGroup>;
-
     /// The time after which no gateway still uses an earlier version of the group's row or of an assignment.
     async fn epoch_lease(&self) -> Result<Duration>;
-
     /// Raises the epoch from `expected` for a cluster; `None` if the epoch is no longer `expected`.
     async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>>;
-
     /// The key with which the group signs prepared renames; `None` if the database has none yet.
     async fn prepare_key(&self) -> Result<Option<Vec<u8>>>;
-
     /// Writes the abort record of an attempt, which then cannot commit. `false` if it is already committed.
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool>;
 
     /// The slot, if it exists.
     async fn slot(&self, name: &str) -> Result<Option<Slot>>;
-
     /// True if the server bounds the WAL that an unread slot keeps.
     async fn slots_are_bounded(&self) -> Result<bool>;
-
     /// Ends a session.
     async fn terminate(&self, pid: i32) -> Result<()>;
-
     /// Drops the slot, if it is there.
     async fn drop_slot(&self, name: &str) -> Result<()>;
 
@@ -193,7 +178,6 @@ pub trait Statements: Send + Sync {
         chunks: mpsc::Sender<Vec<DirectoryRecord>>,
         progress: &RebuildProgress,
     ) -> Result<(Vec<Assigned>, u64)>;
-
     /// Copies the current directories of a namespace to `chunks`. Returns their number.
     async fn copy_namespace(
         &self,
@@ -208,10 +192,8 @@ pub trait Statements: Send + Sync {
 pub trait Walsender: Send + Sync {
     /// Identity, position and history of the server.
     async fn server(&mut self) -> Result<Server>;
-
     /// Creates the slot.
     async fn create_slot(&mut self) -> Result<NewSlot>;
-
     /// Begins the stream; the slot is held by this connection when this returns.
     async fn start(self: Box<Self>) -> Result<Box<dyn ChangeStream>>;
 }
@@ -221,7 +203,6 @@ pub trait Walsender: Send + Sync {
 pub trait ChangeStream: Send {
     /// The next event, `None` at the end. Dropping the future loses none.
     async fn recv(&mut self) -> Result<Option<ReplicationEvent>>;
-
     /// Confirms a position: the slot no longer sends what committed below.
     fn confirm(&self, position: Lsn);
 }

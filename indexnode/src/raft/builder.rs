@@ -26,15 +26,9 @@ const INSTALL_POLL: Duration = Duration::from_millis(20);
 
 /// Builds a snapshot of the state that is applied when it begins.
 pub struct SnapshotBuilder {
-    state: Arc<IndexState>,
-    snapshots: SnapshotStore,
-    disk: DiskExecutor,
-}
-
-impl SnapshotBuilder {
-    pub(super) fn new(state: Arc<IndexState>, snapshots: SnapshotStore, disk: DiskExecutor) -> Self {
-        Self { state, snapshots, disk }
-    }
+    pub(super) state: Arc<IndexState>,
+    pub(super) snapshots: SnapshotStore,
+    pub(super) disk: DiskExecutor,
 }
 
 /// A snapshot that is being built.

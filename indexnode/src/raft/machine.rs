@@ -63,7 +63,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder::new(self.state.clone(), self.snapshots.clone(), self.disk.clone())
+        SnapshotBuilder { state: self.state.clone(), snapshots: self.snapshots.clone(), disk: self.disk.clone() }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {

@@ -3,19 +3,17 @@
 //! Invariant: what a replica acknowledges to a leader or a candidate is on its disk before the answer leaves. Source:
 //! openraft's storage and network (v2) contracts.
 
-pub mod builder;
+mod builder;
 pub mod disk_executor;
-pub mod durable;
-#[cfg(test)]
-mod formats;
+pub(crate) mod durable;
 pub mod identity;
-pub mod log;
-pub mod log_limit;
+pub(crate) mod log;
+pub(crate) mod log_limit;
 pub mod machine;
-pub mod network;
+pub(crate) mod network;
 pub mod peers;
-pub mod read_index;
-pub mod request_stream;
+pub(crate) mod read_index;
+mod request_stream;
 pub mod snapshot;
 pub mod state;
 #[cfg(test)]
@@ -26,7 +24,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use mantle_types::{Error, ErrorCode, GroupId, Result};
 use openraft::SnapshotPolicy;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     config::RaftSettings,
@@ -35,38 +33,8 @@ use crate::{
 
 /// An encoded command, as in the log and on the network. The proposer encodes it once; each replica decodes it once, when it
 /// applies it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal(Bytes);
-
-impl Serialize for Proposal {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Proposal {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct BytesVisitor;
-
-        impl Visitor<'_> for BytesVisitor {
-            type Value = Bytes;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an encoded command")
-            }
-
-            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
-                Ok(Bytes::copy_from_slice(bytes))
-            }
-
-            fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
-                Ok(bytes.into())
-            }
-        }
-
-        deserializer.deserialize_byte_buf(BytesVisitor).map(Self)
-    }
-}
 
 impl Proposal {
     /// Encodes a command.
@@ -81,20 +49,14 @@ impl Proposal {
             .map_err(|e| Error::new(ErrorCode::Internal, format!("a log entry is not a command of this version: {e}")))
     }
 
-    /// Encoded length, in bytes.
-    pub fn len(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.0.len()
-    }
-
-    /// Always false for a command.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
 impl fmt::Debug for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proposal({} bytes)", self.0.len())
+        write!(f, "Proposal({} bytes)", self.bytes())
     }
 }
 
@@ -111,7 +73,7 @@ openraft::declare_raft_types!(
         R = Applied,
 );
 
-/// Identifies a replica's log folder, not its address: a wiped replica gets a new one (P22).
+/// Identifies a replica's log directory, not its address: a wiped replica gets a new one (P22).
 pub type NodeId = u64;
 /// The Raft handle.
 pub type Raft = openraft::Raft<TypeConfig, machine::Machine>;
@@ -165,6 +127,5 @@ pub fn openraft_config(group: GroupId, settings: &RaftSettings) -> Result<Arc<op
         backoff: "20ms 50ms 100ms ...500ms".to_owned(),
         ..openraft::Config::default()
     };
-    let config = config.validate().map_err(|e| Error::new(ErrorCode::InvalidArgument, format!("[raft]: {e}")))?;
-    Ok(Arc::new(config))
+    config.validate().map(Arc::new).map_err(|e| Error::new(ErrorCode::InvalidArgument, format!("[raft]: {e}")))
 }

@@ -46,17 +46,10 @@ const SNAPSHOT_PART_BYTES: usize = 1 << 20;
 /// Creates the connections that openraft uses: one for each peer and purpose, so that a heartbeat never waits behind megabytes
 /// of entries or snapshots.
 pub struct Network {
-    group: GroupId,
-    cluster_id: String,
-    peers: Peers,
-    disk: DiskExecutor,
-}
-
-impl Network {
-    /// For a member of this cluster.
-    pub fn new(group: GroupId, cluster_id: String, peers: Peers, disk: DiskExecutor) -> Self {
-        Self { group, cluster_id, peers, disk }
-    }
+    pub group: GroupId,
+    pub cluster_id: String,
+    pub peers: Peers,
+    pub disk: DiskExecutor,
 }
 
 impl RaftNetworkFactory<TypeConfig> for Network {
@@ -73,7 +66,6 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     }
 }
 
-/// openraft's connection to one peer.
 pub struct PeerNetwork {
     client: Result<PeerClient<PeerChannel>, String>,
     appends: Result<RequestStream<RaftMessage>, String>,
@@ -119,12 +111,11 @@ fn answer_of<R: DeserializeOwned>(answered: Result<Result<RaftMessage, tonic::St
     }
 }
 
-/// Encodes a message of openraft, in postcard.
+/// Encodes a message of openraft.
 pub fn encode<T: Serialize>(value: &T) -> io::Result<Bytes> {
     postcard::to_stdvec(value).map(Bytes::from).map_err(io::Error::other)
 }
 
-/// Decodes a message of openraft.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     postcard::from_bytes(bytes).map_err(io::Error::other)
 }

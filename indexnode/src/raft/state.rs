@@ -241,7 +241,7 @@ pub fn end_of(ends: &SourceEnds, source: SourceId) -> Lsn {
 
 fn operations(command: &Command) -> usize {
     match command {
-        Command::Stream(_) | Command::StreamPiece(_) => command.stream_operations().count(),
+        Command::Stream(_) | Command::TransactionPiece(_) => command.stream_operations().count(),
         Command::RebuildChunk { records } | Command::CopyChunk { records, .. } => records.len(),
         Command::Forget { ids, .. } => ids.len(),
         _ => 1,

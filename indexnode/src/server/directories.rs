@@ -5,7 +5,10 @@ use mantle_index_client::proto::{DirectoriesRequest, Directory, directories_requ
 use mantle_types::{DirectoryId, Error, ErrorCode, Result, message::DirectoryRecord};
 use tokio::time::Instant;
 
-use super::{request::time_limit, resolve};
+use super::{
+    request::{no_index, time_limit},
+    resolve,
+};
 use crate::{index::SLICES, node::Node};
 
 /// Highest number of ids in a request.
@@ -13,12 +16,11 @@ const IDS_MAX: usize = 4096;
 
 /// The requested records. They reflect everything that was committed before the call.
 pub async fn directories(node: &Node, request: &DirectoriesRequest) -> Result<Vec<Directory>> {
-    let unavailable = || Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet");
     let wrong = |what: String| Error::new(ErrorCode::InvalidArgument, what);
     resolve::catch_up(node, Instant::now() + time_limit(request.timeout_ms)).await?;
     let state = node.state.read();
     if !state.index.is_serving() {
-        return Err(unavailable());
+        return Err(no_index());
     }
     let found: Vec<DirectoryRecord> = match &request.what {
         Some(What::Ids(ids)) if ids.ids.len() > IDS_MAX => {

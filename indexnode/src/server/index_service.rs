@@ -25,7 +25,7 @@ use crate::{
     index::{SLICES, command::SourceId},
     membership::admin,
     node::Node,
-    replica::Replica,
+    postgres::upstream::Database,
     waits,
 };
 
@@ -40,9 +40,8 @@ impl IndexService {
         Self { groups }
     }
 
-    /// A group's replica and node, for calls that only the leader serves.
-    fn led(&self, group: GroupId) -> Result<(&Arc<Replica>, Arc<Node>)> {
-        Ok((self.groups.replica(group)?, self.groups.node(group)?))
+    fn database(&self, group: GroupId) -> Result<&Database> {
+        Ok(&self.groups.replica(group)?.database)
     }
 
     /// The outcome of a leader's call; `not_leader` has the leader's address.
@@ -57,8 +56,8 @@ impl IndexService {
     }
 }
 
-async fn await_change(node: &Node, request: AwaitRequest) -> Result<()> {
-    let limit = time_limit(request.timeout_ms);
+async fn await_change(node: Result<&Arc<Node>>, request: AwaitRequest) -> Result<()> {
+    let (node, limit) = (node?, time_limit(request.timeout_ms));
     match request.what {
         Some(What::Request(key)) => waits::request(node, RequestKey::try_from(key)?, limit).await,
         Some(What::Lsn(lsn)) => waits::position(node, SourceId(request.source), Lsn(lsn), limit).await,
@@ -83,13 +82,10 @@ impl IndexRpc for IndexService {
     ) -> Result<Response<PrepareRenameResponse>, Status> {
         let request = request.into_inner();
         let group = GroupId(request.group);
-        let result = match self.led(group) {
-            Ok((replica, node)) => rename::prepare(&node, &replica.database, request).await,
-            Err(e) => Err(e),
-        };
+        let prepared = async { rename::prepare(&*self.groups.node(group)?, self.database(group)?, request).await };
+        let result = prepared.await;
         let outcome = self.outcome(group, &result);
-        let response = result.unwrap_or_default();
-        Ok(Response::new(PrepareRenameResponse { outcome, ..response }))
+        Ok(Response::new(PrepareRenameResponse { outcome, ..result.unwrap_or_default() }))
     }
 
     async fn release_rename(
@@ -98,11 +94,8 @@ impl IndexRpc for IndexService {
     ) -> Result<Response<ReleaseRenameResponse>, Status> {
         let request = request.into_inner();
         let group = GroupId(request.group);
-        let result = match self.led(group) {
-            Ok((replica, node)) => rename::release(&node, &replica.database, request).await,
-            Err(e) => Err(e),
-        };
-        Ok(Response::new(ReleaseRenameResponse { outcome: self.outcome(group, &result) }))
+        let released = async { rename::release(&*self.groups.node(group)?, self.database(group)?, request).await };
+        Ok(Response::new(ReleaseRenameResponse { outcome: self.outcome(group, &released.await) }))
     }
 
     async fn r#await(&self, request: Request<AwaitRequest>) -> Result<Response<AwaitResponse>, Status> {
@@ -110,10 +103,7 @@ impl IndexRpc for IndexService {
         let request = request.into_inner();
         let group = GroupId(request.group);
         let node = self.groups.node(group);
-        let result = match &node {
-            Ok(node) => await_change(node, request).await,
-            Err(e) => Err(e.clone()),
-        };
+        let result = await_change(node.as_ref().map_err(Error::clone), request).await;
         metrics::count_await(group, started.elapsed(), result.is_ok());
         let applied_end = node.map_or(0, |node| node.state.positions().borrow().applied_end);
         let applied_index = applied_end.saturating_sub(1);
@@ -135,20 +125,15 @@ impl IndexRpc for IndexService {
     ) -> Result<Response<ChangeMemberResponse>, Status> {
         let request = request.into_inner();
         let group = GroupId(request.group);
-        let result = match self.groups.node(group) {
-            Ok(node) => admin::change(&node, &request.member, request.change(), time_limit(request.timeout_ms)).await,
-            Err(e) => Err(e),
-        };
-        Ok(Response::new(ChangeMemberResponse { outcome: self.outcome(group, &result) }))
+        let (change, limit) = (request.change(), time_limit(request.timeout_ms));
+        let changed = async { admin::change(&*self.groups.node(group)?, &request.member, change, limit).await };
+        Ok(Response::new(ChangeMemberResponse { outcome: self.outcome(group, &changed.await) }))
     }
 
     async fn directories(&self, request: Request<DirectoriesRequest>) -> Result<Response<DirectoriesResponse>, Status> {
         let request = request.into_inner();
-        let group = GroupId(request.group);
-        let result = match self.groups.node(group) {
-            Ok(node) => directories::directories(&node, &request).await,
-            Err(e) => Err(e),
-        };
+        let read = async { directories::directories(&*self.groups.node(GroupId(request.group))?, &request).await };
+        let result = read.await;
         let (outcome, parts) = (Some(outcome_of_result(&result)), SLICES as u32);
         Ok(Response::new(DirectoriesResponse { outcome, directories: result.unwrap_or_default(), parts }))
     }

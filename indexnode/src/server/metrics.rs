@@ -17,22 +17,13 @@ use super::{
 };
 use crate::{groups::Groups, node::Node, progress::Received};
 
-const LOOKUP_SECONDS: &str = "mantle_index_lookup_seconds";
-const AWAIT_SECONDS: &str = "mantle_index_await_seconds";
-const LOOKUPS: &str = "mantle_index_lookups_total";
-const READ_INDEX_BATCHES: &str = "mantle_index_read_index_batches_total";
-const READ_INDEX_REQUESTS: &str = "mantle_index_read_index_requests_total";
 /// The values of the `role` label: the gauge of one of them is 1.
 const ROLES: [&str; 4] = ["leader", "follower", "learner", "candidate"];
-const AWAITS: &str = "mantle_index_awaits_total";
-/// Histogram buckets from 50 µs to 5 s.
 const BUCKETS_SECONDS: &[f64] =
     &[0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
 /// The metrics recorder of this process.
-pub struct Metrics {
-    handle: PrometheusHandle,
-}
+pub struct Metrics(PrometheusHandle);
 
 impl Metrics {
     /// Installs the process's recorder.
@@ -45,7 +36,7 @@ impl Metrics {
         // Several replicas in one process (tests) share the first recorder.
         let _ = metrics::set_global_recorder(recorder);
         mantle_telemetry::metrics::describe(METRICS);
-        Ok(Self { handle })
+        Ok(Self(handle))
     }
 
     /// Renders the page that Prometheus reads.
@@ -54,23 +45,23 @@ impl Metrics {
         for node in groups.all().filter_map(|replica| replica.node()) {
             set_gauges(&node, &node.group.to_string());
         }
-        self.handle.run_upkeep();
-        self.handle.render()
+        self.0.run_upkeep();
+        self.0.render()
     }
 }
 
 /// Counts a batch of lookups.
 pub fn count_lookups(group: GroupId, paths: usize, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
-    histogram!(LOOKUP_SECONDS, "group" => group.clone()).record(elapsed);
-    counter!(LOOKUPS, "group" => group, "result" => result(is_ok)).increment(paths as u64);
+    histogram!("mantle_index_lookup_seconds", "group" => group.clone()).record(elapsed);
+    counter!("mantle_index_lookups_total", "group" => group, "result" => result(is_ok)).increment(paths as u64);
 }
 
 /// Counts an `Await` call.
 pub fn count_await(group: GroupId, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
-    histogram!(AWAIT_SECONDS, "group" => group.clone()).record(elapsed);
-    counter!(AWAITS, "group" => group, "result" => result(is_ok)).increment(1);
+    histogram!("mantle_index_await_seconds", "group" => group.clone()).record(elapsed);
+    counter!("mantle_index_awaits_total", "group" => group, "result" => result(is_ok)).increment(1);
 }
 
 fn result(is_ok: bool) -> &'static str {
@@ -108,12 +99,12 @@ fn set_gauges(node: &Node, group: &str) {
     }
     let (reads, apply) = (node.reads.counters(), &node.state.counters);
     for (name, value) in [
-        (READ_INDEX_BATCHES, read(&reads.batches)),
-        (READ_INDEX_REQUESTS, read(&reads.requests)),
-        ("mantle_index_compared_directories_total", node.stream.compared()),
+        ("mantle_index_read_index_batches_total", read(&reads.batches)),
+        ("mantle_index_read_index_requests_total", read(&reads.requests)),
+        ("mantle_index_compared_directories_total", read(&node.stream.compared)),
         ("mantle_index_rebuilds_begun_total", read(&rebuild.begun)),
         ("mantle_index_rebuilds_completed_total", read(&rebuild.completed)),
-        ("mantle_index_stream_proposals_total", node.stream.proposals()),
+        ("mantle_index_stream_proposals_total", read(&node.stream.proposals)),
         ("mantle_index_applied_entries_total", read(&apply.entries)),
         ("mantle_index_applied_operations_total", read(&apply.operations)),
         ("mantle_index_apply_busy_microseconds_total", read(&apply.busy_ns) / 1000),

@@ -1,13 +1,13 @@
 //! The services of the process: for gateways, other replicas, probes and Prometheus.
 
 mod directories;
-pub mod grpc;
-pub mod http;
+pub(crate) mod grpc;
+pub(crate) mod http;
 pub mod index_service;
 mod metric_table;
-pub mod metrics;
+pub(crate) mod metrics;
 pub mod peer_service;
-pub mod rename;
+mod rename;
 mod request;
-pub mod resolve;
+mod resolve;
 mod status;

@@ -2,7 +2,6 @@
 
 use std::{io::Write, path::PathBuf, sync::Arc};
 
-use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use mantle_types::GroupId;
 use openraft::{raft::AppendEntriesResponse, storage::Snapshot};
@@ -59,24 +58,30 @@ impl PeerService {
         Ok((node, request))
     }
 
+    fn open_for_vote<T: DeserializeOwned>(&self, message: &RaftMessage) -> Result<(Arc<Node>, T), Status> {
+        let (node, request) = self.open(message)?;
+        if !node.may_vote() {
+            return Err(Status::unavailable("restarted a moment ago; an older leader may still hold a lease"));
+        }
+        Ok((node, request))
+    }
+
     async fn answer_read_index(&self, request: &ReadIndexRequest) -> Result<ReadIndexResponse, Status> {
         let node = self.groups.node(GroupId(request.group)).ok().filter(|node| node.cluster_id == request.cluster_id);
         let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
-        let mut response = ReadIndexResponse::default();
+        let leads = |log_index| ReadIndexResponse { is_leader: true, log_index, leader_address: String::new() };
         if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)
             && let Some(log_index) = node.unconfirmed_read_index()
         {
-            return Ok(ReadIndexResponse { is_leader: true, log_index, ..response });
+            return Ok(leads(log_index));
         }
         if node.is_leader()
             && let Ok(log_index) = local_read_index(&node.raft).await
         {
-            response.is_leader = true;
-            response.log_index = log_index;
-        } else if let Some((_, address)) = node.leader() {
-            response.leader_address = address;
+            return Ok(leads(log_index));
         }
-        Ok(response)
+        let leader_address = node.leader().map(|(_, address)| address).unwrap_or_default();
+        Ok(ReadIndexResponse { leader_address, ..ReadIndexResponse::default() })
     }
 
     async fn answer_append(&self, message: &RaftMessage) -> Result<RaftMessage, Status> {
@@ -153,18 +158,12 @@ impl Peer for PeerService {
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Answer {
-        let (node, rpc) = self.open(request.get_ref())?;
-        if !node.may_vote() {
-            return Err(Status::unavailable("restarted a moment ago; an older leader may still hold a lease"));
-        }
+        let (node, rpc) = self.open_for_vote(request.get_ref())?;
         answer(&node.raft.vote(rpc).await.map_err(failed)?)
     }
 
     async fn pre_vote(&self, request: Request<RaftMessage>) -> Answer {
-        let (node, rpc) = self.open(request.get_ref())?;
-        if !node.may_vote() {
-            return Err(Status::unavailable("restarted a moment ago; an older leader may still hold a lease"));
-        }
+        let (node, rpc) = self.open_for_vote(request.get_ref())?;
         answer(&node.raft.pre_vote(rpc).await.map_err(failed)?)
     }
 
@@ -191,19 +190,16 @@ async fn receive(node: &Node, mut parts: Streaming<SnapshotPart>) -> Result<Path
     let (mut file, path) = node.snapshots.receive().map_err(failed)?;
     let copied = async {
         while let Some(part) = parts.message().await? {
-            let data: Bytes = part.data;
-            let written = node.disk.run(move || file.write_all(&data).map(|()| file));
+            let written = node.disk.run(move || file.write_all(&part.data).map(|()| file));
             file = written.await.map_err(failed)?;
         }
         Ok(())
     };
-    match copied.await {
-        Ok(()) => Ok(path),
-        Err(status) => {
-            if let Err(e) = std::fs::remove_file(&path) {
-                tracing::warn!(error = %e, "cannot remove a snapshot that was cut short");
-            }
-            Err(status)
-        }
+    let copied: Result<(), Status> = copied.await;
+    if copied.is_err()
+        && let Err(e) = std::fs::remove_file(&path)
+    {
+        tracing::warn!(error = %e, "cannot remove a snapshot that was cut short");
     }
+    copied.map(|()| path)
 }

@@ -16,14 +16,15 @@ pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameReq
     let prepare = check(node, request)?;
     // Read the key first: without it a lock would be useless.
     let key = prepare_key(node, database).await?;
-    if let Some(attempt) = older_attempt(node, &prepare) {
-        abandon(node, &leadership, database, prepare.request, attempt).await?;
+    let older = node.state.read().index.lock_of(&prepare.request);
+    if let Some(older) = older {
+        abandon(node, &leadership, database, prepare.request, older.attempt).await?;
     }
     let command = Command::Prepare(prepare);
-    let prepared = match node.propose_as(&leadership, &command).await? {
-        Applied::Prepared(result) => result?,
-        Applied::Done => return Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer")),
+    let Applied::Prepared(prepared) = node.propose_as(&leadership, &command).await? else {
+        return Err(Error::new(ErrorCode::Internal, "a prepare was applied without an answer"));
     };
+    let prepared = prepared?;
     let Command::Prepare(prepare) = command else { unreachable!("made above") };
     let proof = key.map(|key| sign(node, &prepare, &prepared, &key)).unwrap_or_default();
     Ok(response(&prepared, proof))
@@ -57,7 +58,7 @@ fn sign(node: &Node, prepare: &Prepare, prepared: &PreparedRename, key: &[u8]) -
         source_id: prepared.source_id,
         destination_pid: prepared.destination_pid,
         destination_name: prepare.destination.last().map_or("", String::as_str),
-        victim: prepared.victim,
+        replaced: prepared.replaced,
     };
     signed.proof(key).to_vec()
 }
@@ -96,12 +97,10 @@ fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
     let caller = Caller::from(request.caller.ok_or_else(|| invalid("the caller is missing"))?);
     let root = node.state.read().index.resolve(&request.namespace, &[], &Caller { uid: 0, gids: Vec::new() });
     root.outcome.map_err(Error::from)?;
-    if key.ns == NamespaceId(0) {
-        key.ns = root.ns;
-    }
-    if key.ns != root.ns {
+    if key.ns != NamespaceId(0) && key.ns != root.ns {
         return Err(invalid("the request key is of another namespace"));
     }
+    key.ns = root.ns;
     Ok(Prepare {
         request: key,
         namespace: request.namespace,
@@ -114,10 +113,6 @@ fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
     })
 }
 
-fn older_attempt(node: &Node, prepare: &Prepare) -> Option<u64> {
-    node.state.read().index.lock_of(&prepare.request).map(|lock| lock.attempt)
-}
-
 fn response(prepared: &PreparedRename, proof: Vec<u8>) -> PrepareRenameResponse {
     PrepareRenameResponse {
         outcome: None,
@@ -128,7 +123,7 @@ fn response(prepared: &PreparedRename, proof: Vec<u8>) -> PrepareRenameResponse 
         source_id: prepared.source_id.0,
         source_version: prepared.source_version,
         destination_pid: prepared.destination_pid.0,
-        victim_id: prepared.victim.map_or(0, |id| id.0),
+        victim_id: prepared.replaced.map_or(0, |id| id.0),
         proof,
     }
 }

@@ -1,9 +1,9 @@
-//! What the services share about requests and answers: the time limit, and lineages in the wire's type.
+//! What the services share about requests and answers: the time limit, a common error, and lineages in the wire's type.
 
 use std::time::Duration;
 
 use mantle_index_client::proto;
-use mantle_types::Lineage;
+use mantle_types::{Error, ErrorCode, Lineage};
 
 use crate::index::command::SourceId;
 
@@ -16,6 +16,10 @@ pub fn time_limit(timeout_ms: u32) -> Duration {
         0 => TIMEOUT_DEFAULT,
         ms => Duration::from_millis(u64::from(ms)).min(TIMEOUT_MAX),
     }
+}
+
+pub fn no_index() -> Error {
+    Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet")
 }
 
 /// A source's lineage as a message.

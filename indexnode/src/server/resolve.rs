@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 
 use super::{
     metrics,
-    request::{lineage, time_limit},
+    request::{lineage, no_index, time_limit},
 };
 use crate::{
     failpoints::{self, Failpoint},
@@ -50,10 +50,7 @@ async fn answer(groups: &Groups, request: &ResolveRequest) -> ResolveResponse {
     let started = Instant::now();
     let mut response = ResolveResponse { number: request.number, ..ResolveResponse::default() };
     let group = GroupId(request.group);
-    let result = match groups.node(group) {
-        Ok(node) => resolve(&node, request, &mut response).await,
-        Err(e) => Err(e),
-    };
+    let result = async { resolve(&*groups.node(group)?, request, &mut response).await }.await;
     if result.is_err() {
         response = ResolveResponse { number: request.number, epoch: response.epoch, ..ResolveResponse::default() };
     }
@@ -85,9 +82,8 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
     }
     let callers: Vec<Caller> = request.callers.iter().cloned().map(Caller::from).collect();
     let queries: Vec<_> = queries(request, &callers)?.into_iter().map(PathQuery::from).collect();
-    let unavailable = || Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet");
     if !node.state.is_serving() {
-        return Err(unavailable());
+        return Err(no_index());
     }
     catch_up(node, deadline).await?;
     node.reads.counters().paths.fetch_add(queries.len() as u64, Ordering::Relaxed);
@@ -102,7 +98,7 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
             }
             check_lineages(&state.index, &request.lineages)?;
             if !state.index.is_serving() {
-                return Err(unavailable());
+                return Err(no_index());
             }
             let mut lookups = node.state.cache.begin(&state.index);
             lookups.resolve_all(queries, |mut resolution| {
@@ -124,10 +120,8 @@ fn check_lineages(index: &Index, lineages: &[proto::Lineage]) -> Result<()> {
     for given in lineages {
         let known = index.source(SourceId(given.source)).map(|source| lineage(SourceId(given.source), &source.lineage));
         if known.is_some_and(|known| known != *given) {
-            return Err(Error::new(
-                ErrorCode::StaleEpoch,
-                format!("the index reads from {known:?}, not from {given:?}"),
-            ));
+            let why = format!("the index reads from {known:?}, not from {given:?}");
+            return Err(Error::new(ErrorCode::StaleEpoch, why));
         }
     }
     Ok(())
@@ -139,7 +133,6 @@ impl<'a> From<QueryRef<'a>> for PathQuery<'a> {
     }
 }
 
-/// Converts an answer.
 fn row(r: &Resolution) -> Row {
     Row {
         namespace: r.ns.0.into(),

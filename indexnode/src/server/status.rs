@@ -11,12 +11,15 @@ use crate::{groups::Groups, node::Node, replica::Replica};
 /// The status of a replica of this process.
 pub fn status(groups: &Groups, replica: &Replica) -> StatusResponse {
     let (identity, node) = replica.current();
-    let mut response = StatusResponse { node_id: identity.node_id, ..StatusResponse::default() };
-    response.group = replica.group.0;
-    response.groups = groups.all().map(|replica| replica.group.0).collect();
-    response.role = "empty".into();
-    response.resident_bytes = resident_bytes();
-    response.cluster_id = identity.cluster_id.unwrap_or_default();
+    let mut response = StatusResponse {
+        node_id: identity.node_id,
+        group: replica.group.0,
+        groups: groups.all().map(|replica| replica.group.0).collect(),
+        role: "empty".into(),
+        resident_bytes: resident_bytes(),
+        cluster_id: identity.cluster_id.unwrap_or_default(),
+        ..StatusResponse::default()
+    };
     if let Some(node) = node {
         fill_status(&node, &mut response);
     }
@@ -66,7 +69,7 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
     response.cache_hits = cache.hits.load(Ordering::Relaxed);
     response.cache_lookups =
         response.cache_hits + cache.misses.load(Ordering::Relaxed) + cache.bypasses.load(Ordering::Relaxed);
-    response.interruption = node.stream.interruption().unwrap_or_default();
+    response.interruption = node.stream.interruption.lock().clone().unwrap_or_default();
     let state = node.state.read();
     response.epoch = state.index.epoch().0;
     response.directories = state.index.directories() as u64;

@@ -13,7 +13,7 @@ use mantle_types::{
 use pgwire_replication::ReplicationEvent;
 
 use super::split::{entry_bytes, split};
-use crate::index::command::{SourceBatch, SourceId, StreamPiece, StreamTransaction};
+use crate::index::command::{SourceBatch, SourceId, StreamTransaction, TransactionPiece};
 
 /// A transaction is kept in memory until its end has arrived. A larger one is not read to its end: the index is rebuilt
 /// instead, which copies in small parts.
@@ -135,12 +135,12 @@ impl Backlog {
     }
 
     /// The next piece of a large transaction, to be proposed alone.
-    pub fn take_piece(&mut self) -> Option<StreamPiece> {
+    pub fn take_piece(&mut self) -> Option<TransactionPiece> {
         let gate = self.gate;
         let piece = self.arrived.pop_front_if(|first| first.is_piece && first.end <= gate)?;
         self.bytes -= piece.bytes;
         let StreamTransaction { commit_lsn, ops } = piece.transaction;
-        Some(StreamPiece { source: self.source, commit_lsn, ops })
+        Some(TransactionPiece { source: self.source, commit_lsn, ops })
     }
 
     /// Takes whole transactions, or the last piece of one, up to `bytes_max` (the first may be larger), until a piece is next.

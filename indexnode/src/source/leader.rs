@@ -34,7 +34,7 @@ pub async fn run(node: Arc<Node>, database: Database) -> NodeEnd {
                 tracing::info!(term = leadership.term, "this replica no longer leads");
             }
         }
-        node.stream.set_interruption(None);
+        *node.stream.interruption.lock() = None;
     }
 }
 
@@ -49,7 +49,7 @@ async fn run_term(node: &Arc<Node>, leadership: &Leadership, database: &Database
                 Err(e) => {
                     let why = format!("{e:#}");
                     tracing::warn!(error = why, "the change stream is interrupted");
-                    node.stream.set_interruption(Some(why));
+                    *node.stream.interruption.lock() = Some(why);
                     sleep(retry).await;
                     retry = (retry * 2).min(RETRY_MAX);
                 }

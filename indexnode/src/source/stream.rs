@@ -4,7 +4,11 @@
 //! Invariant: an entry is capped in bytes (P28). Only a transaction that is larger than the cap is split over entries, and the
 //! position passes it with the last of them.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use mantle_types::Lsn;
@@ -110,7 +114,7 @@ impl<'a> Stream<'a> {
                 && let Some(entry) = self.next_entry(last_proposal)
             {
                 last_proposal = Instant::now();
-                progress.count_proposal();
+                progress.proposals.fetch_add(1, Ordering::Relaxed);
                 in_flight = Some(Box::pin(propose(self.node, self.leadership, &**self.control, &foreign, entry)));
             }
             tokio::select! {
@@ -201,7 +205,7 @@ fn next_entry(
         let mut backlog = inbox.backlog.lock();
         if batches.is_empty() {
             if let Some(piece) = backlog.take_piece() {
-                return Some(Command::StreamPiece(piece));
+                return Some(Command::TransactionPiece(piece));
             }
         } else if !backlog.is_next_within(bytes_left) {
             continue;
@@ -323,7 +327,7 @@ mod tests {
         let first = next_entry(&inboxes, &settings, |_, _| false);
         assert!(matches!(first, Some(Command::Stream(batches)) if batches.len() == 1));
         let second = next_entry(&inboxes, &settings, |_, _| false);
-        assert!(matches!(second, Some(Command::StreamPiece(piece)) if piece.source == SourceId(1)));
+        assert!(matches!(second, Some(Command::TransactionPiece(piece)) if piece.source == SourceId(1)));
         assert_eq!(entries(&inboxes, true).len(), 1);
     }
 }

@@ -5,7 +5,11 @@
 //! has applied everything that was committed when they were read: it may be newer, but not older. A difference counts only if
 //! it is found `CONFIRMATIONS` more times: with several nodes, a rename under way shows no row, or two.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use anyhow::{Result, anyhow};
 use futures::future::try_join_all;
@@ -75,7 +79,7 @@ impl Verifier {
                 sleep(CONFIRMATION_PAUSE).await;
                 suspects = self.differences(&suspects).await?;
             }
-            self.node.stream.count_compared(ids.len());
+            self.node.stream.compared.fetch_add(ids.len() as u64, Ordering::Relaxed);
             if let Some(id) = suspects.first() {
                 let count = suspects.len();
                 return Ok(RebuildReason::behind(format!(

@@ -36,7 +36,7 @@ pub struct Prepared<'a> {
     /// The destination's name; empty for a removal.
     pub destination_name: &'a str,
     /// The empty directory that the rename replaces.
-    pub victim: Option<DirectoryId>,
+    pub replaced: Option<DirectoryId>,
 }
 
 impl Prepared<'_> {
@@ -65,7 +65,7 @@ impl Prepared<'_> {
             self.source_pid.0,
             self.source_id.0,
             self.destination_pid.0,
-            self.victim.map_or(0, |id| id.0),
+            self.replaced.map_or(0, |id| id.0),
         ];
         for number in numbers {
             hmac.update(&number.to_le_bytes());
@@ -97,7 +97,7 @@ mod tests {
             source_id: DirectoryId(8),
             destination_pid: PartitionId(9),
             destination_name: "destination",
-            victim: None,
+            replaced: None,
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
             Prepared { source_id: DirectoryId(9), ..this },
             Prepared { destination_pid: PartitionId(10), ..this },
             Prepared { destination_name: "destinations", ..this },
-            Prepared { victim: Some(DirectoryId(1)), ..this },
+            Prepared { replaced: Some(DirectoryId(1)), ..this },
         ];
         for other in others {
             assert!(!other.is_proven(b"key", &proof), "{other:?}");
@@ -131,7 +131,7 @@ mod tests {
     /// docs/formats.md: PostgreSQL checks what an IndexNode of another release signed. A change needs another [`DOMAIN`].
     #[test]
     fn proofs_stay_as_they_are() {
-        let signed = Prepared { victim: Some(DirectoryId(10)), ..prepared() };
+        let signed = Prepared { replaced: Some(DirectoryId(10)), ..prepared() };
         let hex: String = signed.proof(b"key").iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex, "04a7640398f15628fdb508f5b4d7fff95fa673f876b2a9e80a1d3c7c4abbd3e9",

@@ -158,10 +158,10 @@ async fn citus_calls_go_to_the_node_that_has_the_directory() {
     assert_eq!(flushed.iter().map(|(source, _)| *source).collect::<Vec<_>>(), feeding);
     assert!(flushed.iter().all(|(_, lsn)| lsn.0 > 0));
     let context = store.resolution_context(GROUP, None).await.expect("a context");
-    let mut sources: Vec<_> = context.basis.lineages.iter().map(|lineage| lineage.source).collect();
+    let mut sources: Vec<_> = context.lookup.lineages.iter().map(|lineage| lineage.source).collect();
     sources.sort_unstable();
     assert_eq!(sources, feeding);
-    assert_ne!(context.basis.lineages[0].system_identifier, context.basis.lineages[1].system_identifier);
+    assert_ne!(context.lookup.lineages[0].system_identifier, context.lookup.lineages[1].system_identifier);
 
     // The shard of one directory moves to the other worker, and the map is out of date.
     mkdir(&store, ns, ns + DIRECTORIES + 1).await.expect("a directory, for the map");

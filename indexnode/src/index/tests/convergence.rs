@@ -17,7 +17,7 @@ use std::{
 use proptest::{prelude::*, sample::Index as Pick};
 
 use super::*;
-use crate::index::command::StreamPiece;
+use crate::index::command::TransactionPiece;
 
 type Places = BTreeMap<(u64, String), u64>;
 
@@ -81,13 +81,13 @@ impl World {
             Step::Rename { which, pid, name, overwrite } => {
                 let place = (*pid, format!("n{name}"));
                 let Some(mut record) = next.pick(which) else { return next };
-                let victim = next.places.get(&place).copied();
-                if victim == Some(record.id.0) || (victim.is_some() && !overwrite) {
+                let replaced = next.places.get(&place).copied();
+                if replaced == Some(record.id.0) || (replaced.is_some() && !overwrite) {
                     return next;
                 }
-                if let Some(victim) = victim {
-                    let victim = next.records[&victim].clone();
-                    next.remove(victim, &source_of);
+                if let Some(replaced) = replaced {
+                    let replaced = next.records[&replaced].clone();
+                    next.remove(replaced, &source_of);
                 }
                 let from = record.pid.0;
                 next.places.remove(&(from, record.name.clone()));
@@ -169,7 +169,11 @@ fn deliver(replica: &mut Replica, history: &[World], mut from: Vec<usize>, picks
 fn begin_and_apply(replica: &mut Replica, source: SourceId, transaction: StreamTransaction) {
     let StreamTransaction { commit_lsn, ops } = &transaction;
     for ops in ops.chunks(1) {
-        replica.apply(Command::StreamPiece(StreamPiece { source, commit_lsn: *commit_lsn, ops: ops.to_vec() }));
+        replica.apply(Command::TransactionPiece(TransactionPiece {
+            source,
+            commit_lsn: *commit_lsn,
+            ops: ops.to_vec(),
+        }));
     }
     replica.restart();
     let position = Lsn(commit_lsn.0 + 1);

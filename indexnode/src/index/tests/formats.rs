@@ -6,7 +6,9 @@ use mantle_types::{Caller, DirectoryId, Epoch, Lineage, Lsn, NamespaceId, messag
 use super::{Replica, SOURCE, State, caused, key, put, record, remove};
 use crate::index::{
     Index,
-    command::{Command, NamespaceState, Prepare, SourceBatch, SourceId, SourceStart, StreamPiece, StreamTransaction},
+    command::{
+        Command, NamespaceState, Prepare, SourceBatch, SourceId, SourceStart, StreamTransaction, TransactionPiece,
+    },
 };
 
 const WHY: &str =
@@ -67,7 +69,7 @@ fn commands() -> Vec<(Command, &'static str)> {
         (Command::SetNamespaceState { ns, from: NamespaceState::Leaving, to: None, moves: 0 }, "0d01030000"),
         (Command::Forget { ns, ids: vec![id] }, "0e01018008"),
         (
-            Command::StreamPiece(StreamPiece {
+            Command::TransactionPiece(TransactionPiece {
                 source: SourceId(3),
                 commit_lsn: lsn,
                 ops: vec![DirectoryOp::Done { cause }, DirectoryOp::PartDone { pid, cause }],
@@ -101,7 +103,7 @@ fn sample() -> Replica {
     replica.apply(Command::Track { ns: NamespaceId(2), copied: vec![(SOURCE, Lsn(500))] });
     replica.apply(Command::Horizon { after: 5, positions: vec![(SourceId(3), Lsn(900))] });
     let ops = vec![put(record(0, "ns", 1, 2))];
-    replica.apply(Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn: Lsn(600), ops }));
+    replica.apply(Command::TransactionPiece(TransactionPiece { source: SOURCE, commit_lsn: Lsn(600), ops }));
     replica
 }
 

@@ -150,7 +150,7 @@ impl Model {
             source_id: source.id,
             source_version: source.version,
             destination_pid: PartitionId(into.id.0),
-            victim: occupant.map(|o| o.id),
+            replaced: occupant.map(|o| o.id),
         };
         let places = [(source.pid.0, source_name.clone()), place];
         self.locks.push(ModelLock { request, attempt, source_id: prepared.source_id.0, places });

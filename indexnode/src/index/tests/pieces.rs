@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    index::command::{Prepare, StreamPiece},
+    index::command::{Prepare, TransactionPiece},
     source::split::{entry_bytes, split},
 };
 
@@ -48,7 +48,7 @@ fn apply(replica: &mut Replica, pieces: &[Vec<DirectoryOp>], count: usize) -> Ve
     for (i, ops) in pieces.iter().take(count).enumerate() {
         let (commit_lsn, ops) = (LARGE, ops.clone());
         replica.apply(if i + 1 < pieces.len() {
-            Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn, ops })
+            Command::TransactionPiece(TransactionPiece { source: SOURCE, commit_lsn, ops })
         } else {
             batch(SOURCE, vec![StreamTransaction { commit_lsn, ops }], Lsn(LARGE.0 + 1))
         });
@@ -115,7 +115,7 @@ fn what_a_part_removed_does_not_come_back_while_it_is_repeated() {
     replica.apply(batch(SOURCE, vec![], Lsn(11)));
     for ops in &pieces[..gone] {
         let (commit_lsn, ops) = (LARGE, ops.clone());
-        replica.apply(Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn, ops }));
+        replica.apply(Command::TransactionPiece(TransactionPiece { source: SOURCE, commit_lsn, ops }));
         assert_eq!((passing(&replica), replica.index.digest()), (None, before));
     }
 }
@@ -125,11 +125,12 @@ fn what_a_part_removed_does_not_come_back_while_it_is_repeated() {
 fn pieces_of_what_is_applied_are_dropped() {
     let mut replica = Replica::new();
     replica.stream(30, vec![put(record(1, "a", 2, 3))]);
-    let piece =
-        |commit_lsn, ops| Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn: Lsn(commit_lsn), ops });
+    let piece = |commit_lsn, ops| {
+        Command::TransactionPiece(TransactionPiece { source: SOURCE, commit_lsn: Lsn(commit_lsn), ops })
+    };
     replica.apply(piece(30, vec![put(record(1, "b", 2, 4))]));
     assert_eq!((replica.id_of("a"), replica.index.reached_lsn(SOURCE)), (Some(2), Lsn(30)));
-    replica.apply(Command::StreamPiece(StreamPiece {
+    replica.apply(Command::TransactionPiece(TransactionPiece {
         source: SourceId(9),
         commit_lsn: Lsn(40),
         ops: vec![put(record(1, "b", 2, 4))],

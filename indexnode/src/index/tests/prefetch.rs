@@ -1,7 +1,7 @@
 //! The records that are prefetched for a part are those that it applies.
 
 use super::*;
-use crate::index::command::{SourceBatch, StreamPiece};
+use crate::index::command::{SourceBatch, TransactionPiece};
 
 const DIRECTORIES: u64 = 20;
 
@@ -25,7 +25,7 @@ fn entries() -> [Command; 3] {
     let ops: Vec<_> = (0..DIRECTORIES).map(op).collect();
     [
         Command::Stream(vec![batch(&first, 13), batch(&[], 14), batch(&last, 16)]),
-        Command::StreamPiece(StreamPiece { source: SOURCE, commit_lsn: Lsn(10), ops: ops.clone() }),
+        Command::TransactionPiece(TransactionPiece { source: SOURCE, commit_lsn: Lsn(10), ops: ops.clone() }),
         Command::RebuildChunk { records: ops.iter().filter_map(DirectoryOp::record).cloned().collect() },
     ]
 }

@@ -55,7 +55,7 @@ fn a_removal_locks_its_source_and_goes_to_the_trash() {
     let mut replica = small_tree();
     let prepared = try_prepare(&mut replica, removal(1, "a")).unwrap();
     assert_eq!(
-        (prepared.source_pid.0, prepared.source_id.0, prepared.source_version, prepared.victim),
+        (prepared.source_pid.0, prepared.source_id.0, prepared.source_version, prepared.replaced),
         (ROOT, 1030, 1, None)
     );
     assert_eq!((prepared.ns.0, prepared.destination_pid), (ROOT, DirectoryId::TRASH.sole_partition()));

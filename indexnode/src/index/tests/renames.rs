@@ -234,14 +234,14 @@ impl World {
             || self.aborted.contains(&attempt)
             || !still_there
             || !self.postgres.rows.contains_key(&destination.0)
-            || occupant.map(|r| r.id) != prepared.victim
+            || occupant.map(|r| r.id) != prepared.replaced
             || occupant.is_some_and(|r| self.has_children(r.id.0))
         {
             return;
         }
         let mut ops = vec![];
-        if let Some(victim) = occupant {
-            ops.push(remove(DirectoryRecord { version: victim.version + 1, ..victim.clone() }));
+        if let Some(replaced) = occupant {
+            ops.push(remove(DirectoryRecord { version: replaced.version + 1, ..replaced.clone() }));
         }
         let moved = self.postgres.rows[&prepared.source_id.0].clone();
         let (pid, name, version) = (PartitionId(destination.0), destination.1.clone(), moved.version + 1);

@@ -9,7 +9,7 @@ use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use super::*;
 use crate::index::{
     Part,
-    command::{Prepare, StreamPiece},
+    command::{Prepare, TransactionPiece},
 };
 
 fn some_record() -> impl Strategy<Value = DirectoryRecord> {
@@ -63,7 +63,7 @@ fn some_command() -> impl Strategy<Value = Command> {
     prop_oneof![
         12 => vec(stream, 0..3).prop_map(Command::Stream),
         2 => (0u32..3, vec(some_op(), 0..5), 0u64..60).prop_map(|(source, ops, lsn)| {
-            Command::StreamPiece(StreamPiece { source: SourceId(source), commit_lsn: Lsn(lsn), ops })
+            Command::TransactionPiece(TransactionPiece { source: SourceId(source), commit_lsn: Lsn(lsn), ops })
         }),
         8 => some_prepare(),
         2 => (0u128..4, 0u64..40).prop_map(|(number, attempt)| Command::Release { request: key(number), attempt }),

@@ -78,7 +78,7 @@ fn search_permission_is_needed_on_the_way_but_not_at_the_end() {
 fn a_message_unlocks_even_when_its_version_loses() {
     let mut replica = small_tree();
     let prepared = try_prepare(&mut replica, prepare(1, "a/b", "d/b")).unwrap();
-    assert_eq!((prepared.source_id.0, prepared.destination_pid.0, prepared.victim), (11, 20, None));
+    assert_eq!((prepared.source_id.0, prepared.destination_pid.0, prepared.replaced), (11, 20, None));
     assert_eq!(replica.index.lock_of(&key(1)).unwrap().attempt, prepared.attempt);
     replica.stream(20, vec![put(record(20, "b", 11, 3))]);
     assert_eq!(replica.index.locks().len(), 1, "another request's change does not unlock");
@@ -217,7 +217,7 @@ fn overwriting_takes_an_empty_directory_only() {
     assert_eq!(try_prepare(&mut replica, overwriting("a", "d")), Err(ErrorCode::AlreadyExists));
     assert_eq!(try_prepare(&mut replica, overwriting("a/b", "a")), Err(ErrorCode::AlreadyExists));
     let prepared = try_prepare(&mut replica, overwriting("a", "d/e")).unwrap();
-    assert_eq!((prepared.victim, prepared.destination_pid.0), (Some(DirectoryId(21)), 20));
+    assert_eq!((prepared.replaced, prepared.destination_pid.0), (Some(DirectoryId(21)), 20));
     let move_victim = try_prepare(&mut replica, prepare(2, "d/e", "e"));
     assert_eq!(move_victim, Err(ErrorCode::Locked), "its place belongs to the first rename");
     replica.stream(

@@ -89,10 +89,8 @@ impl State {
     }
 
     fn drop_cached_through(&mut self, index: u64) {
-        while self.cache.front().is_some_and(|e| e.log_id.index <= index) {
-            if let Some(entry) = self.cache.pop_front() {
-                self.cache_bytes -= entry_bytes(&entry);
-            }
+        while let Some(entry) = self.cache.pop_front_if(|entry| entry.log_id.index <= index) {
+            self.cache_bytes -= entry_bytes(&entry);
         }
     }
 
@@ -105,11 +103,8 @@ impl State {
 }
 
 fn entry_bytes(entry: &Entry) -> usize {
-    ENTRY_OVERHEAD_BYTES
-        + match &entry.payload {
-            EntryPayload::Normal(proposal) => proposal.len(),
-            EntryPayload::Blank | EntryPayload::Membership(_) => 0,
-        }
+    let EntryPayload::Normal(proposal) = &entry.payload else { return ENTRY_OVERHEAD_BYTES };
+    ENTRY_OVERHEAD_BYTES + proposal.bytes()
 }
 
 /// A handle on the log; clones share it. The writing thread ends with the last handle.
@@ -123,12 +118,14 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens the log in a directory, which is created if missing, and starts its writer thread.
+    /// For tests: with a writer thread that batches.
+    #[cfg(test)]
     pub fn open(folder: &Path) -> io::Result<Self> {
         Self::open_with(folder, &DiskExecutor::Threads, true)
     }
 
-    /// The same with a choice of where the writer runs. `is_batching`: waiting appends share a flush.
+    /// Opens the log in a directory, which is created if missing. The writer runs on `disk`. `is_batching`: waiting appends
+    /// share a flush.
     pub fn open_with(folder: &Path, disk: &DiskExecutor, is_batching: bool) -> io::Result<Self> {
         durable::create_dir(folder)?;
         let vote = durable::read(&folder.join(VOTE_FILE))?;
@@ -140,10 +137,8 @@ impl LogStore {
             }
         })?;
         remove_purged(&mut segments, purged)?;
-        if let Some(first) = segments.first().map(|s| s.first)
-            && first > purged.next_index()
-        {
-            let expected = purged.next_index();
+        let expected = purged.next_index();
+        if let Some(Segment { first, .. }) = segments.first().filter(|segment| segment.first > expected) {
             let why = format!("Raft log: it begins at entry {first}, {expected} is missing");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
@@ -152,7 +147,7 @@ impl LogStore {
         let state = State {
             segments,
             written_end: last.next_index(),
-            first: purged.next_index(),
+            first: expected,
             cache: VecDeque::new(),
             cache_bytes: 0,
             purged,
@@ -176,14 +171,10 @@ impl LogStore {
         self.shared.lock().purged.map_or(0, |id| id.index)
     }
 
-    fn submit(&self, job: Job) -> io::Result<()> {
-        self.jobs.submit(job)
-    }
-
     /// Submits a job and waits until it is done.
     async fn run_job(&self, job: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Job) -> io::Result<()> {
         let (reply, done) = oneshot::channel();
-        self.submit(job(reply))?;
+        self.jobs.submit(job(reply))?;
         done.await.unwrap_or_else(|_| Err(stopped()))
     }
 
@@ -359,7 +350,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             }
             batch.into_iter().for_each(|entry| state.push(entry));
         }
-        self.submit(Job::Append { first, bytes, lengths, callback })
+        self.jobs.submit(Job::Append { first, bytes, lengths, callback })
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
@@ -369,10 +360,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             if end >= state.last.next_index() {
                 return Ok(());
             }
-            while state.cache.back().is_some_and(|e| e.log_id.index >= end) {
-                if let Some(entry) = state.cache.pop_back() {
-                    state.cache_bytes -= entry_bytes(&entry);
-                }
+            while let Some(entry) = state.cache.pop_back_if(|entry| entry.log_id.index >= end) {
+                state.cache_bytes -= entry_bytes(&entry);
             }
             state.last = last.max(state.purged);
         }

@@ -2,12 +2,10 @@
 //!
 //! Layout: magic (4 bytes), length of the payload (4), CRC-32 of length and payload (4), payload. Little endian.
 
-/// The first bytes of every record.
-pub const MAGIC: [u8; 4] = *b"MRL1";
-/// Bytes before the payload.
+const MAGIC: [u8; 4] = *b"MRL1";
 pub const HEADER_BYTES: usize = 12;
-/// Longest payload; a larger length means damage.
-pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
+/// A larger length means damage.
+const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
 /// Appends a record to a buffer; `write` appends the payload.
 pub fn append<E>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {

@@ -18,19 +18,16 @@ const SUFFIX: &str = "seg";
 /// The position of an entry's record in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Offset of the record, in bytes.
     pub offset: u64,
-    /// Length of header and payload, in bytes.
+    /// Of header and payload.
     pub length: u32,
 }
 
 /// An open segment and the locations of its entries.
 pub struct Segment {
-    /// Index of the first entry.
     pub first: u64,
-    /// The location of each entry, in order.
     pub locations: Vec<Location>,
-    /// The file; readers share it.
+    /// Readers share it.
     pub file: Arc<File>,
     path: PathBuf,
 }
@@ -75,10 +72,8 @@ impl Segment {
         while offset < bytes.len() {
             let Some(payload) = record::parse(&bytes[offset..]) else {
                 if !is_last || record::any_within(&bytes[offset + 1..]) {
-                    return Err(damaged(
-                        &path,
-                        &format!("the record at byte {offset} is damaged and others follow it"),
-                    ));
+                    let why = format!("the record at byte {offset} is damaged and others follow it");
+                    return Err(damaged(&path, &why));
                 }
                 tracing::warn!(segment = %path.display(), offset, "cutting off an entry that a crash left unfinished");
                 break;
@@ -108,7 +103,6 @@ impl Segment {
         self.first + self.locations.len() as u64
     }
 
-    /// Bytes of all records.
     pub fn bytes(&self) -> u64 {
         self.locations.last().map_or(0, |l| l.offset + u64::from(l.length))
     }
@@ -127,7 +121,6 @@ impl Segment {
     }
 }
 
-/// Reads an entry from a segment.
 pub fn read_entry(file: &File, location: Location) -> io::Result<Entry> {
     let mut bytes = vec![0; location.length as usize];
     file.read_exact_at(&mut bytes, location.offset)?;

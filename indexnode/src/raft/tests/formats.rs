@@ -13,16 +13,16 @@ use openraft::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    Proposal, TypeConfig, durable,
-    identity::Identity,
-    log::LogStore,
-    network::{decode, encode},
-    types::{CommittedLeaderId, Entry, LogId, SnapshotMeta, StoredMembership, Vote},
-};
 use crate::{
     index::command::Command,
     proto::peer::{Destination, JoinRequest, RaftMessage, SnapshotPart},
+    raft::{
+        Proposal, TypeConfig, durable,
+        identity::Identity,
+        log::LogStore,
+        network::{decode, encode},
+        types::{CommittedLeaderId, Entry, LogId, SnapshotMeta, StoredMembership, Vote},
+    },
 };
 
 const WHY: &str =

@@ -1,4 +1,6 @@
-//! openraft's own test suite over our log and state machine.
+//! openraft's own test suite over our log and state machine, and the golden bytes of what they write.
+
+mod formats;
 
 use openraft::{
     StorageError,
