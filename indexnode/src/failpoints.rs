@@ -3,12 +3,31 @@
 //!
 //! Only builds with the feature `failpoints` have them. In other builds [`is_hit`] is `false` at compile time.
 
-/// A protection to leave out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Failpoint {
+macro_rules! failpoints {
+    ($($(#[$doc:meta])+ $name:ident,)+) => {
+        /// A protection to leave out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Failpoint {
+            $($(#[$doc])+ $name,)+
+        }
+
+        #[cfg(feature = "failpoints")]
+        impl Failpoint {
+            /// The failpoint of that name.
+            pub fn named(name: &str) -> Option<Self> {
+                match name {
+                    $(stringify!($name) => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+failpoints! {
     /// A leader answers its commit index as a read index although its term has not committed an entry yet.
-    ReadBeforeFirstEntry = 1,
+    ReadBeforeFirstEntry,
     /// A former leader answers other replicas' requests for a read index without confirming that it still leads.
     ReadIndexOfOldLeader,
     /// A lookup is answered before its read index is applied.
@@ -55,33 +74,8 @@ mod switched {
 
     use super::Failpoint;
 
-    impl Failpoint {
-        /// Every failpoint.
-        pub const ALL: [Self; 15] = [
-            Self::ReadBeforeFirstEntry,
-            Self::ReadIndexOfOldLeader,
-            Self::LookupBeforeApply,
-            Self::PublishBeforeInstall,
-            Self::VoteWithinLease,
-            Self::AcknowledgeBeforeFlush,
-            Self::ApplyTwice,
-            Self::UnlockWithoutAbort,
-            Self::ApplyBeyondStandby,
-            Self::CopyBeyondStandby,
-            Self::FollowAnyTimeline,
-            Self::ForgetModified,
-            Self::ApplyAnyVersion,
-            Self::PrepareBelowItself,
-            Self::PrepareThroughLocks,
-        ];
-
-        /// The failpoint of that name.
-        pub fn named(name: &str) -> Option<Self> {
-            Self::ALL.into_iter().find(|failpoint| format!("{failpoint:?}") == name)
-        }
-    }
-
-    static ON: AtomicU8 = AtomicU8::new(0);
+    const NONE: u8 = u8::MAX;
+    static ON: AtomicU8 = AtomicU8::new(NONE);
 
     /// Tells whether this protection is left out.
     pub fn is_hit(failpoint: Failpoint) -> bool {

@@ -64,10 +64,8 @@ pub struct Leadership {
 
 /// A member of a Raft cluster.
 pub struct Node {
-    /// The process's configuration.
-    pub config: Arc<Config>,
-    /// The index group.
-    pub group: GroupId,
+    pub(crate) config: Arc<Config>,
+    pub(crate) group: GroupId,
     /// This replica's Raft id.
     pub node_id: NodeId,
     /// The Raft cluster that it belongs to.
@@ -76,22 +74,16 @@ pub struct Node {
     pub raft: Raft,
     /// The replicated state.
     pub state: Arc<IndexState>,
-    /// The Raft log, for its size.
-    pub log: LogStore,
-    /// The snapshots on disk.
-    pub snapshots: SnapshotStore,
-    /// Runs work that waits for the disk.
-    pub disk: DiskExecutor,
-    /// Connections to the other replicas.
-    pub peers: Peers,
-    /// Read indexes for linearizable lookups.
-    pub reads: ReadIndexBatcher,
-    /// The change stream's progress.
-    pub stream: StreamProgress,
+    pub(crate) log: LogStore,
+    pub(crate) snapshots: SnapshotStore,
+    pub(crate) disk: DiskExecutor,
+    pub(crate) peers: Peers,
+    pub(crate) reads: ReadIndexBatcher,
+    pub(crate) stream: StreamProgress,
     /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
-    pub prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
+    pub(crate) prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
     /// Held during a membership change.
-    pub membership_lock: tokio::sync::Mutex<()>,
+    pub(crate) membership_lock: tokio::sync::Mutex<()>,
     /// The end of the leases that this replica may have granted before a restart; until then it does not vote.
     votes_from: Option<Instant>,
     /// When the last message of a leader was accepted.
@@ -99,8 +91,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The number of callers that wait for a change.
-    pub fn waiters(&self) -> usize {
+    pub(crate) fn waiters(&self) -> usize {
         self.state.requests.waiters() + self.stream.waiters()
     }
 
@@ -174,8 +165,7 @@ impl Node {
         }
     }
 
-    /// Records that a leader's message was accepted.
-    pub fn note_leader_contact(&self) {
+    pub(crate) fn note_leader_contact(&self) {
         *self.leader_contact.lock() = Some(Instant::now());
     }
 
@@ -200,18 +190,12 @@ impl Node {
         Some((id, metrics.membership_config.membership().get_node(&id)?.addr.clone()))
     }
 
-    /// True if this replica leads.
-    pub fn is_leader(&self) -> bool {
-        self.raft.is_leader()
-    }
-
     /// The membership that this replica knows.
     pub fn membership(&self) -> Arc<StoredMembership> {
         self.raft.server_metrics().borrow_watched().membership_config.clone()
     }
 
-    /// The error `not_leader`.
-    pub fn not_leader(&self) -> Error {
+    pub(crate) fn not_leader(&self) -> Error {
         Error::new(ErrorCode::NotLeader, "this replica does not lead the group")
     }
 
@@ -235,8 +219,7 @@ impl Node {
         }
     }
 
-    /// Waits until this replica no longer leads in the given term.
-    pub async fn wait_leadership_lost(&self, leadership: &Leadership) {
+    pub(crate) async fn wait_leadership_lost(&self, leadership: &Leadership) {
         let mut metrics = self.raft.server_metrics();
         loop {
             let leads = leadership_in(&metrics.borrow_and_update()).as_ref() == Some(leadership);

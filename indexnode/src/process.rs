@@ -42,13 +42,8 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     let groups = Groups::new(replicas.iter().map(|(replica, _)| replica.clone()));
     let metrics = Metrics::install()?;
     let mut services = JoinSet::new();
-    let grpc_listener =
-        TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
-    let probes = TcpListener::bind(&config.http_listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", config.http_listen))?;
-    services.spawn(grpc::serve(groups.clone(), grpc_listener));
-    services.spawn(http::serve(groups.clone(), metrics, probes));
+    services.spawn(grpc::serve(groups.clone(), listen(&config.listen).await?));
+    services.spawn(http::serve(groups.clone(), metrics, listen(&config.http_listen).await?));
     for (replica, folder) in replicas {
         let span = tracing::info_span!("group", id = replica.group.0);
         services.spawn(async move { incarnations(&replica, &folder).await }.instrument(span));
@@ -65,6 +60,10 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     result
 }
 
+pub(crate) async fn listen(address: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+}
+
 /// Runs one incarnation after the other: an empty data directory finds its cluster; a node runs until its cluster is gone.
 pub async fn incarnations(replica: &Arc<Replica>, folder: &DataDir) -> Result<()> {
     loop {
@@ -73,20 +72,12 @@ pub async fn incarnations(replica: &Arc<Replica>, folder: &DataDir) -> Result<()
         replica.set(&identity, None);
         let peers = replica.peers();
         if identity.cluster_id.is_none() {
-            identity =
-                bootstrap::find_cluster((&replica.config, replica.group), folder, identity, &peers, &replica.database)
-                    .await?;
+            let (config, group) = (&*replica.config, replica.group);
+            identity = bootstrap::find_cluster((config, group), folder, identity, &peers, &replica.database).await?;
             replica.set(&identity, None);
         }
-        let node = Node::start(
-            replica.config.clone(),
-            replica.group,
-            &folder.raft_path(),
-            &identity,
-            peers,
-            replica.disk.clone(),
-        )
-        .await?;
+        let (config, disk) = (replica.config.clone(), replica.disk.clone());
+        let node = Node::start(config, replica.group, &folder.raft_path(), &identity, peers, disk).await?;
         replica.set(&identity, Some(node.clone()));
         let end = run_node(replica, &node, &identity).await;
         replica.set(&identity, None);
@@ -125,11 +116,8 @@ async fn run_node(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> N
     tasks.spawn(maintenance.in_current_span());
     let watched = node.clone();
     tasks.spawn(async move { NodeEnd::Failed(watched.wait_failed().await) });
-    let end = match tasks.join_next().await {
-        Some(Ok(end)) => end,
-        Some(Err(e)) => NodeEnd::Failed(anyhow::anyhow!("a task of the replica panicked: {e}")),
-        None => NodeEnd::Failed(anyhow::anyhow!("the replica has nothing to do")),
-    };
+    let ended = tasks.join_next().await.expect("four tasks were spawned");
+    let end = ended.unwrap_or_else(|e| NodeEnd::Failed(anyhow::anyhow!("a task of the replica panicked: {e}")));
     tasks.shutdown().await;
     end
 }

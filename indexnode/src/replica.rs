@@ -1,4 +1,4 @@
-//! One group's replica in this process, through all its incarnations: what the services share of it.
+//! One group's replica in this process, through all its incarnations.
 
 use std::sync::Arc;
 
@@ -18,15 +18,11 @@ use crate::{
 
 /// One group's replica: what the services of this process share of it.
 pub struct Replica {
-    /// The index group.
-    pub group: GroupId,
-    /// The configuration of the process.
-    pub config: Arc<Config>,
-    /// The group's PostgreSQL.
-    pub database: Database,
+    pub(crate) group: GroupId,
+    pub(crate) config: Arc<Config>,
+    pub(crate) database: Database,
     dial: Arc<dyn Dial>,
-    /// Where work that waits for the disk runs.
-    pub disk: DiskExecutor,
+    pub(crate) disk: DiskExecutor,
     current: RwLock<(Identity, Option<Arc<Node>>)>,
 }
 

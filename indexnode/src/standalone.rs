@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use mantle_types::Result as MantleResult;
 use openraft::async_runtime::watch::WatchReceiver;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::task::JoinSet;
 
 use crate::{
     config::Config,
@@ -43,8 +43,7 @@ impl Standalone {
         let replica =
             Replica::new(config.clone(), group, identity.clone(), database, Arc::new(Tcp), DiskExecutor::Threads);
         let groups = Groups::new([replica.clone()]);
-        let listener =
-            TcpListener::bind(&config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+        let listener = process::listen(&config.listen).await?;
         let node =
             Node::start(config, group, &folder.raft_path(), &identity, replica.peers(), DiskExecutor::Threads).await?;
         replica.set(&identity, Some(node.clone()));

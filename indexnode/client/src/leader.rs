@@ -49,7 +49,7 @@ impl LeaderTracker {
 
     /// True if the last call has shown this replica as the leader.
     pub(crate) fn is_current(&self, replica: &Replica) -> bool {
-        self.current.lock().address() == replica.address()
+        self.current.lock().address == replica.address
     }
 
     /// Calls the leader. May send a request twice, which is harmless for all of them.
@@ -67,33 +67,27 @@ impl LeaderTracker {
             if remaining.is_zero() {
                 return Err(unavailable(&last));
             }
-            match tokio::time::timeout(remaining, send(replica.stub(), remaining)).await {
-                Ok(Ok(answer)) => match check_outcome(answer.outcome()) {
+            let Ok(answered) = tokio::time::timeout(remaining, send(replica.stub(), remaining)).await else {
+                self.follow(&replica, "");
+                return Err(unavailable(&transport_error(&replica.address, "no answer in time")));
+            };
+            let mut hint = String::new();
+            last = match answered {
+                Ok(answer) => match check_outcome(answer.outcome()) {
                     Ok(()) => return Ok(answer),
-                    Err(e) if e.code() == ErrorCode::NotLeader => {
-                        let hint = answer.outcome().map(|o| o.leader_address.clone()).unwrap_or_default();
-                        self.follow(&replica, &hint);
-                        last = e;
+                    Err(e) => {
+                        match e.code() {
+                            ErrorCode::NotLeader => hint = answer.outcome().map_or(hint, |o| o.leader_address.clone()),
+                            ErrorCode::UnknownGroup => without_group += 1,
+                            ErrorCode::IndexUnavailable => {}
+                            _ => return Err(e),
+                        }
+                        e
                     }
-                    Err(e) if matches!(e.code(), ErrorCode::IndexUnavailable | ErrorCode::UnknownGroup) => {
-                        without_group += usize::from(e.code() == ErrorCode::UnknownGroup);
-                        self.follow(&replica, "");
-                        last = e;
-                    }
-                    Err(e) => return Err(e),
                 },
-                Ok(Err(status)) => {
-                    last = transport_error(replica.address(), &status);
-                    self.follow(&replica, "");
-                }
-                Err(_) => {
-                    self.follow(&replica, "");
-                    return Err(unavailable(&transport_error(
-                        replica.address(),
-                        &tonic::Status::deadline_exceeded("no answer in time"),
-                    )));
-                }
-            }
+                Err(status) => transport_error(&replica.address, status.message()),
+            };
+            self.follow(&replica, &hint);
             tried += 1;
             // Every replica that answered has no replica of the group.
             if without_group == tried && tried >= self.configured.len() {
@@ -111,23 +105,14 @@ impl LeaderTracker {
         if !Arc::ptr_eq(&current, failed) {
             return;
         }
-        if !hint.is_empty() && hint != failed.address() {
-            match self.configured.iter().find(|r| r.address() == hint) {
-                Some(replica) => {
-                    *current = replica.clone();
-                    return;
-                }
-                None => {
-                    if let Ok(replica) = Replica::connect_lazy(hint, failed.group()) {
-                        *current = Arc::new(replica);
-                        return;
-                    }
-                }
-            }
-        }
-        let at = self.configured.iter().position(|r| Arc::ptr_eq(r, failed));
-        let next = at.map_or(0, |i| (i + 1) % self.configured.len());
-        *current = self.configured[next].clone();
+        let hinted = Some(hint).filter(|hint| !hint.is_empty() && *hint != failed.address).and_then(|hint| {
+            let configured = self.configured.iter().find(|r| r.address == hint).cloned();
+            configured.or_else(|| Replica::connect_lazy(hint, failed.group).ok().map(Arc::new))
+        });
+        *current = hinted.unwrap_or_else(|| {
+            let at = self.configured.iter().position(|r| Arc::ptr_eq(r, failed));
+            self.configured[at.map_or(0, |i| (i + 1) % self.configured.len())].clone()
+        });
     }
 }
 

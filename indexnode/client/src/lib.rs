@@ -50,7 +50,7 @@ use mantle_telemetry::Propagate;
 use mantle_types::{DirectoryId, Epoch, Error, ErrorCode, GroupId, Lsn, RequestKey, Result, message::DirectoryRecord};
 use model::{Lookup, Resolutions};
 pub use model::{LookupContext, PreparedRename, Query, RenameRequest, Resolution, Status};
-
+pub use replica::connect_lazy;
 use smallvec::smallvec;
 use tonic::{service::interceptor::InterceptedService, transport::Channel};
 
@@ -125,7 +125,7 @@ impl IndexClient {
     }
 
     fn group(&self) -> GroupId {
-        self.shared.replicas[0].group()
+        self.shared.replicas[0].group
     }
 
     /// The same connections with another time limit for lookups.
@@ -275,7 +275,7 @@ impl IndexClient {
 
     /// The addresses of the configured replicas.
     pub fn replicas(&self) -> impl Iterator<Item = &str> {
-        self.shared.replicas.iter().map(|replica| replica.address())
+        self.shared.replicas.iter().map(|replica| &*replica.address)
     }
 
     /// A replica's records of some directories, which reflect everything that was committed before. Their namespace is not set.
@@ -290,7 +290,7 @@ impl IndexClient {
     }
 
     fn replica(&self, address: &str) -> Result<&Replica> {
-        let found = self.shared.replicas.iter().find(|replica| replica.address() == address);
+        let found = self.shared.replicas.iter().find(|replica| replica.address == address);
         let unknown = || Error::new(ErrorCode::InvalidArgument, format!("`{address}` is no replica of this client"));
         found.map(Arc::as_ref).ok_or_else(unknown)
     }
@@ -300,12 +300,11 @@ impl IndexClient {
         let mut tasks = Vec::new();
         for replica in &self.shared.replicas {
             let replica = replica.clone();
-            tasks.push((replica.address().to_owned(), tokio::spawn(async move { replica.status().await })));
+            tasks.push((replica.address.clone(), tokio::spawn(async move { replica.status().await })));
         }
         let mut answers = Vec::with_capacity(tasks.len());
         for (address, task) in tasks {
-            let status = task.await.unwrap_or_else(|e| Err(Error::new(ErrorCode::Internal, e.to_string())));
-            answers.push((address, status));
+            answers.push((address, task.await.unwrap_or_else(|e| Err(Error::new(ErrorCode::Internal, e.to_string())))));
         }
         answers
     }

@@ -91,48 +91,33 @@ pub struct Resolution {
     pub crossed_lock: bool,
 }
 
-/// A request to move or remove a directory.
+/// A request to move or remove a directory. The fields are those of `PrepareRenameRequest` in `index.proto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct RenameRequest {
-    /// The client's key. `ns` may be 0; then the namespace's name decides.
     pub request: RequestKey,
-    /// The namespace's name.
     pub namespace: String,
-    /// Components of the directory to move; at least one.
     pub source: Vec<String>,
-    /// Components of its new path, the new name last; at least one, or none for a removal.
     pub destination: Vec<String>,
-    /// The caller whose permissions count.
     pub caller: Caller,
-    /// How long the lock may be held before the leader aborts the attempt, in milliseconds.
     pub lock_ms: u32,
-    /// Whether an empty directory at the destination may be replaced.
     pub overwrite: bool,
-    /// Moves the directory into the trash, to be emptied there.
     pub remove: bool,
 }
 
-/// A prepared rename, as `mantle.rename_directory` takes it.
+/// A prepared rename, as `mantle.rename_directory` takes it. The fields are those of `PrepareRenameResponse` in `index.proto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct PreparedRename {
     /// The group that prepared it, as the client named it.
     pub group: GroupId,
-    /// The attempt: log index of the prepare.
     pub attempt: u64,
-    /// The epoch that the rename's transaction checks.
     pub epoch: Epoch,
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The partition of the source.
     pub source_pid: PartitionId,
-    /// The locked directory.
     pub source_id: DirectoryId,
-    /// Its record version.
     pub source_version: u64,
-    /// The partition of the destination.
     pub destination_pid: PartitionId,
-    /// The directory at the destination that is to be replaced, if any.
     pub replaced: Option<DirectoryId>,
-    /// The group's signature of this; `None` if the database needs none.
     pub proof: Option<Vec<u8>>,
 }

@@ -11,7 +11,10 @@ use std::{
 use mantle_telemetry::Propagate;
 use mantle_types::{Error, ErrorCode, GroupId, Result, message::DirectoryRecord};
 use parking_lot::Mutex;
-use tonic::{service::interceptor::InterceptedService, transport::Endpoint};
+use tonic::{
+    service::interceptor::InterceptedService,
+    transport::{Channel, Endpoint},
+};
 
 use crate::{
     Stub,
@@ -25,15 +28,29 @@ use crate::{
 const AVOID: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// A connection whose other end is gone silently is closed after the sum of these two.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval and timeout: a connection whose other end is gone silently is closed after twice this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// HTTP/2 flow-control windows; the default of 64 KiB costs a round trip per large batch.
 const WINDOW_BYTES: u32 = 4 << 20;
 
+/// A channel to a replica's address, which connects when first used and again after a loss.
+pub fn connect_lazy(address: &str, window_bytes: u32) -> Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
+        Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not the address of an index replica: {e}"))
+    })?;
+    Ok(endpoint
+        .tcp_nodelay(true)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .initial_stream_window_size(window_bytes)
+        .initial_connection_window_size(window_bytes)
+        .connect_lazy())
+}
+
 pub(crate) struct Replica {
-    address: String,
-    group: GroupId,
+    pub(crate) address: String,
+    pub(crate) group: GroupId,
     stub: Stub,
     lookups: LookupStream,
     /// Lookups that are not answered yet.
@@ -61,17 +78,7 @@ impl Drop for Pending<'_> {
 
 impl Replica {
     pub(crate) fn connect_lazy(address: &str, group: GroupId) -> Result<Self> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
-            Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not the address of an index replica: {e}"))
-        })?;
-        let channel = endpoint
-            .tcp_nodelay(true)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-            .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .connect_lazy();
+        let channel = connect_lazy(address, WINDOW_BYTES)?;
         Ok(Self::new(address.to_owned(), Stub::new(InterceptedService::new(channel, Propagate)), group))
     }
 
@@ -91,14 +98,6 @@ impl Replica {
     /// The replica of another group at the same address, over the same connection.
     pub(crate) fn of_group(&self, group: GroupId) -> Self {
         Self::new(self.address.clone(), self.stub.clone(), group)
-    }
-
-    pub(crate) fn address(&self) -> &str {
-        &self.address
-    }
-
-    pub(crate) fn group(&self) -> GroupId {
-        self.group
     }
 
     pub(crate) fn stub(&self) -> Stub {
@@ -146,11 +145,7 @@ impl Replica {
     pub(crate) async fn status(&self) -> Result<Status> {
         let mut request = tonic::Request::new(StatusRequest { group: self.group.0 });
         request.set_timeout(STATUS_TIMEOUT);
-        match tokio::time::timeout(STATUS_TIMEOUT, self.stub().status(request)).await {
-            Ok(Ok(response)) => Ok(response.into_inner()),
-            Ok(Err(status)) => Err(transport_error(&self.address, &status)),
-            Err(_) => Err(Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address))),
-        }
+        answered(&self.address, STATUS_TIMEOUT, self.stub().status(request)).await
     }
 
     /// This replica's records of directories, and the number of parts of its index.
@@ -158,15 +153,22 @@ impl Replica {
         let timeout_ms = milliseconds(limit);
         let mut request = tonic::Request::new(DirectoriesRequest { group: self.group.0, what: Some(what), timeout_ms });
         request.set_timeout(limit);
-        let late = || Error::new(ErrorCode::IndexUnavailable, format!("{}: no answer in time", self.address));
-        let answer = tokio::time::timeout(limit, self.stub().directories(request)).await.map_err(|_| late())?;
-        let answer = answer.map_err(|status| transport_error(&self.address, &status))?.into_inner();
+        let answer = answered(&self.address, limit, self.stub().directories(request)).await?;
         check_outcome(answer.outcome.as_ref())?;
         Ok((answer.directories.into_iter().map(DirectoryRecord::from).collect(), answer.parts))
     }
 }
 
-/// The error of a call without an outcome of the service.
-pub(crate) fn transport_error(address: &str, status: &tonic::Status) -> Error {
-    Error::new(ErrorCode::IndexUnavailable, format!("{address}: {}", status.message()))
+/// The answer of a call within a time limit. A failure without an outcome of the service is `index_unavailable`.
+async fn answered<T>(
+    address: &str,
+    limit: Duration,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T> {
+    let answer = tokio::time::timeout(limit, call).await.map_err(|_| transport_error(address, "no answer in time"))?;
+    answer.map(tonic::Response::into_inner).map_err(|status| transport_error(address, status.message()))
+}
+
+pub(crate) fn transport_error(address: &str, why: &str) -> Error {
+    Error::new(ErrorCode::IndexUnavailable, format!("{address}: {why}"))
 }

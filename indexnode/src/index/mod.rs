@@ -51,6 +51,7 @@ pub use snapshot::{Part, SnapshotWriter};
 
 use command::{NamespaceState, Source, SourceId};
 use locks::{Lock, Locks};
+use namespaces::Namespaces;
 use record::{Directory, directory_of};
 use tree::Tree;
 
@@ -275,13 +276,9 @@ impl Index {
     }
 
     /// The namespaces that move into the group or out of it.
-    pub fn moving_namespaces(&self) -> Vec<(NamespaceId, NamespaceState)> {
-        let mut all = match self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref()) {
-            Some(namespaces) if !namespaces.all_serve() => self.namespaces().unwrap_or_default(),
-            _ => return Vec::new(),
-        };
-        all.retain(|(_, state)| *state != NamespaceState::Serving);
-        all
+    pub fn unserved_namespaces(&self) -> Vec<(NamespaceId, NamespaceState)> {
+        let namespaces = self.serving.as_ref().and_then(|tree| tree.namespaces.as_ref());
+        namespaces.map(Namespaces::unserved).unwrap_or_default()
     }
 
     /// The highest known ancestor of a directory: a namespace's root, or a directory whose parent is not in the index.

@@ -19,13 +19,13 @@ pub(super) struct Namespaces {
     serving: BTreeMap<NamespaceId, u32>,
     /// The namespaces that move in or out. For one that is being copied: the position in each source below which the copy has
     /// every record.
-    moving: BTreeMap<NamespaceId, (NamespaceState, Vec<(SourceId, Lsn)>)>,
+    unserved: BTreeMap<NamespaceId, (NamespaceState, Vec<(SourceId, Lsn)>)>,
 }
 
 impl Namespaces {
     pub(super) fn state(&self, ns: NamespaceId) -> Option<NamespaceState> {
-        let moving = || self.moving.get(&ns).map(|(state, _)| *state);
-        moving().or_else(|| self.serving.contains_key(&ns).then_some(NamespaceState::Serving))
+        let unserved = || self.unserved.get(&ns).map(|(state, _)| *state);
+        unserved().or_else(|| self.serving.contains_key(&ns).then_some(NamespaceState::Serving))
     }
 
     /// The attempt of a rename prepared by the entry at this log index. After a move the next group's attempts are higher,
@@ -36,16 +36,16 @@ impl Namespaces {
 
     /// Marks a namespace as served.
     pub(super) fn serve(&mut self, ns: NamespaceId, moves: u32) {
-        self.moving.remove(&ns);
+        self.unserved.remove(&ns);
         self.serving.insert(ns, moves);
     }
 
     /// Marks a namespace as moving in or out. `None`: removes it.
     pub(super) fn set(&mut self, ns: NamespaceId, state: Option<NamespaceState>, copied: Vec<(SourceId, Lsn)>) {
         self.serving.remove(&ns);
-        self.moving.remove(&ns);
+        self.unserved.remove(&ns);
         if let Some(state) = state {
-            self.moving.insert(ns, (state, copied));
+            self.unserved.insert(ns, (state, copied));
         }
     }
 
@@ -57,26 +57,30 @@ impl Namespaces {
         }
     }
 
+    pub(super) fn unserved(&self) -> Vec<(NamespaceId, NamespaceState)> {
+        self.unserved.iter().map(|(ns, (state, _))| (*ns, *state)).collect()
+    }
+
     /// Tells whether no namespace moves in or out.
     pub(super) fn all_serve(&self) -> bool {
-        self.moving.is_empty()
+        self.unserved.is_empty()
     }
 
     /// Tells whether a namespace is being copied. Removals are remembered meanwhile: the copy may put a record that it read
     /// before the removal.
     pub(super) fn is_copying(&self) -> bool {
-        self.moving.values().any(|(state, _)| *state == NamespaceState::Copying)
+        self.unserved.values().any(|(state, _)| *state == NamespaceState::Copying)
     }
 
     /// Tells whether the namespace is being copied and the copy has every record that the source committed at that LSN.
     pub(super) fn is_copied(&self, ns: NamespaceId, source: SourceId, commit_lsn: Lsn) -> bool {
-        let positions = self.moving.get(&ns).map_or(&[][..], |(_, positions)| positions);
+        let positions = self.unserved.get(&ns).map_or(&[][..], |(_, positions)| positions);
         positions.iter().any(|(of, below)| *of == source && commit_lsn < *below)
     }
 
     /// Each namespace with its state, how often it was moved, and the positions of its copy.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NamespaceId, NamespaceState, u32, &[(SourceId, Lsn)])> {
-        let moving = self.moving.iter().map(|(ns, (state, copied))| (*ns, *state, 0, &copied[..]));
-        self.serving.iter().map(|(ns, moves)| (*ns, NamespaceState::Serving, *moves, &[][..])).chain(moving)
+        let unserved = self.unserved.iter().map(|(ns, (state, copied))| (*ns, *state, 0, &copied[..]));
+        self.serving.iter().map(|(ns, moves)| (*ns, NamespaceState::Serving, *moves, &[][..])).chain(unserved)
     }
 }

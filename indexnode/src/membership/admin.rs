@@ -16,7 +16,9 @@ use crate::{node::Node, raft::NodeId};
 /// The group's members, voters first. `not_leader` on other replicas.
 pub fn members(node: &Node) -> Result<Vec<Member>> {
     let metrics = node.raft.metrics().borrow_watched().clone();
-    let Some(replication) = metrics.replication.filter(|_| node.is_leader()) else { return Err(node.not_leader()) };
+    let Some(replication) = metrics.replication.filter(|_| node.raft.is_leader()) else {
+        return Err(node.not_leader());
+    };
     let membership = metrics.membership_config.membership();
     let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
     let last = metrics.last_log_index.unwrap_or(0);
@@ -41,7 +43,7 @@ pub async fn change(node: &Node, member: &str, change: MemberChange, limit: Dura
     let late = |_| Error::new(ErrorCode::AwaitTimeout, "the change is not committed yet: look at the members again");
     timeout(limit, async {
         let _lock = node.membership_lock.lock().await;
-        if !node.is_leader() {
+        if !node.raft.is_leader() {
             return Err(node.not_leader());
         }
         let id = member_id(node, member)?;

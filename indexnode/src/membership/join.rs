@@ -39,7 +39,7 @@ pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
     if !request.as_learner && !node.config.peers.contains(&request.address) {
         return answer(State::Refused, format!("`{}` is not among the configured peers", request.address));
     }
-    if !node.is_leader() {
+    if !node.raft.is_leader() {
         return answer(State::NotLeader, String::new());
     }
     let Ok(_lock) = node.membership_lock.try_lock() else {

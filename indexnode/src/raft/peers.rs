@@ -1,18 +1,16 @@
 //! gRPC clients of the other replicas, by address. A channel reconnects after a loss.
 
-use std::{collections::HashMap, io, sync::Arc, time::Duration};
+use std::{collections::HashMap, io, sync::Arc};
 
-use mantle_types::{Error, ErrorCode};
+use mantle_types::Error;
 use parking_lot::Mutex;
-use tonic::{body::Body, transport::Endpoint};
+use tonic::body::Body;
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{config::ENTRY_BYTES_MAX, proto::peer::peer_client::PeerClient};
 
 /// Longest message between replicas; a Raft entry is much smaller.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const WINDOW_BYTES: u32 = 16 << 20;
 
 const _: () = assert!(ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX / 2);
@@ -31,17 +29,7 @@ pub struct Tcp;
 
 impl Dial for Tcp {
     fn channel(&self, address: &str) -> Result<PeerChannel, Error> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| {
-            Error::new(ErrorCode::InvalidArgument, format!("`{address}` is not a replica's address: {e}"))
-        })?;
-        let channel = endpoint
-            .tcp_nodelay(true)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .connect_lazy();
+        let channel = mantle_index_client::connect_lazy(address, WINDOW_BYTES)?;
         Ok(BoxCloneSyncService::new(channel.map_err(io::Error::other)))
     }
 }

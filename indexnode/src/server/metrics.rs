@@ -83,7 +83,7 @@ fn set_gauges(node: &Node, group: &str) {
     for (name, value) in [
         ("mantle_index_raft_applied_index", positions.applied_end.saturating_sub(1)),
         ("mantle_index_serving", u64::from(positions.is_serving)),
-        ("mantle_index_leader", u64::from(node.is_leader())),
+        ("mantle_index_leader", u64::from(node.raft.is_leader())),
         ("mantle_index_streaming", u64::from(node.stream.is_streaming())),
         ("mantle_index_epoch", epoch),
         ("mantle_index_directories", directories as u64),

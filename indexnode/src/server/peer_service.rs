@@ -75,7 +75,7 @@ impl PeerService {
         {
             return Ok(leads(log_index));
         }
-        if node.is_leader()
+        if node.raft.is_leader()
             && let Ok(log_index) = local_read_index(&node.raft).await
         {
             return Ok(leads(log_index));

@@ -51,23 +51,15 @@ pub fn check_history(known: &Source, server: &Server) -> Result<(), RebuildReaso
         return Err(RebuildReason::diverged(format!("PostgreSQL is system {theirs}, the index reads from {ours}")));
     }
     let end = end_of(known);
-    if ours.timeline == theirs.timeline {
-        let is_ahead = server.flushed < end;
-        let reason =
-            || RebuildReason::diverged(format!("PostgreSQL was set back to {}, the index has {end}", server.flushed));
-        return if is_ahead { Err(reason()) } else { Ok(()) };
-    }
-    match server.switch_points.iter().find(|(timeline, _)| *timeline == ours.timeline) {
-        Some((_, switch)) if end <= *switch => Ok(()),
-        Some((_, switch)) => Err(RebuildReason::diverged(format!(
-            "PostgreSQL left timeline {} at {switch} for {}, the index has {end}",
-            ours.timeline, theirs.timeline
-        ))),
-        None => Err(RebuildReason::diverged(format!(
-            "PostgreSQL is on timeline {}, which does not descend from {}",
-            theirs.timeline, ours.timeline
-        ))),
-    }
+    let (our, their) = (ours.timeline, theirs.timeline);
+    let why = match server.switch_points.iter().find(|(timeline, _)| *timeline == our) {
+        _ if our == their && end <= server.flushed => return Ok(()),
+        _ if our == their => format!("PostgreSQL was set back to {}, the index has {end}", server.flushed),
+        Some((_, switch)) if end <= *switch => return Ok(()),
+        Some((_, switch)) => format!("PostgreSQL left timeline {our} at {switch} for {their}, the index has {end}"),
+        None => format!("PostgreSQL is on timeline {their}, which does not descend from {our}"),
+    };
+    Err(RebuildReason::diverged(why))
 }
 
 /// Checks that the slot still sends everything that is not applied yet.
@@ -75,10 +67,9 @@ pub fn check_slot(applied_end: Lsn, slot: Option<&Slot>) -> Result<(), RebuildRe
     match slot {
         None => Err(RebuildReason::behind("the slot is gone")),
         Some(slot) if slot.is_lost => Err(RebuildReason::behind("the slot's WAL is gone")),
-        Some(slot) if slot.confirmed > applied_end => Err(RebuildReason::behind(format!(
-            "the slot was advanced to {}, the index has {applied_end}",
-            slot.confirmed
-        ))),
+        Some(Slot { confirmed, .. }) if *confirmed > applied_end => {
+            Err(RebuildReason::behind(format!("the slot was advanced to {confirmed}, the index has {applied_end}")))
+        }
         Some(_) => Ok(()),
     }
 }

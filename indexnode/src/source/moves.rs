@@ -42,51 +42,28 @@ const CHUNKS_AHEAD: usize = 4;
 /// Directories in one `Forget` entry.
 const FORGET_IDS: usize = 4096;
 
-/// Whether steps are left after a pass over all namespaces.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    Something,
-}
-
 /// Carries out moves while the change stream runs.
 pub struct Moves {
-    node: Arc<Node>,
-    leadership: Leadership,
-    database: Database,
-    control: Session,
-    sessions: Vec<(SourceId, Session)>,
+    pub node: Arc<Node>,
+    pub leadership: Leadership,
+    pub database: Database,
+    /// A session with the coordinator.
+    pub control: Session,
+    pub sessions: Vec<(SourceId, Session)>,
     /// When this leader learned of a phase of a namespace's move.
-    since: HashMap<(NamespaceId, MovePhase), Instant>,
+    pub since: HashMap<(NamespaceId, MovePhase), Instant>,
 }
 
 impl Moves {
-    pub fn new(
-        node: &Arc<Node>,
-        leadership: &Leadership,
-        database: &Database,
-        control: &Session,
-        sessions: &[(SourceId, Session)],
-    ) -> Self {
-        Self {
-            node: node.clone(),
-            leadership: leadership.clone(),
-            database: database.clone(),
-            control: control.clone(),
-            sessions: sessions.to_vec(),
-            since: HashMap::new(),
-        }
-    }
-
     /// Returns only with an error.
     pub async fn run(mut self) -> Result<RebuildReason> {
         let (mut is_first, mut seen) = (true, None);
         loop {
-            if self.node.state.positions().borrow().is_serving {
+            if self.node.state.is_serving() {
                 let changes = self.control.assignment_changes().await?;
                 if seen != Some(changes) {
                     // Steps that are left are taken in the next pass.
-                    seen = (self.pass(is_first).await? == Left::Nothing).then_some(changes);
+                    seen = self.pass(is_first).await?.then_some(changes);
                     is_first = false;
                 }
             }
@@ -94,11 +71,11 @@ impl Moves {
         }
     }
 
-    /// Takes one step for each namespace that differs. `is_first`: the first pass of this session.
-    async fn pass(&mut self, is_first: bool) -> Result<Left> {
+    /// Takes one step for each namespace that differs. Returns whether no step is left. `is_first`: the first pass of this session.
+    async fn pass(&mut self, is_first: bool) -> Result<bool> {
         if is_first {
             // The copy's session is gone, and PostgreSQL may have lost since then what the copy showed.
-            for (ns, _) in self.namespaces_in(NamespaceState::Copying) {
+            for ns in self.namespaces_in(NamespaceState::Copying) {
                 self.set_state(ns, NamespaceState::Copying, Some(NamespaceState::Leaving)).await?;
             }
         }
@@ -107,33 +84,30 @@ impl Moves {
         // After this, everything is applied that committed before these assignments: a namespace that was just created is known,
         // and no rename that the other group prepared is missing.
         self.catch_up().await?;
-        let mut left = Left::Nothing;
         for ns in self.unwanted(&wanted).await? {
             tracing::info!(%ns, "a namespace leaves this group");
-            let state = self.namespace_state(ns);
-            self.set_state(ns, state.unwrap_or(NamespaceState::Serving), Some(NamespaceState::Leaving)).await?;
+            let state = self.namespace_state(ns).unwrap_or(NamespaceState::Serving);
+            self.set_state(ns, state, Some(NamespaceState::Leaving)).await?;
         }
         self.sweep().await?;
         self.since.retain(|(ns, phase), _| wanted.get(ns).is_some_and(|of| of.phase == Some(*phase)));
+        let mut is_done = true;
         for of in wanted.values() {
             if self.namespace_state(of.ns).is_none() {
                 self.copy(of.ns).await?;
             }
-            if self.advance(of).await? {
-                left = Left::Something;
-            }
+            is_done &= !self.advance(of).await?;
         }
-        Ok(left)
+        Ok(is_done)
     }
 
     fn namespace_state(&self, ns: NamespaceId) -> Option<NamespaceState> {
         self.node.state.read().index.namespace_state(ns)
     }
 
-    fn namespaces_in(&self, state: NamespaceState) -> Vec<(NamespaceId, NamespaceState)> {
-        let mut moving = self.node.state.read().index.moving_namespaces();
-        moving.retain(|(_, of)| *of == state);
-        moving
+    fn namespaces_in(&self, state: NamespaceState) -> Vec<NamespaceId> {
+        let unserved = self.node.state.read().index.unserved_namespaces();
+        unserved.into_iter().filter(|(_, of)| *of == state).map(|(ns, _)| ns).collect()
     }
 
     async fn propose(&self, command: &Command) -> Result<()> {
@@ -148,21 +122,19 @@ impl Moves {
     /// Namespaces in the index that another group has now, or that were removed while they moved. A served one that was removed
     /// stays: some of its directories may be in the trash.
     async fn unwanted(&self, wanted: &BTreeMap<NamespaceId, Assigned>) -> Result<Vec<NamespaceId>> {
-        let all = self.node.state.read().index.namespaces().unwrap_or_default();
-        let is_left =
-            |(ns, state): &(NamespaceId, NamespaceState)| *state != NamespaceState::Leaving && !wanted.contains_key(ns);
-        let left: Vec<(NamespaceId, NamespaceState)> = all.into_iter().filter(is_left).collect();
-        if left.is_empty() {
+        let mut extra = self.node.state.read().index.namespaces().unwrap_or_default();
+        extra.retain(|(ns, state)| *state != NamespaceState::Leaving && !wanted.contains_key(ns));
+        if extra.is_empty() {
             return Ok(Vec::new());
         }
-        let ids: Vec<NamespaceId> = left.iter().map(|(ns, _)| *ns).collect();
+        let ids: Vec<NamespaceId> = extra.iter().map(|(ns, _)| *ns).collect();
         let groups: HashMap<NamespaceId, GroupId> =
             self.control.assignments(&ids).await?.into_iter().map(|of| (of.ns, of.group)).collect();
-        let is_unwanted = |(ns, state): &(NamespaceId, NamespaceState)| match groups.get(ns) {
+        extra.retain(|(ns, state)| match groups.get(ns) {
             Some(group) => *group != self.node.group,
             None => *state != NamespaceState::Serving,
-        };
-        Ok(left.into_iter().filter(is_unwanted).map(|(ns, _)| ns).collect())
+        });
+        Ok(extra.into_iter().map(|(ns, _)| ns).collect())
     }
 
     /// Takes the next step of a namespace that is in the index. Returns whether another one follows.
@@ -174,12 +146,9 @@ impl Moves {
             let (from, to) = (NamespaceState::Ready, Some(NamespaceState::Serving));
             self.propose(&Command::SetNamespaceState { ns, from, to, moves: of.moves }).await?;
         }
-        let phase = match (of.phase, of.is_served) {
-            (Some(phase @ (MovePhase::Copy | MovePhase::Both)), false) | (Some(phase @ MovePhase::Switched), true) => {
-                phase
-            }
-            // It stays, or moves away; then the other group's leader takes the steps.
-            _ => return Ok(false),
+        // Without a phase it stays; else, if it moves away, the other group's leader takes the steps.
+        let Some(phase) = of.phase.filter(|phase| of.is_served == (*phase == MovePhase::Switched)) else {
+            return Ok(false);
         };
         if !self.namespace_state(ns).is_some_and(NamespaceState::answers) {
             return Ok(true);
@@ -248,8 +217,7 @@ impl Moves {
 
     /// Removes the directories of namespaces that leave, and then the namespaces.
     async fn sweep(&self) -> Result<()> {
-        let mut leaving: BTreeSet<NamespaceId> =
-            self.namespaces_in(NamespaceState::Leaving).into_iter().map(|(ns, _)| ns).collect();
+        let mut leaving = BTreeSet::from_iter(self.namespaces_in(NamespaceState::Leaving));
         while !leaving.is_empty() {
             let found = self.directories_of(&leaving).await?;
             for (ns, ids) in &found {

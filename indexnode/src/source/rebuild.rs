@@ -61,10 +61,8 @@ pub async fn rebuild(
     let epoch = epoch_for_rebuild(node, &**control, group).await?;
     let is_founding = !node.state.read().index.is_serving();
     // The leases under an earlier epoch. The epoch was raised before now, perhaps by a founder that has died since.
-    let leases_end = match is_founding && epoch > FIRST_EPOCH {
-        true => Some(time::Instant::now() + control.epoch_lease().await?),
-        false => None,
-    };
+    let lease = if is_founding && epoch > FIRST_EPOCH { control.epoch_lease().await? } else { Duration::ZERO };
+    let leases_end = time::Instant::now() + lease;
     node.propose_as(leadership, &Command::RebuildBegin { epoch, is_diverged }).await?;
 
     let (mut sources, mut snapshot) = (Vec::new(), None);
@@ -82,18 +80,13 @@ pub async fn rebuild(
     }
     let (chunks, queue) = mpsc::channel(CHUNKS_AHEAD);
     // A task of its own: it parses while the log writes to the disk.
-    let (reading, copying) = (node.clone(), control.clone());
-    let reader =
-        tokio::spawn(
-            async move { copying.copy_directories(snapshot.as_deref(), chunks, &reading.stream.rebuild).await },
-        );
-    let mut reader = AbortOnDropHandle::new(reader);
+    let (reading, session) = (node.clone(), control.clone());
+    let copying = async move { session.copy_directories(snapshot.as_deref(), chunks, &reading.stream.rebuild).await };
+    let mut reader = AbortOnDropHandle::new(tokio::spawn(copying));
     let directories = async { (&mut reader).await.context("the copy panicked")? };
     let ((namespaces, directories), ()) = tokio::try_join!(directories, propose_chunks(node, leadership, queue))?;
     wait_for_standbys(&connections, &sources).await?;
-    if let Some(end) = leases_end {
-        sleep_until(end).await;
-    }
+    sleep_until(leases_end).await;
     // All namespaces are complete; another group serves one that moves here or has moved away.
     let state = |is_served| if is_served { NamespaceState::Serving } else { NamespaceState::Ready };
     let namespaces = namespaces.into_iter().map(|of| (of.ns, state(of.is_served), of.moves)).collect();

@@ -5,7 +5,7 @@
 //! position passes it with the last of them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -72,14 +72,12 @@ impl<'a> Stream<'a> {
         let (arrived, mut readers) = (Arc::new(Notify::new()), JoinSet::new());
         let (mut inboxes, mut sessions) = (Vec::new(), Vec::new());
         for connection in connections.connected {
+            let source = connection.id.0;
             if !connection.session.slots_are_bounded().await? {
-                tracing::warn!(
-                    source = connection.id.0,
-                    "max_slot_wal_keep_size is -1: a slot that nobody reads fills the disk"
-                );
+                tracing::warn!(source, "max_slot_wal_keep_size is -1: a slot that nobody reads fills the disk");
             }
             if let Some(pid) = connection.slot.and_then(|slot| slot.active_pid) {
-                tracing::info!(source = connection.id.0, pid, "taking the slot over");
+                tracing::info!(source, pid, "taking the slot over");
                 connection.session.terminate(pid).await?;
             }
             let start = connection.known.as_ref().map_or(Lsn::INVALID, end_of);
@@ -149,9 +147,16 @@ impl<'a> Stream<'a> {
         let (node, leadership, control) = (self.node.clone(), self.leadership.clone(), self.control.clone());
         let verifier = Verifier { node: node.clone(), control: control.clone(), sessions: self.sessions.clone() };
         tasks.spawn(async move { verifier.run().await.map(Some) });
-        let moves = Moves::new(&node, &leadership, self.database, &control, &self.sessions);
-        tasks.spawn(async move { moves.run().await.map(Some) }.in_current_span());
         let (group, sessions) = (self.group.clone(), self.sessions.clone());
+        let moves = Moves {
+            node: node.clone(),
+            leadership: leadership.clone(),
+            database: self.database.clone(),
+            control: control.clone(),
+            sessions: sessions.clone(),
+            since: HashMap::new(),
+        };
+        tasks.spawn(async move { moves.run().await.map(Some) }.in_current_span());
         tasks.spawn(async move { watch_group(&node, &leadership, &*control, &group, &sessions).await.map(|()| None) });
         tasks
     }
@@ -170,18 +175,14 @@ impl<'a> Stream<'a> {
 
     fn next_entry(&self, last_proposal: Instant) -> Option<Command> {
         let is_idle = last_proposal.elapsed() >= IDLE_POSITION;
-        let wants_position = |inbox: &Inbox, released| self.wants_position(inbox, released, is_idle);
+        // True if an entry is due that only moves the position.
+        let wants_position = |inbox: &Inbox, released| {
+            let applied = self.node.state.source_end(inbox.source);
+            // After a rebuild, lookups wait for the position that was served before.
+            let is_due = || is_idle || !self.node.state.is_serving();
+            released > applied && (is_due() || self.node.stream.is_wanted(inbox.source, applied, released))
+        };
         next_entry(&self.inboxes, &self.node.config.raft, wants_position)
-    }
-
-    /// True if an entry is due that only moves the position.
-    fn wants_position(&self, inbox: &Inbox, released: Lsn, is_idle: bool) -> bool {
-        let applied = self.node.state.source_end(inbox.source);
-        // After a rebuild, lookups wait for the position that was served before.
-        released > applied
-            && (is_idle
-                || !self.node.state.positions().borrow().is_serving
-                || self.node.stream.is_wanted(inbox.source, applied, released))
     }
 
     fn confirm(&self, positions: &[(SourceId, Lsn)]) {

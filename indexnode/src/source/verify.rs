@@ -65,7 +65,7 @@ impl Verifier {
         let mut took = Duration::ZERO;
         loop {
             sleep((took * REST_PER_SLICE).clamp(PAUSE, PAUSE_MAX)).await;
-            if !self.node.state.positions().borrow().is_serving {
+            if !self.node.state.is_serving() {
                 continue;
             }
             let begun = Instant::now();
@@ -81,10 +81,8 @@ impl Verifier {
             }
             self.node.stream.compared.fetch_add(ids.len() as u64, Ordering::Relaxed);
             if let Some(id) = suspects.first() {
-                let count = suspects.len();
-                return Ok(RebuildReason::behind(format!(
-                    "{count} directories differ from PostgreSQL's, {id} among them"
-                )));
+                let why = format!("{} directories differ from PostgreSQL's, {id} among them", suspects.len());
+                return Ok(RebuildReason::behind(why));
             }
         }
     }

@@ -4,17 +4,18 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-macro_rules! id_type {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
+macro_rules! id_types {
+    ($($(#[$doc:meta])+ $name:ident($number:ty), $as_sql:ident -> $sql:ty;)+) => { $(
+        $(#[$doc])+
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(pub u64);
+        pub struct $name(pub $number);
 
         impl $name {
-            /// The value as PostgreSQL's `bigint`. Ids are below 2^63 by construction (`mantle.allocate_ids`).
-            pub const fn as_i64(self) -> i64 {
-                self.0 as i64
+            /// The value in PostgreSQL, where ids have a sign. They are below the sign bit by construction
+            /// (`mantle.allocate_ids`).
+            pub const fn $as_sql(self) -> $sql {
+                self.0 as $sql
             }
         }
 
@@ -24,63 +25,35 @@ macro_rules! id_type {
             }
         }
 
-        impl From<i64> for $name {
-            fn from(v: i64) -> Self {
-                Self(v as u64)
+        impl From<$sql> for $name {
+            fn from(v: $sql) -> Self {
+                Self(v as $number)
             }
         }
-    };
+    )+ };
 }
 
-id_type!(
+id_types! {
     /// A directory. The namespace's root directory is a directory like any other.
-    DirectoryId
-);
-id_type!(
+    DirectoryId(u64), as_i64 -> i64;
     /// Where a directory's entries are stored (`mantle.meta.pid`). An unsplit directory has one partition, whose id is the
     /// directory's. The types differ so that code cannot take one for the other.
-    PartitionId
-);
-id_type!(
+    PartitionId(u64), as_i64 -> i64;
     /// A directory or an object; both take their ids from one sequence.
-    EntryId
-);
-id_type!(
+    EntryId(u64), as_i64 -> i64;
     /// A namespace (an S3 bucket): the id of its root directory.
-    NamespaceId
-);
-id_type!(
+    NamespaceId(u64), as_i64 -> i64;
     /// Counts how often a group's index was rebuilt or may have forgotten locks. PostgreSQL keeps it; it only grows.
-    Epoch
-);
-
-/// A Raft group of IndexNode replicas, as in `mantle.index_groups`: from 1 to [`GroupId::MAX`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct GroupId(pub u32);
+    Epoch(u64), as_i64 -> i64;
+    /// A Raft group of IndexNode replicas, as in `mantle.index_groups`: from 1 to [`GroupId::MAX`].
+    GroupId(u32), as_i32 -> i32;
+}
 
 impl GroupId {
     /// In a request: the only group of the process that answers.
     pub const ONLY: Self = Self(0);
     /// The highest: PostgreSQL keeps the number in four bytes, with a sign.
     pub const MAX: Self = Self(i32::MAX as u32);
-
-    /// The value as PostgreSQL's `integer`.
-    pub const fn as_i32(self) -> i32 {
-        self.0 as i32
-    }
-}
-
-impl fmt::Display for GroupId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl From<i32> for GroupId {
-    fn from(v: i32) -> Self {
-        Self(v as u32)
-    }
 }
 
 impl DirectoryId {

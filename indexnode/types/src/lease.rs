@@ -43,30 +43,27 @@ impl fmt::Display for Lease {
     }
 }
 
-/// Parses the next decimal number between slashes.
-fn number<'a, T: FromStr>(parts: &mut impl Iterator<Item = &'a str>) -> Result<T, Error> {
-    let malformed = || Error::new(ErrorCode::InvalidArgument, "decimal numbers between slashes are expected");
-    parts.next().and_then(|part| part.parse().ok()).ok_or_else(malformed)
+fn number<T: FromStr>(text: &str) -> Result<T, Error> {
+    let malformed = |_| Error::new(ErrorCode::InvalidArgument, "decimal numbers between slashes are expected");
+    text.parse().map_err(malformed)
 }
 
-fn at_end<'a, T>(mut parts: impl Iterator<Item = &'a str>, value: T) -> Result<T, Error> {
+/// The `N` parts between slashes; a missing one is empty, which is no number.
+fn parts<const N: usize>(text: &str) -> Result<[&str; N], Error> {
+    let mut parts = text.split('/');
+    let first = std::array::from_fn(|_| parts.next().unwrap_or_default());
     match parts.next() {
-        None => Ok(value),
+        None => Ok(first),
         Some(_) => Err(Error::new(ErrorCode::InvalidArgument, "there are too many parts")),
     }
-}
-
-fn lineage<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<Lineage, Error> {
-    Ok(Lineage { system_identifier: number(parts)?, timeline: number(parts)? })
 }
 
 impl FromStr for Lineage {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut parts = text.split('/');
-        let value = lineage(&mut parts)?;
-        at_end(parts, value)
+        let [system_identifier, timeline] = parts(text)?;
+        Ok(Self { system_identifier: number(system_identifier)?, timeline: number(timeline)? })
     }
 }
 
@@ -74,10 +71,9 @@ impl FromStr for Lease {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut parts = text.split('/');
-        let deadline_us = number(&mut parts)?;
-        let value = Self { deadline_us, lineage: lineage(&mut parts)?, epoch: Epoch(number(&mut parts)?) };
-        at_end(parts, value)
+        let [deadline, system_identifier, timeline, epoch] = parts(text)?;
+        let lineage = Lineage { system_identifier: number(system_identifier)?, timeline: number(timeline)? };
+        Ok(Self { deadline_us: number(deadline)?, lineage, epoch: Epoch(number(epoch)?) })
     }
 }
 
@@ -95,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_lease_is_refused() {
+    fn malformed_leases_are_refused() {
         for text in ["", "1", "1/2/3", "1/2/3/4/5", "1/2/x/4", "1/-2/3/4", "1/2/4294967296/4", " 1/2/3/4"] {
             let refused = text.parse::<Lease>().expect_err(text);
             assert_eq!(refused.code(), ErrorCode::InvalidArgument, "{text}");

@@ -141,13 +141,8 @@ pub fn encode(ops: &[DirectoryOp]) -> Vec<u8> {
     put_varint(&mut out, ops.len() as u64);
     for op in ops {
         match op {
-            DirectoryOp::Put { record, cause } => {
-                out.push(OP_PUT);
-                put_record(&mut out, record);
-                put_cause(&mut out, cause.as_ref());
-            }
-            DirectoryOp::Remove { record, cause } => {
-                out.push(OP_REMOVE);
+            DirectoryOp::Put { record, cause } | DirectoryOp::Remove { record, cause } => {
+                out.push(if matches!(op, DirectoryOp::Put { .. }) { OP_PUT } else { OP_REMOVE });
                 put_record(&mut out, record);
                 put_cause(&mut out, cause.as_ref());
             }
@@ -172,7 +167,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DirectoryOp>, DecodeError> {
     if version != FORMAT_VERSION {
         return Err(DecodeError::Version(version));
     }
-    let count = usize::try_from(input.varint()?).map_err(|_| DecodeError::Range)?;
+    let count: usize = input.number()?;
     if count > MESSAGE_OPS_MAX {
         return Err(DecodeError::Range);
     }
@@ -258,8 +253,8 @@ impl<'a> Input<'a> {
         Err(DecodeError::Range)
     }
 
-    fn varint_u32(&mut self) -> Result<u32, DecodeError> {
-        u32::try_from(self.varint()?).map_err(|_| DecodeError::Range)
+    fn number<T: TryFrom<u64>>(&mut self) -> Result<T, DecodeError> {
+        T::try_from(self.varint()?).map_err(|_| DecodeError::Range)
     }
 
     fn record(&mut self) -> Result<DirectoryRecord, DecodeError> {
@@ -267,22 +262,20 @@ impl<'a> Input<'a> {
         let pid = PartitionId(self.varint()?);
         let id = DirectoryId(self.varint()?);
         let version = self.varint()?;
-        let owner = self.varint_u32()?;
-        let group = self.varint_u32()?;
-        let mode = u16::try_from(self.varint()?).map_err(|_| DecodeError::Range)?;
-        let length = usize::try_from(self.varint()?).map_err(|_| DecodeError::Range)?;
+        let permission = Permission { owner: self.number()?, group: self.number()?, mode: self.number()? };
+        let length: usize = self.number()?;
         if length > NAME_BYTES_MAX {
             return Err(DecodeError::Range);
         }
         let name = std::str::from_utf8(self.take(length)?).map_err(|_| DecodeError::Utf8)?.to_owned();
-        Ok(DirectoryRecord { ns, pid, name, id, version, permission: Permission { owner, group, mode } })
+        Ok(DirectoryRecord { ns, pid, name, id, version, permission })
     }
 
     fn cause(&mut self) -> Result<Option<Cause>, DecodeError> {
         match self.byte()? {
             0 => Ok(None),
             1 => {
-                let principal = self.varint_u32()?;
+                let principal = self.number()?;
                 let ns = NamespaceId(self.varint()?);
                 let id = Uuid::from_slice(self.take(16)?).map_err(|_| DecodeError::Truncated)?;
                 let attempt = self.varint()?;

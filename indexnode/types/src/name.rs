@@ -7,25 +7,22 @@ use crate::{
 
 /// Checks one component: not empty, `.` or `..`, no `/` or NUL, at most [`NAME_BYTES_MAX`] bytes.
 pub fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() {
-        return Err(Error::new(ErrorCode::InvalidName, "a path component is empty (a doubled or leading slash)"));
+    let why = match name {
+        "" => "a path component is empty (a doubled or leading slash)",
+        "." => "`.` is not a name",
+        ".." => "`..` is not a name",
+        _ if name.contains('\0') => "a name contains NUL",
+        _ if name.contains('/') => "a name contains a slash",
+        _ => return check_length("a name", name.len(), "bytes", NAME_BYTES_MAX, ErrorCode::NameTooLong),
+    };
+    Err(Error::new(ErrorCode::InvalidName, why))
+}
+
+fn check_length(of: &str, length: usize, unit: &str, max: usize, code: ErrorCode) -> Result<()> {
+    if length <= max {
+        return Ok(());
     }
-    if name == "." || name == ".." {
-        return Err(Error::new(ErrorCode::InvalidName, format!("`{name}` is not a name")));
-    }
-    if name.contains('\0') {
-        return Err(Error::new(ErrorCode::InvalidName, "a name contains NUL"));
-    }
-    if name.contains('/') {
-        return Err(Error::new(ErrorCode::InvalidName, "a name contains a slash"));
-    }
-    if name.len() > NAME_BYTES_MAX {
-        return Err(Error::new(
-            ErrorCode::NameTooLong,
-            format!("a name has {} bytes, at most {NAME_BYTES_MAX} are allowed", name.len()),
-        ));
-    }
-    Ok(())
+    Err(Error::new(code, format!("{of} has {length} {unit}, at most {max} are allowed")))
 }
 
 /// A valid path inside a namespace, by components. The root has none.
@@ -39,29 +36,14 @@ impl<'a> Path<'a> {
     /// Parses a key. A trailing slash names a directory; the empty key is the root. Refuses a leading slash, an empty
     /// component, `.`, `..`, NUL, and keys, names and depths over their limits.
     pub fn parse(key: &'a str) -> Result<Self> {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::KeyTooLong,
-                format!("the key has {} bytes, at most {KEY_BYTES_MAX} are allowed", key.len()),
-            ));
-        }
+        check_length("the key", key.len(), "bytes", KEY_BYTES_MAX, ErrorCode::KeyTooLong)?;
         if key.is_empty() {
             return Ok(Self { components: Vec::new(), is_directory: true });
         }
-        let (body, is_directory) = match key.strip_suffix('/') {
-            Some(body) => (body, true),
-            None => (key, false),
-        };
+        let (body, is_directory) = key.strip_suffix('/').map_or((key, false), |body| (body, true));
         let components: Vec<&str> = body.split('/').collect();
-        if components.len() > PATH_DEPTH_MAX {
-            return Err(Error::new(
-                ErrorCode::PathTooDeep,
-                format!("the path has {} components, at most {PATH_DEPTH_MAX} are allowed", components.len()),
-            ));
-        }
-        for name in &components {
-            check_name(name)?;
-        }
+        check_length("the path", components.len(), "components", PATH_DEPTH_MAX, ErrorCode::PathTooDeep)?;
+        components.iter().try_for_each(|name| check_name(name))?;
         Ok(Self { components, is_directory })
     }
 

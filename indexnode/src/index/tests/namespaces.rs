@@ -204,5 +204,5 @@ fn a_namespace_that_leaves_takes_nothing_in_and_goes_in_parts() {
     assert!(effects.modified.contains(&DirectoryId(OTHER.0)), "cached prefixes go with it");
     assert_eq!((group.index.directories(), group.has(20)), (2, true));
     group.set_state(NamespaceState::Leaving, None);
-    assert_eq!((group.index.namespace_state(OTHER), group.index.moving_namespaces()), (None, vec![]));
+    assert_eq!((group.index.namespace_state(OTHER), group.index.unserved_namespaces()), (None, vec![]));
 }
