@@ -14,9 +14,7 @@ use crate::{
     store::{RequestClaim, Store},
 };
 
-/// Mode of a new directory.
 pub const DIRECTORY_MODE: u16 = 0o755;
-/// Mode of a new object.
 pub const OBJECT_MODE: u16 = 0o644;
 
 pub struct Gateway {

@@ -77,17 +77,14 @@ impl Credentials {
 
     /// The caller of an `Authorization` header with a bearer token.
     pub fn by_authorization(&self, header: Option<&str>) -> Result<Caller> {
-        let Some(header) = header else {
-            return Err(Error::new(ErrorCode::Unauthenticated, "the request has no Authorization header"));
-        };
-        let Some((scheme, token)) = header.split_once(' ') else {
-            return Err(Error::new(ErrorCode::Unauthenticated, "the Authorization header is malformed"));
-        };
+        let refuse = |why: &str| Error::new(ErrorCode::Unauthenticated, why);
+        let header = header.ok_or_else(|| refuse("the request has no Authorization header"))?;
+        let (scheme, token) = header.split_once(' ').ok_or_else(|| refuse("the Authorization header is malformed"))?;
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(Error::new(ErrorCode::Unauthenticated, "a bearer token or an S3 signature is expected"));
+            return Err(refuse("a bearer token or an S3 signature is expected"));
         }
         let caller = self.tokens.get(&fingerprint(token.trim())).cloned();
-        caller.ok_or_else(|| Error::new(ErrorCode::Unauthenticated, "the token is not known"))
+        caller.ok_or_else(|| refuse("the token is not known"))
     }
 }
 
@@ -101,10 +98,8 @@ pub struct SecretKeys(pub std::sync::Arc<Credentials>);
 #[async_trait::async_trait]
 impl S3Auth for SecretKeys {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        match self.0.keys.get(access_key) {
-            Some((secret, _)) => Ok(secret.clone()),
-            None => Err(s3_error!(InvalidAccessKeyId, "The access key is not known.")),
-        }
+        let secret = self.0.keys.get(access_key).map(|(secret, _)| secret.clone());
+        secret.ok_or_else(|| s3_error!(InvalidAccessKeyId, "The access key is not known."))
     }
 }
 
@@ -143,9 +138,9 @@ mod tests {
     fn a_readable_file_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), FILE).unwrap();
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Credentials::read(file.path()).is_err());
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(Credentials::read(file.path()).is_ok());
+        for (mode, accepted) in [(0o644, false), (0o600, true)] {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Credentials::read(file.path()).is_ok(), accepted);
+        }
     }
 }

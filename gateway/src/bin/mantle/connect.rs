@@ -1,6 +1,5 @@
-//! PostgreSQL connections, and which failures justify another attempt.
-//!
-//! Each call of the import is idempotent, so after a lost connection it is repeated on a new one.
+//! PostgreSQL connections, and which failures justify another attempt. Each call of the import is idempotent, so after
+//! a lost connection it is repeated on a new one.
 
 use std::time::Duration;
 
@@ -10,12 +9,10 @@ use tokio_postgres::{Client, NoTls, error::SqlState};
 
 /// Attempts of one call before giving up, the first included.
 pub const ATTEMPTS_MAX: u32 = 10;
-/// The pause before the second attempt; doubled for each further one.
+/// The pause before the second attempt. It doubles for each further one, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// PostgreSQL's address; shared by the subcommands.
 #[derive(clap::Args)]
 pub struct DatabaseOptions {
     /// Direct PostgreSQL URL (not a pooler) of a role in mantle_gateway
@@ -23,7 +20,6 @@ pub struct DatabaseOptions {
     pub url: String,
 }
 
-/// Connects once. The connection's task ends with the client.
 pub async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     connect_with(url.parse()?).await
 }
@@ -53,10 +49,8 @@ async fn connect_with(mut config: tokio_postgres::Config) -> Result<Client, toki
         config.connect_timeout(Duration::from_secs(10));
     }
     let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(async move {
-        // The caller's next query fails with the cause.
-        let _ = connection.await;
-    });
+    // It ends with the client. If it fails, the caller's next query reports the cause.
+    tokio::spawn(connection);
     Ok(client)
 }
 

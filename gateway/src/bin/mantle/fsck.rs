@@ -1,10 +1,10 @@
 //! `mantle fsck`: compares TafDB with every replica of the index, in both directions, while both are in use.
 //!
-//! A directory in PostgreSQL must be in the replica with the same parent, name, version and permissions, and a directory in
-//! the replica must be in PostgreSQL. Both change meanwhile. So rows are compared after the replica has applied everything
-//! that was committed when they were read: it may be newer, but not older. A difference counts only if repeated comparisons
-//! find it again, because on several PostgreSQL nodes a rename in progress shows no row, or two. (The leader compares itself
-//! continuously by the same rules.)
+//! A directory in PostgreSQL must be in the replica with the same parent, name, version and permissions, and a
+//! directory in the replica must be in PostgreSQL. Both change meanwhile. So rows are compared after the replica has
+//! applied everything that was committed when they were read: it may be newer, but not older. A difference counts only
+//! if repeated comparisons find it again, because on several PostgreSQL nodes a rename in progress shows no row, or
+//! two. (The leader compares itself continuously by the same rules.)
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,27 +18,25 @@ use mantle_index_client::IndexClient;
 use mantle_types::{DirectoryId, GroupId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 use tokio_postgres::Client;
 
-use crate::{IndexOptions, connect, connect::DatabaseOptions, hosted_groups, replicas, replicas::Nodes, sql};
+use crate::{GroupOption, IndexOptions, connect, connect::DatabaseOptions, replicas, replicas::Nodes, sql};
 
 /// Directories compared at a time, approximately.
 const SLICE_DIRECTORIES: usize = 2000;
 /// A difference counts after this many further comparisons, with this pause between them.
 const CONFIRMATIONS: usize = 5;
 const CONFIRMATION_PAUSE: Duration = Duration::from_secs(1);
-/// Differences shown for each replica.
 const SHOWN_MAX: usize = 20;
 
-/// Options of `mantle fsck`. The database role needs mantle_index's rights, and mantle_analyst's or the owner's for the check
-/// of PostgreSQL's own tables.
+/// The database role needs mantle_index's rights, and mantle_analyst's or the owner's for the check of PostgreSQL's own
+/// tables.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
     database: DatabaseOptions,
     #[command(flatten)]
     index: IndexOptions,
-    /// The index group; all that the replicas host unless given
-    #[arg(long)]
-    group: Option<u32>,
+    #[command(flatten)]
+    groups: GroupOption,
     /// Do not check PostgreSQL's own tables
     #[arg(long)]
     index_only: bool,
@@ -46,16 +44,12 @@ pub struct Options {
 
 type Records = HashMap<DirectoryId, DirectoryRecord>;
 
-/// Compares; fails when anything differs or a replica does not answer.
 pub async fn run(options: Options) -> Result<ExitCode> {
     let index = options.index.client()?;
     let url = &options.database.url;
     let (database, nodes) = (connect::connect_first(url).await?, Nodes::connect(url).await?);
     let mut is_sound = options.index_only || check(&database).await?;
-    let groups: BTreeSet<GroupId> = match options.group {
-        Some(group) => [GroupId(group)].into(),
-        None => hosted_groups(&index).await,
-    };
+    let groups = options.groups.of(&index).await;
     if groups.is_empty() {
         crate::print(&"no replica answers\n");
         is_sound = false;
@@ -97,14 +91,10 @@ fn shown(group: GroupId, replica: &str, found: Result<Found>) -> String {
         return format!("group {group} {replica}: {compared} comparisons, no difference\n");
     }
     let count = found.differences.len();
-    let mut text = format!("group {group} {replica}: {compared} comparisons, {count} directories differ\n");
-    for difference in found.differences.values().take(SHOWN_MAX) {
-        text += &format!("  {difference}\n");
-    }
-    text
+    let shown: String = found.differences.values().take(SHOWN_MAX).map(|line| format!("  {line}\n")).collect();
+    format!("group {group} {replica}: {compared} comparisons, {count} directories differ\n{shown}")
 }
 
-/// The result of a comparison.
 #[derive(Default)]
 struct Found {
     compared: usize,
@@ -202,17 +192,16 @@ impl Comparison<'_> {
                 version: row.get::<_, i64>(4) as u64,
                 permission: Permission { owner: owner as u32, group: group as u32, mode: (mode & 0o777) as u16 },
             };
-            let known = newest.entry(record.id).or_insert_with(|| record.clone());
-            if record.version > known.version {
-                *known = record;
+            if newest.get(&record.id).is_none_or(|known: &DirectoryRecord| record.version > known.version) {
+                newest.insert(record.id, record);
             }
         }
         Ok(newest)
     }
 }
 
-/// Whether the replica's directory differs from PostgreSQL's. `row` was read between `before` and `now`. The namespace is not
-/// compared: the index does not keep it.
+/// Whether the replica's directory differs from PostgreSQL's. `row` was read between `before` and `now`. The namespace
+/// is not compared: the index does not keep it.
 fn differ(row: Option<&DirectoryRecord>, before: Option<&DirectoryRecord>, now: Option<&DirectoryRecord>) -> bool {
     let same =
         |a: &DirectoryRecord, b: &DirectoryRecord| (a.pid, &a.name, a.permission) == (b.pid, &b.name, b.permission);
@@ -226,13 +215,9 @@ fn differ(row: Option<&DirectoryRecord>, before: Option<&DirectoryRecord>, now: 
 }
 
 fn described(record: Option<&DirectoryRecord>) -> String {
-    record.map_or_else(
-        || "has none".to_owned(),
-        |r| {
-            let Permission { owner, group, mode } = r.permission;
-            format!("{:?} in {}, version {}, {owner}:{group} {mode:o}", r.name, r.pid, r.version)
-        },
-    )
+    let Some(DirectoryRecord { name, pid, version, permission, .. }) = record else { return "has none".to_owned() };
+    let Permission { owner, group, mode } = permission;
+    format!("{name:?} in {pid}, version {version}, {owner}:{group} {mode:o}")
 }
 
 #[cfg(test)]

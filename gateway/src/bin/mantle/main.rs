@@ -1,5 +1,5 @@
-//! The `mantle` command line: bulk import of a listing, comparison of the index with PostgreSQL, and the index groups' state,
-//! members and namespaces.
+//! The `mantle` command line: bulk import of a listing, comparison of the index with PostgreSQL, and the index groups'
+//! state, members and namespaces.
 //!
 //! Exit codes: 0 success (also for an import that refused and reported some lines), 1 failure, 2 wrong usage,
 //! 130 interrupted.
@@ -43,7 +43,6 @@ enum Command {
     Namespaces(namespaces::Options),
 }
 
-/// The index replicas' addresses; shared by the subcommands.
 #[derive(clap::Args)]
 struct IndexOptions {
     /// Addresses of the index replicas, separated by commas (`host:port`)
@@ -59,10 +58,21 @@ impl IndexOptions {
     }
 }
 
-/// The index groups that the answering replicas host.
-async fn hosted_groups(index: &IndexClient) -> BTreeSet<GroupId> {
-    let answers = index.status().await;
-    answers.into_iter().filter_map(|(_, answer)| answer.ok()).flat_map(|status| status.groups).map(GroupId).collect()
+#[derive(clap::Args)]
+struct GroupOption {
+    /// The index group; all that the replicas host unless given
+    #[arg(long)]
+    group: Option<u32>,
+}
+
+impl GroupOption {
+    /// The given group, or those that the answering replicas host.
+    async fn of(self, index: &IndexClient) -> BTreeSet<GroupId> {
+        match self.group {
+            Some(group) => [GroupId(group)].into(),
+            None => replicas::answering(index).await.into_iter().flat_map(|(_, s)| s.groups).map(GroupId).collect(),
+        }
+    }
 }
 
 /// Writes to standard output. The reader may have gone (`| head`); ignore the error.
@@ -71,26 +81,24 @@ fn print(text: &impl std::fmt::Display) {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let outcome =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
-            |runtime| {
-                let outcome = runtime.block_on(async {
-                    match cli.command {
-                        Command::Import(options) => import::run(options).await,
-                        Command::Status(options) => status::run(options).await,
-                        Command::Fsck(options) => fsck::run(options).await,
-                        Command::Members(options) => members::run(options).await,
-                        Command::Namespaces(options) => namespaces::run(options).await,
-                    }
-                });
-                // A read of a listing from a pipe may block for ever; do not wait for it.
-                runtime.shutdown_background();
-                outcome
-            },
-        );
-    outcome.unwrap_or_else(|error| {
+    run(Cli::parse().command).unwrap_or_else(|error| {
         eprintln!("mantle: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let outcome = runtime.block_on(async {
+        match command {
+            Command::Import(options) => import::run(options).await,
+            Command::Status(options) => status::run(options).await,
+            Command::Fsck(options) => fsck::run(options).await,
+            Command::Members(options) => members::run(options).await,
+            Command::Namespaces(options) => namespaces::run(options).await,
+        }
+    });
+    // A read of a listing from a pipe may block for ever; do not wait for it.
+    runtime.shutdown_background();
+    outcome
 }

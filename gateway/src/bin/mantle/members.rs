@@ -12,7 +12,6 @@ use crate::{IndexOptions, table};
 /// Bound on one change, which commits twice: a joint membership, then the new one.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Options of `mantle members`.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -39,20 +38,19 @@ enum Action {
     Lead { member: String },
 }
 
-/// Makes the requested change, if there is one, then shows the members.
 pub async fn run(options: Options) -> Result<ExitCode> {
     let index = options.index.client()?.of_group(GroupId(options.group));
-    let change = match &options.action {
-        None | Some(Action::List) => None,
-        Some(Action::Promote { member }) => Some((member, MemberChange::Promote)),
-        Some(Action::Demote { member }) => Some((member, MemberChange::Demote)),
-        Some(Action::Remove { member }) => Some((member, MemberChange::Remove)),
-        Some(Action::Lead { member }) => Some((member, MemberChange::Lead)),
+    let change = match options.action.unwrap_or(Action::List) {
+        Action::List => None,
+        Action::Promote { member } => Some((member, MemberChange::Promote)),
+        Action::Demote { member } => Some((member, MemberChange::Demote)),
+        Action::Remove { member } => Some((member, MemberChange::Remove)),
+        Action::Lead { member } => Some((member, MemberChange::Lead)),
     };
     if let Some((member, change)) = change {
-        index.change_member(member, change, CHANGE_TIMEOUT).await.with_context(|| format!("`{member}`"))?;
+        index.change_member(&member, change, CHANGE_TIMEOUT).await.with_context(|| format!("`{member}`"))?;
     }
-    let mut rows = vec![["member", "node", "role", "lag"].map(str::to_owned).to_vec()];
+    let mut rows = vec![table::headings(["member", "node", "role", "lag"])];
     for member in index.members().await? {
         let role = match (member.leader, member.voter) {
             (true, _) => "leader",

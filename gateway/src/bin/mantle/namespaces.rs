@@ -1,6 +1,5 @@
-//! `mantle namespaces`: shows the index group of each namespace, and moves a namespace to another group while it is in use.
-//!
-//! The new group's leader executes a move. This program only starts and watches it, so it may be interrupted at any time.
+//! `mantle namespaces`: shows the index group of each namespace, and moves a namespace to another group while it is in
+//! use. The new group's leader executes a move. This program only starts and watches it, so it may be interrupted.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -16,7 +15,6 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(200);
 const DONE: &str = "done";
 
-/// Options of `mantle namespaces`.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -35,13 +33,12 @@ enum Action {
     Abort { namespace: String },
 }
 
-/// Runs the requested action.
 pub async fn run(options: Options) -> Result<ExitCode> {
     let database = connect::connect_first(&options.database.url).await?;
-    match options.action {
-        None | Some(Action::List) => list(&database).await?,
-        Some(Action::Move { namespace, group }) => move_to(&database, &namespace, group).await?,
-        Some(Action::Abort { namespace }) => {
+    match options.action.unwrap_or(Action::List) {
+        Action::List => list(&database).await?,
+        Action::Move { namespace, group } => move_to(&database, &namespace, group).await?,
+        Action::Abort { namespace } => {
             let answer: String =
                 database.query_one(sql::ABORT_MOVE, &[&namespace]).await.map_err(database_error)?.get(0);
             crate::print(&format!("{answer}\n"));
@@ -52,10 +49,10 @@ pub async fn run(options: Options) -> Result<ExitCode> {
 }
 
 async fn list(database: &Client) -> Result<()> {
-    let mut rows = vec![["namespace", "group", "other group", "move"].map(str::to_owned).to_vec()];
+    let mut rows = vec![table::headings(["namespace", "group", "other group", "move"])];
     for row in database.query(sql::NAMESPACE_GROUPS, &[]).await.map_err(database_error)? {
-        let other = row.get::<_, Option<i32>>(2).map_or_else(|| "-".to_owned(), |other| other.to_string());
-        let phase = row.get::<_, Option<String>>(3).unwrap_or_else(|| "-".to_owned());
+        let other = row.get::<_, Option<i32>>(2).map(|other| other.to_string());
+        let [other, phase] = [other, row.get(3)].map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
         rows.push(vec![row.get(0), row.get::<_, i32>(1).to_string(), other, phase]);
     }
     crate::print(&table::table(&rows));
@@ -63,10 +60,9 @@ async fn list(database: &Client) -> Result<()> {
 }
 
 async fn move_to(database: &Client, namespace: &str, group: i32) -> Result<()> {
-    let begun: String =
+    let mut phase: String =
         database.query_one(sql::MOVE_NAMESPACE, &[&namespace, &group]).await.map_err(database_error)?.get(0);
     let mut said = String::new();
-    let mut phase = begun;
     loop {
         if phase != said {
             crate::print(&format!("{phase}\n"));

@@ -9,30 +9,20 @@ use tokio_postgres::{Client, types::PgLsn};
 
 use crate::{connect, sql};
 
-/// Bound on one `await` at the leader.
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two looks at the replicas.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 /// The wait fails after this time without progress.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// Detects that a quantity has stopped growing.
-struct Stall {
-    best: u64,
-    since: Instant,
-}
-
-impl Stall {
-    fn new() -> Self {
-        Self { best: 0, since: Instant::now() }
-    }
-
-    /// Takes the newest value; true if it has not grown for [`STALL_MAX`].
-    fn is_stalled(&mut self, value: u64) -> bool {
-        if value > self.best {
-            (self.best, self.since) = (value, Instant::now());
+/// Takes the newest values of a quantity; true if it has not grown for [`STALL_MAX`].
+fn stall_detector() -> impl FnMut(u64) -> bool {
+    let (mut best, mut since) = (0, Instant::now());
+    move |value| {
+        if value > best {
+            (best, since) = (value, Instant::now());
         }
-        self.since.elapsed() > STALL_MAX
+        since.elapsed() > STALL_MAX
     }
 }
 
@@ -40,7 +30,6 @@ impl Stall {
 pub struct Nodes(Vec<Client>);
 
 impl Nodes {
-    /// Connects to each source.
     pub async fn connect(url: &str) -> Result<Self> {
         let main = connect::connect_first(url).await?;
         let mut nodes = Vec::new();
@@ -68,16 +57,13 @@ impl Nodes {
 /// Waits until the leader has applied these positions.
 pub async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &impl Fn(String)) -> Result<()> {
     for (source, lsn) in positions {
-        let mut stall = Stall::new();
+        let mut is_stalled = stall_detector();
         while let Err(error) = index.await_lsn(*source, *lsn, AWAIT_TIMEOUT).await {
-            let answering = status_of_answering(index).await;
-            let of_source = answering
-                .iter()
-                .flat_map(|(_, status)| &status.sources)
-                .filter(|s| s.lineage.is_some_and(|l| l.source == *source));
+            let sources = answering(index).await.into_iter().flat_map(|(_, status)| status.sources);
+            let of_source = sources.filter(|s| s.lineage.is_some_and(|l| l.source == *source));
             let position = of_source.map(|source| source.applied_lsn).max().unwrap_or(0);
             say(format!("applied {} of {lsn}", Lsn(position)));
-            if stall.is_stalled(position) {
+            if is_stalled(position) {
                 bail!("the rows are in PostgreSQL, but the index has applied only {} of {lsn}: {error}", Lsn(position));
             }
             if error.code() != ErrorCode::AwaitTimeout {
@@ -88,8 +74,8 @@ pub async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &im
     Ok(())
 }
 
-/// Waits until the leader has applied these positions, and every replica has caught up with the leader. `say` receives the
-/// progress. Answers the replicas' status at the end.
+/// Waits until the leader has applied these positions, and every replica has caught up with the leader. `say` receives
+/// the progress. Answers the replicas' status at the end.
 pub async fn wait_applied(
     index: &IndexClient,
     positions: &[(u32, Lsn)],
@@ -97,14 +83,13 @@ pub async fn wait_applied(
 ) -> Result<Vec<(String, Status)>> {
     wait_leader(index, positions, &say).await?;
     let mut target = 0;
-    let mut stall = Stall::new();
+    let mut is_stalled = stall_detector();
     loop {
         let answers = index.status().await;
-        let leader =
-            answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).find(|status| status.role == "leader");
+        let answering = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
         if target == 0 {
             // The leader's applied index covers the positions.
-            target = leader.map_or(0, |leader| leader.applied_index);
+            target = answering().find(|status| status.role == "leader").map_or(0, |leader| leader.applied_index);
         }
         let behind: Vec<&str> = answers
             .iter()
@@ -115,9 +100,7 @@ pub async fn wait_applied(
             return Ok(answers.into_iter().filter_map(|(address, answer)| Some((address, answer.ok()?))).collect());
         }
         let waiting = if target == 0 { "a leader".to_owned() } else { behind.join(", ") };
-        let sum =
-            answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).map(|status| status.applied_index).sum();
-        if stall.is_stalled(sum) {
+        if is_stalled(answering().map(|status| status.applied_index).sum()) {
             bail!("the rows are in PostgreSQL and the index has them, but these did not catch up: {waiting}");
         }
         say(format!("waiting for {waiting}"));
@@ -125,6 +108,7 @@ pub async fn wait_applied(
     }
 }
 
-async fn status_of_answering(index: &IndexClient) -> Vec<(String, Status)> {
+/// The status of the replicas that answer, by address.
+pub async fn answering(index: &IndexClient) -> Vec<(String, Status)> {
     index.status().await.into_iter().filter_map(|(address, answer)| Some((address, answer.ok()?))).collect()
 }

@@ -1,57 +1,38 @@
-//! Every SQL string of the command line. All are calls of the extension's functions, so the role needs only EXECUTE; except
-//! that `fsck` reads the view that the index's initial copy reads.
+//! Every SQL string of the command line. All call the extension's functions, so the role needs only EXECUTE; but `fsck`
+//! also reads the view that the index's initial copy reads.
 
-/// Namespace by name: its id. No row when it does not exist.
+/// No row when it does not exist.
 pub const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
-
 /// The index group of a namespace; NULL when it does not exist.
 pub const ASSIGNMENT: &str = "SELECT index_group FROM mantle.assignment($1)";
-
 /// Begins a namespace's move to an index group; answers its phase.
 pub const MOVE_NAMESPACE: &str = "SELECT mantle.move_namespace($1, $2)";
-
 /// Undoes a move; answers its phase.
 pub const ABORT_MOVE: &str = "SELECT mantle.abort_move($1)";
-
 /// Namespaces and their groups; for one that moves also the other group and the phase.
 pub const NAMESPACE_GROUPS: &str = "SELECT name, index_group, other_group, move_phase FROM mantle.namespace_groups()";
-
-/// Group and move phase of one namespace.
 pub const NAMESPACE_GROUP: &str = "SELECT index_group, move_phase FROM mantle.namespace_groups() WHERE name = $1";
-
 /// A block of ids: first and last.
 pub const ALLOCATE_IDS: &str = "SELECT first_id, last_id FROM mantle.allocate_ids($1, $2)";
-
 /// Directories, parents first: principal, ns, pid[], name[] (with their slash), id[]. A row for each one not inserted.
 pub const IMPORT_DIRECTORIES: &str = "SELECT ord, code, id FROM mantle.import_directories($1, $2, $3, $4, $5)";
-
 /// Entries by place: ns, pid[], name[]. A row for each, with the id of those that exist.
 pub const STAT: &str = "SELECT ord, id FROM mantle.stat($1, $2, $3)";
-
 /// Explicit directories: principal, ns, pid[], name[], id[], owner[], group[], mode[], explicit[], metadata[], request
 /// id[], hash[].
 pub const MKDIR: &str = "SELECT ord, code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
-
 /// Objects: principal, ns, pid[], name[], size[], first id, synthetic, modified.
 pub const IMPORT_OBJECTS: &str = "SELECT inserted, existing, refused_ord, refused_code \
      FROM mantle.import_objects($1, $2, $3, $4, $5, $6, $7, $8)";
-
 /// Nodes that have directories; none without Citus.
 pub const NODES: &str = "SELECT DISTINCT host, port FROM mantle.shard_map()";
-
 /// A node's number as a source, and its flush position. Everything that the node has acknowledged is below it.
 pub const FLUSHED: &str = "SELECT mantle.index_source(), pg_current_wal_flush_lsn()";
-
-/// The namespaces that an index group serves.
 pub const NAMESPACES_OF_GROUP: &str = "SELECT ns FROM mantle.index_namespaces($1) WHERE is_served";
-
 /// A bounded number of directory ids of some namespaces, after an id, in order.
 pub const DIRECTORIES_AFTER: &str =
     "SELECT id FROM mantle.directories WHERE id > $1 AND ns = ANY ($2) ORDER BY id LIMIT $3";
-
-/// Directories by id.
 pub const DIRECTORIES: &str =
     "SELECT ns, pid, name, id, version, owner, grp, mode FROM mantle.directories WHERE id = ANY ($1)";
-
 /// Problems of TafDB's own tables.
 pub const CHECK: &str = "SELECT problem::text, ns, pid, name, detail FROM mantle.check()";

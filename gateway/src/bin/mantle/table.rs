@@ -1,7 +1,11 @@
 //! Text tables for a terminal.
 
-/// Columns as wide as their widest cell; the first row is the headings. The last cell of a short row may be longer than its
-/// column.
+/// The first row of a table.
+pub fn headings<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).to_vec()
+}
+
+/// Columns as wide as their widest cell. The last cell of a short row may be longer than its column.
 pub fn table(rows: &[Vec<String>]) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let mut widths = vec![0; count];
@@ -10,11 +14,6 @@ pub fn table(rows: &[Vec<String>]) -> String {
             *width = cell.len().max(*width);
         }
     }
-    let mut text = String::new();
-    for row in rows {
-        let line: String = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    let cells = |row: &Vec<String>| row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
+    rows.iter().map(cells).map(|line: String| format!("{}\n", line.trim_end())).collect()
 }

@@ -1,9 +1,7 @@
-//! Loads the directories of an ordered tree.
-//!
-//! First it finds the existing directories, level by level from the root, and stops at the first level without one: an empty
-//! namespace costs one call. Then it makes the others in the order of the walk. So a call has whole subtrees and needs few
-//! latches, because only parents outside the call are latched. Last it makes the directories explicit that a line names, so
-//! that they stay when they are empty.
+//! Loads the directories of an ordered tree. First it finds the existing directories, level by level from the root, and
+//! stops at the first level without one: an empty namespace costs one call. Then it makes the others in the order of
+//! the walk. So a call has whole subtrees and needs few latches, because only parents outside the call are latched.
+//! Last it makes the directories explicit that a line names, so that they stay when they are empty.
 
 use std::collections::VecDeque;
 
@@ -42,12 +40,8 @@ pub fn below(parent: ErrorCode) -> ErrorCode {
 
 impl Load {
     /// Makes all directories, parents first.
-    pub async fn directories(
-        &self,
-        ids: &mut Ids,
-        report: &Mutex<Report>,
-        progress: &Progress,
-    ) -> Result<(DirectoryIds, Loaded)> {
+    pub async fn directories(&self, progress: &Progress) -> Result<(DirectoryIds, Loaded)> {
+        let ids = &mut Ids::new(&self.url, self.order.walk.len());
         // Only the root is known at the start.
         let mut known: DirectoryIds = vec![Err(ErrorCode::NotFound); self.tree.directories.len()];
         known[Node::ROOT.index()] = Ok(self.ns.as_i64());
@@ -69,7 +63,7 @@ impl Load {
                         match known[node.index()] {
                             Ok(own) if own == id => loaded.inserted += 1,
                             Ok(_) => loaded.existing += 1,
-                            Err(code) => self.report_directory(*node, code, &mut report.lock())?,
+                            Err(code) => self.report_directory(*node, code, &mut self.report.lock())?,
                         }
                     }
                     progress.add(nodes.len() as u64);
@@ -83,7 +77,7 @@ impl Load {
                 Err(error) => return Err(error).context("directories"),
             }
         }
-        self.make_explicit(&known, ids, report).await?;
+        self.make_explicit(&known, ids).await?;
         Ok((known, loaded))
     }
 
@@ -92,9 +86,8 @@ impl Load {
         let mut sessions = Session::several(self.connections, &self.url, sql::STAT);
         let mut count = 0;
         for level in &self.order.levels {
-            let parent_of = |node: &Node| self.tree.directories[node.index()].parent;
-            let asked: Vec<Node> =
-                level.iter().copied().filter(|node| known[parent_of(node).index()].is_ok()).collect();
+            let has_known_parent = |node: &Node| known[self.tree.directories[node.index()].parent.index()].is_ok();
+            let asked: Vec<Node> = level.iter().copied().filter(has_known_parent).collect();
             let found = Mutex::new(Vec::new());
             in_parallel(&mut sessions, asked.chunks(BATCH_ELEMENTS_MAX), &self.cancel, async |session, nodes| {
                 let (pids, names) = self.places(nodes, known);
@@ -138,7 +131,7 @@ impl Load {
         known: &mut DirectoryIds,
     ) -> Result<(), CallError> {
         // Until the answer, a directory counts as made under its new id.
-        let (mut sent, mut new_ids) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(nodes.len()));
+        let (mut sent, mut new_ids) = (Vec::new(), Vec::new());
         for (id, node) in (first_id..).zip(nodes) {
             let parent = self.tree.directories[node.index()].parent;
             known[node.index()] = known[parent.index()].map(|_| id).map_err(below);
@@ -179,7 +172,7 @@ impl Load {
     }
 
     /// Makes explicit the directories that a line names.
-    async fn make_explicit(&self, known: &DirectoryIds, ids: &mut Ids, report: &Mutex<Report>) -> Result<()> {
+    async fn make_explicit(&self, known: &DirectoryIds, ids: &mut Ids) -> Result<()> {
         let is_listed = |node: &Node| self.tree.directories[node.index()].listed != 0 && known[node.index()].is_ok();
         let listed: Vec<Node> = self.order.walk.iter().copied().filter(is_listed).collect();
         let mut jobs = Vec::new();
@@ -217,7 +210,7 @@ impl Load {
                 match row.get::<_, Option<&str>>(1).map(error_code).transpose()? {
                     // It was explicit before.
                     None | Some(ErrorCode::AlreadyExists) => {}
-                    Some(code) => self.report_directory(node, code, &mut report.lock())?,
+                    Some(code) => self.report_directory(node, code, &mut self.report.lock())?,
                 }
             }
             Ok(())

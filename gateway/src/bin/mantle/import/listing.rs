@@ -11,25 +11,21 @@ use mantle_types::limits::KEY_BYTES_MAX;
 /// The longest line that can be valid: a key, a tab and the digits of an `i64`.
 pub const LINE_BYTES_MAX: usize = KEY_BYTES_MAX + 1 + 19;
 
-/// Reads lines, counting them from 1.
 pub struct Lines<R> {
     input: R,
     line: Vec<u8>,
     number: u64,
 }
 
-/// One line, without its end.
+/// One line, without its end. Lines are counted from 1.
 pub struct Line<'a> {
-    /// Counted from 1.
     pub number: u64,
     /// The content, cut at [`LINE_BYTES_MAX`].
     pub bytes: &'a [u8],
-    /// Whether it was cut.
     pub is_cut: bool,
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Lines of `input`.
     pub fn new(input: R) -> Self {
         Self { input, line: Vec::with_capacity(LINE_BYTES_MAX + 1), number: 0 }
     }
@@ -42,42 +38,36 @@ impl<R: BufRead> Lines<R> {
             return Ok(None);
         }
         self.number += 1;
-        let mut is_cut = false;
-        if self.line.last() == Some(&b'\n') {
-            self.line.pop();
-        } else if self.line.len() > LINE_BYTES_MAX {
-            self.line.pop();
-            is_cut = true;
+        let is_ended = self.line.last() == Some(&b'\n');
+        let is_cut = !is_ended && self.line.len() > LINE_BYTES_MAX;
+        if is_cut {
             self.input.skip_until(b'\n')?;
+        }
+        if is_cut || is_ended {
+            self.line.pop();
         }
         Ok(Some(Line { number: self.number, bytes: &self.line, is_cut }))
     }
 }
 
-/// The content of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Item<'a> {
     /// The path inside the namespace, not yet checked against the rules for names.
     pub key: &'a str,
-    /// The size in bytes, if given.
     pub size: Option<i64>,
 }
 
-/// Why a line cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Not UTF-8; the offset of the first bad byte.
     NotUtf8(usize),
     /// The text after the last tab is not a size.
     Size,
-    /// There is no path.
     Empty,
-    /// Longer than any valid line.
     TooLong,
 }
 
 impl Line<'_> {
-    /// Splits the line into path and size.
     pub fn parse(&self) -> Result<Item<'_>, Malformed> {
         if self.is_cut {
             return Err(Malformed::TooLong);
@@ -125,12 +115,10 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_and_the_next_one_is_whole() {
         let longest = vec![b'x'; LINE_BYTES_MAX];
-        let mut input = longest.clone();
-        input.extend_from_slice(b"\nnext\n");
-        assert_eq!(all(&input), [(1, longest.clone(), false), (2, b"next".to_vec(), false)]);
-        let mut input = vec![b'x'; LINE_BYTES_MAX * 3];
-        input.extend_from_slice(b"\nnext\n");
-        assert_eq!(all(&input), [(1, longest, true), (2, b"next".to_vec(), false)]);
+        for (times, is_cut) in [(1, false), (3, true)] {
+            let input = [longest.repeat(times), b"\nnext\n".to_vec()].concat();
+            assert_eq!(all(&input), [(1, longest.clone(), is_cut), (2, b"next".to_vec(), false)]);
+        }
     }
 
     #[test]

@@ -1,16 +1,15 @@
-//! What an import loads, where, and what came of it.
+//! An import's input and target, and the counts of what it loaded.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use mantle_types::NamespaceId;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::{order::Order, tree::Tree};
+use super::{order::Order, report::Report, tree::Tree};
 
-/// What is loaded, and where.
 pub struct Load {
-    /// Direct URL of the PostgreSQL node.
     pub url: String,
     /// The principal that makes the entries.
     pub principal: i32,
@@ -25,6 +24,7 @@ pub struct Load {
     pub connections: usize,
     /// Cancels the load between two calls.
     pub cancel: CancellationToken,
+    pub report: Mutex<Report>,
 }
 
 /// Counts of loaded entries.

@@ -1,8 +1,5 @@
-//! `mantle import`: loads a listing into a namespace.
-//!
-//! Phases: read the listing into a tree (its memory depends on the entries, not on the text), order it, make the directories
-//! level by level, make the objects, wait for the index.
-//!
+//! `mantle import`: loads a listing into a namespace. Phases: read the listing into a tree (its memory depends on the
+//! entries, not on the text), order it, make the directories level by level, make the objects, wait for the index.
 //! Invariant: no line is dropped silently. Each line is loaded, exists already, or is named in the report.
 
 mod directories;
@@ -28,21 +25,17 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use mantle_index_client::{IndexClient, Status};
-use mantle_types::{
-    GroupId, NamespaceId,
-    limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
-    name::check_namespace_name,
-};
+use mantle_types::{GroupId, NamespaceId, name::check_namespace_name};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     listing::Lines,
-    load::Load,
+    load::{Load, Loaded},
     order::{Order, Refusal},
     progress::Progress,
     report::{Finding, Report},
-    session::{Ids, Interrupted, Session},
+    session::{Interrupted, Session},
     summary::Summary,
     tree::{Insertion, Tree},
 };
@@ -50,12 +43,10 @@ use crate::{IndexOptions, connect, connect::DatabaseOptions, replicas, replicas:
 
 /// Lines between two checks for an interruption.
 const LINES_PER_LOOK: u64 = 16_384;
-/// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
 /// Exit code after Ctrl-C, as shells have it.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// Options of `mantle import`.
 #[derive(clap::Args)]
 #[command(long_about = "Load a list of paths into a namespace, at the speed of COPY.\n\n\
     The listing has one entry a line: `path`, or `path<TAB>bytes`. A path that ends in `/` is a directory; missing parents \
@@ -90,7 +81,6 @@ pub struct Options {
     index: IndexOptions,
 }
 
-/// Runs the import.
 pub async fn run(options: Options) -> Result<ExitCode> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_ctrl_c(cancel.clone()));
@@ -148,27 +138,34 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
         seed: options.seed,
         connections: options.connections.into(),
         cancel: cancel.clone(),
+        report: Mutex::new(report),
     };
-    let report = Mutex::new(report);
-    let outcome = load_all(&load, &report).await;
+    let mut phases = vec![("parse", parse)];
+    let loaded = load_all(&load, &mut phases).await;
     // The report keeps the findings up to a failure.
-    report.lock().flush().context("cannot write the report")?;
-    let mut summary = outcome?;
-    summary.namespace = options.namespace;
-    summary.lines = lines;
-    summary.phases.insert(0, ("parse", parse));
-    summary.seed = load.seed;
-    summary.report = report.into_inner();
+    load.report.lock().flush().context("cannot write the report")?;
+    let (directories, objects) = loaded?;
+    let mut replicas = None;
     if let Some(index) = index {
         let progress = Progress::spinner("index");
-        summary.replicas = Some(tokio::select! {
-            replicas = wait_for_index(&load.url, &summary.namespace, &index, &progress) => replicas?,
+        replicas = Some(tokio::select! {
+            replicas = wait_for_index(&load.url, &options.namespace, &index, &progress) => replicas?,
             () = cancel.cancelled() => return Err(anyhow!(Interrupted)),
         });
-        summary.phases.push(("index", progress.finish()));
+        phases.push(("index", progress.finish()));
     }
-    summary.elapsed = started.elapsed();
-    Ok(summary)
+    Ok(Summary {
+        namespace: options.namespace,
+        lines,
+        directories,
+        objects,
+        has_synthetic_sizes: load.order.has_synthetic_sizes(&load.tree),
+        seed: load.seed,
+        report: load.report.into_inner(),
+        phases,
+        elapsed: started.elapsed(),
+        replicas,
+    })
 }
 
 async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
@@ -179,19 +176,14 @@ async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
     }
 }
 
-async fn load_all(load: &Load, report: &Mutex<Report>) -> Result<Summary> {
-    let count = load.order.walk.len();
-    let progress = Progress::bar("directories", count as u64);
-    let (known, directories) = load.directories(&mut Ids::new(&load.url, count), report, &progress).await?;
-    let directories_elapsed = progress.finish();
-
-    let count = load.order.objects.len();
-    let progress = Progress::bar("objects", count as u64);
-    let batches = load.order.batches(&load.tree, BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX);
-    let objects = load.objects(batches, &known, &mut Ids::new(&load.url, count), report, &progress).await?;
-    let phases = vec![("directories", directories_elapsed), ("objects", progress.finish())];
-    let has_synthetic_sizes = load.order.has_synthetic_sizes(&load.tree);
-    Ok(Summary { directories, objects, phases, has_synthetic_sizes, ..Summary::default() })
+async fn load_all(load: &Load, phases: &mut Vec<(&'static str, Duration)>) -> Result<(Loaded, Loaded)> {
+    let progress = Progress::bar("directories", load.order.walk.len() as u64);
+    let (known, directories) = load.directories(&progress).await?;
+    phases.push(("directories", progress.finish()));
+    let progress = Progress::bar("objects", load.order.objects.len() as u64);
+    let objects = load.objects(&known, &progress).await?;
+    phases.push(("objects", progress.finish()));
+    Ok((directories, objects))
 }
 
 /// Waits until all replicas of the namespace's group have applied the import.
@@ -209,7 +201,6 @@ async fn wait_for_index(
     replicas::wait_applied(index, &positions, |message| progress.say(message)).await
 }
 
-/// A listing, read and ordered.
 struct Parsed {
     tree: Arc<Tree>,
     order: Order,
@@ -235,10 +226,10 @@ fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Resul
         let object = &tree.objects[*at as usize];
         let (finding, reason) = match refusal {
             Refusal::Duplicate { line } => (Finding::Duplicate, format!("stands on line {line} already")),
-            Refusal::IsDirectory { line } => (
-                Finding::refused(mantle_types::ErrorCode::IsDirectory),
-                format!("is a directory, too (line {line}); the directory stays"),
-            ),
+            Refusal::IsDirectory { line } => {
+                let reason = format!("is a directory, too (line {line}); the directory stays");
+                (Finding::refused(mantle_types::ErrorCode::IsDirectory), reason)
+            }
         };
         report.add(object.line.into(), tree.object_path(object).as_bytes(), finding, &reason)?;
     }

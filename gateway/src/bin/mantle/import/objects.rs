@@ -1,10 +1,12 @@
-//! Loads the objects of an ordered tree in batches over several connections.
-//!
-//! Invariant: a call is repeated until it is acknowledged or fails for good, and repeating it is harmless. So after an
-//! interruption at any point a second run loads what is missing and counts the rest as existing.
+//! Loads the objects of an ordered tree in batches over several connections. Invariant: a call is repeated until it is
+//! acknowledged or fails for good, and repeating it is harmless. So after an interruption at any point a second run
+//! loads the missing objects and counts the others as existing.
 
 use anyhow::{Context, Result};
-use mantle_types::ErrorCode;
+use mantle_types::{
+    ErrorCode,
+    limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
+};
 use parking_lot::Mutex;
 
 use super::{
@@ -12,8 +14,8 @@ use super::{
     load::{Load, Loaded},
     order::{Batch, interleave},
     progress::Progress,
-    report::{Finding, Report},
-    session::{CallError, Ids, Session, error_code, in_parallel, position},
+    report::Finding,
+    session::{Ids, Session, error_code, in_parallel, position},
     size::PathHash,
     tree::{Node, Object},
 };
@@ -30,16 +32,10 @@ struct Columns<'a> {
 
 impl Load {
     /// Makes all objects, over [`Load::connections`] connections.
-    pub async fn objects(
-        &self,
-        batches: Vec<Batch>,
-        known: &DirectoryIds,
-        ids: &mut Ids,
-        report: &Mutex<Report>,
-        progress: &Progress,
-    ) -> Result<Loaded> {
-        let mut jobs = Vec::with_capacity(batches.len());
-        for batch in batches {
+    pub async fn objects(&self, known: &DirectoryIds, progress: &Progress) -> Result<Loaded> {
+        let mut ids = Ids::new(&self.url, self.order.objects.len());
+        let mut jobs = Vec::new();
+        for batch in self.order.batches(&self.tree, BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX) {
             let first_id = ids.take(batch.range.len()).await?;
             jobs.push((batch, first_id));
         }
@@ -47,8 +43,8 @@ impl Load {
         let mut sessions = Session::several(self.connections, &self.url, sql::IMPORT_OBJECTS);
         let loaded = Mutex::new(Loaded::default());
         in_parallel(&mut sessions, jobs, &self.cancel, async |session, (batch, first_id)| {
-            let columns = self.columns(&batch, known, report)?;
-            let counts = self.send(session, &columns, first_id, batch.is_synthetic, report).await.context("objects")?;
+            let columns = self.columns(&batch, known)?;
+            let counts = self.send(session, &columns, first_id, batch.is_synthetic).await.context("objects")?;
             let mut loaded = loaded.lock();
             loaded.inserted += counts.inserted;
             loaded.existing += counts.existing;
@@ -61,7 +57,7 @@ impl Load {
     }
 
     /// The columns of a batch. Objects below refused directories are reported, not sent.
-    fn columns(&self, batch: &Batch, known: &DirectoryIds, report: &Mutex<Report>) -> Result<Columns<'_>> {
+    fn columns(&self, batch: &Batch, known: &DirectoryIds) -> Result<Columns<'_>> {
         let mut columns = Columns::default();
         let mut hash: Option<(Node, PathHash)> = None;
         for at in &self.order.objects[batch.range.clone()] {
@@ -69,7 +65,7 @@ impl Load {
             let pid = match known[object.parent.index()] {
                 Ok(pid) => pid,
                 Err(code) => {
-                    self.report_object(object, below(code), report)?;
+                    self.report_object(object, below(code))?;
                     continue;
                 }
             };
@@ -98,7 +94,6 @@ impl Load {
         columns: &Columns<'_>,
         first_id: i64,
         is_synthetic: bool,
-        report: &Mutex<Report>,
     ) -> Result<Loaded> {
         if columns.objects.is_empty() {
             return Ok(Loaded::default());
@@ -106,21 +101,19 @@ impl Load {
         let (ns, Columns { objects, pids, names, sizes }) = (self.ns.as_i64(), columns);
         let answer =
             session.call(&[&self.principal, &ns, pids, names, sizes, &first_id, &is_synthetic, &self.modified]).await?;
-        let no_row = || CallError::answer("mantle.import_objects answered no row".into());
-        let row = answer.rows.first().ok_or_else(no_row)?;
+        let row = answer.first()?;
         let (inserted, existing): (i64, i64) = (row.get(0), row.get(1));
         let refused: Option<Vec<i32>> = row.get(2);
         let codes: Option<Vec<&str>> = row.get(3);
         for (ord, code) in refused.unwrap_or_default().into_iter().zip(codes.unwrap_or_default()) {
-            self.report_object(objects[position(ord, objects.len())?], error_code(code)?, report)?;
+            self.report_object(objects[position(ord, objects.len())?], error_code(code)?)?;
         }
         let existing = existing as u64;
         Ok(Loaded { inserted: inserted as u64, existing, repeated: if answer.is_repeated { existing } else { 0 } })
     }
 
-    fn report_object(&self, object: &Object, code: ErrorCode, report: &Mutex<Report>) -> Result<()> {
+    fn report_object(&self, object: &Object, code: ErrorCode) -> Result<()> {
         let path = self.tree.object_path(object);
-        report.lock().add(object.line.into(), path.as_bytes(), Finding::refused(code), code.row().meaning)?;
-        Ok(())
+        Ok(self.report.lock().add(object.line.into(), path.as_bytes(), Finding::refused(code), code.row().meaning)?)
     }
 }

@@ -1,8 +1,7 @@
-//! The order in which a tree is loaded, and the objects that are not loaded: pure functions of the tree.
-//!
-//! Ids ascend along a walk of the tree: a directory, then the entries below it, names in PostgreSQL's C order. So neighbouring
-//! objects go to neighbouring pages of the primary key. A parent is made in an earlier call than its children, or earlier in
-//! the same call. A batch of objects touches few directories.
+//! The order in which a tree is loaded, and the objects that are not loaded: pure functions of the tree. Ids ascend
+//! along a walk of the tree: a directory, then the entries below it, names in PostgreSQL's C order. So neighbouring
+//! objects go to neighbouring pages of the primary key. A parent is made in an earlier call than its children, or
+//! earlier in the same call. A batch of objects touches few directories.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -13,42 +12,31 @@ use super::tree::{Node, Object, Tree};
 /// Why an object of the tree is not loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// An earlier line names the same object.
-    Duplicate {
-        /// That line.
-        line: u32,
-    },
-    /// Other lines make it a directory; the directory stays.
-    IsDirectory {
-        /// The first of them.
-        line: u32,
-    },
+    /// This earlier line names the same object.
+    Duplicate { line: u32 },
+    /// Other lines, first this one, make it a directory; the directory stays.
+    IsDirectory { line: u32 },
 }
 
-/// A tree's order.
 pub struct Order {
     /// All directories but the root, each before what is below it.
     pub walk: Vec<Node>,
     /// The same directories by depth, the root's children first; each level in the order of the walk.
     pub levels: Vec<Vec<Node>>,
-    /// Positions in [`Tree::objects`]: objects with a size first; each of the two parts by directory in the order of the
-    /// walk, then by name.
+    /// Positions in [`Tree::objects`]: objects with a size first; each of the two parts by directory in the order of
+    /// the walk, then by name.
     pub objects: Vec<u32>,
-    /// Objects that are not loaded.
     pub refused: Vec<(u32, Refusal)>,
 }
 
 /// A call of `import_objects`: a range of [`Order::objects`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The objects.
     pub range: Range<usize>,
-    /// Whether their sizes are synthetic.
     pub is_synthetic: bool,
 }
 
 impl Order {
-    /// The order of `tree`.
     pub fn new(tree: &Tree) -> Self {
         let walk = walk(tree);
         let mut levels: Vec<Vec<Node>> = Vec::new();
@@ -63,7 +51,6 @@ impl Order {
         Self { walk, levels, objects, refused }
     }
 
-    /// Whether an object needs a synthetic size.
     pub fn has_synthetic_sizes(&self, tree: &Tree) -> bool {
         // Those with a size come first.
         self.objects.last().is_some_and(|at| tree.objects[*at as usize].size == Object::NO_SIZE)
@@ -94,8 +81,8 @@ impl Order {
     }
 }
 
-/// Cuts directories, parents before children, into calls of at most `elements_max`. A call has at most `latches_max` different
-/// parents outside it, which the extension latches.
+/// Cuts directories, parents before children, into calls of at most `elements_max`. A call has at most `latches_max`
+/// different parents outside it, which the extension latches.
 pub fn directory_batches(
     tree: &Tree,
     nodes: impl IntoIterator<Item = Node>,
@@ -108,11 +95,13 @@ pub fn directory_batches(
     let mut latches = 0;
     for node in nodes {
         let parent = tree.directories[node.index()].parent.index();
-        let is_new_latch = |batches: &[_], batch_of: &[u32]| batch_of[parent] as usize != batches.len();
-        let is_full = batches.last().is_none_or(|batch| batch.len() == elements_max);
-        if is_full || is_new_latch(&batches, &batch_of) && latches == latches_max {
-            batches.push(Vec::new());
-            latches = 0;
+        let is_new_latch = batch_of[parent] as usize != batches.len();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < elements_max && !(is_new_latch && latches == latches_max) => batch.push(node),
+            _ => {
+                batches.push(vec![node]);
+                latches = 0;
+            }
         }
         let number = batches.len() as u32;
         if batch_of[parent] != number {
@@ -120,9 +109,6 @@ pub fn directory_batches(
             batch_of[parent] = number;
         }
         batch_of[node.index()] = number;
-        if let Some(batch) = batches.last_mut() {
-            batch.push(node);
-        }
     }
     batches
 }
@@ -151,50 +137,36 @@ fn walk(tree: &Tree) -> Vec<Node> {
     let name = |node: &Node| tree.name(tree.directories[node.index()].name);
     // In reverse order, for the stack below.
     children.sort_unstable_by(|a, b| parent(a).cmp(&parent(b)).then_with(|| compare_directories(name(b), name(a))));
-    let mut first_child = vec![0usize; tree.directories.len() + 1];
-    for node in &children {
-        first_child[parent(node).index() + 1] += 1;
+    let mut children_of = vec![&[][..]; tree.directories.len()];
+    for siblings in children.chunk_by(|a, b| parent(a) == parent(b)) {
+        children_of[parent(&siblings[0]).index()] = siblings;
     }
-    for index in 1..first_child.len() {
-        first_child[index] += first_child[index - 1];
-    }
-    let children_of = |node: Node| &children[first_child[node.index()]..first_child[node.index() + 1]];
-    let mut stack = children_of(Node::ROOT).to_vec();
+    let mut stack = children_of[Node::ROOT.index()].to_vec();
     let mut walk = Vec::with_capacity(children.len());
     while let Some(node) = stack.pop() {
         walk.push(node);
-        stack.extend_from_slice(children_of(node));
+        stack.extend_from_slice(children_of[node.index()]);
     }
     walk
 }
 
 /// The objects in loading order, and those left out.
 fn objects(tree: &Tree, walk: &[Node]) -> (Vec<u32>, Vec<(u32, Refusal)>) {
-    let mut rank = vec![0usize; tree.directories.len()];
-    for (at, node) in walk.iter().enumerate() {
-        rank[node.index()] = at + 1;
-    }
-    // Counting sort by directory, stable, so that the lines of one directory stay in order.
-    let mut place_of = vec![0usize; tree.directories.len() + 1];
-    for object in &tree.objects {
-        place_of[rank[object.parent.index()] + 1] += 1;
-    }
-    for index in 1..place_of.len() {
-        place_of[index] += place_of[index - 1];
-    }
-    let mut sorted = vec![0u32; tree.objects.len()];
-    for (at, object) in tree.objects.iter().enumerate() {
-        let place = &mut place_of[rank[object.parent.index()]];
-        sorted[*place] = u32::try_from(at).expect("lines are counted in 32 bits");
-        *place += 1;
+    let mut rank = vec![0u32; tree.directories.len()];
+    for (node, rank_of_node) in walk.iter().zip(1..) {
+        rank[node.index()] = rank_of_node;
     }
     let object = |at: u32| &tree.objects[at as usize];
-    for group in sorted.chunk_by_mut(|a, b| object(*a).parent == object(*b).parent) {
-        group.sort_by(|a, b| tree.name(object(*a).name).cmp(tree.name(object(*b).name)));
+    // Lines are counted in 32 bits, so objects are, too.
+    let mut sorted: Vec<(u32, u32)> =
+        (0..tree.objects.len() as u32).map(|at| (rank[object(at).parent.index()], at)).collect();
+    sorted.sort_unstable();
+    for group in sorted.chunk_by_mut(|(a, _), (b, _)| a == b) {
+        group.sort_by(|(_, a), (_, b)| tree.name(object(*a).name).cmp(tree.name(object(*b).name)));
     }
     let (mut kept, mut refused) = (Vec::with_capacity(sorted.len()), Vec::new());
     let mut previous: Option<&Object> = None;
-    for at in sorted {
+    for (_, at) in sorted {
         let this = object(at);
         let name = tree.name(this.name);
         if let Some(first) = previous.filter(|first| first.parent == this.parent && tree.name(first.name) == name) {
@@ -203,10 +175,7 @@ fn objects(tree: &Tree, walk: &[Node]) -> (Vec<u32>, Vec<(u32, Refusal)>) {
         }
         previous = Some(this);
         match tree.child(this.parent, name) {
-            Some(node) => {
-                let line = tree.directories[node.index()].line;
-                refused.push((at, Refusal::IsDirectory { line }));
-            }
+            Some(node) => refused.push((at, Refusal::IsDirectory { line: tree.directories[node.index()].line })),
             None => kept.push(at),
         }
     }

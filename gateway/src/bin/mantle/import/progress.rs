@@ -13,7 +13,6 @@ const PLAIN_PERIOD: Duration = Duration::from_secs(3);
 /// Time between two drawings of a spinner.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Progress of one phase.
 pub struct Progress {
     bar: ProgressBar,
     label: &'static str,
@@ -47,31 +46,27 @@ impl Progress {
         Self { bar, label, started: Instant::now(), plain }
     }
 
-    /// Counts `n` more entries as done.
     pub fn add(&self, n: u64) {
         self.bar.inc(n);
-        let Some(last) = &self.plain else { return };
-        let mut last = last.lock();
-        if last.elapsed() < PLAIN_PERIOD {
-            return;
+        if self.is_plain_line_due() {
+            eprintln!("{}", plain_line(self.label, self.bar.position(), self.bar.length(), self.started.elapsed()));
         }
-        *last = Instant::now();
-        eprintln!("{}", plain_line(self.label, self.bar.position(), self.bar.length(), self.started.elapsed()));
+    }
+
+    fn is_plain_line_due(&self) -> bool {
+        let mut last = self.plain.as_ref().map(Mutex::lock);
+        let due = last.as_mut().filter(|last| last.elapsed() >= PLAIN_PERIOD);
+        due.map(|last| **last = Instant::now()).is_some()
     }
 
     /// Shows what the phase waits for.
     pub fn say(&self, message: String) {
-        if let Some(last) = &self.plain {
-            let mut last = last.lock();
-            if last.elapsed() >= PLAIN_PERIOD {
-                *last = Instant::now();
-                eprintln!("{}: {message}", self.label);
-            }
+        if self.is_plain_line_due() {
+            eprintln!("{}: {message}", self.label);
         }
         self.bar.set_message(message);
     }
 
-    /// Ends the phase; answers its duration.
     pub fn finish(self) -> Duration {
         self.bar.finish_and_clear();
         self.started.elapsed()
@@ -80,8 +75,7 @@ impl Progress {
 
 fn plain_line(label: &str, position: u64, length: Option<u64>, elapsed: Duration) -> String {
     let rate = position as f64 / elapsed.as_secs_f64().max(0.001);
-    let done = HumanCount(position);
-    let per_second = HumanCount(rate as u64);
+    let (done, per_second) = (HumanCount(position), HumanCount(rate as u64));
     match length {
         Some(length) if rate > 0.0 => {
             let left = (length.saturating_sub(position)) as f64 / rate;

@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     fs::File,
     io::{self, BufWriter, Write as _},
     path::Path,
@@ -15,7 +14,6 @@ use mantle_types::ErrorCode;
 
 use super::listing::Malformed;
 
-/// Why a line is in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Finding {
     /// Refused: not UTF-8.
@@ -29,7 +27,6 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// A refusal with a code of the error table.
     pub fn refused(code: ErrorCode) -> Self {
         Self::Refused(code.row().name)
     }
@@ -44,7 +41,6 @@ impl Finding {
         }
     }
 
-    /// Whether the line was refused.
     pub fn is_refusal(self) -> bool {
         self != Self::NotAscii
     }
@@ -68,15 +64,12 @@ impl Malformed {
 /// Counts of one finding, with the first example.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Number of lines.
     pub lines: u64,
-    /// The first of them.
     pub first_line: u64,
-    /// Its path, escaped.
+    /// Escaped.
     pub first_path: String,
 }
 
-/// Collects findings.
 #[derive(Default)]
 pub struct Report {
     counts: BTreeMap<Finding, Count>,
@@ -87,13 +80,10 @@ impl Report {
     /// A report that is also written to `path`, if there is one.
     pub fn create(path: Option<&Path>) -> io::Result<Self> {
         let mut file = path.map(File::create).transpose()?.map(BufWriter::new);
-        if let Some(file) = &mut file {
-            writeln!(file, "line\tpath\tcode\treason")?;
-        }
+        file.as_mut().map_or(Ok(()), |file| writeln!(file, "line\tpath\tcode\treason"))?;
         Ok(Self { counts: BTreeMap::new(), file })
     }
 
-    /// Adds one line's finding.
     pub fn add(&mut self, line: u64, path: &[u8], finding: Finding, reason: &str) -> io::Result<()> {
         let escaped = escape(path);
         if let Some(file) = &mut self.file {
@@ -103,43 +93,32 @@ impl Report {
         Ok(())
     }
 
-    /// All counts, refusals and others.
     pub fn counts(&self) -> impl Iterator<Item = (Finding, &Count)> {
         self.counts.iter().map(|(finding, count)| (*finding, count))
     }
 
-    /// Number of refused lines.
     pub fn refused(&self) -> u64 {
         self.counts().filter(|(finding, _)| finding.is_refusal()).map(|(_, count)| count.lines).sum()
     }
 
-    /// Writes out what is buffered.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), |file| file.flush())
     }
 }
 
 fn escape(path: &[u8]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c == '\\' || c.is_control() {
-                let mut bytes = [0; 4];
-                escape_bytes(&mut out, c.encode_utf8(&mut bytes).as_bytes());
-            } else {
-                out.push(c);
+            match c == '\\' || c.is_control() {
+                true => out += &hex(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                false => out.push(c),
             }
         }
-        escape_bytes(&mut out, chunk.invalid());
+        out += &hex(chunk.invalid());
     }
     out
-}
-
-fn escape_bytes(out: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "\\x{byte:02x}");
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Calls to PostgreSQL: repeated after a passing failure, if needed on a new connection, and spread over several connections.
+//! Calls to PostgreSQL: repeated after a passing failure, if needed on a new connection, and spread over several
+//! connections.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,6 @@ const _: () = assert!(BLOCK_IDS_MAX > MESSAGE_OPS_MAX as i64);
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct CallError {
-    /// Mantle's own error code, if it has one.
     pub code: Option<ErrorCode>,
     text: String,
 }
@@ -27,10 +27,10 @@ impl CallError {
     fn new(error: &tokio_postgres::Error, attempts: u32) -> Self {
         let mut text = match error.as_db_error() {
             Some(db) => format!("PostgreSQL answered {}: {}", db.code().code(), db.message()),
-            None => match std::error::Error::source(error) {
-                Some(source) => format!("the connection to PostgreSQL failed: {error}: {source}"),
-                None => format!("the connection to PostgreSQL failed: {error}"),
-            },
+            None => {
+                let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+                format!("the connection to PostgreSQL failed: {error}{cause}")
+            }
         };
         if attempts > 1 {
             text.push_str(&format!(" (after {attempts} attempts)"));
@@ -51,11 +51,16 @@ pub struct Session {
     ready: Option<(Client, Statement)>,
 }
 
-/// The rows of a call.
 pub struct Answer {
     pub rows: Vec<Row>,
     /// Whether the call was sent more than once. Entries that it found may then be its own, from an earlier attempt.
     pub is_repeated: bool,
+}
+
+impl Answer {
+    pub fn first(&self) -> Result<&Row, CallError> {
+        self.rows.first().ok_or_else(|| CallError::answer("the database answered no row".into()))
+    }
 }
 
 impl Session {
@@ -64,7 +69,6 @@ impl Session {
         Self { url: url.to_owned(), sql, ready: None }
     }
 
-    /// `count` such sessions.
     pub fn several(count: usize, url: &str, sql: &'static str) -> Vec<Self> {
         (0..count).map(|_| Self::new(url, sql)).collect()
     }
@@ -73,25 +77,17 @@ impl Session {
     pub async fn call(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Answer, CallError> {
         let mut attempt = 1;
         loop {
-            let error = match self.call_once(params).await {
+            match self.call_once(params).await {
                 Ok(rows) => return Ok(Answer { rows, is_repeated: attempt > 1 }),
-                Err(error) => error,
-            };
-            if !connect::is_passing(&error) || attempt == connect::ATTEMPTS_MAX {
-                return Err(CallError::new(&error, attempt));
-            }
-            if error.code().is_none() || error.is_closed() {
-                self.ready = None;
+                Err(error) if !connect::is_passing(&error) || attempt == connect::ATTEMPTS_MAX => {
+                    return Err(CallError::new(&error, attempt));
+                }
+                Err(error) if error.code().is_none() || error.is_closed() => self.ready = None,
+                Err(_) => {}
             }
             attempt += 1;
             tokio::time::sleep(connect::pause(attempt)).await;
         }
-    }
-
-    /// Runs a statement that answers one row.
-    pub async fn row(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Row, CallError> {
-        let mut answer = self.call(params).await?;
-        answer.rows.pop().ok_or_else(|| CallError::answer(format!("no row from {}", self.sql)))
     }
 
     async fn call_once(&mut self, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, tokio_postgres::Error> {
@@ -112,8 +108,8 @@ impl Session {
 #[error("interrupted; what is acknowledged stays, and the same command loads the rest")]
 pub struct Interrupted;
 
-/// Runs `work` over all jobs, one after the other on each session. After the first failure the other sessions only finish
-/// their current calls.
+/// Runs `work` over all jobs, one after the other on each session. After the first failure the other sessions only
+/// finish their current calls.
 pub async fn in_parallel<J>(
     sessions: &mut [Session],
     jobs: impl IntoIterator<Item = J>,
@@ -141,14 +137,12 @@ pub async fn in_parallel<J>(
 pub struct Ids {
     session: Session,
     next: i64,
-    /// Ids left in the block.
     left: i64,
-    /// Ids that are still wanted, the rest of the block included.
+    /// Ids that are still wanted, those in the block included.
     wanted: i64,
 }
 
 impl Ids {
-    /// A source of `wanted` ids.
     pub fn new(url: &str, wanted: usize) -> Self {
         Self { session: Session::new(url, sql::ALLOCATE_IDS), next: 0, left: 0, wanted: wanted as i64 }
     }
@@ -158,7 +152,8 @@ impl Ids {
         let count = count as i64;
         if count > self.left {
             let size = self.wanted.clamp(count, BLOCK_IDS_MAX);
-            let row = self.session.row(&[&"import", &size]).await.context("allocating ids")?;
+            let answer = self.session.call(&[&"import", &size]).await.context("allocating ids")?;
+            let row = answer.first()?;
             (self.next, self.left) = (row.get(0), row.get::<_, i64>(1) - row.get::<_, i64>(0) + 1);
         }
         let first = self.next;
@@ -169,14 +164,10 @@ impl Ids {
 
 /// Converts an answer's `ord` (from 1) to a position in the sent elements.
 pub fn position(ord: i32, sent: usize) -> Result<usize, CallError> {
-    usize::try_from(ord)
-        .ok()
-        .filter(|ord| (1..=sent).contains(ord))
-        .map(|ord| ord - 1)
-        .ok_or_else(|| CallError::answer(format!("the database answered for element {ord} of {sent}")))
+    let place = usize::try_from(ord).ok().and_then(|ord| ord.checked_sub(1)).filter(|place| *place < sent);
+    place.ok_or_else(|| CallError::answer(format!("the database answered for element {ord} of {sent}")))
 }
 
-/// Converts an answer's code.
 pub fn error_code(sqlstate: &str) -> Result<ErrorCode, CallError> {
     let code = ErrorCode::from_sqlstate(sqlstate);
     code.ok_or_else(|| CallError::answer(format!("the database answered an unknown code {sqlstate:?}")))
@@ -188,7 +179,7 @@ mod tests {
 
     #[test]
     fn answers_are_for_what_was_sent() {
-        assert_eq!((position(1, 3).unwrap(), position(3, 3).unwrap()), (0, 2));
+        assert_eq!([1, 3].map(|ord| position(ord, 3).unwrap()), [0, 2]);
         for ord in [0, 4, -1, i32::MIN] {
             assert!(position(ord, 3).is_err());
         }

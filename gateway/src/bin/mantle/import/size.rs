@@ -3,7 +3,6 @@
 
 use std::f64::consts::TAU;
 
-/// Median, in bytes.
 const MEDIAN_BYTES: f64 = 3_000.0;
 /// Standard deviation of the size's natural logarithm.
 const LOG_DEVIATION: f64 = 2.0;
@@ -15,12 +14,10 @@ const SIZE_BYTES_MAX: f64 = 1_073_741_824.0;
 pub struct PathHash(u64);
 
 impl PathHash {
-    /// The hash of the empty path under `seed`.
     pub fn new(seed: u64) -> Self {
         Self(0xcbf2_9ce4_8422_2325 ^ mix(seed))
     }
 
-    /// The hash of the path continued by `part`.
     pub fn extend(self, part: &str) -> Self {
         Self(part.bytes().fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
     }

@@ -7,22 +7,17 @@ use mantle_index_client::Status;
 
 use super::{load::Loaded, report::Report};
 
-/// The outcome of an import.
 #[derive(Default)]
 pub struct Summary {
     pub namespace: String,
-    /// Lines of the listing.
     pub lines: u64,
     /// Directories, implied ones included.
     pub directories: Loaded,
     pub objects: Loaded,
     /// Refused and remarkable lines.
     pub report: Report,
-    /// Whether some objects have synthetic sizes.
     pub has_synthetic_sizes: bool,
-    /// Seed of the synthetic sizes.
     pub seed: u64,
-    /// Phases and their times.
     pub phases: Vec<(&'static str, Duration)>,
     /// Total time from the start of the command.
     pub elapsed: Duration,
@@ -66,11 +61,8 @@ impl fmt::Display for Summary {
             writeln!(f, "  already there  {there} objects, {too} directories")?;
         }
         if objects.repeated > 0 {
-            let repeated = HumanCount(objects.repeated);
-            writeln!(
-                f,
-                "                 {repeated} of them in calls sent again after a failure, perhaps by this run"
-            )?;
+            let (indent, repeated) = ("", HumanCount(objects.repeated));
+            writeln!(f, "{indent:17}{repeated} of them in calls sent again after a failure, perhaps by this run")?;
         }
         writeln!(f, "  refused        {} lines", HumanCount(self.report.refused()))?;
         for is_refusal in [true, false] {
@@ -89,16 +81,10 @@ impl fmt::Display for Summary {
         match &self.replicas {
             None => writeln!(f, "  index          not asked: no replica is named (--index, MANTLE_INDEX)"),
             Some(replicas) => {
-                let each: Vec<String> = replicas
-                    .iter()
-                    .map(|(address, status)| format!("{address} {}", HumanCount(status.directories)))
-                    .collect();
-                writeln!(
-                    f,
-                    "  index          applied by all {} replicas; directories: {}",
-                    replicas.len(),
-                    each.join(", ")
-                )
+                let of_one =
+                    |(address, status): &(String, Status)| format!("{address} {}", HumanCount(status.directories));
+                let (count, each) = (replicas.len(), replicas.iter().map(of_one).collect::<Vec<_>>().join(", "));
+                writeln!(f, "  index          applied by all {count} replicas; directories: {each}")
             }
         }
     }
@@ -129,14 +115,11 @@ mod tests {
             ..Summary::default()
         };
         let text = summary.to_string();
-        assert!(
-            text.starts_with(
-                "debian: 800 objects and 200 directories loaded from 1,001 lines in 0.50 s, 2,000 entries/s"
-            )
-        );
-        for part in
-            ["2 objects, 1 directories", "sent again", "refused        1 lines", "1 duplicate (first: line 7, a/b)"]
-        {
+        let start = "debian: 800 objects and 200 directories loaded from 1,001 lines in 0.50 s, 2,000 entries/s";
+        assert!(text.starts_with(start));
+        let parts =
+            ["2 objects, 1 directories", "sent again", "refused        1 lines", "1 duplicate (first: line 7, a/b)"];
+        for part in parts {
             assert!(text.contains(part), "{part}\n{text}");
         }
     }

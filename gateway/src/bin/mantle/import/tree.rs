@@ -1,12 +1,11 @@
-//! The listing's entries in memory: a tree of directories, and objects that point into it.
-//!
-//! It is compact, because a listing has millions of paths. A directory's name is stored once for all paths through it. All
-//! names are in one string, and an object takes 24 bytes beside its name.
-//!
-//! Invariant: every name in the tree passed `mantle_types::name`, and a directory's parent precedes it in `directories`.
+//! The listing's entries in memory: a tree of directories, and objects that point into it. It is compact, because a
+//! listing has millions of paths. A directory's name is stored once for all paths through it. All names are in one
+//! string, and an object takes 24 bytes beside its name. Invariant: every name in the tree passed `mantle_types::name`,
+//! and a directory's parent precedes it in `directories`.
 
 use std::hash::{BuildHasher, RandomState};
 
+use hashbrown::HashTable;
 use mantle_types::{
     Error, ErrorCode, Result,
     limits::{KEY_BYTES_MAX, PATH_DEPTH_MAX},
@@ -23,27 +22,30 @@ impl Node {
     /// The namespace's root; it has no name.
     pub const ROOT: Self = Self(0);
 
-    /// Index for tables with an element for each directory.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The directory at a position.
     pub fn from_index(index: usize) -> Self {
         Self(u32::try_from(index).expect("fewer than 2^32 directories fit into memory"))
     }
 }
 
-/// A name's place in the string of names: offset in the upper 56 bits, length in the lower 8 (names have at most 255 bytes).
+/// A name's place in the string of names: offset in the upper 56 bits, length (at most 255 bytes) in the lower 8.
 #[derive(Clone, Copy, Debug)]
 pub struct Name(u64);
+
+impl Name {
+    fn of(self, names: &str) -> &str {
+        let offset = (self.0 >> 8) as usize;
+        &names[offset..offset + (self.0 & 0xff) as usize]
+    }
+}
 
 /// A directory that the listing names or implies.
 #[derive(Clone, Copy, Debug)]
 pub struct Directory {
-    /// Its name, without a slash.
     pub name: Name,
-    /// Its parent.
     pub parent: Node,
     /// The first line that names or implies it.
     pub line: u32,
@@ -53,51 +55,44 @@ pub struct Directory {
     pub depth: u8,
 }
 
+fn place<'a>(directory: &Directory, names: &'a str) -> (Node, &'a str) {
+    (directory.parent, directory.name.of(names))
+}
+
 /// An object that the listing names.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// Its name.
     pub name: Name,
     /// Bytes, or [`Object::NO_SIZE`].
     pub size: i64,
-    /// Its directory.
     pub parent: Node,
-    /// Its line.
     pub line: u32,
 }
 
 impl Object {
-    /// The listing gives no size.
     pub const NO_SIZE: i64 = -1;
 }
 
-/// The result of an insertion.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Insertion {
     /// It is in the tree. (Duplicate objects are found later, by [`super::order`].)
     Taken,
     /// A directory that an earlier line names.
-    ListedBefore {
-        /// That line.
-        line: u32,
-    },
+    ListedBefore { line: u32 },
 }
 
-/// The tree.
 pub struct Tree {
     names: String,
     /// All directories, the root first.
     pub directories: Vec<Directory>,
     /// All objects, in the order of the listing.
     pub objects: Vec<Object>,
-    /// Open addressing by `(parent, name)`; a cell has a position in `directories`, or [`EMPTY`].
-    table: Vec<u32>,
+    /// By `(parent, name)`.
+    table: HashTable<Node>,
     hasher: RandomState,
     /// The previous line's parent as text and as node; most lines share it.
     previous: (String, Node),
 }
-
-const EMPTY: u32 = u32::MAX;
 
 impl Default for Tree {
     fn default() -> Self {
@@ -106,7 +101,7 @@ impl Default for Tree {
             names: String::new(),
             directories: vec![root],
             objects: Vec::new(),
-            table: vec![EMPTY; 1024],
+            table: HashTable::new(),
             hasher: RandomState::new(),
             previous: (String::new(), Node::ROOT),
         }
@@ -162,47 +157,22 @@ impl Tree {
 
     /// The directory `name` in `parent`, if the tree has it.
     pub fn child(&self, parent: Node, name: &str) -> Option<Node> {
-        let cell = self.table[self.cell(parent, name)];
-        (cell != EMPTY).then_some(Node(cell))
+        let is_it = |node: &Node| place(&self.directories[node.index()], &self.names) == (parent, name);
+        self.table.find(self.hasher.hash_one((parent, name)), is_it).copied()
     }
 
     fn child_or_insert(&mut self, line: u32, parent: Node, name: &str) -> Node {
-        let mut cell = self.cell(parent, name);
-        if self.table[cell] != EMPTY {
-            return Node(self.table[cell]);
-        }
-        if self.directories.len() * 3 >= self.table.len() * 2 {
-            self.grow();
-            cell = self.cell(parent, name);
+        if let Some(node) = self.child(parent, name) {
+            return node;
         }
         let node = Node::from_index(self.directories.len());
         let depth = self.directories[parent.index()].depth + 1;
         let name = self.keep(name);
         self.directories.push(Directory { name, parent, line, listed: 0, depth });
-        self.table[cell] = node.0;
+        let Self { names, directories, table, hasher, .. } = self;
+        let hash = |node: &Node| hasher.hash_one(place(&directories[node.index()], names));
+        table.insert_unique(hash(&node), node, hash);
         node
-    }
-
-    /// The cell that holds the directory, or the free one where it belongs.
-    fn cell(&self, parent: Node, name: &str) -> usize {
-        let mask = self.table.len() - 1;
-        let mut cell = self.hasher.hash_one((parent.0, name)) as usize & mask;
-        loop {
-            let Some(directory) = self.directories.get(self.table[cell] as usize) else { return cell };
-            if directory.parent == parent && self.name(directory.name) == name {
-                return cell;
-            }
-            cell = (cell + 1) & mask;
-        }
-    }
-
-    fn grow(&mut self) {
-        self.table = vec![EMPTY; self.table.len() * 2];
-        for index in 1..self.directories.len() {
-            let directory = self.directories[index];
-            let cell = self.cell(directory.parent, self.name(directory.name));
-            self.table[cell] = Node::from_index(index).0;
-        }
     }
 
     fn keep(&mut self, name: &str) -> Name {
@@ -211,28 +181,17 @@ impl Tree {
         Name(offset << 8 | name.len() as u64)
     }
 
-    /// The text of a name.
     pub fn name(&self, name: Name) -> &str {
-        let offset = (name.0 >> 8) as usize;
-        &self.names[offset..offset + (name.0 & 0xff) as usize]
-    }
-
-    /// The components of a directory's path, from the root's child down.
-    pub fn components(&self, node: Node) -> Vec<&str> {
-        let mut components = Vec::new();
-        let mut node = node;
-        while node != Node::ROOT {
-            let directory = &self.directories[node.index()];
-            components.push(self.name(directory.name));
-            node = directory.parent;
-        }
-        components.reverse();
-        components
+        name.of(&self.names)
     }
 
     /// A directory's path, with a slash at its end; empty for the root.
     pub fn directory_path(&self, node: Node) -> String {
-        self.components(node).iter().flat_map(|name| [name, "/"]).collect()
+        if node == Node::ROOT {
+            return String::new();
+        }
+        let Directory { name, parent, .. } = self.directories[node.index()];
+        self.directory_path(parent) + self.name(name) + "/"
     }
 
     /// An object's path.
@@ -240,12 +199,11 @@ impl Tree {
         self.directory_path(object.parent) + self.name(object.name)
     }
 
-    /// Bytes of memory that the tree takes.
     pub fn heap_bytes(&self) -> usize {
         self.names.capacity()
             + self.directories.capacity() * size_of::<Directory>()
             + self.objects.capacity() * size_of::<Object>()
-            + self.table.capacity() * size_of::<u32>()
+            + self.table.allocation_size()
     }
 }
 
@@ -261,16 +219,22 @@ mod tests {
         tree.insert(line, &Item { key, size: None })
     }
 
+    fn directory_paths(tree: &Tree) -> Vec<String> {
+        (0..tree.directories.len()).map(|i| tree.directory_path(Node::from_index(i))).collect()
+    }
+
+    fn object_paths(tree: &Tree) -> Vec<String> {
+        tree.objects.iter().map(|object| tree.object_path(object)).collect()
+    }
+
     #[test]
     fn parents_are_made_once() {
         let mut tree = Tree::default();
         for (line, key) in [(1, "usr/bin/ls"), (2, "usr/bin/cat"), (3, "usr/lib/"), (4, "top")] {
             assert_eq!(insert(&mut tree, line, key), Ok(Insertion::Taken));
         }
-        let paths: Vec<_> = (0..tree.directories.len()).map(|i| tree.directory_path(Node::from_index(i))).collect();
-        assert_eq!(paths, ["", "usr/", "usr/bin/", "usr/lib/"]);
-        let objects: Vec<_> = tree.objects.iter().map(|object| tree.object_path(object)).collect();
-        assert_eq!(objects, ["usr/bin/ls", "usr/bin/cat", "top"]);
+        assert_eq!(directory_paths(&tree), ["", "usr/", "usr/bin/", "usr/lib/"]);
+        assert_eq!(object_paths(&tree), ["usr/bin/ls", "usr/bin/cat", "top"]);
         assert_eq!(insert(&mut tree, 5, "usr/lib/"), Ok(Insertion::ListedBefore { line: 3 }));
         assert_eq!(insert(&mut tree, 6, "usr/"), Ok(Insertion::Taken), "implied before, now named");
     }
@@ -314,11 +278,10 @@ mod tests {
                 insert(&mut tree, line as u32 + 1, &components.join("/")).unwrap();
                 expected.extend((1..components.len()).map(|n| components[..n].join("/") + "/"));
             }
-            let paths: Vec<_> = (0..tree.directories.len()).map(|i| tree.directory_path(Node::from_index(i))).collect();
+            let paths = directory_paths(&tree);
             prop_assert_eq!(paths.len(), expected.len(), "none twice");
             prop_assert_eq!(paths.into_iter().collect::<HashSet<_>>(), expected);
-            let objects: Vec<_> = tree.objects.iter().map(|object| tree.object_path(object)).collect();
-            prop_assert_eq!(objects, keys.iter().map(|k| k.join("/")).collect::<Vec<_>>());
+            prop_assert_eq!(object_paths(&tree), keys.iter().map(|k| k.join("/")).collect::<Vec<_>>());
         }
     }
 }
