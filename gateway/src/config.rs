@@ -135,28 +135,21 @@ impl Default for Limits {
     }
 }
 
-fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
+macro_rules! defaults {
+    ($($name:ident: $type:ty = $value:expr;)*) => {
+        $(fn $name() -> $type {
+            $value
+        })*
+    };
 }
 
-fn default_region() -> String {
-    "us-east-1".into()
-}
-
-fn default_owner_name() -> String {
-    "gateway".into()
-}
-
-fn default_pool_size() -> usize {
-    16
-}
-
-fn default_batches_in_flight_max() -> usize {
-    4
-}
-
-fn default_batch_elements_max() -> usize {
-    256
+defaults! {
+    default_threads: usize = std::thread::available_parallelism().map_or(1, NonZero::get);
+    default_region: String = "us-east-1".into();
+    default_owner_name: String = "gateway".into();
+    default_pool_size: usize = 16;
+    default_batches_in_flight_max: usize = 4;
+    default_batch_elements_max: usize = 256;
 }
 
 impl Config {
@@ -169,8 +162,7 @@ impl Config {
     /// Parses and checks a text.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let config: Self = toml::from_str(text)?;
-        config.check()?;
-        Ok(config)
+        config.check().map(|()| config)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -229,9 +221,9 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_refused_at_every_level() {
-        assert!(Config::parse(&format!("surprise = 1\n{MINIMAL}")).is_err());
-        assert!(Config::parse(&format!("{MINIMAL}\nsurprise = 1")).is_err());
-        assert!(Config::parse(&format!("{MINIMAL}\n[limits]\nsurprise = 1")).is_err());
+        for (before, behind) in [("surprise = 1\n", ""), ("", "\nsurprise = 1"), ("", "\n[limits]\nsurprise = 1")] {
+            assert!(Config::parse(&format!("{before}{MINIMAL}{behind}")).is_err());
+        }
     }
 
     #[test]
@@ -248,9 +240,9 @@ mod tests {
         assert_eq!(with("batch_elements_max = 1").unwrap().postgres.batch_elements_max, 1);
         assert!(with(&format!("batch_elements_max = {COALESCED_ELEMENTS_MAX}")).is_ok());
         assert!(with(&format!("batch_elements_max = {}", COALESCED_ELEMENTS_MAX + 1)).is_err());
-        assert!(with("batch_elements_max = 0").is_err());
-        assert!(with("batches_in_flight_max = 0").is_err());
+        assert!(with("batch_elements_max = 0").is_err() && with("batches_in_flight_max = 0").is_err());
     }
+
     #[test]
     fn threads_default_to_the_processors() {
         let with = |threads: usize| Config::parse(&format!("threads = {threads}\n{MINIMAL}"));

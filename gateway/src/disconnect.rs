@@ -1,9 +1,5 @@
 //! Client disconnects during a request. A statement that was sent to PostgreSQL is never cancelled (P18), but after the
-//! disconnect the gateway sends no more (P44).
-//!
-//! Otherwise a request could hang on a partitioned connection for a minute, find its lease expired, resolve its path
-//! again and commit. Meanwhile its client has repeated it and got a refusal. No order explains such a history (found by
-//! `make chaos`).
+//! disconnect the gateway sends no more. P44 has the history that this prevents.
 
 use std::sync::{
     Arc,
@@ -30,13 +26,11 @@ impl Drop for Client {
 /// Runs a mutation to its end, even when the client disconnects.
 pub async fn run_detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let client = Client(Arc::default());
-    match tokio::spawn(DISCONNECTED.scope(client.0.clone(), work).in_current_span()).await {
-        Ok(answer) => answer,
-        Err(cause) => {
-            tracing::error!(%cause, "a request's task failed");
-            Err(ErrorCode::Internal.into())
-        }
-    }
+    let task = tokio::spawn(DISCONNECTED.scope(client.0.clone(), work).in_current_span());
+    task.await.unwrap_or_else(|cause| {
+        tracing::error!(%cause, "a request's task failed");
+        Err(ErrorCode::Internal.into())
+    })
 }
 
 /// Called before a change is sent: an error if the client has disconnected. Nothing was done then.

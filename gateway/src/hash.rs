@@ -4,7 +4,6 @@
 
 use sha2::{Digest, Sha256};
 
-/// Hashes the parts of a request.
 pub struct RequestHash(Sha256);
 
 impl RequestHash {
@@ -32,9 +31,7 @@ impl RequestHash {
     /// The first 8 bytes of the SHA-256.
     pub fn finish(self) -> i64 {
         let digest: [u8; 32] = self.0.finalize().into();
-        let mut first = [0; 8];
-        first.copy_from_slice(&digest[..8]);
-        i64::from_le_bytes(first)
+        i64::from_le_bytes(std::array::from_fn(|at| digest[at]))
     }
 }
 

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use crate::store::Store;
 
-/// Hands out ids.
 pub struct Ids {
     store: Arc<Store>,
     owner: String,
@@ -28,49 +27,43 @@ struct Blocks {
     wanted: bool,
 }
 
-enum Taken {
-    Id { id: i64, fetch: bool },
-    Exhausted,
-}
-
 impl Blocks {
-    fn take(&mut self, block: u32) -> Taken {
+    /// An id, and whether to fetch the next block; `None` if all are used up.
+    fn take(&mut self, block: u32) -> Option<(i64, bool)> {
         if self.next == self.end {
-            let Some((first, last)) = self.spare.take() else { return Taken::Exhausted };
+            let (first, last) = self.spare.take()?;
             (self.next, self.end, self.wanted) = (first, last + 1, false);
         }
         let id = self.next;
         self.next += 1;
         let fetch = !self.wanted && self.spare.is_none() && self.end - self.next <= i64::from(block / 2);
         self.wanted |= fetch;
-        Taken::Id { id, fetch }
+        Some((id, fetch))
     }
 }
 
 impl Ids {
-    /// An allocator that owns no block yet.
     pub fn new(store: Arc<Store>, owner: String, block: u32) -> Self {
         Self { store, owner, block, blocks: Mutex::default(), fetching: tokio::sync::Mutex::default() }
     }
 
-    /// A new id for a directory or an object.
     pub async fn next(self: &Arc<Self>) -> Result<EntryId> {
         loop {
             let taken = self.blocks.lock().take(self.block);
-            match taken {
-                Taken::Id { id, fetch: false } => return Ok(id.into()),
-                Taken::Id { id, fetch: true } => {
-                    let ids = self.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = ids.fetch().await {
-                            tracing::debug!(%error, "could not fetch a block of ids ahead");
-                            ids.blocks.lock().wanted = false;
-                        }
-                    });
-                    return Ok(id.into());
-                }
-                Taken::Exhausted => self.fetch().await?,
+            let Some((id, fetch)) = taken else {
+                self.fetch().await?;
+                continue;
+            };
+            if fetch {
+                let ids = self.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = ids.fetch().await {
+                        tracing::debug!(%error, "could not prefetch a block of ids");
+                        ids.blocks.lock().wanted = false;
+                    }
+                });
             }
+            return Ok(id.into());
         }
     }
 
@@ -95,11 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_used_up_before_the_next_and_fetched_ahead_once() {
+    fn a_block_is_used_up_before_the_next_which_is_prefetched_once() {
         let mut blocks = Blocks { spare: Some((10, 13)), ..Blocks::default() };
-        let mut seen = vec![];
-        let mut fetches = 0;
-        while let Taken::Id { id, fetch } = blocks.take(4) {
+        let (mut seen, mut fetches) = (vec![], 0);
+        while let Some((id, fetch)) = blocks.take(4) {
             seen.push(id);
             fetches += u32::from(fetch);
             if seen.len() == 3 {

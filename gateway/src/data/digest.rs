@@ -19,7 +19,6 @@ pub enum Mismatch {
     Malformed(&'static str),
 }
 
-/// Digests of the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Checksums {
     /// MD5, hexadecimal: the etag.
@@ -28,14 +27,11 @@ pub struct Checksums {
     pub others: Checksum,
 }
 
-/// The digests that the client announced.
 #[derive(Default)]
 pub struct Expected {
-    /// `Content-MD5`.
     pub md5: Option<String>,
     /// `x-amz-checksum-*`, by the name after the prefix (`crc32`, …); `None` if the trailer has the value.
     pub others: Vec<(&'static str, Option<String>)>,
-    /// The headers behind the body.
     pub trailer: Option<TrailingHeaders>,
 }
 
@@ -64,6 +60,15 @@ fn value_of<'a>(sums: &'a Checksum, algorithm: &str) -> Option<&'a str> {
     }
 }
 
+/// Compares two digests in base64.
+fn compare(name: &'static str, announced: &str, computed: &str) -> Result<(), Mismatch> {
+    let length = |digest: &str| STANDARD.decode(digest).map(|bytes| bytes.len()).ok();
+    if length(announced) != length(computed) {
+        return Err(Mismatch::Malformed(name));
+    }
+    if announced == computed { Ok(()) } else { Err(Mismatch::Wrong(name)) }
+}
+
 impl Expected {
     pub(super) fn hasher(&self) -> Hasher {
         let wants = |name: &str| self.others.iter().any(|(algorithm, _)| *algorithm == name);
@@ -80,29 +85,13 @@ impl Expected {
     pub(super) fn check(&self, hasher: Hasher) -> Result<Checksums, Mismatch> {
         let digest = hasher.md5.finalize();
         if let Some(announced) = &self.md5 {
-            let announced = STANDARD.decode(announced).map_err(|_| Mismatch::Malformed("Content-MD5"))?;
-            if announced.len() != digest.len() {
-                return Err(Mismatch::Malformed("Content-MD5"));
-            }
-            if announced != digest[..] {
-                return Err(Mismatch::Wrong("Content-MD5"));
-            }
+            compare("Content-MD5", announced, &STANDARD.encode(digest))?;
         }
         let others = hasher.others.finalize();
         for (algorithm, announced) in &self.others {
-            let computed = value_of(&others, algorithm).unwrap_or_default();
-            let announced = match announced {
-                Some(value) => value.clone(),
-                None => self.in_trailer(algorithm).ok_or(Mismatch::Malformed(algorithm))?,
-            };
-            let length_differs =
-                STANDARD.decode(&announced).map(|v| v.len()).ok() != STANDARD.decode(computed).map(|v| v.len()).ok();
-            if length_differs {
-                return Err(Mismatch::Malformed(algorithm));
-            }
-            if announced != computed {
-                return Err(Mismatch::Wrong(algorithm));
-            }
+            let announced = announced.clone().or_else(|| self.in_trailer(algorithm));
+            let announced = announced.ok_or(Mismatch::Malformed(algorithm))?;
+            compare(algorithm, &announced, value_of(&others, algorithm).unwrap_or_default())?;
         }
         Ok(Checksums { md5: hex::encode(digest), others })
     }

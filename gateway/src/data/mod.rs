@@ -30,16 +30,12 @@ pub struct DataStore {
 pub struct Stored {
     /// Path relative to the data directory.
     pub locator: String,
-    /// In bytes.
     pub size: u64,
-    /// Of all bytes.
     pub checksums: Checksums,
 }
 
-/// Why bytes were not stored.
 #[derive(Debug)]
 pub enum UploadError {
-    /// There are more bytes than allowed.
     TooLarge,
     /// The client's stream broke, or failed verification.
     Body(Box<dyn std::error::Error + Send + Sync>),
@@ -114,26 +110,22 @@ impl DataStore {
         }
         .await;
         let checked = received.and_then(|()| expected.check(hasher).map_err(UploadError::Mismatch));
-        match (checked, upload) {
-            (Ok(checksums), Some(mut parts)) => {
+        match (&checked, upload) {
+            (Ok(_), Some(mut parts)) => {
                 if !piece.is_empty() {
                     parts.put_part(PutPayload::from(piece.freeze())).await?;
                 }
                 parts.complete().await?;
-                Ok(Stored { locator, size, checksums })
             }
-            (Ok(checksums), None) => {
-                self.store.put(&path, PutPayload::from(piece.freeze())).await?;
-                Ok(Stored { locator, size, checksums })
-            }
-            (Err(error), Some(mut parts)) => {
+            (Ok(_), None) => drop(self.store.put(&path, PutPayload::from(piece.freeze())).await?),
+            (Err(_), Some(mut parts)) => {
                 if let Err(cause) = parts.abort().await {
                     tracing::debug!(%cause, "an aborted upload is left to the sweeper");
                 }
-                Err(error)
             }
-            (Err(error), None) => Err(error),
+            (Err(_), None) => {}
         }
+        checked.map(|checksums| Stored { locator, size, checksums })
     }
 
     /// Reads a range; `None` when the bytes are gone.

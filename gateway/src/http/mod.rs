@@ -17,10 +17,11 @@ use axum::{
     Router,
     body::Body,
     extract::{Request, State},
-    http::{HeaderValue, Method, Response, header},
+    http::{HeaderMap, HeaderValue, Method, Response, header, header::AsHeaderName},
+    response::IntoResponse,
     serve::ListenerExt,
 };
-use mantle_types::{Error, ErrorCode, Result};
+use mantle_types::ErrorCode;
 use s3s::service::S3Service;
 use tokio::{net::TcpListener, task::JoinSet};
 use tower::ServiceExt;
@@ -36,7 +37,6 @@ const REQUEST_ID: &str = "x-request-id";
 /// Paths that monitoring calls all the time: they get no span.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
-/// Shared by the native API and S3.
 pub(crate) struct App {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) credentials: Arc<Credentials>,
@@ -89,7 +89,6 @@ fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     tasks
 }
 
-/// The router of the listener.
 fn router(config: &Config, gateway: Arc<Gateway>, credentials: Arc<Credentials>) -> Router {
     let app = Arc::new(App { gateway, credentials });
     let rest = rest::router(app.clone());
@@ -109,10 +108,10 @@ async fn dispatch(State(services): State<Services>, request: Request) -> Respons
 async fn answer(services: Services, context: RequestContext, mut request: Request) -> Response<Body> {
     request.extensions_mut().insert(context.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let is_native = path == "/v1" || path.starts_with("/v1/");
+    let is_native = is_native(&path);
     let response = match path.as_str() {
         path if PROBES.contains(&path) => probe(&services, &context, &method, path).await,
-        _ if is_native && !s3::is_signed(&request) => native(&services, request).await,
+        _ if is_native && !s3::is_signed(&request) => native(&services.rest, request).await,
         _ => s3(&services, request).await,
     };
     let mut response = match response.extensions().get::<Failure>() {
@@ -129,24 +128,29 @@ async fn answer(services: Services, context: RequestContext, mut request: Reques
 
 async fn probe(services: &Services, context: &RequestContext, method: &Method, path: &str) -> Response<Body> {
     context.set_verb("probe");
-    let answer: Result<Response<Body>> = match path {
-        _ if *method != Method::GET && *method != Method::HEAD => Err(ErrorCode::NotImplemented.into()),
-        "/livez" => Ok(probes::live()),
-        "/readyz" => probes::ready(&services.app.gateway).await,
-        _ => Ok(probes::metrics()),
-    };
-    answer.unwrap_or_else(failure)
-}
-
-fn failure(error: Error) -> Response<Body> {
-    axum::response::IntoResponse::into_response(Failure(error))
-}
-
-async fn native(services: &Services, request: Request) -> Response<Body> {
-    match services.rest.clone().oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
+    match path {
+        _ if *method != Method::GET && *method != Method::HEAD => {
+            Failure::from(ErrorCode::NotImplemented).into_response()
+        }
+        "/livez" => "live\n".into_response(),
+        "/readyz" => probes::ready(&services.app.gateway).await.map_err(Failure).into_response(),
+        _ => probes::metrics(),
     }
+}
+
+/// Whether a path belongs to the native API.
+fn is_native(path: &str) -> bool {
+    path == "/v1" || path.starts_with("/v1/")
+}
+
+async fn native(router: &Router, request: Request) -> Response<Body> {
+    let Ok(response) = router.clone().oneshot(request).await;
+    response
+}
+
+/// A header's value, if it is text.
+fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
 }
 
 async fn s3(services: &Services, request: Request) -> Response<Body> {
@@ -163,7 +167,7 @@ async fn s3(services: &Services, request: Request) -> Response<Body> {
         }
         Err(cause) => {
             tracing::error!(?cause, "the S3 service failed");
-            failure(ErrorCode::Internal.into())
+            Failure::from(ErrorCode::Internal).into_response()
         }
     }
 }

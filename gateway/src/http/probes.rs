@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use axum::{
-    body::Body,
-    http::{HeaderValue, Response, header},
+    http::header,
+    response::{IntoResponse, Response},
 };
 use mantle_types::{Error, ErrorCode, Result};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -31,37 +31,26 @@ pub fn install_metrics() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Liveness: the process runs.
-pub fn live() -> Response<Body> {
-    text("text/plain", "live\n".into())
-}
-
 /// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers.
-pub async fn ready(gateway: &Gateway) -> Result<Response<Body>> {
+pub async fn ready(gateway: &Gateway) -> Result<&'static str> {
     let (database, grants, index) =
         futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
     database?;
     let grants = grants?;
     if !grants.is_empty() {
-        let who = grants.join(", ");
+        let roles = grants.join(", ");
         let detail =
-            format!("pg_logical_emit_message may be called, and so the change stream forged, by {who}: revoke it");
+            format!("pg_logical_emit_message may be called, and so the change stream forged, by {roles}: revoke it");
         return Err(Error::new(ErrorCode::DatabaseUnavailable, detail));
     }
     if !index {
         return Err(Error::from(ErrorCode::IndexUnavailable));
     }
-    Ok(text("text/plain", "ready\n".into()))
+    Ok("ready\n")
 }
 
 /// Metrics in Prometheus' text format.
-pub fn metrics() -> Response<Body> {
+pub fn metrics() -> Response {
     let page = METRICS.get().map(PrometheusHandle::render).unwrap_or_default();
-    text("text/plain; version=0.0.4", page)
-}
-
-fn text(content_type: &'static str, body: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
 }

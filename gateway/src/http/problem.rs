@@ -2,11 +2,11 @@
 //! dispatcher, which knows the request id and writes the document.
 
 use axum::{
-    body::Body,
-    http::{HeaderValue, Response, header},
-    response::IntoResponse,
+    Extension,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
 };
-use mantle_types::{Error, error::Retry};
+use mantle_types::{Error, ErrorCode, error::Retry};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -22,18 +22,15 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<mantle_types::ErrorCode> for Failure {
-    fn from(code: mantle_types::ErrorCode) -> Self {
+impl From<ErrorCode> for Failure {
+    fn from(code: ErrorCode) -> Self {
         Self(code.into())
     }
 }
 
 impl IntoResponse for Failure {
-    fn into_response(self) -> axum::response::Response {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = status::of(self.0.code());
-        response.extensions_mut().insert(self);
-        response
+    fn into_response(self) -> Response {
+        (status::of(self.0.code()), Extension(self)).into_response()
     }
 }
 
@@ -48,8 +45,7 @@ struct Problem<'a> {
     retry_with_same_request_id: bool,
 }
 
-/// The response of an error.
-pub fn response(error: &Error, request_id: Uuid) -> Response<Body> {
+pub fn response(error: &Error, request_id: Uuid) -> Response {
     let row = error.code().row();
     let retry = row.retry == Retry::SameRequestId;
     let document = Problem {
@@ -61,14 +57,14 @@ pub fn response(error: &Error, request_id: Uuid) -> Response<Body> {
         request_id,
         retry_with_same_request_id: retry,
     };
-    let mut response = Response::new(Body::from(serde_json::to_vec(&document).unwrap_or_default()));
-    *response.status_mut() = status::of(error.code());
+    let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
+    let body = serde_json::to_vec(&document).unwrap_or_default();
+    let mut response = (status::of(error.code()), content_type, body).into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if retry {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    if row.code == mantle_types::ErrorCode::Unauthenticated {
+    if row.code == ErrorCode::Unauthenticated {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response

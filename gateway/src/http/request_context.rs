@@ -36,12 +36,11 @@ enum KeyGiven {
 impl RequestContext {
     /// Begins a request. The gateway's own ids are ordered by time, so that PostgreSQL writes their rows side by side.
     pub fn begin(headers: &HeaderMap) -> Self {
-        let (id, key) = match headers.get(IDEMPOTENCY_KEY) {
+        let given = headers.get(IDEMPOTENCY_KEY).map(|key| key.to_str().ok().and_then(|key| key.parse().ok()));
+        let (id, key) = match given {
             None => (Uuid::now_v7(), KeyGiven::None),
-            Some(value) => match value.to_str().ok().and_then(|text| Uuid::parse_str(text).ok()) {
-                Some(id) => (id, KeyGiven::Valid),
-                None => (Uuid::now_v7(), KeyGiven::Malformed),
-            },
+            Some(None) => (Uuid::now_v7(), KeyGiven::Malformed),
+            Some(Some(id)) => (id, KeyGiven::Valid),
         };
         Self(Arc::new(Inner { id, key, verb: OnceLock::new(), started: Instant::now() }))
     }
@@ -74,7 +73,6 @@ impl RequestContext {
         let _ = self.0.verb.set(verb);
     }
 
-    /// The call of an authenticated caller.
     pub fn call(&self, caller: Caller) -> Result<Call> {
         if matches!(self.0.key, KeyGiven::Malformed) {
             return Err(Error::new(ErrorCode::InvalidArgument, "Idempotency-Key must be a UUID"));

@@ -8,7 +8,7 @@ use mantle_types::{Error, ErrorCode, Result};
 use parking_lot::Mutex;
 
 use super::group::Group;
-use crate::store::{Assignment, ResolutionContext, ResolutionStart};
+use crate::store::{Assignment, ResolutionContext, ResolutionStart, no_namespace};
 
 /// Most cached assignments; then the cache is cleared.
 const ASSIGNMENTS_MAX: usize = 65_536;
@@ -17,23 +17,18 @@ const READS_MAX: u32 = 8;
 
 /// Assignments by the namespace's name.
 #[derive(Default)]
-pub struct AssignmentCache {
-    known: Mutex<HashMap<String, Assignment>>,
-}
+pub struct AssignmentCache(Mutex<HashMap<String, Assignment>>);
 
 /// A namespace's group, and the resolution context in which the assignment holds.
 #[derive(Clone)]
 pub struct AssignedGroup {
-    /// The group that answers lookups and prepares renames.
     pub group: Arc<Group>,
-    /// Of `group`.
     pub context: Arc<ResolutionContext>,
     /// The groups that must have applied a change before it is acknowledged.
     pub acknowledging: Vec<Arc<Group>>,
 }
 
 impl AssignedGroup {
-    /// The start of a resolution, now.
     pub fn resolution_start(&self) -> ResolutionStart {
         ResolutionStart::now(self.context.clone())
     }
@@ -42,11 +37,11 @@ impl AssignedGroup {
 impl AssignmentCache {
     /// Drops an assignment that proved wrong.
     pub fn forget(&self, namespace: &str) {
-        self.known.lock().remove(namespace);
+        self.0.lock().remove(namespace);
     }
 
     fn remember(&self, namespace: &str, assignment: Assignment) {
-        let mut known = self.known.lock();
+        let mut known = self.0.lock();
         if known.len() >= ASSIGNMENTS_MAX {
             known.clear();
         }
@@ -59,7 +54,7 @@ impl super::Index {
     pub async fn assigned(&self, namespace: &str) -> Result<AssignedGroup> {
         for _ in 0..READS_MAX {
             let started = Instant::now();
-            let known = self.assignments.known.lock().get(namespace).copied();
+            let known = self.assignments.0.lock().get(namespace).copied();
             let assignment = match known {
                 Some(assignment) => assignment,
                 None => self.read_assignment(namespace).await?,
@@ -80,9 +75,7 @@ impl super::Index {
     }
 
     async fn read_assignment(&self, namespace: &str) -> Result<Assignment> {
-        let found = self.store.assignment(namespace).await?;
-        let missing = || Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`"));
-        let assignment = found.ok_or_else(missing)?;
+        let assignment = self.store.assignment(namespace).await?.ok_or_else(|| no_namespace(namespace))?;
         self.assignments.remember(namespace, assignment);
         Ok(assignment)
     }

@@ -10,9 +10,7 @@ use parking_lot::Mutex;
 use crate::store::{ResolutionContext, Store};
 
 pub struct Group {
-    /// As in `mantle.index_groups`.
     pub number: GroupId,
-    /// Client of its replicas.
     pub client: IndexClient,
     store: Arc<Store>,
     context: Mutex<Option<(Arc<ResolutionContext>, Instant)>>,
@@ -20,7 +18,6 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group whose context is not known yet.
     pub fn new(number: GroupId, client: IndexClient, store: Arc<Store>) -> Self {
         Self { number, client, store, context: Mutex::new(None), refreshing: tokio::sync::Mutex::default() }
     }
@@ -45,8 +42,8 @@ impl Group {
             return Ok(context.clone());
         }
         let started = Instant::now();
-        let context =
-            Arc::new(self.store.resolution_context(self.number, known.as_ref().map(|(context, _)| &**context)).await?);
+        let old = known.as_ref().map(|(context, _)| &**context);
+        let context = Arc::new(self.store.resolution_context(self.number, old).await?);
         // The lease counts from before the read: the epoch may be raised right after it.
         *self.context.lock() = Some((context.clone(), started));
         Ok(context)

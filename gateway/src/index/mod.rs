@@ -60,7 +60,6 @@ impl Index {
         self.groups.lock().entry(number).or_insert_with(new).clone()
     }
 
-    /// Renews the lease of every group in use, for ever.
     pub async fn keep_lease(&self) {
         let mut ticks = tokio::time::interval(RENEWAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -76,7 +75,6 @@ impl Index {
         join_all(groups.iter().map(|group| group.refresh(now))).await.into_iter().try_for_each(|read| read.map(drop))
     }
 
-    /// The start of a resolution in a namespace, now.
     pub async fn resolution_start(&self, namespace: &str) -> Result<ResolutionStart> {
         Ok(self.assigned(namespace).await?.resolution_start())
     }
@@ -137,8 +135,8 @@ impl Index {
     /// Dropping the result cancels the wait, for a change that was refused.
     pub fn begin_await(self: &Arc<Self>, namespace: &str, request: RequestKey) -> PendingAcknowledgement {
         let (index, namespace) = (self.clone(), namespace.to_owned());
-        let (waiting, of) = (index.clone(), namespace.clone());
-        let answer = async move { waiting.await_request(&of, request, waiting.await_timeout).await };
+        let (waiting, name) = (index.clone(), namespace.clone());
+        let answer = async move { waiting.await_request(&name, request, waiting.await_timeout).await };
         let answer = tokio::spawn(answer.in_current_span());
         PendingAcknowledgement { index, namespace, request, answer: AbortOnDropHandle::new(answer) }
     }
@@ -179,7 +177,7 @@ impl Index {
 
     /// Waits in every group that must have a change. Reads the assignment again at the end: a move may have added a
     /// group, which would answer lookups without the change.
-    async fn in_all_groups(&self, namespace: &str, what: AwaitTarget) -> Result<()> {
+    async fn in_all_groups(&self, namespace: &str, target: AwaitTarget) -> Result<()> {
         let mut waited: Vec<GroupId> = Vec::new();
         loop {
             let assigned = match self.assigned(namespace).await {
@@ -189,11 +187,10 @@ impl Index {
             };
             let mut left = assigned.acknowledging;
             left.retain(|group| !waited.contains(&group.number));
-            match &left[..] {
-                [] => return Ok(()),
-                [group] => what.wait(group).await?,
-                several => try_join_all(several.iter().map(|group| what.wait(group))).await.map(drop)?,
+            if left.is_empty() {
+                return Ok(());
             }
+            target.wait(&left).await?;
             waited.extend(left.iter().map(|group| group.number));
         }
     }
@@ -206,12 +203,11 @@ impl Index {
 
     /// Waits for a removal that is answered again, in all groups: its assignment is gone.
     pub async fn await_old_removal(&self) -> Result<()> {
-        let what = AwaitTarget::Positions { positions: self.store.flushed().await?, limit: self.await_timeout };
+        let target = AwaitTarget::Positions { positions: self.store.flushed().await?, limit: self.await_timeout };
         let groups: Vec<_> = self.store.hosted_groups().await?.into_iter().map(|number| self.group(number)).collect();
-        as_timeout(timed("await_flushed", try_join_all(groups.iter().map(|group| what.wait(group)))).await.map(drop))
+        as_timeout(timed("await_flushed", target.wait(&groups)).await)
     }
 
-    /// Whether a replica answers lookups.
     pub async fn is_ready(&self) -> bool {
         self.client.status().await.iter().any(|(_, status)| status.as_ref().is_ok_and(|s| s.ready))
     }
@@ -226,7 +222,11 @@ enum AwaitTarget {
 }
 
 impl AwaitTarget {
-    async fn wait(&self, group: &Group) -> Result<()> {
+    async fn wait(&self, groups: &[Arc<Group>]) -> Result<()> {
+        try_join_all(groups.iter().map(|group| self.wait_for_one(group))).await.map(drop)
+    }
+
+    async fn wait_for_one(&self, group: &Group) -> Result<()> {
         match self {
             Self::Request { request, deadline } => {
                 let left = deadline.saturating_duration_since(Instant::now());

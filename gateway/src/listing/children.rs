@@ -65,12 +65,7 @@ pub(super) async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page
     {
         items.push(Item::Prefix(common.clone()));
     }
-    let marker = async {
-        match start.marker {
-            true => source.marker(directory).await,
-            false => Ok(None),
-        }
-    };
+    let marker = async { if start.marker { source.marker(directory).await } else { Ok(None) } };
     let wanted = query.limit + 1;
     let children = source.children(directory, start.after.as_deref(), name_prefix, wanted);
     let (marker, children) = futures::try_join!(marker, children)?;

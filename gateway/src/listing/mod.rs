@@ -39,14 +39,9 @@ impl After {
     pub fn client(position: &str, prefix: &str, delimiter: &str) -> Self {
         // No key has NUL, so the keys behind this position are those behind the part before its NUL.
         let (position, is_cut) = position.split_once('\0').map_or((position, false), |(before, _)| (before, true));
-        if position.is_empty() {
-            return Self::Start;
-        }
-        if is_cut {
-            return Self::Key(position.to_owned());
-        }
         match roll_up(position, prefix, delimiter) {
-            Some(common) if common.len() == position.len() => Self::Prefix(position.to_owned()),
+            _ if position.is_empty() => Self::Start,
+            Some(common) if common == position && !is_cut => Self::Prefix(position.to_owned()),
             _ => Self::Key(position.to_owned()),
         }
     }
@@ -102,7 +97,7 @@ impl Page {
     fn cut(mut items: Vec<Item>, limit: usize) -> Self {
         let truncated = items.len() > limit;
         items.truncate(limit);
-        let next = if truncated { items.last().map(Item::position) } else { None };
+        let next = items.last().filter(|_| truncated).map(Item::position);
         Self { items, next }
     }
 }
@@ -135,7 +130,6 @@ pub struct Run {
     pub resume: Option<String>,
 }
 
-/// Reads one page.
 pub async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {
     if query.limit == 0 {
         return Ok(Page::default());
@@ -148,11 +142,7 @@ pub async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {
 
 /// The common prefix that a key rolls up into, if any.
 fn roll_up<'a>(key: &'a str, prefix: &str, delimiter: &str) -> Option<&'a str> {
-    if delimiter.is_empty() {
-        return None;
-    }
-    let rest = key.strip_prefix(prefix)?;
-    let at = rest.find(delimiter)?;
+    let at = key.strip_prefix(prefix)?.find(delimiter).filter(|_| !delimiter.is_empty())?;
     Some(&key[..prefix.len() + at + delimiter.len()])
 }
 

@@ -10,19 +10,15 @@ const VERSION: u8 = 1;
 const KEY: u8 = b'k';
 const PREFIX: u8 = b'p';
 
-/// The token of a position.
 pub fn encode_token(position: &After) -> String {
     let (kind, text) = match position {
         After::Start => (KEY, ""),
         After::Key(key) => (KEY, key.as_str()),
         After::Prefix(common) => (PREFIX, common.as_str()),
     };
-    let mut bytes = vec![VERSION, kind];
-    bytes.extend_from_slice(text.as_bytes());
-    URL_SAFE_NO_PAD.encode(bytes)
+    URL_SAFE_NO_PAD.encode([&[VERSION, kind], text.as_bytes()].concat())
 }
 
-/// The position of a token.
 pub fn decode_token(token: &str) -> Result<After> {
     let position = || {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;

@@ -6,7 +6,7 @@ use super::{locate::Purpose, restarts::Restarts};
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::Written,
+    store::{DeleteObject, Written},
 };
 
 impl Gateway {
@@ -30,7 +30,8 @@ impl Gateway {
         loop {
             let parent = self.locate_parent(&call.caller, namespace, parents, Purpose::Lookup).await?;
             parent.check_change(&call.caller)?;
-            match self.store.delete_object(call.claim(parent.ns, hash), parent.leased_partition(), name).await {
+            let (claim, old) = (call.claim(parent.ns, hash), DeleteObject { name: name.to_owned() });
+            match self.store.delete_object.run(claim, parent.leased_partition(), old).await {
                 Ok(written) => {
                     self.delete_replaced(&written).await;
                     return Ok(());

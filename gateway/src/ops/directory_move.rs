@@ -18,7 +18,6 @@ use crate::{
     store::{LeasedPartition, Prepare, RemoveTree, RenameDirectory, RequestClaim, Written, pause},
 };
 
-/// What to move where.
 pub(super) struct DirectoryMove<'a> {
     pub(super) call: &'a Call,
     pub(super) namespace: &'a str,
@@ -26,7 +25,6 @@ pub(super) struct DirectoryMove<'a> {
     pub(super) source: &'a Path<'a>,
     /// `None` is the trash.
     pub(super) destination: Option<&'a Path<'a>>,
-    /// May replace an empty directory.
     pub(super) overwrite: bool,
 }
 
@@ -144,9 +142,7 @@ impl Gateway {
         match error.code() {
             // The index was rebuilt, or another group serves the namespace now.
             ErrorCode::StaleEpoch => self.index.renew().await.map(|()| Outcome::Retry(error)),
-            ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged | ErrorCode::NotPrepared => {
-                Ok(Outcome::Retry(error))
-            }
+            ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged | ErrorCode::NotPrepared => Ok(Outcome::Retry(error)),
             code if self.is_outdated(code).await => Ok(Outcome::Retry(error)),
             _ => Err(error),
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use mantle_types::{Caller, ErrorCode, Result, name::Path, permission::Access};
 
 use super::{
-    directory_name,
+    directory_name, may_list,
     locate::{Located, Purpose, Reached},
 };
 use crate::{
@@ -14,12 +14,10 @@ use crate::{
     store::Entry,
 };
 
-/// The directories that a listing reads, resolved.
 struct Subtree<'a> {
     gateway: &'a Gateway,
     caller: &'a Caller,
     namespace: &'a str,
-    /// Key of the listed directory.
     directory_key: &'a str,
     /// Key of the listed directory's parent: the listed directory's own key is in the parent's tree.
     base_key: &'a str,
@@ -41,13 +39,10 @@ impl Source for Subtree<'_> {
 
     async fn tree(&self, after: Option<&str>, prefix: &str, limit: usize) -> Result<Run> {
         let Some(prefix) = prefix.strip_prefix(self.base_key) else { return Ok(Run::default()) };
-        let after = match after {
-            Some(after) => match after.strip_prefix(self.base_key) {
-                Some(after) => Some(after).filter(|after| !after.is_empty()),
-                None if after < self.base_key => None,
-                None => return Ok(Run::default()),
-            },
-            None => None,
+        let after = match after.map(|after| (after, after.strip_prefix(self.base_key))) {
+            Some((_, Some(after))) => Some(after).filter(|after| !after.is_empty()),
+            Some((after, None)) if after >= self.base_key => return Ok(Run::default()),
+            _ => None,
         };
         let mut entries = self.gateway.store.list_tree(self.base.ns, self.base.pid(), after, prefix, limit).await?;
         for entry in &mut entries {
@@ -83,9 +78,7 @@ impl Subtree<'_> {
         let mut hidden: BTreeSet<String> = BTreeSet::new();
         for (key, reached) in keys.into_iter().zip(found) {
             let allowed = match reached {
-                Ok(Reached::All(directory)) => [Access::Read, Access::Search]
-                    .into_iter()
-                    .all(|access| directory.permission.allows(self.caller, access)),
+                Ok(Reached::All(directory)) => may_list(&directory.permission, self.caller),
                 // Moved or removed after the entries were read.
                 Ok(Reached::Part { .. }) => false,
                 Err(e) if e.code() == ErrorCode::AccessDenied => false,
@@ -95,8 +88,7 @@ impl Subtree<'_> {
                 hidden.insert(key.to_owned());
             }
         }
-        let hider =
-            |key: &str| directories_between(top, key).find(|directory| hidden.contains(*directory)).map(str::to_owned);
+        let hider = |key: &str| directories_between(top, key).find(|key| hidden.contains(*key)).map(str::to_owned);
         let resume = run.resume.map(|key| hider(&key).map_or(key, |directory| format!("{directory}{LAST}")));
         let entries = run.entries.into_iter().filter(|entry| hider(&entry.name).is_none()).collect();
         Ok(Run { entries, resume })

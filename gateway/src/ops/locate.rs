@@ -12,7 +12,7 @@ use mantle_types::{
 
 use crate::{
     app::Gateway,
-    store::{LeasedPartition, ResolutionStart},
+    store::{LeasedPartition, ResolutionStart, no_namespace},
 };
 
 /// A directory, by its permanent id.
@@ -20,9 +20,7 @@ use crate::{
 pub struct Located {
     pub ns: NamespaceId,
     pub id: DirectoryId,
-    /// Of the directory itself.
     pub permission: Permission,
-    /// How long changes may rely on this.
     pub lease: Lease,
 }
 
@@ -39,15 +37,13 @@ impl Located {
 
     /// An error unless the caller has this access.
     pub fn check(&self, caller: &Caller, access: Access) -> Result<()> {
-        if self.permission.allows(caller, access) {
-            return Ok(());
-        }
-        let what = match access {
+        let verb = match access {
+            _ if self.permission.allows(caller, access) => return Ok(()),
             Access::Read => "read",
             Access::Write => "write to",
             Access::Search => "search",
         };
-        Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {what} the directory")))
+        Err(Error::new(ErrorCode::AccessDenied, format!("the caller may not {verb} the directory")))
     }
 
     /// An error unless the caller may create, remove and replace entries here.
@@ -70,7 +66,6 @@ pub enum Reached {
     },
 }
 
-/// The use of a resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Without an index, PostgreSQL alone answers.
@@ -110,8 +105,9 @@ impl Gateway {
             Err(e) => return Err(e),
         };
         let reached = paths.iter().zip(answers).map(async |(path, answer)| match answer {
-            Some(resolution) if !resolution.crossed_lock && is_final(&resolution) => {
-                self.found_in_index(&start, resolution)
+            Some(found) if !found.crossed_lock && is_final(&found) => {
+                found.outcome?;
+                Ok(Reached::All(self.located(&start, found.ns, found.id, found.permission)))
             }
             Some(resolution) => self.search_database(caller, namespace, path, resolution.crossed_lock).await,
             // Without the index no one knows which directories are being renamed.
@@ -130,9 +126,8 @@ impl Gateway {
     ) -> Result<Reached> {
         metrics::counter!("mantle_gateway_lookups_in_database_total").increment(1);
         let start = self.index.resolution_start(namespace).await?;
-        let Some(found) = self.store.resolve_path(namespace, components, crosses_lock).await? else {
-            return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{namespace}`")));
-        };
+        let found = self.store.resolve_path(namespace, components, crosses_lock).await?;
+        let found = found.ok_or_else(|| no_namespace(namespace))?;
         // Every directory in which a name was looked up, found or not.
         let searched = components.len().min(found.chain.len());
         if !found.chain[..searched].iter().all(|p| p.allows(caller, Access::Search)) {
@@ -149,20 +144,9 @@ impl Gateway {
         })
     }
 
-    fn found_in_index(&self, start: &ResolutionStart, found: Resolution) -> Result<Reached> {
-        found.outcome?;
-        Ok(Reached::All(self.located(start, found.ns, found.id, found.permission)))
-    }
-
     /// A directory that was resolved, with the lease that its resolution gives.
-    pub fn located(
-        &self,
-        start: &ResolutionStart,
-        ns: NamespaceId,
-        id: DirectoryId,
-        permission: Permission,
-    ) -> Located {
-        Located { ns, id, permission, lease: self.store.lease(start, id.sole_partition()).lease }
+    pub fn located(&self, at: &ResolutionStart, ns: NamespaceId, id: DirectoryId, permission: Permission) -> Located {
+        Located { ns, id, permission, lease: self.store.lease(at, id.sole_partition()).lease }
     }
 
     /// Whether resolving again may help against a refusal: the resolution is too old, or its context has changed.
@@ -182,8 +166,7 @@ impl Gateway {
         components: &[&str],
         purpose: Purpose,
     ) -> Result<Located> {
-        let reached = self.search(caller, namespace, components, purpose).await?;
-        whole(reached, components, false)
+        whole(self.search(caller, namespace, components, purpose).await?, components, false)
     }
 
     /// The directory at a path, as the parent of the entry that is wanted.
@@ -194,8 +177,7 @@ impl Gateway {
         components: &[&str],
         purpose: Purpose,
     ) -> Result<Located> {
-        let reached = self.search(caller, namespace, components, purpose).await?;
-        whole(reached, components, true)
+        whole(self.search(caller, namespace, components, purpose).await?, components, true)
     }
 }
 
@@ -206,14 +188,11 @@ pub fn whole(reached: Reached, components: &[&str], is_parent: bool) -> Result<L
         Reached::All(located) => return Ok(located),
         Reached::Part { depth, is_object, .. } => (depth, is_object),
     };
-    let last = depth + 1 == components.len();
-    if (is_parent || !last) && is_object {
-        return Err(Error::new(
-            ErrorCode::ParentIsObject,
-            format!("`{}` is an object", components[..=depth].join("/")),
-        ));
-    }
-    Err(Error::new(ErrorCode::NotFound, format!("there is no directory `{}/`", components[..=depth].join("/"))))
+    let (key, is_last) = (components[..=depth].join("/"), depth + 1 == components.len());
+    Err(match (is_parent || !is_last) && is_object {
+        true => Error::new(ErrorCode::ParentIsObject, format!("`{key}` is an object")),
+        false => Error::new(ErrorCode::NotFound, format!("there is no directory `{key}/`")),
+    })
 }
 
 /// Whether no replica can answer.
@@ -223,8 +202,5 @@ fn is_without_index(error: &Error) -> bool {
 
 /// Whether the index's answer needs no check in PostgreSQL.
 fn is_final(resolution: &Resolution) -> bool {
-    match &resolution.outcome {
-        Ok(()) => true,
-        Err(e) => !matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound),
-    }
+    !matches!(&resolution.outcome, Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::NamespaceNotFound))
 }

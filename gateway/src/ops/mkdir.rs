@@ -52,18 +52,15 @@ impl Gateway {
                         explicit: true,
                         user_metadata: options.user_metadata.clone(),
                     };
-                    self.store.mkdir(claim, directory.leased_partition(), new)
+                    self.store.mkdir.submit(claim, directory.leased_partition(), new)
                 })
                 .await?;
             match code {
                 // One stream has both in commit order, so the parents appear before the directory.
                 None => return awaited.acknowledge(&written).await.map(|()| written.id.as_directory()),
                 Some(ErrorCode::AlreadyExists) if options.exist_ok => return Ok(written.id.as_directory()),
-                Some(ErrorCode::AlreadyExists) => {
-                    return Err(Error::new(
-                        ErrorCode::AlreadyExists,
-                        format!("the directory `{}/` exists", path.components().join("/")),
-                    ));
+                Some(code @ ErrorCode::AlreadyExists) => {
+                    return Err(Error::new(code, format!("the directory `{}/` exists", path.components().join("/"))));
                 }
                 Some(code) => restarts.after(self, code.into()).await?,
             }

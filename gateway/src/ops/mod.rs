@@ -22,6 +22,13 @@ pub mod stat;
 pub mod sweep;
 pub mod usage;
 
+use mantle_types::{Caller, Permission, permission::Access};
+
+/// Whether the caller may list what is below a directory: read and search it.
+fn may_list(directory: &Permission, caller: &Caller) -> bool {
+    directory.allows(caller, Access::Read) && directory.allows(caller, Access::Search)
+}
+
 /// A directory's name in the database.
 fn directory_name(name: &str) -> String {
     format!("{name}/")

@@ -6,13 +6,12 @@ use super::locate::Purpose;
 use crate::{
     app::{Call, DIRECTORY_MODE, Gateway},
     hash::RequestHash,
-    store::Namespace,
+    store::{Namespace, no_namespace},
 };
 
 /// The gateway's own paths, which cannot be namespaces.
 pub const RESERVED: [&str; 3] = ["livez", "readyz", "metrics"];
 
-/// The outcome of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     Created(NamespaceId),
@@ -25,10 +24,8 @@ impl Gateway {
     pub async fn create_namespace(&self, call: &Call, name: &str, group: Option<GroupId>) -> Result<Creation> {
         check_namespace_name(name)?;
         if RESERVED.contains(&name) {
-            return Err(Error::new(
-                ErrorCode::InvalidNamespaceName,
-                format!("`{name}` is a path of the service itself"),
-            ));
+            let detail = format!("`{name}` is a path of the service itself");
+            return Err(Error::new(ErrorCode::InvalidNamespaceName, detail));
         }
         let hash = RequestHash::new("create_namespace", name, "");
         let hash = if let Some(group) = group { hash.part(group.0.to_le_bytes()) } else { hash };
@@ -62,10 +59,7 @@ impl Gateway {
         if call.client_key && self.store.replay_namespace(claim).await?.is_some() {
             return self.index.await_old_removal().await;
         }
-        let found = self.store.namespace(name).await?;
-        let Some(namespace) = found else {
-            return Err(Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{name}`")));
-        };
+        let namespace = self.store.namespace(name).await?.ok_or_else(|| no_namespace(name))?;
         if call.caller.uid != 0 && call.caller.uid != namespace.owner {
             return Err(Error::new(ErrorCode::AccessDenied, "only its owner may remove a namespace"));
         }

@@ -5,39 +5,21 @@ use mantle_types::{EntryId, ErrorCode, Result};
 
 use crate::{
     app::Gateway,
-    store::{Coded, Written},
+    store::{Coded, code_of},
 };
 
 impl Gateway {
     /// Runs a creation with a new id, and once more with an id of a new block if PostgreSQL refuses the first.
-    pub(super) async fn with_new_id<T: Refusal, F, Fut>(&self, create: F) -> Result<T>
+    pub(super) async fn with_new_id<F, Fut>(&self, create: F) -> Result<Coded>
     where
         F: Fn(EntryId) -> Fut,
-        Fut: Future<Output = Result<T>>,
+        Fut: Future<Output = Result<Coded>>,
     {
         let answer = create(self.ids.next().await?).await;
-        let code = answer.as_ref().map_or_else(|error| Some(error.code()), Refusal::code);
-        if code != Some(ErrorCode::InvalidId) {
+        if code_of(&answer) != Some(ErrorCode::InvalidId) {
             return answer;
         }
         self.ids.discard();
         create(self.ids.next().await?).await
-    }
-}
-
-/// An answer that may hold a refusal.
-pub(super) trait Refusal {
-    fn code(&self) -> Option<ErrorCode>;
-}
-
-impl Refusal for Coded {
-    fn code(&self) -> Option<ErrorCode> {
-        self.0
-    }
-}
-
-impl Refusal for Written {
-    fn code(&self) -> Option<ErrorCode> {
-        None
     }
 }

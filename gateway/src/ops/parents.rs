@@ -83,7 +83,7 @@ impl Gateway {
             .with_new_id(|id| {
                 let (name, id) = (name.clone(), id.as_directory());
                 let new = NewDirectory { name, id, permission, explicit: false, user_metadata: None };
-                self.store.mkdir(claim, parent.leased_partition(), new)
+                self.store.mkdir.submit(claim, parent.leased_partition(), new)
             })
             .await?;
         let located = |id: EntryId, permission| self.located(&start, parent.ns, id.as_directory(), permission);

@@ -14,7 +14,7 @@ use crate::{
     app::{Call, Gateway, OBJECT_MODE},
     data::{Expected, Stored, UploadError},
     hash::RequestHash,
-    store::{NewObject, Precondition},
+    store::{NewObject, Precondition, accepted},
 };
 
 /// The metadata that does not follow from the bytes.
@@ -27,22 +27,16 @@ pub struct PutObject {
 
 /// Stored bytes, and how far the parents' path existed before.
 pub struct Received {
-    stored: Stored,
+    pub stored: Stored,
     reached: Option<Reached>,
-}
-
-impl Received {
-    pub fn stored(&self) -> &Stored {
-        &self.stored
-    }
 }
 
 fn object_path(key: &str) -> Result<Path<'_>> {
     let path = Path::parse(key)?;
-    match path.is_directory() {
-        true => Err(Error::new(ErrorCode::InvalidArgument, "a key that ends in a slash names a directory")),
-        false => Ok(path),
+    if path.is_directory() {
+        return Err(Error::new(ErrorCode::InvalidArgument, "a key that ends in a slash names a directory"));
     }
+    Ok(path)
 }
 
 impl Gateway {
@@ -137,10 +131,10 @@ impl Gateway {
                         locator: stored.locator.clone(),
                         precondition: put.precondition.clone(),
                     };
-                    self.store.put_object(claim, parent.directory.leased_partition(), new)
+                    self.store.put_object.submit(claim, parent.directory.leased_partition(), new)
                 })
                 .await;
-            match answer {
+            match answer.and_then(accepted) {
                 Ok(written) => {
                     // A replayed answer may be this attempt's own, if its connection broke. If it is an earlier one's,
                     // the sweeper finds these bytes.

@@ -1,6 +1,7 @@
 //! rename: moves a directory or an object to another key.
 
 use mantle_types::{EntryId, Error, ErrorCode, Result, name::Path};
+use serde::Deserialize;
 
 use super::directory_move::DirectoryMove;
 use crate::{
@@ -8,29 +9,27 @@ use crate::{
     hash::RequestHash,
 };
 
-/// What to move where.
-#[derive(Clone, Debug)]
+/// Keys of a directory (trailing slash) or an object. `overwrite`: it may replace an object, or an empty directory.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rename {
-    /// Key of the directory (trailing slash) or object.
+    #[serde(rename = "src")]
     pub source: String,
-    /// Its new key, of the same kind.
+    #[serde(rename = "dst")]
     pub destination: String,
-    /// May replace an object, or an empty directory.
+    #[serde(default)]
     pub overwrite: bool,
 }
 
 impl Gateway {
-    /// Moves a directory or an object; answers its id, which stays.
     pub async fn rename(&self, call: &Call, namespace: &str, rename: &Rename) -> Result<EntryId> {
         let (source, destination) = (Path::parse(&rename.source)?, Path::parse(&rename.destination)?);
         if source.is_root() || destination.is_root() {
             return Err(Error::new(ErrorCode::InvalidArgument, "the root of a namespace is not renamed"));
         }
         if source.is_directory() != destination.is_directory() {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                "source and destination must both end in a slash (a directory) or both not (an object)",
-            ));
+            let detail = "source and destination must both end in a slash (a directory) or both not (an object)";
+            return Err(Error::new(ErrorCode::InvalidArgument, detail));
         }
         let hash = RequestHash::new("rename", namespace, &rename.source)
             .part(&rename.destination)

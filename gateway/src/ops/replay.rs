@@ -9,10 +9,7 @@ impl Gateway {
     /// The id that an earlier attempt answered, once the index serves its change. `None` unless the client chose the
     /// request id.
     pub(super) async fn replayed(&self, call: &Call, namespace: &str, hash: i64) -> Result<Option<EntryId>> {
-        match call.client_key {
-            true => self.recorded(call, namespace, hash).await,
-            false => Ok(None),
-        }
+        if call.client_key { self.recorded(call, namespace, hash).await } else { Ok(None) }
     }
 
     /// The same, for any request id.

@@ -7,7 +7,6 @@ use crate::{app::Gateway, store::pause};
 /// How often a use case starts again.
 pub(super) const RESTARTS_MAX: u32 = 6;
 
-/// Counts the restarts of one use case.
 #[derive(Default)]
 pub(super) struct Restarts(pub(super) u32);
 
@@ -21,9 +20,6 @@ impl Restarts {
 
     /// As [`Self::again`] if resolving again may help against this error; otherwise the error.
     pub(super) async fn after(&mut self, gateway: &Gateway, error: Error) -> Result<()> {
-        match gateway.is_outdated(error.code()).await {
-            true => self.again().await,
-            false => Err(error),
-        }
+        if gateway.is_outdated(error.code()).await { self.again().await } else { Err(error) }
     }
 }

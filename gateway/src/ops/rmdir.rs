@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::{Call, Gateway},
     hash::RequestHash,
-    store::SetAttributes,
+    store::{Rmdir, SetAttributes},
 };
 
 impl Gateway {
@@ -38,7 +38,8 @@ impl Gateway {
             let directory = whole(directory?, path.components(), false)?;
             let claim = call.claim(parent.ns, hash);
             let awaited = self.index.begin_await(namespace, claim.key());
-            match self.store.rmdir(claim, parent.leased_partition(), directory_name(name), directory.id).await {
+            let old = Rmdir { name: directory_name(name), id: directory.id };
+            match self.store.rmdir.run(claim, parent.leased_partition(), old).await {
                 Ok(written) => return awaited.acknowledge(&written).await,
                 // For example, another directory has taken its place since the lookup.
                 Err(e) => restarts.after(self, e).await?,
@@ -67,7 +68,7 @@ impl Gateway {
             let claim = call.step(found.ns, "make_implicit", hash);
             let set = SetAttributes { explicit: Some(false), ..SetAttributes::of(&found.entry) };
             let awaited = self.index.begin_await(namespace, claim.key());
-            match self.store.set_attributes(claim, found.partition, set).await {
+            match self.store.set_attributes.run(claim, found.partition, set).await {
                 Ok(written) => return awaited.acknowledge(&written).await,
                 // Renamed or removed since the lookup.
                 Err(e) if e.code() == ErrorCode::NotFound => restarts.again().await?,

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// New values; `None` leaves one as it is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes {
     pub owner: Option<u32>,
     pub group: Option<u32>,
@@ -39,7 +39,6 @@ fn check(caller: &Caller, entry: &Entry, new: &Attributes) -> Result<()> {
 }
 
 impl Gateway {
-    /// Changes attributes; returns the entry's id.
     pub async fn set_attributes(&self, call: &Call, namespace: &str, key: &str, new: &Attributes) -> Result<EntryId> {
         let number = |value: Option<u32>| value.map(|v| v.to_le_bytes());
         let hash = RequestHash::new("set_attributes", namespace, key)
@@ -63,7 +62,7 @@ impl Gateway {
                 user_metadata: new.user_metadata.clone(),
                 ..SetAttributes::of(&found.entry)
             };
-            match self.store.set_attributes(claim, found.partition, set).await {
+            match self.store.set_attributes.run(claim, found.partition, set).await {
                 Ok(written) => {
                     if found.entry.is_directory() {
                         self.index.await_written(namespace, claim.key(), &written).await?;

@@ -17,7 +17,6 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Found {
     pub ns: NamespaceId,
-    /// The parent's partition.
     pub partition: LeasedPartition,
     pub entry: Entry,
 }
@@ -45,7 +44,6 @@ fn names_at<'a>(path: &Path<'a>, naming: Naming) -> Option<NamesAt<'a>> {
 }
 
 impl Gateway {
-    /// The entry at a key.
     pub async fn stat(&self, call: &Call, namespace: &str, key: &str, naming: Naming) -> Result<Found> {
         let path = Path::parse(key)?;
         let (ns, partition, names) = match names_at(&path, naming) {
@@ -57,11 +55,8 @@ impl Gateway {
             None => {
                 let start = self.index.resolution_start(namespace).await?;
                 let root = self.locate(&call.caller, namespace, &[], Purpose::Lookup).await?;
-                (
-                    root.ns,
-                    self.store.lease(&start, DirectoryId::SUPER_ROOT.sole_partition()),
-                    vec![directory_name(namespace)],
-                )
+                let super_root = self.store.lease(&start, DirectoryId::SUPER_ROOT.sole_partition());
+                (root.ns, super_root, vec![directory_name(namespace)])
             }
         };
         let places: Vec<_> = names.iter().map(|name| (partition.pid, name.as_str())).collect();
@@ -76,30 +71,20 @@ impl Gateway {
         let mut numbers: HashMap<Vec<&str>, usize> = HashMap::new();
         let mut wanted = Vec::with_capacity(keys.len());
         for key in keys {
-            let path = match Path::parse(key) {
-                Ok(path) => path,
-                Err(error) => {
-                    wanted.push(Err(error));
-                    continue;
-                }
-            };
-            let (components, names) =
-                names_at(&path, Naming::Either).unwrap_or_else(|| (vec![], vec![directory_name(namespace)]));
-            let number = *numbers.entry(components.clone()).or_insert_with(|| {
-                parents.push(components);
-                parents.len() - 1
-            });
-            wanted.push(Ok((number, names, path.is_root())));
+            wanted.push(Path::parse(key).map(|path| {
+                let (components, names) =
+                    names_at(&path, Naming::Either).unwrap_or_else(|| (vec![], vec![directory_name(namespace)]));
+                let number = *numbers.entry(components.clone()).or_insert_with(|| {
+                    parents.push(components);
+                    parents.len() - 1
+                });
+                (number, names, path.is_root())
+            }));
         }
         let paths: Vec<&[&str]> = parents.iter().map(Vec::as_slice).collect();
         let reached = self.search_many(&call.caller, namespace, &paths, Purpose::Lookup).await?;
-        let mut directories: Vec<Result<Located>> = Vec::with_capacity(paths.len());
-        for (reached, path) in reached.into_iter().zip(&paths) {
-            directories.push(match reached {
-                Ok(reached) => whole(reached, path, true),
-                Err(error) => Err(error),
-            });
-        }
+        let directories = reached.into_iter().zip(&paths).map(|(reached, path)| whole(reached?, path, true));
+        let directories: Vec<Result<Located>> = directories.collect();
         self.stat_located(call, keys, wanted, &directories).await
     }
 
@@ -128,10 +113,7 @@ impl Gateway {
             spans.push(span);
         }
         let borrowed: Vec<(PartitionId, &str)> = places.iter().map(|(pid, name)| (*pid, name.as_str())).collect();
-        let mut entries = match borrowed.is_empty() {
-            true => vec![],
-            false => self.store.stat(ns, &borrowed).await?,
-        };
+        let mut entries = self.store.stat(ns, &borrowed).await?;
         if entries.len() != borrowed.len() {
             tracing::error!(asked = borrowed.len(), answered = entries.len(), "stat answered another number of rows");
             return Err(ErrorCode::Internal.into());

@@ -2,8 +2,9 @@
 //! it.
 
 use mantle_types::{Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
+use serde::Serialize;
 
-use super::locate::Purpose;
+use super::{locate::Purpose, may_list};
 use crate::{
     app::{Call, Gateway},
     store::SubtreeTotals,
@@ -22,21 +23,22 @@ pub enum Depth {
     Levels(u32),
 }
 
-/// The totals.
-#[derive(Clone, Debug)]
+/// The totals. The native API answers them as JSON.
+#[derive(Clone, Debug, Serialize)]
 pub struct Usage {
     pub objects: i64,
     /// Without the directory itself.
     pub directories: i64,
     pub bytes: i64,
     /// With levels: the directories below, in the order of their paths, which are relative to the directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub below: Option<Vec<SubtreeTotals>>,
-    /// There are more directories below.
-    pub truncated: bool,
+    /// With levels: whether there are more directories below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truncated: Option<bool>,
 }
 
 impl Gateway {
-    /// The totals of a directory.
     pub async fn usage(&self, call: &Call, namespace: &str, key: &str, depth: Depth) -> Result<Usage> {
         let path = Path::parse(key)?;
         if matches!(depth, Depth::Levels(levels) if levels as usize > PATH_DEPTH_MAX) {
@@ -52,7 +54,7 @@ impl Gateway {
                     directories: totals.subdirectories,
                     bytes: totals.bytes,
                     below: None,
-                    truncated: false,
+                    truncated: None,
                 });
             }
             Depth::Subtree => 0,
@@ -66,15 +68,13 @@ impl Gateway {
         let mut below: Vec<SubtreeTotals> = rows.collect();
         let truncated = below.len() > USAGE_DIRECTORIES_MAX;
         below.truncate(USAGE_DIRECTORIES_MAX);
-        let open = |row: &SubtreeTotals| {
-            [Access::Read, Access::Search].iter().all(|access| row.permission.allows(&call.caller, *access))
-        };
+        let open = |row: &SubtreeTotals| may_list(&row.permission, &call.caller);
         Ok(Usage {
             objects: total.objects,
             directories: total.directories,
             bytes: total.bytes,
             below: (depth != Depth::Subtree).then(|| visible(&total, below, open)),
-            truncated,
+            truncated: (depth != Depth::Subtree).then_some(truncated),
         })
     }
 }

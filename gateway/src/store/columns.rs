@@ -1,12 +1,12 @@
-//! Arrays for the arguments of a batch verb: one value an element, keyed by the argument, of a type that the argument
-//! takes. Their order is that of the table of verbs, not the order in which they are given.
+//! Builds the array parameters of a batch verb: one array for each argument, with one value for each element. A column
+//! names its argument, so a value of another type does not compile, and the table of verbs decides the order.
 
 use mantle_types::verbs::{Argument, BigInt, Boolean, Int, Jsonb, Text, Uuid};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::database::Param;
 
-/// What an argument's values are sent as.
+/// The PostgreSQL type of an argument's array.
 pub trait Array {
     const TYPE: Type;
 }
@@ -34,14 +34,13 @@ arrays! {
     Uuid UUID_ARRAY: uuid::Uuid;
 }
 
-/// One argument's array.
 pub struct Column<'a> {
     place: usize,
     array: Box<dyn ToSql + Sync + Send + 'a>,
     of: Type,
 }
 
-/// The array of an argument: a value of each element.
+/// The array of an argument: the value of each element.
 pub fn column<'a, M, T: Array, V: ValueOf<T> + 'a>(
     batch: &[&'a M],
     argument: Argument<T>,
@@ -51,7 +50,6 @@ pub fn column<'a, M, T: Array, V: ValueOf<T> + 'a>(
     Column { place: argument.place(), array: Box::new(values), of: T::TYPE }
 }
 
-/// Brings columns into the order of their arguments.
 pub fn sort(columns: &mut [Column<'_>]) {
     columns.sort_by_key(|column| column.place);
 }
@@ -61,7 +59,7 @@ pub fn are_complete(columns: &[Column<'_>], arguments: usize) -> bool {
     columns.iter().map(|column| column.place).eq(0..arguments)
 }
 
-/// As a statement's parameters.
+/// The columns as a statement's parameters.
 pub fn params<'a>(columns: &'a [Column<'_>]) -> Vec<Param<'a>> {
     columns.iter().map(|column| (&*column.array as &(dyn ToSql + Sync), column.of.clone())).collect()
 }

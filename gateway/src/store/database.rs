@@ -94,6 +94,11 @@ impl Database {
         Err(ErrorCode::Internal.into())
     }
 
+    /// As [`Self::query`], for a statement that answers one row.
+    pub async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
+        one(statement, self.query(statement, params, false).await?)
+    }
+
     /// Sends a statement once.
     pub async fn query_once(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let span =
@@ -120,6 +125,15 @@ impl Database {
         }
         Ok(rows)
     }
+}
+
+/// The only row of an answer.
+pub fn one(statement: &Statement, mut rows: Vec<Row>) -> Result<Row> {
+    let count = rows.len();
+    rows.pop().filter(|_| count == 1).ok_or_else(|| {
+        tracing::error!(statement = statement.name, rows = count, "one row was expected");
+        ErrorCode::Internal.into()
+    })
 }
 
 /// Counts elements that are sent again.

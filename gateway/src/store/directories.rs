@@ -12,7 +12,7 @@ use super::{
     columns::{Column, column},
     mutation::Mutation,
     resolution::LeasedPartition,
-    rows::{Coded, Entry, Written},
+    rows::{Entry, Written},
     sql::{self, Statement},
 };
 
@@ -27,21 +27,17 @@ pub struct NewDirectory {
     pub user_metadata: Option<Value>,
 }
 
-/// A directory to move. The index's leader has locked it for this request.
+/// A directory to move. The index's leader has locked it for this request. Names have their trailing slash.
 pub struct RenameDirectory<'a> {
     /// Partition of the source's parent.
     pub source: LeasedPartition,
-    /// Name with its trailing slash.
     pub source_name: &'a str,
-    /// The directory that was locked.
     pub source_id: DirectoryId,
     /// Partition of the destination's parent.
     pub destination_pid: PartitionId,
-    /// New name with its trailing slash.
     pub destination_name: &'a str,
     /// The empty directory that the rename replaces.
     pub replaced: Option<DirectoryId>,
-    /// The prepare that locked the directory.
     pub prepare: Prepare<'a>,
 }
 
@@ -99,8 +95,9 @@ impl Mutation for NewDirectory {
 }
 
 pub struct Rmdir {
-    name: String,
-    id: DirectoryId,
+    /// Name with its trailing slash.
+    pub name: String,
+    pub id: DirectoryId,
 }
 
 impl Mutation for Rmdir {
@@ -134,21 +131,6 @@ impl Mutation for SetAttributes {
 }
 
 impl Store {
-    /// Makes a directory. With `already_exists` the answer has the existing one's id.
-    pub async fn mkdir(&self, claim: RequestClaim, parent: LeasedPartition, new: NewDirectory) -> Result<Coded> {
-        self.mkdir.submit(claim, parent, new).await
-    }
-
-    pub async fn rmdir(
-        &self,
-        claim: RequestClaim,
-        parent: LeasedPartition,
-        name: String,
-        id: DirectoryId,
-    ) -> Result<Written> {
-        self.rmdir.run(claim, parent, Rmdir { name, id }).await
-    }
-
     /// Moves a directory that the index's leader has locked for this request.
     pub async fn rename_directory(&self, claim: RequestClaim, rename: RenameDirectory<'_>) -> Result<Written> {
         let RenameDirectory { source, prepare, .. } = rename;
@@ -177,14 +159,5 @@ impl Store {
             )
             .await?;
         Written::expect(&row)
-    }
-
-    pub async fn set_attributes(
-        &self,
-        claim: RequestClaim,
-        parent: LeasedPartition,
-        set: SetAttributes,
-    ) -> Result<Written> {
-        self.set_attributes.run(claim, parent, set).await
     }
 }

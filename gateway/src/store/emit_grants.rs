@@ -51,8 +51,7 @@ impl Store {
     }
 
     async fn read_emit_grants(&self) -> Result<()> {
-        let others = self.nodes.others().await?;
-        let nodes: Vec<&Node> = std::iter::once(self.nodes.main_node()).chain(&others).collect();
+        let nodes = self.nodes.all().await?;
         let answers = join_all(nodes.iter().map(|node| timeout(NODE_TIMEOUT, roles(node)))).await;
         let mut known = self.emit_grants.0.lock();
         let mut by_node = BTreeMap::new();
@@ -88,5 +87,5 @@ impl Known {
 }
 
 async fn roles(node: &Node) -> Result<Vec<String>> {
-    rows::get(&super::one(&sql::EMIT_GRANTS, node.database.query(&sql::EMIT_GRANTS, &[], false).await?)?, "roles")
+    rows::get(&node.database.query_one(&sql::EMIT_GRANTS, &[]).await?, "roles")
 }

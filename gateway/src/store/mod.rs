@@ -1,5 +1,5 @@
-//! The metadata database: one method per verb. Calls of one verb that arrive while others are in flight are batched
-//! (`batch.rs`). Invariant: a statement is sent again only when it changes nothing, was rolled back, or carries a
+//! The metadata database: one method, or one [`Mutations`], per verb. Calls of one verb that arrive while others are in
+//! flight are batched (`batch.rs`). Invariant: a statement is sent again only when it changes nothing, was rolled back, or carries a
 //! request id that makes the second time harmless. A change that may have happened is `unknown_outcome`, never a
 //! failure (P18).
 
@@ -33,24 +33,22 @@ use tokio_postgres::{Row, types::Type};
 pub use self::{
     batch::BATCH_ELEMENTS,
     database::pause,
-    directories::{NewDirectory, Prepare, RenameDirectory, SetAttributes},
-    namespaces::{Assignment, Namespace},
-    objects::{NewObject, RenameObject},
+    directories::{NewDirectory, Prepare, RenameDirectory, Rmdir, SetAttributes},
+    namespaces::{Assignment, Namespace, no_namespace},
+    objects::{DeleteObject, NewObject, RenameObject},
     operations::{Operation, RemoveTree},
     precondition::Precondition,
     reads::SubtreeTotals,
     resolution::{LeasedPartition, ResolutionContext, ResolutionStart},
-    rows::{Coded, Entry, Written},
+    rows::{Coded, Entry, Written, accepted, code_of},
 };
 use self::{
     coalesced_reads::CoalescedReads,
     database::Param,
-    directories::Rmdir,
     emit_grants::EmitGrants,
     mutation::{MOVES_FOLLOWED_MAX, Mutations},
     namespaces::ReadAssignments,
     nodes::Nodes,
-    objects::DeleteObject,
     paths::{Paths, bounds},
     sql::Statement,
 };
@@ -62,7 +60,6 @@ const ASSIGNMENTS_IN_FLIGHT_MAX: usize = 1;
 /// The claim of a mutation to its request id: the principal, the namespace and the hash of the request (P19).
 #[derive(Clone, Copy, Debug)]
 pub struct RequestClaim {
-    /// The caller's uid.
     pub principal: u32,
     /// The namespace; 0 for the creation and removal of namespaces.
     pub ns: NamespaceId,
@@ -80,11 +77,12 @@ impl RequestClaim {
 
 pub struct Store {
     nodes: Arc<Nodes>,
-    mkdir: Mutations<NewDirectory>,
-    rmdir: Mutations<Rmdir>,
-    put_object: Mutations<NewObject>,
-    delete_object: Mutations<DeleteObject>,
-    set_attributes: Mutations<SetAttributes>,
+    /// With `already_exists` the answer has the existing directory's id.
+    pub mkdir: Mutations<NewDirectory>,
+    pub rmdir: Mutations<Rmdir>,
+    pub put_object: Mutations<NewObject>,
+    pub delete_object: Mutations<DeleteObject>,
+    pub set_attributes: Mutations<SetAttributes>,
     paths: Paths,
     assignments: CoalescedReads<ReadAssignments>,
     emit_grants: EmitGrants,
@@ -139,11 +137,11 @@ impl Store {
     }
 
     async fn query_one(&self, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
-        one(statement, self.query(statement, params).await?)
+        self.nodes.main().query_one(statement, params).await
     }
 
     async fn query_one_at(&self, pid: PartitionId, statement: &'static Statement, params: &[Param<'_>]) -> Result<Row> {
-        one(statement, self.query_at(pid, statement, params).await?)
+        database::one(statement, self.query_at(pid, statement, params).await?)
     }
 
     /// Checks that the database answers.
@@ -157,12 +155,4 @@ impl Store {
         let row = self.query_one(&sql::ALLOCATE_IDS, &[(&owner, Type::TEXT), (&count, Type::INT8)]).await?;
         Ok((rows::get(&row, "first_id")?, rows::get(&row, "last_id")?))
     }
-}
-
-fn one(statement: &'static Statement, mut rows: Vec<Row>) -> Result<Row> {
-    if rows.len() != 1 {
-        tracing::error!(statement = statement.name, rows = rows.len(), "one row was expected");
-        return Err(ErrorCode::Internal.into());
-    }
-    rows.pop().ok_or_else(|| ErrorCode::Internal.into())
 }

@@ -68,8 +68,7 @@ impl<M: Mutation> Mutations<M> {
             check_client_waits()?;
             let node = self.nodes.of(partition.pid).await?;
             let answer = self.batcher(&node).submit(element.clone()).await;
-            let code = answer.as_ref().map_or_else(|error| Some(error.code()), |(code, _)| *code);
-            if code != Some(ErrorCode::WrongNode) {
+            if rows::code_of(&answer) != Some(ErrorCode::WrongNode) {
                 return answer;
             }
             // Rolled back: the shard has moved.
@@ -177,20 +176,14 @@ fn in_order<T>(numbered: impl Iterator<Item = (i32, T)>, count: usize) -> Vec<Op
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{
-            directories::{NewDirectory, Rmdir, SetAttributes},
-            objects::{DeleteObject, NewObject},
-        },
+        super::{DeleteObject, NewDirectory, NewObject, Rmdir, SetAttributes},
         *,
     };
 
     fn check<M: Mutation>() {
         let text = M::STATEMENT.text;
         let count = M::VERB.arguments.len();
-        assert!(
-            columns::are_complete(&all_columns::<M>(&[]), count),
-            "{text}: an argument lacks its column, or has two"
-        );
+        assert!(columns::are_complete(&all_columns::<M>(&[]), count), "{text}: not one column for each argument");
         assert!(text.contains(&format!("${count})")), "{text} takes other than {count} parameters");
         assert!(text.starts_with("SELECT ord, "), "{text} does not say whose row it is");
         assert!(M::STATEMENT.mutates && BATCH_LATCHES_MAX / M::LATCHES_MAX > 1);

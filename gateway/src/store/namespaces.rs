@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use mantle_types::{GroupId, NamespaceId, Permission, Result};
+use mantle_types::{Error, ErrorCode, GroupId, NamespaceId, Permission, Result};
+use serde::Serialize;
 use tokio_postgres::{Row, types::Type};
 
 use super::{
@@ -15,12 +16,13 @@ use super::{
     sql,
 };
 
-/// A namespace (bucket).
-#[derive(Clone, Debug)]
+/// A namespace (bucket). The native API answers it as JSON.
+#[derive(Clone, Debug, Serialize)]
 pub struct Namespace {
-    /// Also the id of its root directory.
-    pub ns: NamespaceId,
     pub name: String,
+    /// Also the id of its root directory.
+    #[serde(rename = "id")]
+    pub ns: NamespaceId,
     pub owner: u32,
     pub created: DateTime<Utc>,
 }
@@ -28,7 +30,6 @@ pub struct Namespace {
 /// Which index group serves a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The group that answers lookups.
     pub group: GroupId,
     /// During a move, a second group that must have a change before it is acknowledged.
     pub also: Option<GroupId>,
@@ -66,7 +67,6 @@ impl BatchRead for ReadAssignments {
 }
 
 impl Store {
-    /// All namespaces, by name.
     pub async fn list_namespaces(&self) -> Result<Vec<Namespace>> {
         let rows = self.query(&sql::LIST_NAMESPACES, &[]).await?;
         let mut all = rows.iter().map(Namespace::read).collect::<Result<Vec<_>>>()?;
@@ -125,7 +125,6 @@ impl Store {
         Written::read(&row)
     }
 
-    /// Removes an empty namespace.
     pub async fn delete_namespace(&self, claim: RequestClaim, name: &str) -> Result<Written> {
         let principal = claim.principal as i32;
         let params: [Param<'_>; 4] =
@@ -153,6 +152,11 @@ impl Store {
         let rows = self.query(&sql::REPLAY_NAMESPACE, &params).await?;
         Ok(recorded(rows.first())?.map(|(_, written)| written))
     }
+}
+
+/// The error of a name that no namespace has.
+pub fn no_namespace(name: &str) -> Error {
+    Error::new(ErrorCode::NamespaceNotFound, format!("there is no namespace `{name}`"))
 }
 
 fn group_of(row: &Row, column: &str) -> Result<Option<GroupId>> {

@@ -30,7 +30,6 @@ const MAP_AGE_MIN: Duration = Duration::from_millis(500);
 
 #[derive(Clone)]
 pub struct Node {
-    /// Where it listens.
     pub address: Address,
     pub database: Database,
 }
@@ -83,6 +82,13 @@ impl Nodes {
         let known = self.current().await?;
         let others = known.shards.nodes().into_iter().filter(|address| **address != self.main.address);
         others.map(|address| self.node(address)).collect()
+    }
+
+    /// The configured node, then the others.
+    pub async fn all(&self) -> Result<Vec<Node>> {
+        let mut all = vec![self.main.clone()];
+        all.extend(self.others().await?);
+        Ok(all)
     }
 
     /// Reads the address of the node that has a partition, as far as is known.

@@ -23,7 +23,6 @@ pub struct NewObject {
     pub name: String,
     pub id: EntryId,
     pub permission: Permission,
-    /// Size in bytes.
     pub size: u64,
     /// MD5 in hexadecimal.
     pub etag: String,
@@ -31,18 +30,16 @@ pub struct NewObject {
     pub user_metadata: Option<Value>,
     /// Where the bytes are.
     pub locator: String,
-    /// What must hold of the object that the name has now.
+    /// A condition on the object that the name has now.
     pub precondition: Precondition,
 }
 
+/// Names an object by its parent's partition and its name, before and after.
 pub struct RenameObject<'a> {
-    /// Partition of the source's parent.
     pub source_pid: PartitionId,
     pub source_name: &'a str,
-    /// Partition of the destination's parent.
     pub destination: LeasedPartition,
     pub destination_name: &'a str,
-    /// It may replace an object.
     pub overwrite: bool,
 }
 
@@ -70,7 +67,7 @@ impl Mutation for NewObject {
 }
 
 pub struct DeleteObject {
-    name: String,
+    pub name: String,
 }
 
 impl Mutation for DeleteObject {
@@ -85,14 +82,6 @@ impl Mutation for DeleteObject {
 }
 
 impl Store {
-    pub async fn put_object(&self, claim: RequestClaim, parent: LeasedPartition, new: NewObject) -> Result<Written> {
-        self.put_object.run(claim, parent, new).await
-    }
-
-    pub async fn delete_object(&self, claim: RequestClaim, parent: LeasedPartition, name: &str) -> Result<Written> {
-        self.delete_object.run(claim, parent, DeleteObject { name: name.to_owned() }).await
-    }
-
     pub async fn rename_object(&self, claim: RequestClaim, rename: RenameObject<'_>) -> Result<Written> {
         let destination = rename.destination;
         let row = self

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use mantle_types::{DirectoryId, Result};
+use serde::Serialize;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -17,18 +18,16 @@ use super::{
 pub struct RemoveTree<'a> {
     /// Partition of its parent.
     pub source: LeasedPartition,
-    /// Name with the trailing slash.
+    /// Name with its trailing slash.
     pub source_name: &'a str,
-    /// The directory that was locked.
     pub source_id: DirectoryId,
-    /// The prepare that locked the directory.
     pub prepare: Prepare<'a>,
     /// The operation that will empty it.
     pub operation: Uuid,
 }
 
-/// A background operation, with counts of the entries that it has removed so far.
-#[derive(Clone, Debug)]
+/// A background operation, with counts of the entries that it has removed so far. The native API answers it as JSON.
+#[derive(Clone, Debug, Serialize)]
 pub struct Operation {
     pub id: Uuid,
     /// The verb that began it.
@@ -41,6 +40,7 @@ pub struct Operation {
     pub directories: i64,
     pub bytes: i64,
     pub created: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub finished: Option<DateTime<Utc>>,
 }
 

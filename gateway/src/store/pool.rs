@@ -21,7 +21,6 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls, error::SqlState};
 
 use crate::config::Postgres;
 
-/// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Counts commits whose wait for a standby was cancelled, over all connections of a pool.
@@ -29,22 +28,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct UnconfirmedCommits(Arc<AtomicU64>);
 
 impl UnconfirmedCommits {
-    /// So far.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }
 
-struct WatchedConnect {
-    unconfirmed: UnconfirmedCommits,
-}
-
-impl Connect for WatchedConnect {
+/// Connects, and counts on the connection.
+impl Connect for UnconfirmedCommits {
     fn connect(
         &self,
         config: &Config,
     ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>> {
-        let (config, unconfirmed) = (config.clone(), self.unconfirmed.clone());
+        let (config, unconfirmed) = (config.clone(), self.clone());
         Box::pin(async move {
             let (client, mut connection) = config.connect(NoTls).await?;
             let task = tokio::spawn(async move {
@@ -78,11 +73,8 @@ pub fn build(config: &Postgres, application_name: &str, wait: Duration) -> anyho
         pg.password(text.trim_end_matches(['\r', '\n']));
     }
     let unconfirmed = UnconfirmedCommits::default();
-    let manager = Manager::from_connect(
-        pg,
-        WatchedConnect { unconfirmed: unconfirmed.clone() },
-        ManagerConfig { recycling_method: RecyclingMethod::Fast },
-    );
+    let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = Manager::from_connect(pg, unconfirmed.clone(), manager_config);
     let pool = Pool::builder(manager)
         .max_size(config.pool_size)
         .wait_timeout(Some(wait))

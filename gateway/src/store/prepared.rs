@@ -12,7 +12,6 @@ use super::{
     Store,
     database::pause,
     nodes::{Node, Nodes},
-    one,
     resolution::source_of,
     rows, sql,
 };
@@ -23,34 +22,31 @@ const PREPARED_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Waits until no part is left that was prepared when this began.
 pub async fn wait_for_prepared(nodes: &Nodes) -> Result<()> {
-    let others = nodes.others().await?;
-    if others.is_empty() {
+    let nodes = nodes.all().await?;
+    if nodes.len() == 1 {
         return Ok(());
     }
     let started = Instant::now();
-    let all = std::iter::once(nodes.main_node()).chain(&others);
-    try_join_all(all.map(|node| wait_on_node(node, started))).await.map(drop)
+    try_join_all(nodes.iter().map(|node| wait_on_node(node, started))).await.map(drop)
 }
 
 async fn wait_on_node(node: &Node, started: Instant) -> Result<()> {
-    let row = one(&sql::PREPARED, node.database.query(&sql::PREPARED, &[], false).await?)?;
+    let row = node.database.query_one(&sql::PREPARED, &[]).await?;
     let gids: Vec<String> = rows::get(&row, "gids")?;
-    for attempt in 0.. {
-        if gids.is_empty() || !are_prepared(node, &gids).await? {
-            break;
-        }
+    let mut attempt = 0;
+    while !gids.is_empty() && are_prepared(node, &gids).await? {
         if started.elapsed() > PREPARED_WAIT_MAX {
             let detail = format!("{} has not finished its part yet", node.address.host);
             return Err(Error::new(ErrorCode::AwaitTimeout, detail));
         }
         pause(attempt).await;
+        attempt += 1;
     }
     Ok(())
 }
 
 async fn are_prepared(node: &Node, gids: &[String]) -> Result<bool> {
-    let rows = node.database.query(&sql::ARE_PREPARED, &[(&gids, Type::TEXT_ARRAY)], false).await?;
-    rows::get(&one(&sql::ARE_PREPARED, rows)?, "are_left")
+    rows::get(&node.database.query_one(&sql::ARE_PREPARED, &[(&gids, Type::TEXT_ARRAY)]).await?, "are_left")
 }
 
 impl Store {
@@ -58,10 +54,9 @@ impl Store {
     /// parts of the change that was answered.
     pub async fn flushed(&self) -> Result<Vec<(u32, Lsn)>> {
         wait_for_prepared(&self.nodes).await?;
-        let others = self.nodes.others().await?;
-        let all = std::iter::once(self.nodes.main_node()).chain(&others);
-        let positions = try_join_all(all.map(async |node| {
-            let row = one(&sql::FLUSHED, node.database.query(&sql::FLUSHED, &[], false).await?)?;
+        let nodes = self.nodes.all().await?;
+        let positions = try_join_all(nodes.iter().map(async |node| {
+            let row = node.database.query_one(&sql::FLUSHED, &[]).await?;
             Ok::<_, Error>((source_of(&row)?, Lsn(rows::get::<PgLsn>(&row, "lsn")?.into())))
         }));
         Ok(positions.await?.into_iter().filter_map(|(source, lsn)| Some((source?, lsn))).collect())

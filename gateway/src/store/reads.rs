@@ -1,6 +1,7 @@
 //! Reads of entries, listings and totals.
 
 use mantle_types::{DirectoryId, ErrorCode, NamespaceId, PartitionId, Permission, Result};
+use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use super::{
@@ -19,8 +20,8 @@ pub struct DirectoryTotals {
     pub bytes: i64,
 }
 
-/// Totals of everything below a directory.
-#[derive(Clone, Debug)]
+/// Totals of everything below a directory. The native API answers them as JSON.
+#[derive(Clone, Debug, Serialize)]
 pub struct SubtreeTotals {
     /// Relative to the directory that was asked for.
     pub path: String,
@@ -29,6 +30,7 @@ pub struct SubtreeTotals {
     pub directories: i64,
     pub bytes: i64,
     /// Of the directory itself.
+    #[serde(skip)]
     pub permission: Permission,
 }
 

@@ -13,7 +13,7 @@ use mantle_types::{Epoch, GroupId, Lease, Lineage, PartitionId, Result, limits::
 use tokio::time::timeout;
 use tokio_postgres::{Row, types::Type};
 
-use super::{Store, nodes::Node, one, rows, shards::Address, sql};
+use super::{Store, nodes::Node, rows, shards::Address, sql};
 
 /// A node that does not answer in this time keeps its old context: nothing can be changed on it now.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,12 +75,10 @@ pub struct ResolutionStart {
 }
 
 impl ResolutionStart {
-    /// Now, in this context.
     pub fn now(context: Arc<ResolutionContext>) -> Self {
         Self { context, at: Instant::now() }
     }
 
-    /// What the lookup carries.
     pub fn lookup_context(&self) -> &LookupContext {
         &self.context.lookup
     }
@@ -110,12 +108,13 @@ impl Store {
         let others = self.nodes.others().await?;
         let answers = join_all(others.iter().map(|node| timeout(NODE_TIMEOUT, read(node, group)))).await;
         for (node, answer) in others.iter().zip(answers) {
-            let known = || old.and_then(|old| old.nodes.get(&node.address).copied());
-            let answer = answer.ok().and_then(Result::ok);
-            if answer.is_none() {
-                self.nodes.suspect();
-            }
-            let context = answer.map(|(_, context)| context).or_else(known);
+            let context = match answer {
+                Ok(Ok((_, context))) => Some(context),
+                _ => {
+                    self.nodes.suspect();
+                    old.and_then(|old| old.nodes.get(&node.address).copied())
+                }
+            };
             nodes.extend(context.map(|context| (node.address.clone(), context)));
         }
         Ok(ResolutionContext::new(of_group, nodes))
@@ -129,10 +128,7 @@ impl Store {
 
 async fn read(node: &Node, group: GroupId) -> Result<(GroupContext, NodeContext)> {
     let group = group.as_i32();
-    let row = one(
-        &sql::RESOLUTION_CONTEXT,
-        node.database.query(&sql::RESOLUTION_CONTEXT, &[(&group, Type::INT4)], false).await?,
-    )?;
+    let row = node.database.query_one(&sql::RESOLUTION_CONTEXT, &[(&group, Type::INT4)]).await?;
     let lineage = rows::get::<&str>(&row, "lineage")?.parse()?;
     let source = source_of(&row)?;
     let of_node = NodeContext { lineage, source, clock_us: rows::get(&row, "clock_us")?, read: Instant::now() };

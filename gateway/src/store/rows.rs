@@ -25,13 +25,11 @@ fn unreadable(column: &str, cause: &tokio_postgres::Error) -> mantle_types::Erro
 /// The `code` column: NULL is success.
 pub fn code(row: &Row) -> Result<Option<ErrorCode>> {
     let Some(state) = get_opt::<&str>(row, "code")? else { return Ok(None) };
-    match ErrorCode::from_sqlstate(state) {
-        Some(code) => Ok(Some(code)),
-        None => {
-            tracing::error!(state, "the database answered an unknown code");
-            Err(ErrorCode::Internal.into())
-        }
+    let code = ErrorCode::from_sqlstate(state);
+    if code.is_none() {
+        tracing::error!(state, "the database answered an unknown code");
     }
+    code.ok_or_else(|| ErrorCode::Internal.into()).map(Some)
 }
 
 /// The owner, group and mode columns.
@@ -45,6 +43,11 @@ pub fn permission(row: &Row) -> Result<Permission> {
 
 /// Answer of a mutation, with the error code of a refusal.
 pub type Coded = (Option<ErrorCode>, Written);
+
+/// The code of a refusal, or of a failed call.
+pub fn code_of(answer: &Result<Coded>) -> Option<ErrorCode> {
+    answer.as_ref().map_or_else(|error| Some(error.code()), |(code, _)| *code)
+}
 
 /// The answer; a code is an error.
 pub fn accepted((code, written): Coded) -> Result<Written> {
@@ -127,7 +130,6 @@ impl Entry {
         })
     }
 
-    /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.name.ends_with('/')
     }

@@ -4,10 +4,8 @@ use std::collections::HashSet;
 
 use mantle_types::PartitionId;
 
-/// The address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// Name or IP address.
     pub host: String,
     /// PostgreSQL's, or that of a PgBouncer beside it.
     pub port: u16,
@@ -20,7 +18,6 @@ pub struct ShardMap {
 }
 
 impl ShardMap {
-    /// Takes the shards in any order.
     pub fn new(mut shards: Vec<(i32, Address)>) -> Self {
         shards.sort_by_key(|(least, _)| *least);
         Self { shards }
@@ -32,7 +29,6 @@ impl ShardMap {
         after.checked_sub(1).map(|at| &self.shards[at].1)
     }
 
-    /// The nodes that have shards.
     pub fn nodes(&self) -> HashSet<&Address> {
         self.shards.iter().map(|(_, address)| address).collect()
     }

@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::{
     input::{Input, Json},
-    namespaces::NoParameters,
     output::{Answer, Changed, EntryView, document, path_of},
 };
 use crate::{
@@ -58,16 +57,14 @@ struct Refusal {
 }
 
 pub async fn stat(State(app): State<Arc<App>>, input: Input) -> Answer {
-    let input = input.verb("stat");
-    input.query::<NoParameters>()?;
+    let input = input.without_parameters("stat")?;
     let found = app.gateway.stat(&input.call, &input.ns, &input.path, Naming::Either).await?;
     let path = path_of(&input.path, &found.entry);
     document(status::DONE, &EntryView::new(path, found.entry))
 }
 
 pub async fn stat_many(State(app): State<Arc<App>>, input: Input, Json(body): Json<StatBody>) -> Answer {
-    let input = input.verb("stat_many");
-    input.query::<NoParameters>()?;
+    let input = input.without_parameters("stat_many")?;
     let limit = app.gateway.limits.stat_paths_max;
     if body.paths.len() > limit {
         return Err(Error::new(ErrorCode::BatchTooLarge, format!("at most {limit} paths are allowed")).into());
@@ -84,8 +81,7 @@ pub async fn stat_many(State(app): State<Arc<App>>, input: Input, Json(body): Js
 }
 
 pub async fn set_attributes(State(app): State<Arc<App>>, input: Input, Json(body): Json<AttributesBody>) -> Answer {
-    let input = input.verb("set_attributes");
-    input.query::<NoParameters>()?;
+    let input = input.without_parameters("set_attributes")?;
     let new = attributes(body)?;
     let (gateway, call) = (app.gateway.clone(), input.call.clone());
     let (ns, path) = (input.ns.clone(), input.path.clone());
@@ -100,10 +96,8 @@ fn attributes(body: AttributesBody) -> Result<Attributes> {
         return Err(invalid("owner and group must be below 2^31"));
     }
     let parse = |text: &str| u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= MODE_MAX);
-    let mode = match body.mode.as_deref() {
-        None => None,
-        Some(text) => Some(parse(text).ok_or_else(|| invalid("mode must be octal text from 0000 to 0777"))?),
-    };
+    let malformed = || invalid("mode must be octal text from 0000 to 0777");
+    let mode = body.mode.as_deref().map(|text| parse(text).ok_or_else(malformed)).transpose()?;
     if let Some(metadata) = &body.user_metadata {
         // S3's x-amz-meta-* headers must be able to carry them.
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.".contains(c);
@@ -119,10 +113,7 @@ fn attributes(body: AttributesBody) -> Result<Attributes> {
             return Err(invalid(&format!("user_metadata has at most {USER_METADATA_BYTES_MAX} bytes, names included")));
         }
     }
-    let new =
-        Attributes { owner: body.owner, group: body.group, mode, user_metadata: body.user_metadata.map(Value::Object) };
-    if new.owner.is_none() && new.group.is_none() && new.mode.is_none() && new.user_metadata.is_none() {
-        return Err(invalid("nothing to change"));
-    }
-    Ok(new)
+    let AttributesBody { owner, group, user_metadata, .. } = body;
+    let new = Attributes { owner, group, mode, user_metadata: user_metadata.map(Value::Object) };
+    if new == Attributes::default() { Err(invalid("nothing to change")) } else { Ok(new) }
 }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     app::Call,
-    http::{App, percent, problem::Failure, request_context::RequestContext},
+    http::{App, header_text, percent, problem::Failure, request_context::RequestContext},
 };
 
 /// A call and its target. `ns` and `path` are empty where the route has none.
@@ -26,17 +26,34 @@ pub struct Input {
 }
 
 impl Input {
-    /// Sets the verb for metrics.
     pub fn verb(self, verb: &'static str) -> Self {
         self.context.set_verb(verb);
         self
     }
 
+    /// Sets the verb of a call that takes no query parameters.
+    pub fn without_parameters(self, verb: &'static str) -> Result<Self> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct NoParameters {}
+
+        let input = self.verb(verb);
+        input.query::<NoParameters>()?;
+        Ok(input)
+    }
+
     /// The query parameters; unknown ones are refused.
     pub fn query<T: DeserializeOwned>(&self) -> Result<T> {
-        match Query::<T>::try_from_uri(&self.uri) {
-            Ok(Query(parameters)) => Ok(parameters),
-            Err(cause) => Err(Error::new(ErrorCode::InvalidArgument, cause.body_text())),
+        let Query(parameters) = Query::try_from_uri(&self.uri)
+            .map_err(|cause| Error::new(ErrorCode::InvalidArgument, cause.body_text()))?;
+        Ok(parameters)
+    }
+
+    /// The key of a directory with its trailing slash; empty for the root.
+    pub fn directory_prefix(&self) -> String {
+        match self.directory_key() {
+            "" => String::new(),
+            key => format!("{key}/"),
         }
     }
 
@@ -70,10 +87,7 @@ impl FromRequestParts<Arc<App>> for Input {
         // The S3 service has verified a signature already.
         let caller = match parts.extensions.get::<Caller>() {
             Some(caller) => caller.clone(),
-            None => {
-                let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-                app.credentials.by_authorization(header)?
-            }
+            None => app.credentials.by_authorization(header_text(&parts.headers, header::AUTHORIZATION))?,
         };
         let (ns, path) = target(parts.uri.path())?;
         Ok(Self { call: context.call(caller)?, ns, path, context, uri: parts.uri.clone() })

@@ -8,20 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     input::Input,
-    output::{Answer, NamespaceView, document},
+    output::{Answer, document},
 };
 use crate::{
     disconnect::run_detached,
     http::{App, status},
     ops::namespaces::Creation,
+    store::Namespace,
 };
 
-/// A call without parameters.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoParameters {}
-
-/// Parameters of `PUT /v1/ns/{ns}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CreateParameters {
@@ -31,7 +26,7 @@ struct CreateParameters {
 
 #[derive(Serialize)]
 struct Namespaces {
-    namespaces: Vec<NamespaceView>,
+    namespaces: Vec<Namespace>,
 }
 
 #[derive(Serialize)]
@@ -41,27 +36,24 @@ struct Created<'a> {
 }
 
 pub async fn list(State(app): State<Arc<App>>, input: Input) -> Answer {
-    let input = input.verb("list_namespaces");
-    input.query::<NoParameters>()?;
-    let all = app.gateway.list_namespaces(&input.call).await?;
-    document(status::DONE, &Namespaces { namespaces: all.into_iter().map(Into::into).collect() })
+    let input = input.without_parameters("list_namespaces")?;
+    document(status::DONE, &Namespaces { namespaces: app.gateway.list_namespaces(&input.call).await? })
 }
 
 pub async fn create(State(app): State<Arc<App>>, input: Input) -> Answer {
     let input = input.verb("create_namespace");
     let CreateParameters { group } = input.query()?;
     let (gateway, call, name) = (app.gateway.clone(), input.call.clone(), input.ns.clone());
-    let creation =
-        run_detached(async move { gateway.create_namespace(&call, &name, group.map(GroupId)).await }).await?;
-    match creation {
-        Creation::Created(id) => document(status::CREATED, &Created { name: &input.ns, id }),
-        Creation::Existing(id) => document(status::DONE, &Created { name: &input.ns, id }),
-    }
+    let creation = run_detached(async move { gateway.create_namespace(&call, &name, group.map(GroupId)).await });
+    let (status, id) = match creation.await? {
+        Creation::Created(id) => (status::CREATED, id),
+        Creation::Existing(id) => (status::DONE, id),
+    };
+    document(status, &Created { name: &input.ns, id })
 }
 
 pub async fn remove(State(app): State<Arc<App>>, input: Input) -> Answer {
-    let input = input.verb("delete_namespace");
-    input.query::<NoParameters>()?;
+    let input = input.without_parameters("delete_namespace")?;
     let gateway = app.gateway.clone();
     run_detached(async move { gateway.delete_namespace(&input.call, &input.ns).await }).await?;
     Ok(status::REMOVED.into_response())

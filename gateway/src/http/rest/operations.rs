@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Path, State},
-    http::{HeaderValue, header},
+    http::header,
+    response::IntoResponse,
 };
 use mantle_types::{Error, ErrorCode};
 use uuid::Uuid;
 
 use super::{
     input::Input,
-    namespaces::NoParameters,
-    output::{Answer, OperationView, document},
+    output::{Answer, document},
 };
 use crate::{
     disconnect::run_detached,
@@ -25,17 +25,13 @@ pub(super) async fn remove_tree(app: Arc<App>, input: Input) -> Answer {
     let gateway = app.gateway.clone();
     let begun =
         run_detached(async move { gateway.remove_tree(&input.call, &input.ns, input.directory_key()).await }).await?;
-    let location = format!("/v1/operations/{}", begun.id);
-    let mut answer = document(status::ACCEPTED, &OperationView::from(begun))?;
-    let location = HeaderValue::try_from(location).map_err(|_| Error::from(ErrorCode::Internal))?;
-    answer.headers_mut().insert(header::LOCATION, location);
-    Ok(answer)
+    let location = [(header::LOCATION, format!("/v1/operations/{}", begun.id))];
+    Ok((location, document(status::ACCEPTED, &begun)?).into_response())
 }
 
 pub async fn operation(State(app): State<Arc<App>>, Path(id): Path<String>, input: Input) -> Answer {
-    let input = input.verb("operation");
-    input.query::<NoParameters>()?;
+    let input = input.without_parameters("operation")?;
     // A text that is no id names no operation.
     let id = Uuid::parse_str(&id).map_err(|_| Error::new(ErrorCode::NotFound, "there is no such operation"))?;
-    document(status::DONE, &OperationView::from(app.gateway.operation(&input.call, id).await?))
+    document(status::DONE, &app.gateway.operation(&input.call, id).await?)
 }

@@ -5,27 +5,18 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
-use mantle_types::{DirectoryId, EntryId, NamespaceId};
+use mantle_types::EntryId;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{
-    http::problem::Failure,
-    store::{Entry, Namespace, Operation},
-};
+use crate::{http::problem::Failure, store::Entry};
 
 /// The answer of a call.
 pub type Answer = Result<Response, Failure>;
 
 /// A document with a status.
 pub fn document(status: StatusCode, body: &impl Serialize) -> Answer {
-    match serde_json::to_vec(body) {
-        Ok(bytes) => Ok((status, [(axum::http::header::CONTENT_TYPE, "application/json")], bytes).into_response()),
-        Err(cause) => {
-            tracing::error!(%cause, "a document cannot be written");
-            Err(Failure(mantle_types::ErrorCode::Internal.into()))
-        }
-    }
+    Ok((status, axum::Json(body)).into_response())
 }
 
 #[derive(Serialize)]
@@ -33,41 +24,6 @@ pub struct Changed<'a> {
     pub path: &'a str,
     /// Permanent; a rename keeps it.
     pub id: EntryId,
-}
-
-#[derive(Serialize)]
-pub struct NamespaceView {
-    name: String,
-    id: NamespaceId,
-    owner: u32,
-    created: DateTime<Utc>,
-}
-
-impl From<Namespace> for NamespaceView {
-    fn from(ns: Namespace) -> Self {
-        Self { name: ns.name, id: ns.ns, owner: ns.owner, created: ns.created }
-    }
-}
-
-#[derive(Serialize)]
-pub struct OperationView {
-    id: uuid::Uuid,
-    kind: String,
-    state: String,
-    directory_id: DirectoryId,
-    objects: i64,
-    directories: i64,
-    bytes: i64,
-    created: DateTime<Utc>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    finished: Option<DateTime<Utc>>,
-}
-
-impl From<Operation> for OperationView {
-    fn from(operation: Operation) -> Self {
-        let Operation { id, kind, state, directory_id, objects, directories, bytes, created, finished } = operation;
-        Self { id, kind, state, directory_id, objects, directories, bytes, created, finished }
-    }
 }
 
 /// A directory or an object.
@@ -131,8 +87,5 @@ impl EntryView {
 /// The path of an entry; the request may have left out a directory's slash.
 pub fn path_of(key: &str, entry: &Entry) -> String {
     let bare = key.strip_suffix('/').unwrap_or(key);
-    match entry.is_directory() && !bare.is_empty() {
-        true => format!("{bare}/"),
-        false => bare.to_owned(),
-    }
+    if entry.is_directory() && !bare.is_empty() { format!("{bare}/") } else { bare.to_owned() }
 }

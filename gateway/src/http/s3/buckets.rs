@@ -1,7 +1,7 @@
 //! Buckets are namespaces.
 
 use s3s::{
-    S3Request, S3Response,
+    S3Response,
     dto::{
         Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
         GetBucketLocationInput, GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
@@ -16,13 +16,8 @@ use crate::app::Call;
 const CLASSIC_REGION: &str = "us-east-1";
 
 impl S3Operations {
-    pub(super) async fn list_buckets(
-        &self,
-        call: &Call,
-        request: S3Request<ListBucketsInput>,
-    ) -> Answer<ListBucketsOutput> {
+    pub(super) async fn list_buckets(&self, call: &Call, input: ListBucketsInput) -> Answer<ListBucketsOutput> {
         let mut all = self.gateway.list_namespaces(call).await?;
-        let input = request.input;
         all.retain(|namespace| {
             input.prefix.as_ref().is_none_or(|prefix| namespace.name.starts_with(prefix))
                 && input.continuation_token.as_ref().is_none_or(|after| namespace.name > *after)
@@ -44,35 +39,21 @@ impl S3Operations {
         }))
     }
 
-    pub(super) async fn create_bucket(
-        &self,
-        call: &Call,
-        request: S3Request<CreateBucketInput>,
-    ) -> Answer<CreateBucketOutput> {
-        let name = request.input.bucket;
+    pub(super) async fn create_bucket(&self, call: &Call, input: CreateBucketInput) -> Answer<CreateBucketOutput> {
+        let name = input.bucket;
         let location = format!("/{name}");
         self.mutate(call, |gateway, call| async move { gateway.create_namespace(&call, &name, None).await }).await?;
         Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
     }
 
-    pub(super) async fn head_bucket(
-        &self,
-        call: &Call,
-        request: S3Request<HeadBucketInput>,
-    ) -> Answer<HeadBucketOutput> {
-        self.gateway.head_namespace(call, &request.input.bucket).await?;
-        Ok(S3Response::new(HeadBucketOutput {
-            bucket_region: Some(self.region.clone()),
-            ..HeadBucketOutput::default()
-        }))
+    pub(super) async fn head_bucket(&self, call: &Call, input: HeadBucketInput) -> Answer<HeadBucketOutput> {
+        self.gateway.head_namespace(call, &input.bucket).await?;
+        let bucket_region = Some(self.region.clone());
+        Ok(S3Response::new(HeadBucketOutput { bucket_region, ..HeadBucketOutput::default() }))
     }
 
-    pub(super) async fn delete_bucket(
-        &self,
-        call: &Call,
-        request: S3Request<DeleteBucketInput>,
-    ) -> Answer<DeleteBucketOutput> {
-        let name = request.input.bucket;
+    pub(super) async fn delete_bucket(&self, call: &Call, input: DeleteBucketInput) -> Answer<DeleteBucketOutput> {
+        let name = input.bucket;
         self.mutate(call, |gateway, call| async move { gateway.delete_namespace(&call, &name).await }).await?;
         Ok(S3Response::new(DeleteBucketOutput {}))
     }
@@ -80,9 +61,9 @@ impl S3Operations {
     pub(super) async fn get_bucket_location(
         &self,
         call: &Call,
-        request: S3Request<GetBucketLocationInput>,
+        input: GetBucketLocationInput,
     ) -> Answer<GetBucketLocationOutput> {
-        self.gateway.head_namespace(call, &request.input.bucket).await?;
+        self.gateway.head_namespace(call, &input.bucket).await?;
         let constraint = (self.region != CLASSIC_REGION).then(|| BucketLocationConstraint::from(self.region.clone()));
         Ok(S3Response::new(GetBucketLocationOutput { location_constraint: constraint }))
     }
@@ -91,9 +72,9 @@ impl S3Operations {
     pub(super) async fn get_bucket_versioning(
         &self,
         call: &Call,
-        request: S3Request<GetBucketVersioningInput>,
+        input: GetBucketVersioningInput,
     ) -> Answer<GetBucketVersioningOutput> {
-        self.gateway.head_namespace(call, &request.input.bucket).await?;
+        self.gateway.head_namespace(call, &input.bucket).await?;
         Ok(S3Response::new(GetBucketVersioningOutput::default()))
     }
 

@@ -7,6 +7,7 @@ use s3s::{
 };
 
 /// The conditions of a GET or HEAD.
+#[derive(Default)]
 pub(super) struct Conditions<'a> {
     pub(super) if_match: Option<&'a ETagCondition>,
     pub(super) if_none_match: Option<&'a ETagCondition>,
@@ -43,10 +44,7 @@ impl Conditions<'_> {
             (None, Some(since)) => changed_after(since),
             (None, None) => true,
         };
-        match modified {
-            true => Ok(()),
-            false => Err(S3Error::new(S3ErrorCode::NotModified)),
-        }
+        if modified { Ok(()) } else { Err(S3Error::new(S3ErrorCode::NotModified)) }
     }
 }
 
@@ -64,18 +62,15 @@ mod tests {
 
     #[test]
     fn the_stronger_condition_decides() {
-        let none =
-            || Conditions { if_match: None, if_none_match: None, if_modified_since: None, if_unmodified_since: None };
+        let none = Conditions::default;
         let (same, other) = ("\"e\"".parse::<ETagCondition>().unwrap(), "\"o\"".parse::<ETagCondition>().unwrap());
         let (before, after) = (at(99), at(101));
         assert_eq!(code(&none()), None);
         assert_eq!(code(&Conditions { if_match: Some(&same), if_unmodified_since: Some(&before), ..none() }), None);
         assert_eq!(code(&Conditions { if_match: Some(&other), ..none() }), Some(S3ErrorCode::PreconditionFailed));
         assert_eq!(code(&Conditions { if_match: Some(&ETagCondition::Any), ..none() }), None);
-        assert_eq!(
-            code(&Conditions { if_unmodified_since: Some(&before), ..none() }),
-            Some(S3ErrorCode::PreconditionFailed)
-        );
+        let failed = Some(S3ErrorCode::PreconditionFailed);
+        assert_eq!(code(&Conditions { if_unmodified_since: Some(&before), ..none() }), failed);
         assert_eq!(code(&Conditions { if_none_match: Some(&same), ..none() }), Some(S3ErrorCode::NotModified));
         assert_eq!(code(&Conditions { if_none_match: Some(&other), if_modified_since: Some(&after), ..none() }), None);
         assert_eq!(code(&Conditions { if_modified_since: Some(&after), ..none() }), Some(S3ErrorCode::NotModified));

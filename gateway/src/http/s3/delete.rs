@@ -3,7 +3,7 @@
 use futures::{StreamExt, stream};
 use mantle_types::{Error, ErrorCode, NamespaceId, Result};
 use s3s::{
-    S3Error, S3ErrorCode, S3Request, S3Response,
+    S3Error, S3ErrorCode, S3Response,
     dto::{
         self, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
         ObjectIdentifier,
@@ -26,10 +26,10 @@ const CONDITIONS: &str = "versions and conditions on deletes are not offered";
 impl S3Operations {
     async fn delete_key(&self, call: &Call, bucket: String, key: String) -> Result<()> {
         let deleted = self.mutate(call, |gateway, call| async move {
-            match key.ends_with('/') {
-                true => gateway.delete_marker(&call, &bucket, &key).await,
-                false => gateway.delete_object(&call, &bucket, &key).await,
+            if key.ends_with('/') {
+                return gateway.delete_marker(&call, &bucket, &key).await;
             }
+            gateway.delete_object(&call, &bucket, &key).await
         });
         match deleted.await {
             Err(e) if matches!(e.code(), ErrorCode::NotFound | ErrorCode::ParentIsObject) => Ok(()),
@@ -37,12 +37,7 @@ impl S3Operations {
         }
     }
 
-    pub(super) async fn delete_object(
-        &self,
-        call: &Call,
-        request: S3Request<DeleteObjectInput>,
-    ) -> Answer<DeleteObjectOutput> {
-        let input = request.input;
+    pub(super) async fn delete_object(&self, call: &Call, input: DeleteObjectInput) -> Answer<DeleteObjectOutput> {
         if input.version_id.is_some() || input.if_match.is_some() || input.if_match_size.is_some() {
             return Err(not_offered(CONDITIONS).into());
         }
@@ -50,12 +45,8 @@ impl S3Operations {
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
-    pub(super) async fn delete_objects(
-        &self,
-        call: &Call,
-        request: S3Request<DeleteObjectsInput>,
-    ) -> Answer<DeleteObjectsOutput> {
-        let DeleteObjectsInput { bucket, delete: batch, .. } = request.input;
+    pub(super) async fn delete_objects(&self, call: &Call, input: DeleteObjectsInput) -> Answer<DeleteObjectsOutput> {
+        let DeleteObjectsInput { bucket, delete: batch, .. } = input;
         if batch.objects.len() > DELETE_KEYS_MAX {
             return Err(S3Error::with_message(S3ErrorCode::MalformedXML, "at most 1000 keys are allowed").into());
         }

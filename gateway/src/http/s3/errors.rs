@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use crate::http::status;
 
-/// What an operation answers.
 pub(super) type Answer<T> = Result<S3Response<T>, Refusal>;
 
 /// An error of a use case, or one of S3's own protocol.
@@ -39,10 +38,8 @@ impl Refusal {
 
 /// The code of a name, whether `s3s` knows it or not.
 pub(super) fn code(name: &str) -> S3ErrorCode {
-    match name.parse() {
-        Ok(code) => code,
-        Err(never) => match never {},
-    }
+    let Ok(code) = name.parse();
+    code
 }
 
 /// An error of the error table, with the request's id.
@@ -55,8 +52,8 @@ pub(super) fn s3_error(error: &Error, request_id: Uuid) -> S3Error {
 }
 
 /// A feature of S3 that this service does not have.
-pub(super) fn not_offered(what: &'static str) -> S3Error {
-    let mut error = S3Error::with_message(S3ErrorCode::NotImplemented, what);
+pub(super) fn not_offered(message: &'static str) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::NotImplemented, message);
     error.set_status_code(status::of(ErrorCode::NotImplemented));
     error
 }

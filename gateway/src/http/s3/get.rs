@@ -1,11 +1,15 @@
 //! GetObject and HeadObject.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mantle_types::{Error, ErrorCode};
 use s3s::{
-    S3Request, S3Response,
+    S3Response,
     dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range as AskedRange, StreamingBlob},
 };
 
@@ -31,8 +35,7 @@ fn select(
     conditions: &Conditions<'_>,
     range: Option<AskedRange>,
 ) -> Result<(Range<u64>, Option<String>), Refusal> {
-    let modified = entry.last_modified().map(timestamp);
-    conditions.check(md5(entry), modified.as_ref())?;
+    conditions.check(md5(entry), entry.last_modified().map(timestamp).as_ref())?;
     let size = size(entry);
     let Some(range) = range else { return Ok((0..size, None)) };
     let chosen = range.check(size).map_err(|_| Error::from(ErrorCode::InvalidRange))?;
@@ -76,12 +79,7 @@ macro_rules! conditions {
 }
 
 impl S3Operations {
-    pub(super) async fn head_object(
-        &self,
-        call: &Call,
-        request: S3Request<HeadObjectInput>,
-    ) -> Answer<HeadObjectOutput> {
-        let input = request.input;
+    pub(super) async fn head_object(&self, call: &Call, input: HeadObjectInput) -> Answer<HeadObjectOutput> {
         let conditions = conditions!(input);
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
         let (bytes, content_range) = select(&entry, &conditions, input.range)?;
@@ -92,8 +90,7 @@ impl S3Operations {
         Ok(response)
     }
 
-    pub(super) async fn get_object(&self, call: &Call, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
-        let input = request.input;
+    pub(super) async fn get_object(&self, call: &Call, input: GetObjectInput) -> Answer<GetObjectOutput> {
         let conditions = conditions!(input);
         let choose = |entry: &Entry| {
             let (bytes, header) = select(entry, &conditions, input.range)?;
@@ -103,7 +100,7 @@ impl S3Operations {
             self.gateway.get_object(call, &input.bucket, &input.key, choose).await?;
         let (head, headers) = describe(&entry, &bytes, content_range);
         let output = GetObjectOutput {
-            body: Some(StreamingBlob::wrap(SyncStream::new(stream))),
+            body: Some(StreamingBlob::wrap(SyncStream(parking_lot::Mutex::new(stream)))),
             accept_ranges: head.accept_ranges,
             cache_control: head.cache_control,
             content_disposition: head.content_disposition,
@@ -125,19 +122,10 @@ impl S3Operations {
 /// `s3s` demands bodies that are `Sync`. One task at a time polls a stream, so the lock is never contended.
 struct SyncStream<S>(parking_lot::Mutex<S>);
 
-impl<S> SyncStream<S> {
-    fn new(stream: S) -> Self {
-        Self(parking_lot::Mutex::new(stream))
-    }
-}
-
 impl<S: futures::Stream + Unpin> futures::Stream for SyncStream<S> {
     type Item = S::Item;
 
-    fn poll_next(
-        self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        std::pin::Pin::new(self.get_mut().0.get_mut()).poll_next(cx)
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(self.get_mut().0.get_mut()).poll_next(cx)
     }
 }

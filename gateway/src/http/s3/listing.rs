@@ -2,7 +2,7 @@
 
 use mantle_types::{Error, ErrorCode, Result, limits::LIST_KEYS_MAX};
 use s3s::{
-    S3Request, S3Response,
+    S3Response,
     dto::{
         CommonPrefix, EncodingType, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
         Object, ObjectStorageClass,
@@ -47,11 +47,9 @@ impl KeyEncoding {
 }
 
 fn limit(asked: Option<i32>) -> Result<usize> {
-    let Some(asked) = asked else { return Ok(LIST_KEYS_MAX) };
-    let asked = usize::try_from(asked);
-    asked
-        .map(|asked| asked.min(LIST_KEYS_MAX))
-        .map_err(|_| Error::new(ErrorCode::InvalidArgument, "max-keys must not be negative"))
+    let asked = asked.map_or(Ok(LIST_KEYS_MAX), usize::try_from);
+    let limit = asked.map_err(|_| Error::new(ErrorCode::InvalidArgument, "max-keys must not be negative"))?;
+    Ok(limit.min(LIST_KEYS_MAX))
 }
 
 /// `None` for an empty list: S3 leaves it out.
@@ -83,12 +81,7 @@ impl S3Operations {
         (objects, prefixes)
     }
 
-    pub(super) async fn list_objects_v2(
-        &self,
-        call: &Call,
-        request: S3Request<ListObjectsV2Input>,
-    ) -> Answer<ListObjectsV2Output> {
-        let input = request.input;
+    pub(super) async fn list_objects_v2(&self, call: &Call, input: ListObjectsV2Input) -> Answer<ListObjectsV2Output> {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
         let limit = limit(input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());
@@ -118,12 +111,7 @@ impl S3Operations {
         }))
     }
 
-    pub(super) async fn list_objects(
-        &self,
-        call: &Call,
-        request: S3Request<ListObjectsInput>,
-    ) -> Answer<ListObjectsOutput> {
-        let input = request.input;
+    pub(super) async fn list_objects(&self, call: &Call, input: ListObjectsInput) -> Answer<ListObjectsOutput> {
         let encoding = KeyEncoding::of(input.encoding_type.as_ref())?;
         let limit = limit(input.max_keys)?;
         let (prefix, delimiter) = (input.prefix.unwrap_or_default(), input.delimiter.unwrap_or_default());

@@ -16,14 +16,11 @@ const FRAMING: &str = "aws-chunked";
 
 /// The metadata of a PutObject; `None` if it has none.
 pub(super) fn of_put(input: &PutObjectInput) -> Option<Value> {
-    let mut map = Map::new();
-    for (name, value) in input.metadata.iter().flatten() {
-        map.insert(name.clone(), Value::String(value.clone()));
-    }
+    let user = input.metadata.iter().flatten();
+    let mut map: Map<_, _> = user.map(|(name, value)| (name.clone(), Value::String(value.clone()))).collect();
     let encoding = input.content_encoding.as_deref().map(|value| {
-        let kept: Vec<&str> =
-            value.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != FRAMING).collect();
-        kept.join(",")
+        let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != FRAMING);
+        parts.collect::<Vec<_>>().join(",")
     });
     let standard = [
         (CACHE_CONTROL, input.cache_control.clone()),
@@ -33,9 +30,7 @@ pub(super) fn of_put(input: &PutObjectInput) -> Option<Value> {
         (EXPIRES, input.expires.as_ref().and_then(http_date)),
     ];
     for (name, value) in standard {
-        if let Some(value) = value {
-            map.insert(name.to_owned(), Value::String(value));
-        }
+        map.extend(value.map(|value| (name.to_owned(), Value::String(value))));
     }
     (!map.is_empty()).then_some(Value::Object(map))
 }

@@ -25,7 +25,7 @@ use s3s::{
 };
 
 use self::errors::{Answer, s3_error};
-use super::{App, request_context::RequestContext};
+use super::{App, header_text, request_context::RequestContext};
 use crate::{
     app::{Call, Gateway},
     auth::{Credentials, SecretKeys},
@@ -73,8 +73,7 @@ pub(super) fn service(app: &App, config: &Config, native: Router) -> S3Service {
 
 /// Whether the request has an S3 signature in its header. The gateway does not offer presigned native calls.
 pub(super) fn is_signed(request: &Request) -> bool {
-    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    header.is_some_and(|text| text.starts_with("AWS4-HMAC-SHA256"))
+    header_text(request.headers(), header::AUTHORIZATION).is_some_and(|text| text.starts_with("AWS4-HMAC-SHA256"))
 }
 
 impl S3Operations {
@@ -97,9 +96,10 @@ impl S3Operations {
     }
 }
 
-/// Each operation authenticates the request and calls the inherent method of the same name.
+/// Each operation authenticates the request and calls the inherent method of the same name, with the input and the
+/// named parts of the request.
 macro_rules! operations {
-    ($($verb:ident: $input:ident -> $output:ident;)*) => {
+    ($($verb:ident: $input:ident $(with $part:ident)* -> $output:ident;)*) => {
         #[async_trait::async_trait]
         impl S3 for S3Operations {
             $(
@@ -107,7 +107,7 @@ macro_rules! operations {
                     let context = RequestContext::of(&request.extensions, &request.headers);
                     context.set_verb(stringify!($verb));
                     let call = self.authenticate(&request, &context).map_err(|e| s3_error(&e, context.id()))?;
-                    let answer: Answer<dto::$output> = self.$verb(&call, request).await;
+                    let answer: Answer<dto::$output> = self.$verb(&call, request.input $(, request.$part)*).await;
                     answer.map_err(|refusal| refusal.into_s3(context.id()))
                 }
             )*
@@ -130,7 +130,7 @@ operations! {
     delete_bucket: DeleteBucketInput -> DeleteBucketOutput;
     get_bucket_location: GetBucketLocationInput -> GetBucketLocationOutput;
     get_bucket_versioning: GetBucketVersioningInput -> GetBucketVersioningOutput;
-    put_object: PutObjectInput -> PutObjectOutput;
+    put_object: PutObjectInput with headers with trailing_headers -> PutObjectOutput;
     get_object: GetObjectInput -> GetObjectOutput;
     head_object: HeadObjectInput -> HeadObjectOutput;
     delete_object: DeleteObjectInput -> DeleteObjectOutput;

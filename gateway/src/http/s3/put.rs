@@ -1,9 +1,10 @@
 //! PutObject. A key that ends in a slash makes a directory.
 
 use futures::StreamExt;
+use http::HeaderMap;
 use mantle_types::{Error, ErrorCode};
 use s3s::{
-    S3Error, S3Request, S3Response, S3Result,
+    S3Error, S3Response, S3Result, TrailingHeaders,
     dto::{ETag, ETagCondition, PutObjectInput, PutObjectOutput, StreamingBlob},
     s3_error,
 };
@@ -17,6 +18,7 @@ use super::{
 use crate::{
     app::Call,
     data::{ALGORITHMS, Expected, Mismatch, UploadError},
+    http::{header_text, status},
     ops::{mkdir::Mkdir, put_object::PutObject},
     store::Precondition,
 };
@@ -39,8 +41,8 @@ enum Framing {
 }
 
 impl Framing {
-    fn of(headers: &http::HeaderMap) -> Self {
-        let value = headers.get(CONTENT_SHA256).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    fn of(headers: &HeaderMap) -> Self {
+        let value = header_text(headers, CONTENT_SHA256).unwrap_or_default();
         match value {
             _ if value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit()) => Self::Digest,
             _ if value.starts_with("STREAMING-AWS4") => Self::SignedChunks,
@@ -52,11 +54,9 @@ impl Framing {
     fn failure(self) -> S3Error {
         match self {
             Self::Digest => {
-                let mut error = S3Error::with_message(
-                    errors::code("XAmzContentSHA256Mismatch"),
-                    "The body is not what x-amz-content-sha256 says.",
-                );
-                error.set_status_code(crate::http::status::of(ErrorCode::InvalidArgument));
+                let code = errors::code("XAmzContentSHA256Mismatch");
+                let mut error = S3Error::with_message(code, "The body is not what x-amz-content-sha256 says.");
+                error.set_status_code(status::of(ErrorCode::InvalidArgument));
                 error
             }
             Self::SignedChunks => {
@@ -96,10 +96,7 @@ fn refuse_unknown(input: &PutObjectInput) -> S3Result<()> {
             "access control lists are not offered",
         ),
     ];
-    match refused.into_iter().find(|(asked, _)| *asked) {
-        Some((_, what)) => Err(not_offered(what)),
-        None => Ok(()),
-    }
+    refused.into_iter().find(|(asked, _)| *asked).map_or(Ok(()), |(_, feature)| Err(not_offered(feature)))
 }
 
 fn precondition(input: &PutObjectInput) -> S3Result<Precondition> {
@@ -113,10 +110,8 @@ fn precondition(input: &PutObjectInput) -> S3Result<Precondition> {
     }
 }
 
-fn expected(request: &S3Request<PutObjectInput>) -> Expected {
-    let input = &request.input;
-    let trailer = request.headers.get("x-amz-trailer").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let announced = trailer.to_ascii_lowercase();
+fn expected(input: &PutObjectInput, headers: &HeaderMap, trailer: Option<TrailingHeaders>) -> Expected {
+    let announced = header_text(headers, "x-amz-trailer").unwrap_or_default().to_ascii_lowercase();
     let given = |algorithm: &str| match algorithm {
         "crc32" => input.checksum_crc32.clone(),
         "crc32c" => input.checksum_crc32c.clone(),
@@ -134,7 +129,7 @@ fn expected(request: &S3Request<PutObjectInput>) -> Expected {
             None => in_trailer(algorithm).then_some((algorithm, None)),
         })
         .collect();
-    Expected { md5: input.content_md5.clone(), others, trailer: request.trailing_headers.clone() }
+    Expected { md5: input.content_md5.clone(), others, trailer }
 }
 
 fn upload_error(error: UploadError, framing: Framing) -> Refusal {
@@ -162,35 +157,37 @@ impl S3Operations {
     pub(super) async fn put_object(
         &self,
         call: &Call,
-        mut request: S3Request<PutObjectInput>,
+        mut input: PutObjectInput,
+        headers: HeaderMap,
+        trailer: Option<TrailingHeaders>,
     ) -> Answer<PutObjectOutput> {
-        refuse_unknown(&request.input)?;
-        let framing = Framing::of(&request.headers);
+        refuse_unknown(&input)?;
+        let framing = Framing::of(&headers);
         let size_max = self.gateway.limits.object_bytes_max;
-        if request.input.content_length.is_some_and(|length| length as u64 > size_max) {
+        if input.content_length.is_some_and(|length| length as u64 > size_max) {
             return Err(too_large());
         }
-        let body = request.input.body.take();
-        if request.input.key.ends_with('/') {
-            return self.put_directory(call, request.input, body, framing).await;
+        let body = input.body.take();
+        if input.key.ends_with('/') {
+            return self.put_directory(call, input, body, framing).await;
         }
         let put = PutObject {
-            content_type: request.input.content_type.clone(),
-            user_metadata: metadata::of_put(&request.input),
-            precondition: precondition(&request.input)?,
+            content_type: input.content_type.clone(),
+            user_metadata: metadata::of_put(&input),
+            precondition: precondition(&input)?,
         };
-        let expected = expected(&request);
-        let declared = request.headers.get(DECODED_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        let (bucket, key) = (request.input.bucket, request.input.key);
+        let expected = expected(&input, &headers, trailer);
+        let declared = header_text(&headers, DECODED_LENGTH).and_then(|text| text.parse::<u64>().ok());
+        let (bucket, key) = (input.bucket, input.key);
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let received = self.gateway.receive_object(call, &bucket, &key, body, expected).await;
         let received = received.map_err(|e| upload_error(e, framing))?;
         // To `s3s` a stream without any signed chunk, even the last, looks complete.
-        if declared.is_some_and(|declared| declared != received.stored().size) {
+        if declared.is_some_and(|declared| declared != received.stored.size) {
             let message = "The body has another length than x-amz-decoded-content-length says.";
             return Err(s3_error!(IncompleteBody, "{message}").into());
         }
-        let checksums = received.stored().checksums.clone();
+        let checksums = received.stored.checksums.clone();
         self.mutate(call, |gateway, call| async move { gateway.put_object(&call, &bucket, &key, put, received).await })
             .await?;
         Ok(S3Response::new(PutObjectOutput {

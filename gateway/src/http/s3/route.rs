@@ -11,10 +11,12 @@ use axum::{
 };
 use futures::StreamExt;
 use s3s::{S3Error, S3Request, S3Response, S3Result, route::S3Route, s3_error};
-use tower::ServiceExt;
 
 use super::errors::not_offered;
-use crate::{auth::Credentials, http::request_context::RequestContext};
+use crate::{
+    auth::Credentials,
+    http::{header_text, is_native, native, request_context::RequestContext},
+};
 
 /// Parameters of authentication and of client libraries, allowed on any call.
 const ANYWHERE: &[&str] = &[
@@ -99,10 +101,6 @@ fn unknown(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     })
 }
 
-fn is_native(uri: &Uri) -> bool {
-    uri.path() == "/v1" || uri.path().starts_with("/v1/")
-}
-
 pub(super) struct Route {
     pub(super) native: Router,
     pub(super) credentials: Arc<Credentials>,
@@ -115,14 +113,12 @@ fn oversized(uri: &Uri, headers: &HeaderMap, bytes_max: u64) -> Option<S3Error> 
     if level(uri.path()) == Level::Object {
         return None;
     }
-    match headers.get(header::CONTENT_LENGTH) {
-        Some(length) => {
-            let length = length.to_str().ok().and_then(|text| text.parse::<u64>().ok());
-            let is_over = length.is_none_or(|length| length > bytes_max);
-            is_over.then(|| s3_error!(MaxMessageLengthExceeded, "The document is over this service's limit."))
-        }
-        None => headers.contains_key(header::TRANSFER_ENCODING).then(|| s3_error!(MissingContentLength)),
+    if !headers.contains_key(header::CONTENT_LENGTH) {
+        return headers.contains_key(header::TRANSFER_ENCODING).then(|| s3_error!(MissingContentLength));
     }
+    let length = header_text(headers, header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+    let is_over = length.is_none_or(|length| length > bytes_max);
+    is_over.then(|| s3_error!(MaxMessageLengthExceeded, "The document is over this service's limit."))
 }
 
 /// Drain at most READ_OVER × limit bytes of a rejected body, so that the client reads our error.
@@ -140,11 +136,13 @@ async fn drain(mut body: s3s::Body, mut bytes_max: u64) {
 #[async_trait::async_trait]
 impl S3Route for Route {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
-        is_native(uri) || unknown(method, uri, headers) || oversized(uri, headers, self.document_bytes_max).is_some()
+        is_native(uri.path())
+            || unknown(method, uri, headers)
+            || oversized(uri, headers, self.document_bytes_max).is_some()
     }
 
     async fn call(&self, request: S3Request<s3s::Body>) -> S3Result<S3Response<s3s::Body>> {
-        if !is_native(&request.uri) {
+        if !is_native(request.uri.path()) {
             if let Some(context) = request.extensions.get::<RequestContext>() {
                 context.set_verb("not_offered");
             }
@@ -155,21 +153,14 @@ impl S3Route for Route {
             return Err(not_offered("a subresource, parameter or header of the request is not offered"));
         }
         let access_key = request.credentials.as_ref().map(|c| c.access_key.clone()).unwrap_or_default();
-        let caller = self.credentials.by_access_key(&access_key);
-        let mut native = Request::new(Body::new(request.input));
-        *native.method_mut() = request.method;
-        *native.uri_mut() = request.uri;
-        *native.headers_mut() = request.headers;
-        *native.extensions_mut() = request.extensions;
-        match caller {
-            Ok(caller) => native.extensions_mut().insert(caller),
-            Err(_) => return Err(s3s::s3_error!(InvalidAccessKeyId)),
-        };
-        let response = match self.native.clone().oneshot(native).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        };
-        let (parts, body) = response.into_parts();
+        let caller = self.credentials.by_access_key(&access_key).map_err(|_| s3_error!(InvalidAccessKeyId))?;
+        let mut call = Request::new(Body::new(request.input));
+        *call.method_mut() = request.method;
+        *call.uri_mut() = request.uri;
+        *call.headers_mut() = request.headers;
+        *call.extensions_mut() = request.extensions;
+        call.extensions_mut().insert(caller);
+        let (parts, body) = native(&self.native, call).await.into_parts();
         let mut converted = S3Response::with_status(s3s::Body::http_body_unsync(body), parts.status);
         converted.headers = parts.headers;
         converted.extensions = parts.extensions;
@@ -187,10 +178,8 @@ mod tests {
 
     #[test]
     fn unknown_subresources_are_refused() {
-        for target in
-            ["/b/k?renameObject", "/b/k?renameObject=", "/b/k?acl", "/b/k?tagging", "/b/k?uploads", "/b/k?new"]
-        {
-            assert!(refused(Method::PUT, target), "{target}");
+        for query in ["renameObject", "renameObject=", "acl", "tagging", "uploads", "new"] {
+            assert!(refused(Method::PUT, &format!("/b/k?{query}")), "{query}");
         }
         assert!(refused(Method::GET, "/b?acl"));
         assert!(refused(Method::GET, "/b?list-type=2&surprise=1"));

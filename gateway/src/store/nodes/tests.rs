@@ -72,7 +72,7 @@ async fn mkdir(store: &Store, ns: i64, id: i64) -> mantle_types::Result<()> {
     let parent = store.lease(&resolution_start(store).await?, ns.into());
     let (name, id) = (format!("d{id}/"), id.into());
     let new = NewDirectory { name, id, permission, explicit: true, user_metadata: None };
-    store.mkdir(claim(ns), parent, new).await.map(drop)
+    store.mkdir.submit(claim(ns), parent, new).await.map(drop)
 }
 
 async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: i64) -> mantle_types::Result<()> {
@@ -87,7 +87,7 @@ async fn put(store: &Store, ns: i64, parent: LeasedPartition, name: String, id: 
         locator: "l".into(),
         precondition: Precondition::None,
     };
-    store.put_object(claim(ns), parent, new).await.map(drop)
+    store.put_object.run(claim(ns), parent, new).await.map(drop)
 }
 
 /// Puts new objects into all directories at once.
