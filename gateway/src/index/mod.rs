@@ -223,6 +223,9 @@ enum AwaitTarget {
 
 impl AwaitTarget {
     async fn wait(&self, groups: &[Arc<Group>]) -> Result<()> {
+        if let [group] = groups {
+            return self.wait_for_one(group).await;
+        }
         try_join_all(groups.iter().map(|group| self.wait_for_one(group))).await.map(drop)
     }
 

@@ -142,7 +142,9 @@ impl Gateway {
         match error.code() {
             // The index was rebuilt, or another group serves the namespace now.
             ErrorCode::StaleEpoch => self.index.renew().await.map(|()| Outcome::Retry(error)),
-            ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged | ErrorCode::NotPrepared => Ok(Outcome::Retry(error)),
+            ErrorCode::AttemptSuperseded | ErrorCode::SourceChanged | ErrorCode::NotPrepared => {
+                Ok(Outcome::Retry(error))
+            }
             code if self.is_outdated(code).await => Ok(Outcome::Retry(error)),
             _ => Err(error),
         }

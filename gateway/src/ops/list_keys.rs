@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use mantle_types::{Caller, ErrorCode, Result, name::Path, permission::Access};
 
 use super::{
-    directory_name, may_list,
+    directory_name,
     locate::{Located, Purpose, Reached},
+    may_list,
 };
 use crate::{
     app::{Call, Gateway},
