@@ -61,7 +61,6 @@ impl Call {
         RequestClaim { request: derive_request_id(self.request, step), ..self.claim(ns, hash) }
     }
 
-    /// The permission of a new entry of this caller.
     pub fn permission(&self, mode: u16) -> Permission {
         Permission { owner: self.caller.uid, group: primary_group(&self.caller), mode }
     }

@@ -24,16 +24,13 @@ use axum::{
 use mantle_types::ErrorCode;
 use s3s::service::S3Service;
 use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
 use self::{problem::Failure, request_context::RequestContext};
 use crate::{app::Gateway, auth::Credentials, config::Config, ops::sweep};
 
-/// Header of the request id in S3's answers.
-const AMZ_REQUEST_ID: &str = "x-amz-request-id";
-/// Header of the request id in the native API's answers.
-const REQUEST_ID: &str = "x-request-id";
 /// Paths that monitoring calls all the time: they get no span.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
@@ -62,18 +59,16 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let (stopping, stopped) = tokio::sync::oneshot::channel();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
+    let stopped = CancellationToken::new();
+    let server = axum::serve(listener, router).with_graceful_shutdown(stopped.clone().cancelled_owned());
+    let grace_ends = async {
         stop.await;
-        let _ = stopping.send(());
-    });
-    let grace = Duration::from_millis(config.limits.shutdown_ms);
+        stopped.cancel();
+        tokio::time::sleep(Duration::from_millis(config.limits.shutdown_ms)).await;
+    };
     tokio::select! {
         served = server => served?,
-        () = async {
-            let _ = stopped.await;
-            tokio::time::sleep(grace).await;
-        } => tracing::info!("requests were still under way when the time for a shutdown ended"),
+        () = grace_ends => tracing::info!("requests were still under way when the time for a shutdown ended"),
     }
     tracing::info!("the gateway has stopped");
     Ok(())
@@ -119,7 +114,7 @@ async fn answer(services: Services, context: RequestContext, mut request: Reques
         None => response,
     };
     if let Ok(id) = HeaderValue::try_from(context.id().to_string()) {
-        let name = if is_native { REQUEST_ID } else { AMZ_REQUEST_ID };
+        let name = if is_native { "x-request-id" } else { "x-amz-request-id" };
         response.headers_mut().insert(name, id);
     }
     context.end(method.as_str(), &path, &response);
@@ -156,18 +151,17 @@ fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
 async fn s3(services: &Services, request: Request) -> Response<Body> {
     let head = *request.method() == Method::HEAD;
     let request = request.map(s3s::Body::http_body_unsync);
-    match services.s3.call(request).await {
-        Ok(mut response) => {
-            // The answer to HEAD has no body, so no error document.
-            if head && !response.status().is_success() {
-                *response.body_mut() = s3s::Body::empty();
-                response.headers_mut().remove(header::CONTENT_TYPE);
-            }
-            response.map(Body::new)
-        }
+    let mut response = match services.s3.call(request).await {
+        Ok(response) => response,
         Err(cause) => {
             tracing::error!(?cause, "the S3 service failed");
-            Failure::from(ErrorCode::Internal).into_response()
+            return Failure::from(ErrorCode::Internal).into_response();
         }
+    };
+    // The answer to HEAD has no body, so no error document.
+    if head && !response.status().is_success() {
+        *response.body_mut() = s3s::Body::empty();
+        response.headers_mut().remove(header::CONTENT_TYPE);
     }
+    response.map(Body::new)
 }

@@ -28,8 +28,7 @@ use crate::{
     store::{ResolutionStart, Store, Written, pause},
 };
 
-/// How often a lookup is repeated in a new context. About a second in all: the index may have to learn of a promotion
-/// first.
+/// How often a lookup is repeated in a new context: for about a second, as the index may have to learn of a promotion.
 const CONTEXT_RETRIES_MAX: u32 = 8;
 
 /// Interval of reading the contexts; several times within the shortest lease.
@@ -122,8 +121,7 @@ impl Index {
         prepared
     }
 
-    /// Releases the lock of a rename that is known not to have committed. If that fails, the leader's timer releases
-    /// it.
+    /// Releases the lock of a rename that is known not to have committed. If this fails, the leader's timer does it.
     pub async fn release_rename(&self, request: RequestKey, prepared: &PreparedRename) {
         let (attempt, client) = (prepared.attempt, self.group(prepared.group).client.clone());
         if let Err(error) = timed("release_rename", client.release_rename(request, attempt)).await {
@@ -166,13 +164,9 @@ impl Index {
 
     /// Waits until the index has everything that is committed by now, before a change.
     pub async fn catch_up(&self, namespace: &str) -> Result<()> {
+        let late = || Error::new(ErrorCode::IndexUnavailable, "the index has not caught up with PostgreSQL in time");
         let waited = timed("catch_up", self.await_flushed(namespace, self.await_timeout)).await;
-        waited.map_err(|e| match e.code() {
-            ErrorCode::AwaitTimeout => {
-                Error::new(ErrorCode::IndexUnavailable, "the index has not caught up with PostgreSQL in time")
-            }
-            _ => e,
-        })
+        waited.map_err(|e| if e.code() == ErrorCode::AwaitTimeout { late() } else { e })
     }
 
     /// Waits in every group that must have a change. Reads the assignment again at the end: a move may have added a
@@ -213,7 +207,6 @@ impl Index {
     }
 }
 
-/// What to wait for.
 enum AwaitTarget {
     /// The change of a request.
     Request { request: RequestKey, deadline: Instant },
@@ -255,7 +248,6 @@ fn as_timeout(answer: Result<()>) -> Result<()> {
     })
 }
 
-/// A wait that began before the commit.
 pub struct PendingAcknowledgement {
     index: Arc<Index>,
     namespace: String,

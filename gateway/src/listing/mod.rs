@@ -34,8 +34,7 @@ pub enum After {
 }
 
 impl After {
-    /// The position that a client names (`start-after`, `marker`), for example a common prefix that ended an earlier
-    /// page.
+    /// The position that a client names (`start-after`, `marker`), for example a common prefix that ended a page.
     pub fn client(position: &str, prefix: &str, delimiter: &str) -> Self {
         // No key has NUL, so the keys behind this position are those behind the part before its NUL.
         let (position, is_cut) = position.split_once('\0').map_or((position, false), |(before, _)| (before, true));
@@ -86,7 +85,6 @@ impl Item {
 
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// In key order.
     pub items: Vec<Item>,
     /// Where the next page begins; `None` on the last page.
     pub next: Option<After>,

@@ -28,7 +28,6 @@ pub(super) struct DirectoryMove<'a> {
     pub(super) overwrite: bool,
 }
 
-/// The outcome of one attempt.
 enum Outcome {
     Done(EntryId),
     /// The cause passes, such as another rename's lock.
@@ -137,7 +136,6 @@ impl Gateway {
         }
     }
 
-    /// What to do after the transaction was rolled back.
     async fn after_rollback(&self, error: Error) -> Result<Outcome> {
         match error.code() {
             // The index was rebuilt, or another group serves the namespace now.

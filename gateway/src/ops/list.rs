@@ -5,7 +5,7 @@ use mantle_types::{Result, name::Path, permission::Access};
 use super::locate::Purpose;
 use crate::{
     app::{Call, Gateway},
-    store::Entry,
+    store::{Entry, Listed},
 };
 
 pub struct Children {
@@ -15,7 +15,6 @@ pub struct Children {
 }
 
 impl Gateway {
-    /// Children of a directory after a name.
     pub async fn list(
         &self,
         call: &Call,
@@ -27,7 +26,8 @@ impl Gateway {
         let path = Path::parse(key)?;
         let directory = self.locate(&call.caller, namespace, path.components(), Purpose::Lookup).await?;
         directory.check(&call.caller, Access::Read)?;
-        let mut entries = self.store.list(directory.ns, directory.pid(), start_after, "", limit + 1).await?;
+        let mut entries =
+            self.store.list(Listed::Children, directory.ns, directory.pid(), start_after, "", limit + 1).await?;
         let truncated = entries.len() > limit;
         entries.truncate(limit);
         Ok(Children { entries, truncated })

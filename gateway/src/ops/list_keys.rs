@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::{Call, Gateway},
     listing::{LAST, Page, Query, Run, Source, list, split_prefix},
-    store::Entry,
+    store::{Entry, Listed},
 };
 
 struct Subtree<'a> {
@@ -30,7 +30,8 @@ struct Subtree<'a> {
 
 impl Source for Subtree<'_> {
     async fn children(&self, _directory: &str, after: Option<&str>, prefix: &str, limit: usize) -> Result<Vec<Entry>> {
-        self.gateway.store.list(self.directory.ns, self.directory.pid(), after, prefix, limit).await
+        let Located { ns, .. } = self.directory;
+        self.gateway.store.list(Listed::Children, ns, self.directory.pid(), after, prefix, limit).await
     }
 
     async fn marker(&self, _directory: &str) -> Result<Option<Entry>> {
@@ -45,7 +46,8 @@ impl Source for Subtree<'_> {
             Some((after, None)) if after >= self.base_key => return Ok(Run::default()),
             _ => None,
         };
-        let mut entries = self.gateway.store.list_tree(self.base.ns, self.base.pid(), after, prefix, limit).await?;
+        let (store, base) = (&self.gateway.store, &self.base);
+        let mut entries = store.list(Listed::Tree, base.ns, base.pid(), after, prefix, limit).await?;
         for entry in &mut entries {
             entry.name.insert_str(0, self.base_key);
         }

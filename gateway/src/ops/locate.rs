@@ -181,8 +181,7 @@ impl Gateway {
     }
 }
 
-/// The directory, if all of its path exists. Otherwise `not_found`, or `parent_is_object` if the path crosses an
-/// object.
+/// The directory, if its whole path exists. Otherwise `not_found`, or `parent_is_object` if the path crosses an object.
 pub fn whole(reached: Reached, components: &[&str], is_parent: bool) -> Result<Located> {
     let (depth, is_object) = match reached {
         Reached::All(located) => return Ok(located),

@@ -20,7 +20,6 @@ pub struct Mkdir {
 }
 
 impl Gateway {
-    /// Makes an explicit directory; returns its id.
     pub async fn mkdir(&self, call: &Call, namespace: &str, key: &str, options: Mkdir) -> Result<DirectoryId> {
         let path = Path::parse(key)?;
         let Some((name, parents)) = path.split_last() else {

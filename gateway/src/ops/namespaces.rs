@@ -52,7 +52,6 @@ impl Gateway {
         }
     }
 
-    /// Removes an empty namespace of the caller.
     pub async fn delete_namespace(&self, call: &Call, name: &str) -> Result<()> {
         check_namespace_name(name)?;
         let claim = call.claim(NamespaceId(0), RequestHash::new("delete_namespace", name, "").finish());

@@ -15,10 +15,9 @@ use crate::{
     store::{NewDirectory, Written},
 };
 
-/// A parent. The index must show `made` before a change below is acknowledged.
+/// A parent. The index must show `made`, the change that made the last level, before a change below is acknowledged.
 pub struct Parent {
     pub directory: Located,
-    /// The change that made the last level.
     pub made: Option<(RequestKey, Written)>,
 }
 

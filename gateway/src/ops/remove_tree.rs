@@ -1,5 +1,4 @@
-//! remove_tree: moves a directory with everything below it into the trash; a worker in the database empties it
-//! afterwards.
+//! remove_tree: moves a directory with everything below it into the trash, which a worker in the database empties.
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 use uuid::Uuid;

@@ -13,7 +13,6 @@ use crate::{
     store::{Entry, LeasedPartition},
 };
 
-/// An entry and its partition.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub ns: NamespaceId,

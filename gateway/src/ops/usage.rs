@@ -17,7 +17,6 @@ pub const USAGE_DIRECTORIES_MAX: usize = 1000;
 pub enum Depth {
     /// The directory's own entries. PostgreSQL keeps their counts, so the cost is the same for any directory.
     Own,
-    /// Everything below it.
     Subtree,
     /// Everything below it, and the totals of each directory down to this many levels.
     Levels(u32),

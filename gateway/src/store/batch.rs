@@ -12,7 +12,10 @@ use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
 use mantle_telemetry::step;
 use mantle_types::{Error, ErrorCode, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    task::JoinHandle,
+};
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -30,7 +33,6 @@ const STALLED: Duration = Duration::from_millis(20);
 pub trait Calls: Send + Sync + 'static {
     type Element: Send + Sync + 'static;
     type Answer: Send + 'static;
-    /// The statement's name, in metrics.
     const NAME: &'static str;
 
     /// The request id. If a batch held it twice, PostgreSQL would refuse the second element as another request.
@@ -158,7 +160,7 @@ impl<C: Calls> Queue<C> {
 
 async fn run<C: Calls>(calls: Arc<C>, bounds: Bounds, mut queue: Queue<C>) {
     let permits = Arc::new(Semaphore::new(bounds.batches_in_flight_max.max(1)));
-    let mut last: Option<oneshot::Receiver<()>> = None;
+    let mut last: Option<JoinHandle<()>> = None;
     // An idle batcher holds no permit: the elements of a failed batch may need it.
     while queue.ready().await {
         // Elements gather until the last call has ended.
@@ -169,14 +171,7 @@ async fn run<C: Calls>(calls: Arc<C>, bounds: Bounds, mut queue: Queue<C>) {
         let batch = queue.batch(bounds.elements_max);
         if !batch.is_empty() {
             record_elements::<C>(batch.len());
-            let (end, ended) = oneshot::channel();
-            let call = carry_out(calls.clone(), permits.clone(), permit, batch);
-            tokio::spawn(async move {
-                call.await;
-                // The receiver is gone if the call took longer than STALLED.
-                let _ = end.send(());
-            });
-            last = Some(ended);
+            last = Some(tokio::spawn(carry_out(calls.clone(), permits.clone(), permit, batch)));
         }
     }
 }

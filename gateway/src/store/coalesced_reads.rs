@@ -33,9 +33,7 @@ const REFUSED: &str = "mantle_gateway_questions_refused_total";
 pub trait BatchRead: Send + Sync + 'static {
     /// What to read. Equal keys share an answer.
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
-    /// The answer to one key.
     type Answer: Clone + Send + 'static;
-    /// The statement's name, in metrics.
     const NAME: &'static str;
 
     /// Answers in the keys' order.
@@ -45,7 +43,6 @@ pub trait BatchRead: Send + Sync + 'static {
 /// Bounds of one kind of reads, each at least 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most statements in flight.
     pub in_flight_max: usize,
     /// Most different keys of one statement.
     pub together_max: usize,
@@ -71,7 +68,6 @@ struct Pending<R: BatchRead> {
     arrived: Notify,
 }
 
-/// Coalesces the reads of one kind.
 pub struct CoalescedReads<R: BatchRead> {
     pending: Arc<Pending<R>>,
     bounds: Bounds,
@@ -91,7 +87,6 @@ impl<R: BatchRead> CoalescedReads<R> {
         Self { pending, bounds, _task: task }
     }
 
-    /// The answer to one key.
     pub async fn read(&self, key: R::Key) -> Result<R::Answer> {
         let (caller, answer) = oneshot::channel();
         if !self.pending.put(key, caller, self.bounds.waiting_max) {

@@ -131,7 +131,6 @@ impl Mutation for SetAttributes {
 }
 
 impl Store {
-    /// Moves a directory that the index's leader has locked for this request.
     pub async fn rename_directory(&self, claim: RequestClaim, rename: RenameDirectory<'_>) -> Result<Written> {
         let RenameDirectory { source, prepare, .. } = rename;
         let row = self

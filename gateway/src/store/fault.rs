@@ -42,7 +42,6 @@ pub enum Fault {
     Unexpected(tokio_postgres::Error),
 }
 
-/// The class of an error that the server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Mantle(ErrorCode),
@@ -94,7 +93,6 @@ fn kind_of(state: &SqlState, file: &str) -> Kind {
 }
 
 impl Fault {
-    /// Classifies a statement's error.
     pub fn of(error: tokio_postgres::Error) -> Self {
         let Some(state) = error.code() else {
             // Without a SQLSTATE the connection broke, or a value did not convert (a bug of the gateway).
@@ -159,13 +157,8 @@ pub fn describe(error: &tokio_postgres::Error) -> String {
         let place = said.where_().unwrap_or_default();
         return format!("{} {} {place}", said.code().code(), said.message()).trim_end().to_owned();
     }
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    text
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

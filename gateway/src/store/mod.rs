@@ -38,7 +38,7 @@ pub use self::{
     objects::{DeleteObject, NewObject, RenameObject},
     operations::{Operation, RemoveTree},
     precondition::Precondition,
-    reads::SubtreeTotals,
+    reads::{Listed, SubtreeTotals},
     resolution::{LeasedPartition, ResolutionContext, ResolutionStart},
     rows::{Coded, Entry, Written, accepted, code_of},
 };
@@ -114,7 +114,6 @@ impl Store {
         self.nodes.main().query(statement, params, false).await
     }
 
-    /// Queries the node that has a partition.
     async fn query_at(
         &self,
         pid: PartitionId,
@@ -144,7 +143,6 @@ impl Store {
         database::one(statement, self.query_at(pid, statement, params).await?)
     }
 
-    /// Checks that the database answers.
     pub async fn ping(&self) -> Result<()> {
         self.query_one(&sql::PING, &[]).await.map(drop)
     }

@@ -28,7 +28,6 @@ pub struct NewObject {
     pub etag: String,
     pub content_type: Option<String>,
     pub user_metadata: Option<Value>,
-    /// Where the bytes are.
     pub locator: String,
     /// A condition on the object that the name has now.
     pub precondition: Precondition,

@@ -16,7 +16,6 @@ use super::{
 
 /// A directory to remove with everything below it. The index's leader has locked it for this request.
 pub struct RemoveTree<'a> {
-    /// Partition of its parent.
     pub source: LeasedPartition,
     /// Name with its trailing slash.
     pub source_name: &'a str,
@@ -34,7 +33,6 @@ pub struct Operation {
     pub kind: String,
     /// `running` or `done`.
     pub state: String,
-    /// The directory that was removed.
     pub directory_id: DirectoryId,
     pub objects: i64,
     pub directories: i64,

@@ -35,10 +35,9 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathInDatabase {
     pub ns: NamespaceId,
-    /// How many components exist.
     pub depth: usize,
     pub id: DirectoryId,
-    /// Its parent and its record version: two walks have to agree about these, too.
+    /// Parent and record version: two walks have to agree about these, too.
     seen: (i64, i64),
     /// Permissions of all directories on the path, root first, the deepest last.
     pub chain: Vec<Permission>,
@@ -86,8 +85,8 @@ impl BatchRead for Resolve {
         // One path may be the cause, for example a path that is renamed all the time. It must not fail the others.
         let mut answers = Vec::with_capacity(keys.len());
         for key in keys {
-            let found = resolve_once(&self.0, std::slice::from_ref(key)).await;
-            answers.push(found.map_err(client_error).and_then(only));
+            let found = resolve_once(&self.0, std::slice::from_ref(key)).await.map_err(client_error);
+            answers.push(found.and_then(|mut found| found.pop().ok_or_else(|| ErrorCode::Internal.into())));
         }
         Ok(answers)
     }
@@ -95,10 +94,6 @@ impl BatchRead for Resolve {
 
 fn client_error(fault: Fault) -> Error {
     fault.into_error(sql::RESOLVE_PATHS.name, sql::RESOLVE_PATHS.mutates)
-}
-
-fn only(mut found: Vec<Found>) -> Result<Found> {
-    found.pop().ok_or_else(|| ErrorCode::Internal.into())
 }
 
 fn columns(keys: &[PathKey]) -> (Vec<&str>, Vec<&str>) {
@@ -112,8 +107,7 @@ fn params<'a>((namespaces, paths): &'a (Vec<&str>, Vec<&str>)) -> [Param<'a>; 2]
 /// One path, with the retries of every read.
 async fn resolve_alone(nodes: &Nodes, key: &PathKey) -> Result<Found> {
     let columns = columns(std::slice::from_ref(key));
-    let rows = nodes.main().query(&sql::RESOLVE_PATHS, &params(&columns), false).await?;
-    only(rows.iter().map(read).collect::<Result<_>>()?)
+    read(&nodes.main().query_one(&sql::RESOLVE_PATHS, &params(&columns)).await?)
 }
 
 async fn resolve_once(nodes: &Nodes, keys: &[PathKey]) -> Result<Vec<Found>, Fault> {
@@ -123,20 +117,16 @@ async fn resolve_once(nodes: &Nodes, keys: &[PathKey]) -> Result<Vec<Found>, Fau
 
 fn read(row: &Row) -> Result<Found> {
     let Some(ns) = rows::get_opt::<i64>(row, "ns")? else { return Ok(None) };
-    let owners: Vec<i32> = rows::get(row, "chain_owner")?;
-    let groups: Vec<i32> = rows::get(row, "chain_grp")?;
-    let modes: Vec<i32> = rows::get(row, "chain_mode")?;
-    let permission = |((owner, group), mode): ((&i32, &i32), &i32)| Permission {
-        owner: *owner as u32,
-        group: *group as u32,
-        mode: *mode as u16,
-    };
+    let numbers = |column| rows::get::<Vec<i32>>(row, column);
+    let (owners, groups, modes) = (numbers("chain_owner")?, numbers("chain_grp")?, numbers("chain_mode")?);
+    let permission =
+        |((owner, group), mode)| Permission { owner: owner as u32, group: group as u32, mode: mode as u16 };
     Ok(Some(PathInDatabase {
         ns: ns.into(),
         depth: rows::get::<i32>(row, "depth")? as usize,
         id: rows::get::<i64>(row, "id")?.into(),
         seen: (rows::get(row, "parent_id")?, rows::get(row, "version")?),
-        chain: owners.iter().zip(&groups).zip(&modes).map(permission).collect(),
+        chain: owners.into_iter().zip(groups).zip(modes).map(permission).collect(),
         is_object: rows::get(row, "is_object")?,
     }))
 }
@@ -157,12 +147,9 @@ impl BatchRead for ResolveSettled {
         let mut before = resolve.read(keys).await?;
         let mut agreed: Vec<Option<Result<Found>>> = vec![None; keys.len()];
         for _ in 0..ROUNDS_MAX {
-            wait_for_prepared(&self.0).await.map_err(|error| match error.code() {
-                ErrorCode::AwaitTimeout => {
-                    Error::new(ErrorCode::Locked, "a rename on the path has not come to its end")
-                }
-                _ => error,
-            })?;
+            let unfinished = || Error::new(ErrorCode::Locked, "a rename on the path has not come to its end");
+            let waited = wait_for_prepared(&self.0).await;
+            waited.map_err(|e| if e.code() == ErrorCode::AwaitTimeout { unfinished() } else { e })?;
             let after = resolve.read(keys).await?;
             for ((agreed, before), after) in agreed.iter_mut().zip(before).zip(&after) {
                 if agreed.is_none() && before == *after {
@@ -188,7 +175,6 @@ pub fn bounds(in_flight_max: usize) -> Bounds {
     }
 }
 
-/// Coalesces the lookups of paths.
 pub struct Paths {
     nodes: Arc<Nodes>,
     misses: CoalescedReads<Resolve>,
@@ -198,12 +184,10 @@ pub struct Paths {
 impl Paths {
     /// Must be called within a tokio runtime.
     pub fn new(nodes: &Arc<Nodes>, pool_size: usize) -> Self {
+        let (misses, settled) = (IN_FLIGHT_MAX.min(pool_size / 2), SETTLED_IN_FLIGHT_MAX.min(pool_size / 4));
         Self {
-            misses: CoalescedReads::new(Resolve(nodes.clone()), bounds(IN_FLIGHT_MAX.min(pool_size / 2))),
-            settled: CoalescedReads::new(
-                ResolveSettled(nodes.clone()),
-                bounds(SETTLED_IN_FLIGHT_MAX.min(pool_size / 4)),
-            ),
+            misses: CoalescedReads::new(Resolve(nodes.clone()), bounds(misses)),
+            settled: CoalescedReads::new(ResolveSettled(nodes.clone()), bounds(settled)),
             nodes: nodes.clone(),
         }
     }

@@ -11,6 +11,14 @@ use super::{
     sql,
 };
 
+/// The entries of a listing.
+pub enum Listed {
+    /// The directory's children.
+    Children,
+    /// Objects and explicit directories below it; their names are keys relative to it.
+    Tree,
+}
+
 /// Totals of a directory's own entries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectoryTotals {
@@ -26,7 +34,6 @@ pub struct SubtreeTotals {
     /// Relative to the directory that was asked for.
     pub path: String,
     pub objects: i64,
-    /// Directories, without this one.
     pub directories: i64,
     pub bytes: i64,
     /// Of the directory itself.
@@ -37,8 +44,7 @@ pub struct SubtreeTotals {
 impl Store {
     /// Entries by place, in the order of `places`; `None` for a missing entry.
     pub async fn stat(&self, ns: NamespaceId, places: &[(PartitionId, &str)]) -> Result<Vec<Option<Entry>>> {
-        let pids: Vec<i64> = places.iter().map(|(pid, _)| pid.as_i64()).collect();
-        let names: Vec<&str> = places.iter().map(|(_, name)| *name).collect();
+        let (pids, names): (Vec<i64>, Vec<&str>) = places.iter().map(|(pid, name)| (pid.as_i64(), *name)).unzip();
         let Some((first, _)) = places.first() else { return Ok(Vec::new()) };
         let params: [Param<'_>; 3] =
             [(&ns.as_i64(), Type::INT8), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)];
@@ -68,39 +74,20 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// Children of a directory in key order, after a name, with a prefix.
+    /// Entries in or below a directory in key order, after a name, with a prefix.
     pub async fn list(
         &self,
+        listed: Listed,
         ns: NamespaceId,
         pid: PartitionId,
         start_after: Option<&str>,
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<Entry>> {
-        self.page(&sql::LIST, ns, pid, start_after, prefix, limit).await
-    }
-
-    /// Objects and explicit directories below a directory in key order; names are keys relative to it.
-    pub async fn list_tree(
-        &self,
-        ns: NamespaceId,
-        pid: PartitionId,
-        start_after: Option<&str>,
-        prefix: &str,
-        limit: usize,
-    ) -> Result<Vec<Entry>> {
-        self.page(&sql::LIST_TREE, ns, pid, start_after, prefix, limit).await
-    }
-
-    async fn page(
-        &self,
-        statement: &'static sql::Statement,
-        ns: NamespaceId,
-        pid: PartitionId,
-        start_after: Option<&str>,
-        prefix: &str,
-        limit: usize,
-    ) -> Result<Vec<Entry>> {
+        let statement = match listed {
+            Listed::Children => &sql::LIST,
+            Listed::Tree => &sql::LIST_TREE,
+        };
         let (ns, directory, limit) = (ns.as_i64(), pid.as_i64(), limit as i32);
         let params: [Param<'_>; 5] = [
             (&ns, Type::INT8),
@@ -109,8 +96,7 @@ impl Store {
             (&prefix, Type::TEXT),
             (&limit, Type::INT4),
         ];
-        let rows = self.query_at(pid, statement, &params).await?;
-        rows.iter().map(Entry::read).collect()
+        self.query_at(pid, statement, &params).await?.iter().map(Entry::read).collect()
     }
 
     /// The locators that no object names.
@@ -123,12 +109,8 @@ impl Store {
     /// empty path) first. Empty when the directory does not exist.
     pub async fn du(&self, namespace: &str, path: &str, depth: u32, limit: usize) -> Result<Vec<SubtreeTotals>> {
         let (depth, limit) = (depth as i32, limit as i64);
-        let params = [
-            (&namespace as _, Type::TEXT),
-            (&path as _, Type::TEXT),
-            (&depth as _, Type::INT4),
-            (&limit as _, Type::INT8),
-        ];
+        let params: [Param<'_>; 4] =
+            [(&namespace, Type::TEXT), (&path, Type::TEXT), (&depth, Type::INT4), (&limit, Type::INT8)];
         let read = |row| {
             Ok(SubtreeTotals {
                 path: rows::get(row, "directory")?,

@@ -67,7 +67,6 @@ pub struct Written {
 }
 
 impl Written {
-    /// Reads an answer and its code.
     pub fn read(row: &Row) -> Result<Coded> {
         let written = Self {
             id: get_opt::<i64>(row, "id")?.unwrap_or_default().into(),
@@ -84,7 +83,6 @@ impl Written {
     }
 }
 
-/// A directory or an object.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Name within its directory (or key below the listed one); a directory's ends in a slash.
@@ -95,7 +93,6 @@ pub struct Entry {
     pub version: i64,
     /// The directory was made by request; it stays when it is empty.
     pub explicit: bool,
-    /// The object's size in bytes.
     pub size: u64,
     /// The import made up the size.
     pub synthetic: bool,
@@ -107,7 +104,6 @@ pub struct Entry {
     pub locator: Option<String>,
     /// `None` for imported entries without a time.
     pub created: Option<DateTime<Utc>>,
-    /// Time of the last change.
     pub modified: Option<DateTime<Utc>>,
 }
 

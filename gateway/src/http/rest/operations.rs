@@ -19,7 +19,6 @@ use crate::{
     http::{App, status},
 };
 
-/// Removes a directory with everything below it.
 pub(super) async fn remove_tree(app: Arc<App>, input: Input) -> Answer {
     let input = input.verb("remove_tree");
     let gateway = app.gateway.clone();

@@ -11,10 +11,8 @@ use serde_json::Value;
 
 use crate::{http::problem::Failure, store::Entry};
 
-/// The answer of a call.
 pub type Answer = Result<Response, Failure>;
 
-/// A document with a status.
 pub fn document(status: StatusCode, body: &impl Serialize) -> Answer {
     Ok((status, axum::Json(body)).into_response())
 }
@@ -26,7 +24,6 @@ pub struct Changed<'a> {
     pub id: EntryId,
 }
 
-/// A directory or an object.
 #[derive(Serialize)]
 pub struct EntryView {
     #[serde(rename = "type")]

@@ -26,7 +26,6 @@ use crate::{app::Call, store::Entry};
 const SIZE_HEADER: HeaderName = HeaderName::from_static("x-mantle-size");
 /// MIME type of an object whose creator gave none, as in S3.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
-/// MIME type of an explicit directory.
 const DIRECTORY_TYPE: &str = "application/x-directory";
 
 /// The range of bytes to send, and the Content-Range header if it is only a part.
@@ -43,7 +42,6 @@ fn select(
     Ok((chosen, Some(header)))
 }
 
-/// The headers that GET and HEAD have in common.
 fn describe(entry: &Entry, bytes: &Range<u64>, content_range: Option<String>) -> (HeadObjectOutput, HeaderMap) {
     let default_type = if entry.is_directory() { DIRECTORY_TYPE } else { DEFAULT_TYPE };
     let mut output = HeadObjectOutput {

@@ -41,7 +41,6 @@ fn http_date(time: &Timestamp) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// Adds the stored metadata to an answer.
 pub(super) fn add_to(output: &mut HeadObjectOutput, kept: Option<&Value>) {
     let Some(Value::Object(map)) = kept else { return };
     let text = |name: &str| map.get(name).and_then(Value::as_str).map(str::to_owned);

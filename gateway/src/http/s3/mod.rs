@@ -83,13 +83,12 @@ impl S3Operations {
     }
 
     /// Runs a mutation to its end, even when the client disconnects.
-    async fn mutate<T, Work>(
+    async fn mutate<T: Send + 'static, Work>(
         &self,
         call: &Call,
         mutation: impl FnOnce(Arc<Gateway>, Call) -> Work,
     ) -> mantle_types::Result<T>
     where
-        T: Send + 'static,
         Work: Future<Output = mantle_types::Result<T>> + Send + 'static,
     {
         run_detached(mutation(self.gateway.clone(), call.clone())).await

@@ -124,12 +124,12 @@ fn oversized(uri: &Uri, headers: &HeaderMap, bytes_max: u64) -> Option<S3Error> 
 /// Drain at most READ_OVER × limit bytes of a rejected body, so that the client reads our error.
 const READ_OVER: u64 = 4;
 
-async fn drain(mut body: s3s::Body, mut bytes_max: u64) {
-    while let Some(Ok(chunk)) = body.next().await {
-        bytes_max = bytes_max.saturating_sub(chunk.len() as u64);
-        if bytes_max == 0 {
-            break;
-        }
+async fn drain(mut body: s3s::Body, bytes_max: u64) {
+    let mut bytes = 0;
+    while bytes < bytes_max
+        && let Some(Ok(chunk)) = body.next().await
+    {
+        bytes += chunk.len() as u64;
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     load::{Load, Loaded},
     order::directory_batches,
     progress::Progress,
-    report::{Finding, Report},
+    report::Finding,
     session::{Answer, CallError, Ids, Interrupted, Session, error_code, in_parallel, position},
     tree::Node,
 };
@@ -63,7 +63,7 @@ impl Load {
                         match known[node.index()] {
                             Ok(own) if own == id => loaded.inserted += 1,
                             Ok(_) => loaded.existing += 1,
-                            Err(code) => self.report_directory(*node, code, &mut self.report.lock())?,
+                            Err(code) => self.report_directory(*node, code)?,
                         }
                     }
                     progress.add(nodes.len() as u64);
@@ -206,11 +206,10 @@ impl Load {
                 .await
                 .context("explicit directories")?;
             for row in answer.rows {
-                let node = nodes[position(row.get(0), count)?];
                 match row.get::<_, Option<&str>>(1).map(error_code).transpose()? {
                     // It was explicit before.
                     None | Some(ErrorCode::AlreadyExists) => {}
-                    Some(code) => self.report_directory(node, code, &mut self.report.lock())?,
+                    Some(code) => self.report_directory(nodes[position(row.get(0), count)?], code)?,
                 }
             }
             Ok(())
@@ -219,11 +218,16 @@ impl Load {
     }
 
     /// Reports a directory that a line names. An implied one is reported by the lines below it.
-    fn report_directory(&self, node: Node, code: ErrorCode, report: &mut Report) -> Result<()> {
+    fn report_directory(&self, node: Node, code: ErrorCode) -> Result<()> {
         let directory = &self.tree.directories[node.index()];
         if directory.listed != 0 {
             let path = self.tree.directory_path(node);
-            report.add(directory.listed.into(), path.as_bytes(), Finding::refused(code), code.row().meaning)?;
+            self.report.lock().add(
+                directory.listed.into(),
+                path.as_bytes(),
+                Finding::refused(code),
+                code.row().meaning,
+            )?;
         }
         Ok(())
     }
