@@ -1,6 +1,5 @@
-//! Percent-encoding. A path is decoded once, by hand, from the raw request target. No library may normalise `//`, `.`
-//! and `..` away or replace invalid UTF-8 before names are validated; the crate's decoder also accepts malformed
-//! escapes.
+//! Percent-encoding. A path is decoded once, here, from the raw request target. No library may normalise `//`, `.` and
+//! `..` away or replace invalid UTF-8 before names are validated; the crate's decoder also accepts malformed escapes.
 
 use mantle_types::{Error, ErrorCode, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

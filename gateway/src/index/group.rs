@@ -1,5 +1,5 @@
-//! One index group: its replicas and its resolution context. Invariant (P5): a context counts for one lease, from
-//! before it was read.
+//! One index group: its replicas and its resolution context. Invariant (P5): a context, and so the epoch that a lookup
+//! carries, counts for one lease from before it was read. An abandoned group cannot answer.
 
 use std::{sync::Arc, time::Instant};
 

@@ -1,7 +1,6 @@
 //! The index: paths to directories, rename locks, acknowledgements. Several groups serve the namespaces
-//! (`assignment.rs`). Invariant (P5): a lookup carries the group's epoch, which was read from PostgreSQL at most one
-//! lease ago (`group.rs`), so an abandoned group cannot answer. A background task renews the lease every second. The
-//! lease is long, so lookups go on while PostgreSQL fails over.
+//! (`assignment.rs`), each under a lease (P5, `group.rs`), which a background task renews every second. The lease is
+//! long, so lookups go on while PostgreSQL fails over.
 
 mod assignment;
 mod group;

@@ -54,7 +54,6 @@ impl After {
     }
 }
 
-/// A request for one page.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
     /// Keys begin with this.
@@ -65,7 +64,6 @@ pub struct Query<'a> {
     pub limit: usize,
 }
 
-/// One item of a page.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// A key and its entry.
@@ -129,16 +127,14 @@ pub struct Run {
 }
 
 pub async fn list(source: &impl Source, query: &Query<'_>) -> Result<Page> {
-    if query.limit == 0 {
-        return Ok(Page::default());
-    }
     match query.delimiter {
+        _ if query.limit == 0 => Ok(Page::default()),
         "/" => children::list(source, query).await,
         _ => tree::list(source, query).await,
     }
 }
 
-/// The common prefix that a key rolls up into, if any.
+/// The common prefix that a key rolls up into.
 fn roll_up<'a>(key: &'a str, prefix: &str, delimiter: &str) -> Option<&'a str> {
     let at = key.strip_prefix(prefix)?.find(delimiter).filter(|_| !delimiter.is_empty())?;
     Some(&key[..prefix.len() + at + delimiter.len()])

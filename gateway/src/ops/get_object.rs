@@ -41,13 +41,10 @@ impl Gateway {
         for _ in 0..RESTARTS_MAX {
             let entry = self.head_object(call, namespace, key).await?;
             let (range, selected) = select(&entry)?;
-            if entry.is_directory() {
+            if entry.is_directory() || entry.locator.is_some() && range.is_empty() {
                 return Ok((entry, selected, Box::pin(futures::stream::empty())));
             }
             let Some(locator) = &entry.locator else { return Err(E::from(ErrorCode::NoData.into())) };
-            if range.is_empty() {
-                return Ok((entry, selected, Box::pin(futures::stream::empty())));
-            }
             match self.data.get(locator, range).await? {
                 Some(bytes) => return Ok((entry, selected, bytes)),
                 // The object was replaced or removed between the two reads.

@@ -1,5 +1,4 @@
-//! Creations take a new id. After a failover PostgreSQL may have lost the record of the id's block, and refuses the id
-//! (P9).
+//! Creations take a new id. If PostgreSQL lost the record of the id's block in a failover, it refuses the id (P9).
 
 use mantle_types::{EntryId, ErrorCode, Result};
 

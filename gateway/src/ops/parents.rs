@@ -1,6 +1,6 @@
 //! Makes missing parents level by level, each after its parent's commit (P15). A level's request id derives from the
-//! request's, so a retry finds the levels that exist. These directories are implicit: they vanish with their last
-//! entry. So a recorded level may be gone at a retry; then the chain starts again under other derived ids.
+//! request's, so a retry finds the levels that exist. They are implicit and vanish with their last entry. So a recorded
+//! level may be gone at a retry; then the chain starts again under other derived ids.
 
 use mantle_types::{EntryId, Error, ErrorCode, RequestKey, Result, permission::Access};
 

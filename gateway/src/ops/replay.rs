@@ -1,5 +1,4 @@
-//! Recorded answers. A retry under a client's request id must not resolve its path again: it could then apply twice
-//! (P19).
+//! Recorded answers. A retry under a client's request id must not resolve its path again, or it may apply twice (P19).
 
 use mantle_types::{EntryId, NamespaceId, Result};
 

@@ -1,5 +1,4 @@
-//! rmdir: resolves the parent and the directory with one RPC, removes it with one SQL call, and waits until the index
-//! has forgotten it.
+//! rmdir: resolves parent and directory with one RPC, removes it with one SQL call, and waits until the index knows.
 
 use mantle_types::{Error, ErrorCode, Result, name::Path};
 

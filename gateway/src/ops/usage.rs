@@ -1,5 +1,4 @@
-//! usage: totals of objects, directories and bytes of a directory, of everything below it, and of the directories below
-//! it.
+//! usage: totals of a directory, of everything below it, and of the directories below it.
 
 use mantle_types::{Error, ErrorCode, Result, limits::PATH_DEPTH_MAX, name::Path, permission::Access};
 use serde::Serialize;
@@ -101,12 +100,9 @@ mod tests {
 
     #[test]
     fn what_is_below_a_closed_directory_is_not_named() {
-        let row = |path: &str, mode: u16| SubtreeTotals {
-            path: path.to_owned(),
-            objects: 0,
-            directories: 0,
-            bytes: 0,
-            permission: Permission { owner: 0, group: 0, mode },
+        let row = |path: &str, mode: u16| {
+            let permission = Permission { owner: 0, group: 0, mode };
+            SubtreeTotals { path: path.to_owned(), objects: 0, directories: 0, bytes: 0, permission }
         };
         let rows =
             || ["a/", "a/b/", "a/b/c/", "a/d/", "b/"].map(|p| row(p, if p == "a/b/" { 0 } else { 0o755 })).to_vec();

@@ -1,8 +1,7 @@
 //! Coalesces reads that may come in storms, such as lookups of missing paths, so that other statements still find a
-//! connection (P28). Reads that arrive while statements are in flight go together in the next. Callers with equal keys
-//! share one answer. Invariants (P40): an answer comes from a statement that was sent after the read arrived, so it
-//! shows every change that the caller knew of; at most `in_flight_max` statements are in flight; a caller gets an
-//! answer, or a retryable refusal, within `wait`.
+//! connection (P28). Reads that arrive while statements are in flight go together in the next, and callers with equal
+//! keys share one answer. Invariants (P40): an answer comes from a statement that was sent after the read arrived; at
+//! most `in_flight_max` statements are in flight; a caller gets an answer, or a retryable refusal, within `wait`.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},

@@ -35,7 +35,8 @@ arrays! {
 }
 
 pub struct Column<'a> {
-    place: usize,
+    /// The argument's, in the table of verbs.
+    pub place: usize,
     array: Box<dyn ToSql + Sync + Send + 'a>,
     of: Type,
 }
@@ -48,10 +49,6 @@ pub fn column<'a, M, T: Array, V: ValueOf<T> + 'a>(
 ) -> Column<'a> {
     let values: Vec<V> = batch.iter().map(|element| value(element)).collect();
     Column { place: argument.place(), array: Box::new(values), of: T::TYPE }
-}
-
-pub fn sort(columns: &mut [Column<'_>]) {
-    columns.sort_by_key(|column| column.place);
 }
 
 /// Whether there is exactly one column for each argument.

@@ -53,15 +53,10 @@ pub async fn pause(attempt: u32) {
 }
 
 impl Database {
-    /// Connects at the first statement.
-    pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
-        let (pool, unconfirmed) = pool::build(config, application_name, wait)?;
-        Ok(Self { pool, unconfirmed, suspect: Arc::default() })
-    }
-
-    /// Uses this flag, which several nodes may share.
-    pub fn reporting_failures_to(self, suspect: &Arc<AtomicBool>) -> Self {
-        Self { suspect: suspect.clone(), ..self }
+    /// Connects at the first statement. Several nodes may share `suspect`.
+    pub fn new(config: &Postgres, name: &str, wait: Duration, suspect: Arc<AtomicBool>) -> anyhow::Result<Self> {
+        let (pool, unconfirmed) = pool::build(config, name, wait)?;
+        Ok(Self { pool, unconfirmed, suspect })
     }
 
     /// Sends a statement, with a bounded number of retries. `lost`: it was sent before, over a connection that broke.

@@ -1,6 +1,5 @@
-//! Grants on `pg_logical_emit_message`. A role that may call it can forge the change stream, and so the index (P6).
-//! Installing the extension revokes it from PUBLIC. A restore, a new node or an administrator may grant it again, so
-//! the gateway asks every node now and then, and is not ready while such a grant exists.
+//! Finds the roles that may call `pg_logical_emit_message`, and so forge the change stream (P6). A restore, a new node
+//! or an administrator may grant it, so the gateway asks every node now and then, and is not ready while a role may.
 
 use std::{
     collections::BTreeMap,

@@ -116,37 +116,30 @@ impl Fault {
 
     /// The client's error. The cause goes to the log.
     pub fn into_error(self, statement: &'static str, mutates: bool) -> Error {
-        match self {
-            Self::Mantle(code) => {
-                if matches!(code, ErrorCode::InvalidId | ErrorCode::WrongIsolation | ErrorCode::WeakCommit) {
-                    tracing::error!(statement, %code, "the database refused a call for a fault of the service");
-                }
-                code.into()
+        use ErrorCode::{InvalidId, WeakCommit, WrongIsolation};
+        match &self {
+            Self::Mantle(code @ (InvalidId | WrongIsolation | WeakCommit)) => {
+                tracing::error!(statement, %code, "the database refused a call for a fault of the service");
             }
+            Self::Mantle(_) => {}
             Self::Conflict(cause) if cause.code() == Some(&SqlState::INTERNAL_ERROR) => {
-                tracing::warn!(statement, cause = describe(&cause), "a shard is not found where it is said to be");
-                ErrorCode::DatabaseUnavailable.into()
+                tracing::warn!(statement, cause = describe(cause), "a shard is not found where it is said to be");
             }
-            Self::Conflict(cause) => {
-                tracing::debug!(statement, cause = describe(&cause), "conflicts did not end");
-                ErrorCode::DatabaseUnavailable.into()
-            }
+            Self::Conflict(cause) => tracing::debug!(statement, cause = describe(cause), "conflicts did not end"),
             Self::Lost(cause) if mutates => {
-                tracing::warn!(statement, cause = describe(&cause), "the connection broke; the outcome is unknown");
-                ErrorCode::UnknownOutcome.into()
+                tracing::warn!(statement, cause = describe(cause), "the connection broke; the outcome is unknown");
             }
-            Self::Lost(cause) => {
-                tracing::warn!(statement, cause = describe(&cause), "the connection broke");
-                ErrorCode::DatabaseUnavailable.into()
-            }
-            Self::Unavailable(cause) => {
-                tracing::warn!(statement, %cause, "the database is unavailable");
-                ErrorCode::DatabaseUnavailable.into()
-            }
+            Self::Lost(cause) => tracing::warn!(statement, cause = describe(cause), "the connection broke"),
+            Self::Unavailable(cause) => tracing::warn!(statement, %cause, "the database is unavailable"),
             Self::Unexpected(cause) => {
-                tracing::error!(statement, cause = describe(&cause), "unexpected database error");
-                ErrorCode::Internal.into()
+                tracing::error!(statement, cause = describe(cause), "unexpected database error");
             }
+        }
+        match self {
+            Self::Mantle(code) => code.into(),
+            Self::Lost(_) if mutates => ErrorCode::UnknownOutcome.into(),
+            Self::Conflict(_) | Self::Lost(_) | Self::Unavailable(_) => ErrorCode::DatabaseUnavailable.into(),
+            Self::Unexpected(_) => ErrorCode::Internal.into(),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The metadata database: one method, or one [`Mutations`], per verb. Calls of one verb that arrive while others are in
-//! flight are batched (`batch.rs`). Invariant: a statement is sent again only when it changes nothing, was rolled back, or carries a
-//! request id that makes the second time harmless. A change that may have happened is `unknown_outcome`, never a
-//! failure (P18).
+//! flight are batched (`batch.rs`). Invariant: a change that may have happened is `unknown_outcome`, never a failure
+//! (P18); `database.rs` decides what is sent again.
 
 mod batch;
 mod coalesced_reads;

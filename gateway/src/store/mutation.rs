@@ -130,7 +130,7 @@ fn all_columns<'a, M: Mutation>(batch: &[&'a Element<M>]) -> Vec<Column<'a>> {
     columns.push(column(batch, M::VERB.request, |element| element.claim.request));
     columns.push(column(batch, M::VERB.hash, |element| element.claim.hash));
     columns.push(column(batch, M::VERB.lease, |element| element.partition.lease.to_string()));
-    columns::sort(&mut columns);
+    columns.sort_by_key(|column| column.place);
     debug_assert!(columns::are_complete(&columns, M::VERB.arguments.len()), "{} lacks a column", M::VERB.name);
     columns
 }
@@ -181,8 +181,7 @@ mod tests {
     };
 
     fn check<M: Mutation>() {
-        let text = M::STATEMENT.text;
-        let count = M::VERB.arguments.len();
+        let (text, count) = (M::STATEMENT.text, M::VERB.arguments.len());
         assert!(columns::are_complete(&all_columns::<M>(&[]), count), "{text}: not one column for each argument");
         assert!(text.contains(&format!("${count})")), "{text} takes other than {count} parameters");
         assert!(text.starts_with("SELECT ord, "), "{text} does not say whose row it is");

@@ -43,7 +43,8 @@ pub struct Nodes {
     config: Postgres,
     application_name: String,
     wait: Duration,
-    main: Node,
+    /// The configured node.
+    pub main: Node,
     known: RwLock<Option<Arc<Known>>>,
     /// Held while the map is read, so that one caller reads it.
     reading: tokio::sync::Mutex<()>,
@@ -57,7 +58,7 @@ impl Nodes {
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
         let address = Address { host: config.host.clone(), port: config.port };
         Ok(Self {
-            main: Node { address, database: Database::new(config, application_name, wait)? },
+            main: Node { address, database: Database::new(config, application_name, wait, Arc::default())? },
             config: config.clone(),
             application_name: application_name.to_owned(),
             wait,
@@ -68,13 +69,9 @@ impl Nodes {
         })
     }
 
-    /// The configured node, for statements about no directory.
+    /// For statements about no directory.
     pub fn main(&self) -> &Database {
         &self.main.database
-    }
-
-    pub fn main_node(&self) -> &Node {
-        &self.main
     }
 
     /// All nodes that have directories, except the configured one.
@@ -170,11 +167,11 @@ impl Nodes {
             return Ok(node.clone());
         }
         let config = Postgres { host: address.host.clone(), port: address.port, ..self.config.clone() };
-        let database = Database::new(&config, &self.application_name, self.wait).map_err(|cause| {
+        let database = Database::new(&config, &self.application_name, self.wait, self.suspect.clone());
+        let database = database.map_err(|cause| {
             tracing::error!(host = address.host, port = address.port, %cause, "no pool for a node");
             ErrorCode::Internal
         })?;
-        let database = database.reporting_failures_to(&self.suspect);
         let node = Node { address: address.clone(), database };
         others.insert(address.clone(), node.clone());
         Ok(node)

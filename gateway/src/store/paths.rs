@@ -131,10 +131,9 @@ fn read(row: &Row) -> Result<Found> {
     }))
 }
 
-/// Resolves paths that a rename may be changing on a Citus cluster (P26). One part of a rename may have committed while
-/// the other is only prepared, for long if its node failed. Two walks could then agree that the directory is at neither
-/// place, or at both. So a walk before and a walk after waiting for all prepared parts have to agree: their common
-/// answer held at a moment when each change was either done or not begun.
+/// Resolves paths that a rename may be changing on a Citus cluster (P26). If one part of it is only prepared, a walk
+/// may find the directory at neither place, or at both. So a walk before and a walk after waiting for all prepared
+/// parts have to agree: their common answer held at a moment when each change was either done or not begun.
 pub struct ResolveSettled(Arc<Nodes>);
 
 impl BatchRead for ResolveSettled {
@@ -176,7 +175,6 @@ pub fn bounds(in_flight_max: usize) -> Bounds {
 }
 
 pub struct Paths {
-    nodes: Arc<Nodes>,
     misses: CoalescedReads<Resolve>,
     settled: CoalescedReads<ResolveSettled>,
 }
@@ -188,7 +186,6 @@ impl Paths {
         Self {
             misses: CoalescedReads::new(Resolve(nodes.clone()), bounds(misses)),
             settled: CoalescedReads::new(ResolveSettled(nodes.clone()), bounds(settled)),
-            nodes: nodes.clone(),
         }
     }
 }
@@ -203,7 +200,7 @@ impl Store {
         crosses_lock: bool,
     ) -> Result<Option<PathInDatabase>> {
         let key = PathKey { namespace: namespace.to_owned(), path: components.join("/") };
-        match crosses_lock && !self.paths.nodes.others().await?.is_empty() {
+        match crosses_lock && !self.nodes.others().await?.is_empty() {
             true => self.paths.settled.read(key).await,
             false => self.paths.misses.read(key).await,
         }

@@ -1,6 +1,5 @@
-//! Changes on two PostgreSQL nodes commit in two phases. After a failure one part may have committed while the other is
-//! still only prepared, and a read there sees the state before the change. Waiting for the prepared parts closes that
-//! window (P26, P42).
+//! Waits for prepared parts. Changes on two PostgreSQL nodes commit in two phases; after a failure one part may be only
+//! prepared for long, and a read there sees the state before the change (P26, P42).
 
 use std::time::{Duration, Instant};
 

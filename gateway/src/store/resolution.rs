@@ -36,14 +36,12 @@ struct NodeContext {
     read: Instant,
 }
 
-/// A node's answer about an index group.
 struct GroupContext {
     epoch: Epoch,
     changes: i64,
     lease: Duration,
 }
 
-/// An index group and all nodes, as they were read.
 #[derive(Clone, Debug)]
 pub struct ResolutionContext {
     /// What a lookup carries: the index group's epoch, and the histories of its sources.
@@ -102,7 +100,7 @@ impl Store {
         group: GroupId,
         old: Option<&ResolutionContext>,
     ) -> Result<ResolutionContext> {
-        let main = self.nodes.main_node();
+        let main = &self.nodes.main;
         let (of_group, of_main) = read(main, group).await?;
         let mut nodes = HashMap::from([(main.address.clone(), of_main)]);
         let others = self.nodes.others().await?;
@@ -151,16 +149,14 @@ mod tests {
 
     #[test]
     fn a_lease_counts_from_when_the_path_was_asked_for() {
-        let address = Address { host: "h".into(), port: 1 };
+        let (address, read) = (Address { host: "h".into(), port: 1 }, Instant::now());
         let lineage = Lineage { system_identifier: 7, timeline: 2 };
-        let read = Instant::now();
         let nodes = HashMap::from([(address.clone(), NodeContext { lineage, source: Some(0), clock_us: 1_000, read })]);
         let group = GroupContext { epoch: Epoch(3), changes: 0, lease: Duration::from_secs(60) };
         let context = Arc::new(ResolutionContext::new(group, nodes));
         let start = ResolutionStart { context, at: read + Duration::from_secs(5) };
         let deadline_us = 1_000 + (5 + LEASE_S as i64) * 1_000_000;
         assert_eq!(start.lease(&address), Lease { deadline_us, lineage, epoch: Epoch(3) });
-        let unknown = Address { port: 2, ..address };
-        assert_eq!(start.lease(&unknown).deadline_us, 0);
+        assert_eq!(start.lease(&Address { port: 2, ..address }).deadline_us, 0);
     }
 }

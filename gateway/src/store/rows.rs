@@ -49,7 +49,6 @@ pub fn code_of(answer: &Result<Coded>) -> Option<ErrorCode> {
     answer.as_ref().map_or_else(|error| Some(error.code()), |(code, _)| *code)
 }
 
-/// The answer; a code is an error.
 pub fn accepted((code, written): Coded) -> Result<Written> {
     code.map_or(Ok(written), |code| Err(code.into()))
 }

@@ -1,9 +1,6 @@
 //! Every SQL string of the gateway's process; the command line has `bin/mantle/sql.rs`. Each call is one statement,
-//! nearly always of one function. So it is its own transaction in one round trip, without BEGIN and COMMIT.
-//!
-//! Invariant (P45): a standby answers none of them. After a switchover a standby may have the primary's address until
-//! the proxy, or `pg_dist_node`, knows. Its answers about replays, prepared parts and leases may be false. PostgreSQL
-//! refuses writes there (25006); reads ask for the end of the WAL, which a standby refuses (55000).
+//! nearly always of one function. So it is its own transaction in one round trip, without BEGIN and COMMIT. Invariant
+//! (P45): a standby answers none of them. It refuses writes (25006), and reads ask for the end of its WAL (55000).
 
 use mantle_types::verbs;
 

@@ -152,12 +152,8 @@ mod tests {
     fn columns_line_up_and_a_dead_replica_has_its_error() {
         let status =
             Status { node_id: 7, role: "leader".into(), ready: true, directories: 154_355, ..Status::default() };
-        let rows = [
-            headings(state("", &status)),
-            cells(state("127.0.0.1:7411", &status)),
-            vec!["1".into(), "127.0.0.1:7412".into(), "-".into(), "no answer".into()],
-        ];
-        let text = table::table(&rows);
+        let dead = ["1", "127.0.0.1:7412", "-", "no answer"].map(str::to_owned).to_vec();
+        let text = table::table(&[headings(state("", &status)), cells(state("127.0.0.1:7411", &status)), dead]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].find("directories"), lines[1].find("154,355"));
         assert!(lines[2].ends_with("no answer"));

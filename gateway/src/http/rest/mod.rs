@@ -66,8 +66,7 @@ mod tests {
     fn described(page: &str) -> BTreeSet<(String, String)> {
         let body = page.split_once("\npaths:\n").expect("a paths section").1;
         let body = body.split_once("\ncomponents:\n").map_or(body, |(paths, _)| paths);
-        let mut found = BTreeSet::new();
-        let mut path = String::new();
+        let (mut found, mut path) = (BTreeSet::new(), String::new());
         for line in body.lines() {
             if let Some(text) = line.strip_prefix("  /") {
                 path = format!("/{}", text.trim_end_matches(':'));

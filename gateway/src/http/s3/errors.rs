@@ -10,21 +10,11 @@ use crate::http::status;
 pub(super) type Answer<T> = Result<S3Response<T>, Refusal>;
 
 /// An error of a use case, or one of S3's own protocol.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(super) enum Refusal {
-    Mantle(Error),
-    S3(S3Error),
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Mantle(error)
-    }
-}
-
-impl From<S3Error> for Refusal {
-    fn from(error: S3Error) -> Self {
-        Self::S3(error)
-    }
+    Mantle(#[from] Error),
+    S3(#[from] S3Error),
 }
 
 impl Refusal {

@@ -93,8 +93,7 @@ mod tests {
     use super::*;
 
     fn all(input: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
-        let mut lines = Lines::new(io::BufReader::with_capacity(7, input));
-        let mut out = Vec::new();
+        let (mut lines, mut out) = (Lines::new(io::BufReader::with_capacity(7, input)), Vec::new());
         while let Some(line) = lines.next().unwrap() {
             out.push((line.number, line.bytes.to_vec(), line.is_cut));
         }
@@ -130,8 +129,7 @@ mod tests {
         for bad in [&b"a\t"[..], b"a\t-1", b"a\t+1", b"a\t1 ", b"a\tb", b"a\t9223372036854775808"] {
             assert_eq!(parse(bad), Err(Malformed::Size), "{bad:?}");
         }
-        assert_eq!(parse(b""), Err(Malformed::Empty));
-        assert_eq!(parse(b"\t1"), Err(Malformed::Empty));
+        assert_eq!([&b""[..], b"\t1"].map(parse), [Err(Malformed::Empty), Err(Malformed::Empty)]);
         assert_eq!(parse(b"ab\xff"), Err(Malformed::NotUtf8(2)));
     }
 
@@ -139,8 +137,7 @@ mod tests {
         #[test]
         fn no_input_panics_and_no_line_is_lost(input in proptest::collection::vec(any::<u8>(), 0..4000)) {
             let expected = input.split(|b| *b == b'\n').count() - usize::from(input.is_empty() || input.ends_with(b"\n"));
-            let mut lines = Lines::new(&input[..]);
-            let mut count = 0;
+            let (mut lines, mut count) = (Lines::new(&input[..]), 0);
             while let Some(line) = lines.next().unwrap() {
                 let _ = line.parse();
                 count += 1;

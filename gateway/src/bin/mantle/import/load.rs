@@ -1,7 +1,5 @@
 //! An import's input and target, and the counts of what it loaded.
 
-use std::sync::Arc;
-
 use chrono::{DateTime, Utc};
 use mantle_types::NamespaceId;
 use parking_lot::Mutex;
@@ -14,7 +12,7 @@ pub struct Load {
     /// The principal that makes the entries.
     pub principal: i32,
     pub ns: NamespaceId,
-    pub tree: Arc<Tree>,
+    pub tree: Tree,
     pub order: Order,
     /// Modification time of all entries.
     pub modified: DateTime<Utc>,

@@ -19,7 +19,6 @@ use std::{
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -202,7 +201,7 @@ async fn wait_for_index(
 }
 
 struct Parsed {
-    tree: Arc<Tree>,
+    tree: Tree,
     order: Order,
     report: Report,
     lines: u64,
@@ -233,7 +232,7 @@ fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Resul
         };
         report.add(object.line.into(), tree.object_path(object).as_bytes(), finding, &reason)?;
     }
-    Ok(Parsed { tree: Arc::new(tree), order, report, lines, elapsed: progress.finish() })
+    Ok(Parsed { tree, order, report, lines, elapsed: progress.finish() })
 }
 
 fn read_lines(

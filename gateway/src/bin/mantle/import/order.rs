@@ -59,23 +59,19 @@ impl Order {
     /// Cuts the objects into batches of at most `elements_max` elements in at most `latches_max` directories.
     pub fn batches(&self, tree: &Tree, elements_max: usize, latches_max: usize) -> Vec<Batch> {
         assert!((1..=BATCH_ELEMENTS_MAX).contains(&elements_max) && (1..=BATCH_LATCHES_MAX).contains(&latches_max));
+        let object = |at: usize| &tree.objects[self.objects[at] as usize];
+        let is_synthetic = |at: usize| object(at).size == Object::NO_SIZE;
         let mut batches = Vec::new();
-        let (mut start, mut latches, mut previous) = (0, 0, None);
-        for (at, object) in self.objects.iter().enumerate() {
-            let object = &tree.objects[*object as usize];
-            let is_synthetic = object.size == Object::NO_SIZE;
-            let is_new_latch = previous.is_none_or(|(parent, _)| parent != object.parent);
-            let changes_kind = previous.is_some_and(|(_, was_synthetic)| was_synthetic != is_synthetic);
-            if changes_kind || at - start == elements_max || is_new_latch && latches == latches_max {
-                batches.push(Batch { range: start..at, is_synthetic: previous.is_some_and(|(_, kind)| kind) });
+        let (mut start, mut latches, end) = (0, 1, self.objects.len());
+        for at in 1..=end {
+            let is_new_latch = at < end && object(at).parent != object(at - 1).parent;
+            let is_full = at - start == elements_max || is_new_latch && latches == latches_max;
+            if at == end || is_full || is_synthetic(at) != is_synthetic(start) {
+                batches.push(Batch { range: start..at, is_synthetic: is_synthetic(start) });
                 (start, latches) = (at, 1);
             } else {
                 latches += usize::from(is_new_latch);
             }
-            previous = Some((object.parent, is_synthetic));
-        }
-        if let Some((_, is_synthetic)) = previous {
-            batches.push(Batch { range: start..self.objects.len(), is_synthetic });
         }
         batches
     }
@@ -186,16 +182,19 @@ fn objects(tree: &Tree, walk: &[Node]) -> (Vec<u32>, Vec<(u32, Refusal)>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::{super::listing::Item, *};
 
-    fn tree(items: &[(&str, Option<i64>)]) -> Tree {
+    fn ordered(items: &[(&str, Option<i64>)]) -> (Tree, Order) {
         let mut tree = Tree::default();
-        for (line, (key, size)) in items.iter().enumerate() {
-            tree.insert(line as u32 + 1, &Item { key, size: *size }).unwrap();
+        for (line, (key, size)) in (1..).zip(items) {
+            tree.insert(line, &Item { key, size: *size }).unwrap();
         }
-        tree
+        let order = Order::new(&tree);
+        (tree, order)
     }
 
     fn object_paths(tree: &Tree, order: &Order) -> Vec<String> {
@@ -204,9 +203,8 @@ mod tests {
 
     #[test]
     fn directories_go_in_c_order_of_their_stored_names() {
-        let tree =
-            tree(&[("a/x", None), ("a-b/x", None), ("a0/x", None), ("a/b/x", None), ("é/x", None), ("Z/", None)]);
-        let order = Order::new(&tree);
+        let (tree, order) =
+            ordered(&[("a/x", None), ("a-b/x", None), ("a0/x", None), ("a/b/x", None), ("é/x", None), ("Z/", None)]);
         let walk: Vec<_> = order.walk.iter().map(|node| tree.directory_path(*node)).collect();
         assert_eq!(walk, ["Z/", "a-b/", "a/", "a/b/", "a0/", "é/"]);
         assert_eq!(order.levels.iter().map(Vec::len).collect::<Vec<_>>(), [5, 1]);
@@ -215,23 +213,20 @@ mod tests {
 
     #[test]
     fn the_first_of_duplicates_and_the_directory_stay() {
-        let tree =
-            tree(&[("d/b", Some(1)), ("d/a", None), ("d/b", None), ("d", None), ("d/b", Some(3)), ("d/a/", None)]);
-        let order = Order::new(&tree);
+        let (tree, order) =
+            ordered(&[("d/b", Some(1)), ("d/a", None), ("d/b", None), ("d", None), ("d/b", Some(3)), ("d/a/", None)]);
         assert_eq!(object_paths(&tree, &order), ["d/b"]);
         assert_eq!(tree.objects[order.objects[0] as usize].line, 1);
         let mut refused: Vec<_> =
             order.refused.iter().map(|(at, why)| (tree.objects[*at as usize].line, *why)).collect();
         refused.sort_by_key(|(line, _)| *line);
-        assert_eq!(
-            refused,
-            [
-                (2, Refusal::IsDirectory { line: 6 }),
-                (3, Refusal::Duplicate { line: 1 }),
-                (4, Refusal::IsDirectory { line: 1 }),
-                (5, Refusal::Duplicate { line: 1 }),
-            ]
-        );
+        let expected = [
+            (2, Refusal::IsDirectory { line: 6 }),
+            (3, Refusal::Duplicate { line: 1 }),
+            (4, Refusal::IsDirectory { line: 1 }),
+            (5, Refusal::Duplicate { line: 1 }),
+        ];
+        assert_eq!(refused, expected);
     }
 
     #[test]
@@ -249,16 +244,13 @@ mod tests {
             latches_max in 1usize..5,
         ) {
             let items: Vec<_> = keys.iter().map(|key| (key.as_str(), None)).collect();
-            let tree = tree(&items);
-            let order = Order::new(&tree);
+            let (tree, order) = ordered(&items);
             let batches = directory_batches(&tree, order.walk.iter().copied(), elements_max, latches_max);
             prop_assert_eq!(batches.concat(), order.walk);
             let parent = |node: &Node| tree.directories[node.index()].parent;
             for batch in batches {
                 prop_assert!((1..=elements_max).contains(&batch.len()));
-                let mut outside: Vec<Node> = batch.iter().map(parent).filter(|node| !batch.contains(node)).collect();
-                outside.sort_unstable();
-                outside.dedup();
+                let outside: BTreeSet<Node> = batch.iter().map(parent).filter(|node| !batch.contains(node)).collect();
                 prop_assert!(outside.len() <= latches_max);
             }
         }
@@ -270,8 +262,7 @@ mod tests {
             latches_max in 1usize..5,
         ) {
             let items: Vec<_> = keys.iter().map(|(key, size)| (key.as_str(), *size)).collect();
-            let tree = tree(&items);
-            let order = Order::new(&tree);
+            let (tree, order) = ordered(&items);
             let mut next = 0;
             for batch in order.batches(&tree, elements_max, latches_max) {
                 prop_assert_eq!(batch.range.start, next);
@@ -284,9 +275,7 @@ mod tests {
                 prop_assert!(objects.iter().all(|object| (object.size == Object::NO_SIZE) == batch.is_synthetic));
             }
             prop_assert_eq!(next, order.objects.len());
-            let mut names: Vec<&str> = items.iter().map(|(key, _)| *key).collect();
-            names.sort_unstable();
-            names.dedup();
+            let names: BTreeSet<&str> = items.iter().map(|(key, _)| *key).collect();
             prop_assert_eq!(order.objects.len(), names.len());
         }
     }

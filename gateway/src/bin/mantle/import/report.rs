@@ -134,9 +134,8 @@ mod tests {
 
     #[test]
     fn findings_are_counted_and_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("report.tsv");
-        let mut report = Report::create(Some(&path)).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut report = Report::create(Some(file.path())).unwrap();
         report.add(3, b"a", Finding::Duplicate, "again").unwrap();
         report.add(9, b"b", Finding::Duplicate, "again").unwrap();
         report.add(4, "ä".as_bytes(), Finding::NotAscii, "accepted").unwrap();
@@ -144,10 +143,8 @@ mod tests {
         assert_eq!(report.refused(), 2);
         let counts: Vec<_> = report.counts().map(|(f, c)| (f.code(), c.lines, c.first_line)).collect();
         assert_eq!(counts, [("duplicate", 2, 3), ("not_ascii", 1, 4)]);
-        let text = std::fs::read_to_string(path).unwrap();
-        assert_eq!(
-            text,
-            "line\tpath\tcode\treason\n3\ta\tduplicate\tagain\n9\tb\tduplicate\tagain\n4\tä\tnot_ascii\taccepted\n"
-        );
+        let expected =
+            "line\tpath\tcode\treason\n3\ta\tduplicate\tagain\n9\tb\tduplicate\tagain\n4\tä\tnot_ascii\taccepted\n";
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), expected);
     }
 }

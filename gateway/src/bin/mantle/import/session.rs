@@ -189,8 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn runs_do_every_job_once_and_stop_when_told() {
-        let done = Mutex::new(Vec::new());
-        let cancel = CancellationToken::new();
+        let (done, cancel) = (Mutex::new(Vec::new()), CancellationToken::new());
         let mut sessions = Session::several(3, "", "");
         let work = async |_: &mut Session, job: u32| {
             done.lock().push(job);
@@ -200,14 +199,12 @@ mod tests {
         done.lock().sort_unstable();
         assert_eq!(*done.lock(), (0..10).collect::<Vec<_>>());
         cancel.cancel();
-        let error = in_parallel(&mut sessions, 0..10, &cancel, work).await.unwrap_err();
-        assert!(error.is::<Interrupted>());
+        assert!(in_parallel(&mut sessions, 0..10, &cancel, work).await.unwrap_err().is::<Interrupted>());
     }
 
     #[tokio::test]
     async fn a_failure_ends_all_runs() {
-        let count = Mutex::new(0);
-        let cancel = CancellationToken::new();
+        let (count, cancel) = (Mutex::new(0), CancellationToken::new());
         let error = in_parallel(&mut Session::several(2, "", ""), 0..1000, &cancel, async |_, job| {
             *count.lock() += 1;
             if job == 3 { Err(anyhow!("job {job}")) } else { Ok(()) }

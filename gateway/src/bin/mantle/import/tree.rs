@@ -241,8 +241,7 @@ mod tests {
 
     #[test]
     fn a_refused_path_leaves_nothing_behind() {
-        let long = "n".repeat(256);
-        let deep = "d/".repeat(129);
+        let (long, deep) = ("n".repeat(256), "d/".repeat(129));
         for key in ["/", "/a", "new/../b", "new//b", "new/a\0b", "new/.", &long, &deep, &"k/".repeat(600)] {
             let mut tree = Tree::default();
             insert(&mut tree, 1, "old/x").unwrap();
@@ -272,8 +271,7 @@ mod tests {
         fn the_tree_is_the_set_of_all_prefixes(
             keys in proptest::collection::vec(proptest::collection::vec("[ab]{1,2}", 1..6), 0..400),
         ) {
-            let mut tree = Tree::default();
-            let mut expected = HashSet::from([String::new()]);
+            let (mut tree, mut expected) = (Tree::default(), HashSet::from([String::new()]));
             for (line, components) in keys.iter().enumerate() {
                 insert(&mut tree, line as u32 + 1, &components.join("/")).unwrap();
                 expected.extend((1..components.len()).map(|n| components[..n].join("/") + "/"));
