@@ -89,7 +89,7 @@ impl Scene {
             .await
             .unwrap();
         assert_eq!(row.get::<_, Option<String>>(0), None);
-        self.group.client.await_request(request, WAIT).await.expect("an acknowledgement of both halves");
+        self.group.client.await_request(request, WAIT).await.expect("an acknowledgement of both parts");
         let moved = self.paths.remove(from).unwrap();
         self.paths.insert(to.to_vec(), moved);
     }

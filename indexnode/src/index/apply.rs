@@ -1,7 +1,7 @@
 //! Applies the entries of the Raft log. Nothing else changes the index.
 
 use mantle_types::{
-    DirectoryId, Epoch, Error, ErrorCode, Lsn,
+    DirectoryId, Epoch, Error, ErrorCode, Lsn, NamespaceId,
     message::{Cause, DirectoryOp},
 };
 
@@ -57,13 +57,11 @@ impl Index {
                 cursor.apply_next(records, operations_max, self.rebuild.as_mut(), |tree, record| tree.put(record))
             }
             Command::CopyChunk { ns, records } => {
-                let tree =
-                    self.serving.as_mut().filter(|tree| tree.namespace_state(*ns) == Some(NamespaceState::Copying));
+                let tree = self.served_if(*ns, NamespaceState::Copying);
                 cursor.apply_next(records, operations_max, tree, |tree, record| tree.put(record))
             }
             Command::Forget { ns, ids } => {
-                let tree =
-                    self.serving.as_mut().filter(|tree| tree.namespace_state(*ns) == Some(NamespaceState::Leaving));
+                let tree = self.served_if(*ns, NamespaceState::Leaving);
                 cursor.apply_next(ids, operations_max, tree, |tree, id| tree.table.remove(*id))
             }
             _ => true,
@@ -77,6 +75,10 @@ impl Index {
         }
         let command = std::mem::replace(command, Command::RebuildChunk { records: Vec::new() });
         Some(self.finish_entry(*log_index, command, effects))
+    }
+
+    fn served_if(&mut self, ns: NamespaceId, state: NamespaceState) -> Option<&mut Tree> {
+        self.serving.as_mut().filter(|tree| tree.namespace_state(ns) == Some(state))
     }
 
     /// The effects of an entry besides its operations.
@@ -300,13 +302,12 @@ fn apply_operation(tree: &mut Tree, locks: &mut Locks, commit: &Commit, op: &Dir
     let copied = |all: &Namespaces| all.is_copied(ns, commit.source, commit.commit_lsn);
     let is_copied = commit.is_copied || tree.namespaces.as_ref().is_some_and(copied);
     tree.apply_op(commit.log_index, op, is_copied, state);
-    if let Some(cause) = op.cause() {
+    let finished = match op {
+        DirectoryOp::PartDone { pid, cause } => locks.apply_part(&cause.request, *pid).then_some(cause),
         // Also if the version lost: another source may have sent a newer record of the directory first (P2).
-        finish(locks, cause, effects);
-    }
-    if let DirectoryOp::PartDone { pid, cause } = op
-        && locks.apply_part(&cause.request, *pid)
-    {
+        _ => op.cause(),
+    };
+    if let Some(cause) = finished {
         finish(locks, cause, effects);
     }
 }

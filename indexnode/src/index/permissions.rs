@@ -39,16 +39,11 @@ impl Permissions {
             return PermissionIndex(number);
         }
         let row = Row { permission, directories: 1 };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.rows[number as usize] = row;
-                number
-            }
-            None => {
-                self.rows.push(row);
-                (self.rows.len() - 1) as u32
-            }
-        };
+        let number = self.free.pop().unwrap_or(self.rows.len() as u32);
+        match self.rows.get_mut(number as usize) {
+            Some(free) => *free = row,
+            None => self.rows.push(row),
+        }
         self.numbers.insert(permission, number);
         PermissionIndex(number)
     }

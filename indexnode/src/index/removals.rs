@@ -1,11 +1,7 @@
 //! Versions of removed directories, kept as long as an older message about them may still arrive (P1).
 //!
 //! With one source none can: its messages arrive in commit order, which is version order. With several, a message that
-//! committed before the removal may still be in transit from another source. [`Command::Horizon`] carries the flush positions
-//! of all sources, sampled when the log was applied up to `after`. Once every source is applied up to its position, the
-//! removals at or before log index `after` are forgotten.
-//!
-//! [`Command::Horizon`]: super::command::Command::Horizon
+//! committed before the removal may still be in transit from another source, until a [`Horizon`] is passed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +17,8 @@ pub(super) struct Removal {
     pub log_index: u64,
 }
 
-/// Removals at or before log index `after` are forgotten once every source is past its position.
+/// The flush positions of all sources, sampled when the log was applied up to `after`. Removals at or before that log index are
+/// forgotten once every source is past its position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Horizon {
     pub after: u64,

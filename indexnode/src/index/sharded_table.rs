@@ -3,8 +3,6 @@
 //! Each shard grows by itself. So an insertion stalls for the rehash of one shard at most (1/1024 of the table), and growth
 //! never holds two copies of the whole table. Measured at a million directories (`memory` in the tests): 25 µs for a shard,
 //! 0.2 ms without prefetching its keys; one undivided table would take a thousand times as long.
-//!
-//! The caller computes hashes and compares keys; the resize of a shard asks [`KeyHasher`] for hashes.
 
 use super::{arena::Address, bucket_table::BucketTable, hashing::KeyHasher};
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use mantle_types::GroupId;
 use openraft::BasicNode;
 use tokio::time::{Instant, sleep};
@@ -38,27 +38,21 @@ pub async fn find_cluster(
     loop {
         let own = View { address: config.listen.clone(), node_id: identity.node_id, ..View::default() };
         let views = view::poll(config, group, peers, Some(own)).await;
-        let reason = match decide(&config.listen, &config.peers, &views) {
-            Decision::Join(clusters) => match choose(clusters, database).await {
-                Ok(cluster_id) => {
-                    tracing::info!(%cluster_id, node_id = identity.node_id, "joining a cluster");
-                    let joined = Identity { cluster_id: Some(cluster_id), ..identity };
-                    folder.save_identity(&joined)?;
-                    return Ok(joined);
-                }
-                Err(e) => format!("{e:#}"),
-            },
-            Decision::Found if config.learner => "a learner founds no cluster".to_owned(),
-            Decision::Found => match claim(database).await {
-                Ok(cluster_id) => {
-                    tracing::info!(%cluster_id, node_id = identity.node_id, "founding a cluster");
-                    let founder = Identity { cluster_id: Some(cluster_id), is_founder: true, ..identity };
-                    folder.save_identity(&founder)?;
-                    return Ok(founder);
-                }
-                Err(e) => format!("{e:#}"),
-            },
-            Decision::Wait(reason) => reason.to_owned(),
+        let chosen = match decide(&config.listen, &config.peers, &views) {
+            Decision::Join(clusters) => choose(clusters, database).await.map(|id| (id, false)),
+            Decision::Found if config.learner => Err(anyhow!("a learner founds no cluster")),
+            Decision::Found => claim(database).await.map(|id| (id, true)),
+            Decision::Wait(reason) => Err(anyhow!(reason)),
+        };
+        let reason = match chosen {
+            Ok((cluster_id, is_founder)) => {
+                let what = if is_founder { "founding a cluster" } else { "joining a cluster" };
+                tracing::info!(%cluster_id, node_id = identity.node_id, "{what}");
+                let chosen = Identity { cluster_id: Some(cluster_id), is_founder, ..identity };
+                folder.save_identity(&chosen)?;
+                return Ok(chosen);
+            }
+            Err(e) => format!("{e:#}"),
         };
         if reason != last_reason {
             tracing::info!(reason, "this replica is empty and waits");
@@ -123,25 +117,14 @@ pub async fn watch_abandonment(node: Arc<Node>, identity: Identity, database: Da
 }
 
 async fn is_abandoned(node: &Node, identity: &Identity, database: &Database) -> Result<Option<&'static str>> {
-    let answer = view::describe(node.group, identity, Some(node));
-    let own = View {
-        address: node.config.listen.clone(),
-        node_id: node.node_id,
-        cluster_id: Some(node.cluster_id.clone()),
-        voters: answer.voters.into_iter().map(|set| set.node_ids.into_iter().collect()).collect(),
-        membership_index: answer.membership_index,
-        ..View::default()
-    };
+    let own = View::of(&node.config.listen, view::describe(node.group, identity, Some(node)));
     let has_log = !own.voters.is_empty();
     let views = view::poll(&node.config, node.group, &node.peers, Some(own)).await;
     if leader_of(&views, &node.cluster_id).is_some() {
         return Ok(None);
     }
-    let members: Vec<Vec<&View>> = clusters(&views)
-        .into_iter()
-        .filter(|c| c.iter().any(|v| v.cluster_id.as_deref() == Some(&node.cluster_id)))
-        .collect();
-    if members.iter().any(|cluster| can_have_quorum(cluster)) {
+    let is_ours = |cluster: &Vec<&View>| cluster.iter().any(|v| v.cluster_id.as_deref() == Some(&node.cluster_id));
+    if clusters(&views).iter().any(|cluster| is_ours(cluster) && can_have_quorum(cluster)) {
         return Ok(None);
     }
     if !has_log && !identity.is_founder {

@@ -134,13 +134,11 @@ pub async fn until_member(node: &Arc<Node>) {
     let mut last_detail = String::new();
     while !is_member(node) {
         match ask_leader(node).await {
-            Ok(detail) if detail.is_empty() => {}
-            Ok(detail) => {
-                if detail != last_detail {
-                    tracing::info!(detail, "joining the cluster");
-                    last_detail = detail;
-                }
+            Ok(detail) if !detail.is_empty() && detail != last_detail => {
+                tracing::info!(detail, "joining the cluster");
+                last_detail = detail;
             }
+            Ok(_) => {}
             Err(e) => tracing::debug!(error = format!("{e:#}"), "cannot join yet"),
         }
         sleep(RETRY).await;

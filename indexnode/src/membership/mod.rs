@@ -85,7 +85,6 @@ mod tests {
             membership_index: voters.len() as u64,
             term: 1,
             leader_id: leader,
-            leader_address: String::new(),
         }
     }
 

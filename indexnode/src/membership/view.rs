@@ -30,10 +30,21 @@ pub struct View {
     pub term: u64,
     /// The leader it knows; 0 if none.
     pub leader_id: NodeId,
-    pub leader_address: String,
 }
 
 impl View {
+    pub fn of(address: &str, answer: DescribeResponse) -> Self {
+        Self {
+            address: address.to_owned(),
+            node_id: answer.node_id,
+            cluster_id: Some(answer.cluster_id).filter(|id| !id.is_empty()),
+            voters: answer.voters.into_iter().map(|set| set.node_ids.into_iter().collect()).collect(),
+            membership_index: answer.membership_index,
+            term: answer.term,
+            leader_id: answer.leader_id,
+        }
+    }
+
     /// True if the replica says that it leads.
     pub fn leads(&self) -> bool {
         self.cluster_id.is_some() && self.leader_id == self.node_id && self.node_id != 0
@@ -56,16 +67,7 @@ async fn ask(group: GroupId, peers: &Peers, address: &str) -> Option<View> {
         tracing::warn!(address, group = answer.group, "a configured peer belongs to another group");
         return None;
     }
-    Some(View {
-        address: address.to_owned(),
-        node_id: answer.node_id,
-        cluster_id: Some(answer.cluster_id).filter(|id| !id.is_empty()),
-        voters: answer.voters.into_iter().map(|set| set.node_ids.into_iter().collect()).collect(),
-        membership_index: answer.membership_index,
-        term: answer.term,
-        leader_id: answer.leader_id,
-        leader_address: answer.leader_address,
-    })
+    Some(View::of(address, answer))
 }
 
 /// This replica's answer, as an empty one or as a member.

@@ -11,7 +11,11 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
-use tokio_postgres::{Client, error::SqlState, types::PgLsn};
+use tokio_postgres::{
+    Client,
+    error::SqlState,
+    types::{PgLsn, ToSql},
+};
 use tonic::async_trait;
 
 use super::{
@@ -29,6 +33,9 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A copy of several nodes begins when every transaction has ended that ran before.
 const CUT_TIMEOUT: Duration = Duration::from_secs(60);
 const CUT_RETRY: Duration = Duration::from_millis(5);
+/// Their names in PostgreSQL.
+const PHASES: [(MovePhase, &str); 3] =
+    [(MovePhase::Copy, "copy"), (MovePhase::Both, "both"), (MovePhase::Switched, "switched")];
 
 pub(super) struct PostgresSession {
     pub(super) client: Client,
@@ -105,18 +112,11 @@ impl Statements for PostgresSession {
     }
 
     async fn advance_move(&self, ns: NamespaceId, phase: MovePhase) -> Result<bool> {
-        let phase = match phase {
-            MovePhase::Copy => "copy",
-            MovePhase::Both => "both",
-            MovePhase::Switched => "switched",
-        };
+        let name = PHASES.into_iter().find(|(known, _)| *known == phase).map(|(_, name)| name);
+        let (ns, group) = (ns.as_i64(), self.group.as_i32());
         // The statement waits for renames under way.
-        let row = timeout(
-            ABORT_TIMEOUT,
-            self.client.query_one(sql::ADVANCE_MOVE, &[&ns.as_i64(), &self.group.as_i32(), &phase]),
-        )
-        .await
-        .context("mantle.advance_move waits too long")?;
+        let row = timeout(ABORT_TIMEOUT, self.client.query_one(sql::ADVANCE_MOVE, &[&ns, &group, &name])).await;
+        let row = row.context("mantle.advance_move waits too long")?;
         Ok(row.map_err(describe).context("mantle.advance_move")?.get(0))
     }
 
@@ -179,9 +179,8 @@ impl Statements for PostgresSession {
     }
 
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {
-        let (principal, ns, id) = (request.principal as i32, request.ns.as_i64(), request.id);
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&principal, &ns, &id as &(dyn tokio_postgres::types::ToSql + Sync), &(attempt as i64)];
+        let (principal, ns, attempt) = (request.principal as i32, request.ns.as_i64(), attempt as i64);
+        let parameters: [&(dyn ToSql + Sync); 4] = [&principal, &ns, &request.id, &attempt];
         let row = timeout(ABORT_TIMEOUT, self.client.query_one(sql::ABORT_RENAME, &parameters)).await;
         let state: String = row.context("mantle.abort_rename waits too long")?.context("mantle.abort_rename")?.get(0);
         match state.as_str() {
@@ -241,11 +240,9 @@ impl Statements for PostgresSession {
 async fn namespaces(client: &Client, group: GroupId) -> Result<Vec<Assigned>> {
     let rows =
         bounded(client.query(sql::INDEX_NAMESPACES, &[&group.as_i32()])).await.context("mantle.index_namespaces")?;
-    let phase = |text: &str| match text {
-        "copy" => Ok(MovePhase::Copy),
-        "both" => Ok(MovePhase::Both),
-        "switched" => Ok(MovePhase::Switched),
-        other => Err(anyhow!("mantle.index_namespaces answered the phase `{other}`")),
+    let phase = |text: &str| {
+        let known = PHASES.into_iter().find(|(_, name)| *name == text).map(|(phase, _)| phase);
+        known.with_context(|| format!("mantle.index_namespaces answered the phase `{text}`"))
     };
     let assigned = |row: &tokio_postgres::Row| {
         Ok(Assigned {

@@ -95,6 +95,10 @@ impl DataDir {
                 "there is a Raft log but no identity file; delete the folder to let this replica join anew",
             ));
         }
+        self.new_identity()
+    }
+
+    fn new_identity(&self) -> io::Result<Identity> {
         let identity = Identity { node_id: rand::random_range(1..=u64::MAX), cluster_id: None, is_founder: false };
         self.save_identity(&identity)?;
         Ok(identity)
@@ -113,12 +117,7 @@ impl DataDir {
     /// Deletes everything and takes a new id. The new identity is written before the log is removed: a crash in between must not
     /// leave the old id, which has made promises in its cluster, without its log.
     pub fn reset(&self) -> io::Result<()> {
-        let identity = Identity { node_id: rand::random_range(1..=u64::MAX), cluster_id: None, is_founder: false };
-        self.save_identity(&identity)?;
-        match fs::remove_dir_all(self.raft_path()) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => durable::sync_parent(&self.raft_path()),
-        }
+        self.finish_reset(&self.new_identity()?)
     }
 
     /// Removes a log that an interrupted reset left behind: an identity without a cluster has no log.

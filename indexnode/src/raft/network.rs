@@ -106,7 +106,7 @@ impl PeerNetwork {
 fn answer_of<R: DeserializeOwned>(answered: Result<Result<RaftMessage, tonic::Status>, Elapsed>) -> RpcResult<R> {
     match answered {
         Ok(Ok(answer)) => decode(&answer.body).map_err(network_error),
-        Ok(Err(status)) => Err(rpc_error(&status)),
+        Ok(Err(status)) => Err(unreachable(status.message())),
         Err(_) => Err(unreachable("no answer in time")),
     }
 }
@@ -122,10 +122,6 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 
 fn network_error(error: io::Error) -> RPCError<TypeConfig> {
     RPCError::Network(NetworkError::new(&error))
-}
-
-fn rpc_error(status: &tonic::Status) -> RPCError<TypeConfig> {
-    unreachable(status.message())
 }
 
 fn unreachable(why: impl std::fmt::Display) -> RPCError<TypeConfig> {
@@ -185,7 +181,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
                 Err(StreamingError::Closed(closed))
             }
             answer = client.install_snapshot(ReceiverStream::new(stream)) => {
-                let answer = answer.map_err(|status| rpc_error(&status))?;
+                let answer = answer.map_err(|status| unreachable(status.message()))?;
                 Ok(decode(&answer.into_inner().body).map_err(network_error)?)
             }
         }

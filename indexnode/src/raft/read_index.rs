@@ -39,11 +39,10 @@ pub struct ReadCounters {
     pub paths: AtomicU64,
 }
 
-/// Requests read indexes for concurrent callers; clones share it.
-#[derive(Clone)]
+/// Requests read indexes for concurrent callers.
 pub struct ReadIndexBatcher {
     raft: Raft,
-    counters: Arc<ReadCounters>,
+    pub counters: Arc<ReadCounters>,
     queue: mpsc::UnboundedSender<Waiting>,
 }
 
@@ -59,11 +58,6 @@ impl ReadIndexBatcher {
             LeaderRequester { raft: raft.clone(), counters: counters.clone(), peers, group, cluster_id, leader: None };
         tokio::spawn(answer_batches(requests, requester));
         Self { raft, counters, queue }
-    }
-
-    /// The counters of this replica.
-    pub fn counters(&self) -> &ReadCounters {
-        &self.counters
     }
 
     /// A log index: a read after it is applied sees every change that was committed before this call.

@@ -18,15 +18,12 @@ type Called<A> = Result<Response<A>, Status>;
 
 /// A request that exists as a streaming and as a unary call. Sending it twice must do no harm.
 pub trait PeerRequest: Clone + Send + 'static {
-    /// The response message.
     type Answer: Send + 'static;
 
-    /// Opens a stream of requests.
     fn open(
         client: &mut Client,
         requests: ReceiverStream<Self>,
     ) -> impl Future<Output = Called<Streaming<Self::Answer>>> + Send;
-
     /// Sends a request by a unary call.
     fn call(client: &mut Client, request: Self) -> impl Future<Output = Called<Self::Answer>> + Send;
 }
@@ -55,7 +52,6 @@ impl PeerRequest for ReadIndexRequest {
     }
 }
 
-/// The requests of one kind to one replica.
 pub struct RequestStream<Q: PeerRequest> {
     client: Client,
     stream: Option<Stream<Q>>,

@@ -61,13 +61,7 @@ impl SnapshotStore {
     /// The current snapshot, if there is one.
     pub fn current(&self) -> io::Result<Option<(SnapshotMeta, SnapshotFile)>> {
         let path = self.folder.join(FILE);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let meta = read_meta(&mut BufReader::new(File::open(&path)?))?;
-        let file = File::open(&path)?;
-        let bytes = file.metadata()?.len();
-        Ok(Some((meta, SnapshotFile { file, bytes, path, is_received: false })))
+        path.exists().then(|| open(path, false)).transpose()
     }
 
     /// Begins a new file with the metadata; the output of [`SnapshotWriter`](crate::index::SnapshotWriter) follows.
@@ -94,12 +88,7 @@ impl SnapshotStore {
 
     /// Opens a received file.
     pub fn received(&self, path: PathBuf) -> io::Result<(SnapshotMeta, SnapshotFile)> {
-        let file = File::open(&path)?;
-        let bytes = file.metadata()?.len();
-        let mut input = BufReader::new(File::open(&path)?);
-        let snapshot = SnapshotFile { file, bytes, path, is_received: true };
-        let meta = read_meta(&mut input)?;
-        Ok((meta, snapshot))
+        open(path, true)
     }
 
     /// Checks that the file is complete, without building its index.
@@ -160,6 +149,13 @@ impl Drop for UnfinishedSnapshot {
         // After `finish` the file has another name, and this finds nothing.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+fn open(path: PathBuf, is_received: bool) -> io::Result<(SnapshotMeta, SnapshotFile)> {
+    let (file, mut input) = (File::open(&path)?, BufReader::new(File::open(&path)?));
+    // Made before the metadata is read: a received file that is damaged is removed.
+    let snapshot = SnapshotFile { bytes: file.metadata()?.len(), file, path, is_received };
+    Ok((read_meta(&mut input)?, snapshot))
 }
 
 fn read_meta(input: &mut impl Read) -> io::Result<SnapshotMeta> {

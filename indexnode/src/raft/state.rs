@@ -33,18 +33,14 @@ pub(crate) const OPERATIONS_PER_PART: usize = 32;
 pub struct Replicated {
     /// The index.
     pub index: Index,
-    pub(super) applied: Option<LogId>,
+    /// The last entry applied.
+    pub applied: Option<LogId>,
     pub(super) membership: StoredMembership,
     /// The index was dropped, and the index of a snapshot is not read yet.
     is_installing: bool,
 }
 
 impl Replicated {
-    /// The last entry applied.
-    pub fn applied(&self) -> Option<LogId> {
-        self.applied
-    }
-
     fn positions(&self) -> (Positions, SourceEnds) {
         let applied_end = self.applied.map_or(0, |id| id.index + 1);
         let ends = self.index.sources().map(|(id, source)| (id, Lsn(source.applied.0.saturating_add(1)))).collect();

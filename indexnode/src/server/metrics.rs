@@ -97,7 +97,7 @@ fn set_gauges(node: &Node, group: &str) {
     ] {
         gauge!(name, "group" => group.to_owned()).set(value as f64);
     }
-    let (reads, apply) = (node.reads.counters(), &node.state.counters);
+    let (reads, apply) = (&node.reads.counters, &node.state.counters);
     for (name, value) in [
         ("mantle_index_read_index_batches_total", read(&reads.batches)),
         ("mantle_index_read_index_requests_total", read(&reads.requests)),

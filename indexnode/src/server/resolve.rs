@@ -86,7 +86,7 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
         return Err(no_index());
     }
     catch_up(node, deadline).await?;
-    node.reads.counters().paths.fetch_add(queries.len() as u64, Ordering::Relaxed);
+    node.reads.counters.paths.fetch_add(queries.len() as u64, Ordering::Relaxed);
     reserve_answers(response, queries.len(), request.reads_rows);
     for queries in queries.chunks(QUERIES_PER_GUARD) {
         let found = {

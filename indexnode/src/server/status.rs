@@ -62,7 +62,7 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
     response.ready = positions.is_serving && node.has_working_leader();
     response.streaming = node.stream.is_streaming();
     response.waiters = node.waiters() as u64;
-    let (reads, cache) = (node.reads.counters(), node.state.cache.counters());
+    let (reads, cache) = (&node.reads.counters, node.state.cache.counters());
     response.lookups = reads.paths.load(Ordering::Relaxed);
     response.read_index_batches = reads.batches.load(Ordering::Relaxed);
     response.read_index_requests = reads.requests.load(Ordering::Relaxed);

@@ -1,9 +1,6 @@
 //! Which namespaces the group has: the leader reads the assignments from PostgreSQL and proposes them before any change that
-//! depends on them.
-//!
-//! Invariant (P34): an operation is proposed only after the group has decided about its namespace. The leader asks PostgreSQL
-//! when a namespace first appears in the change stream. By then its creation is committed: its own record, or a directory
-//! below it, has arrived.
+//! depends on them (P34). It asks when a namespace first appears in the change stream. By then its creation is committed: its
+//! own record, or a directory below it, has arrived.
 
 use std::{
     collections::{BTreeSet, HashSet},

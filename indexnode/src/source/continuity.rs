@@ -1,9 +1,5 @@
-//! Decides whether the index can go on from its position or must be rebuilt, for each source when its stream begins. The
+//! Decides whether the index can go on from its position or must be rebuilt, for each source when its stream begins (P35). The
 //! facts come from the walsender, on the same connection that will stream.
-//!
-//! A logical slot can be ahead of the history that a failover leaves, and a dropped slot may have been created again (P35). So
-//! an applied position is valid only with the system identifier and the timeline it was read under. On a newer timeline it is
-//! valid only up to the point where that timeline left the older one.
 
 use std::fmt;
 

@@ -2,10 +2,7 @@
 //! has with those that PostgreSQL assigns to it; each difference has one next step. The new group's leader also takes the
 //! steps of the move in PostgreSQL.
 //!
-//! Invariants (P32, P33): the group counts as having all of a namespace ([`NamespaceState::Ready`]) only when every source is
-//! applied past a position sampled after its copy. It prepares renames there only when it is applied past a position sampled
-//! after PostgreSQL stopped accepting the other group's. An assignment is changed again only when all gateways know the last
-//! change. A leader that knows less than its predecessor waits, and copies, again.
+//! P32 and P33 have the invariants. A leader that knows less than its predecessor waits, and copies, again.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

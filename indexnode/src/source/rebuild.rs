@@ -1,15 +1,8 @@
-//! Rebuilds the index from PostgreSQL, beside the index that serves.
+//! Rebuilds the index from PostgreSQL, beside the index that serves: epoch, slots, positions, copy, in this order (P36). The
+//! epoch comes first, so that renames prepared under the locks about to be lost can no longer commit.
 //!
-//! The steps, in order: raise the epoch, so that renames prepared under the locks about to be lost can no longer commit;
-//! begin; create the slot with an exported snapshot; copy under that snapshot; end. The stream then goes on from the slot's
-//! consistent point, without a gap or a duplicate (P36).
-//!
-//! With several sources, no snapshot covers all of them. So all slots are created first; then a position is taken in each,
-//! below which every commit is visible; then the coordinator copies everything. The copy has what a stream sends from below
-//! its position, so that only the removals among it count (P1).
-//!
-//! The founder of a group that existed before raises the epoch. The old cluster may live on, cut off from PostgreSQL, and
-//! gateways still ask it under the old epoch. So nothing is served or acknowledged before their leases have ended (P5).
+//! The old cluster of a group that was founded again may live on, cut off from PostgreSQL, and gateways still ask it under the
+//! old epoch. So nothing is served or acknowledged before their leases have ended (P5).
 //!
 //! A snapshot may show commits that still wait for the standby: those under way when the slot became consistent, or when the
 //! server restarted. So the copy is swapped in only when the standbys have flushed what it may show (P5).
@@ -42,10 +35,9 @@ const CHUNKS_AHEAD: usize = 4;
 const PROPOSALS: usize = 3;
 /// The first epoch of a group: no gateway has a lease under an earlier one.
 const FIRST_EPOCH: Epoch = Epoch(1);
-/// Interval between two checks of the standbys' flush positions.
 const STANDBY_POLL: Duration = Duration::from_millis(20);
 
-/// Rebuilds the index. `is_diverged`: the served index may have changes that PostgreSQL lost.
+/// `is_diverged`: the served index may have changes that PostgreSQL lost.
 pub async fn rebuild(
     node: &Arc<Node>,
     leadership: &Leadership,

@@ -1,9 +1,7 @@
 //! Splits a transaction that is too large for one entry of the Raft log into pieces (P37).
 //!
-//! Every piece but the last is a prefix of the transaction. The next leader may propose the transaction again from its
-//! beginning, cut elsewhere: versions decide between puts and removals, so applying them again changes nothing. Operations
-//! that finish requests, and parts of renames, come after all changes of directories. So no caller is answered, and no lock
-//! is released, before the whole transaction is applied.
+//! The next leader may propose the transaction again from its beginning, cut elsewhere: versions decide between puts and
+//! removals, so applying them again changes nothing.
 
 use mantle_types::message::DirectoryOp;
 
@@ -20,7 +18,7 @@ pub fn entry_bytes(op: &DirectoryOp) -> usize {
     }
 }
 
-/// The pieces of a transaction in order; one piece if it fits. A piece exceeds `bytes_max` only if it is a single operation.
+/// The pieces of a transaction in order; one if it fits. A piece exceeds `bytes_max` only if it is a single operation.
 pub fn split(ops: Vec<DirectoryOp>, bytes_max: usize) -> Vec<Vec<DirectoryOp>> {
     if ops.iter().map(entry_bytes).sum::<usize>() <= bytes_max {
         return vec![ops];
@@ -113,7 +111,7 @@ mod tests {
             let is_change = |op: &DirectoryOp| matches!(op, DirectoryOp::Put { .. } | DirectoryOp::Remove { .. });
             let changes = all.iter().take_while(|op| is_change(op) && op.cause().is_none()).count();
             assert_eq!(changes, 100, "the changes come first");
-            assert_eq!(all.len(), 300, "each put, removal, done and half, and what two of four finished");
+            assert_eq!(all.len(), 300, "each put, removal, done and done part, and what two of four finished");
             assert!(!all[changes..].iter().any(is_change));
         }
     }

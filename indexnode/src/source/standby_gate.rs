@@ -1,10 +1,8 @@
-//! How far a source's changes may be applied (P5): up to the position that every standby which may be promoted now has
-//! flushed. Else a failover could leave the index with changes that PostgreSQL lost.
+//! How far a source's changes may be applied (P5): up to the position that every synchronous standby has flushed.
 //!
-//! Those standbys are the synchronous ones. Where none is configured, everything that the walsender sends passes (it sends
-//! what its own server has flushed), and an alert says so; the gate asks PostgreSQL again only every `RECHECK`. Where some
-//! are, the gate asks once for what has arrived, and again, ever more slowly, until their flush comes. While none of them is
-//! connected nothing passes: PostgreSQL acknowledges no commit then either.
+//! Where none is configured, everything that the walsender sends passes (it sends what its own server has flushed); the gate
+//! asks PostgreSQL again only every `RECHECK`. Where some are, the gate asks once for what has arrived, and again, ever more
+//! slowly, until their flush comes. While none is connected nothing passes: PostgreSQL acknowledges no commit then either.
 
 use std::time::Duration;
 

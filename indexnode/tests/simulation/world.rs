@@ -212,7 +212,7 @@ impl World {
             return;
         }
         let Some(node) = self.hosts[host].node() else { return };
-        let applied = node.state.read().applied();
+        let applied = node.state.read().applied;
         if applied == self.applied[host] {
             return;
         }

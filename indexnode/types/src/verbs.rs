@@ -5,34 +5,24 @@
 
 use std::marker::PhantomData;
 
-/// The SQL type of an argument's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum SqlType {
-    Int,
-    BigInt,
-    Text,
-    Boolean,
-    Jsonb,
-    Uuid,
-}
-
-impl SqlType {
-    /// Its name in SQL.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Int => "int",
-            Self::BigInt => "bigint",
-            Self::Text => "text",
-            Self::Boolean => "boolean",
-            Self::Jsonb => "jsonb",
-            Self::Uuid => "uuid",
+macro_rules! sql_types {
+    ($($name:ident $sql:literal)+) => {
+        /// The SQL type of an argument's values.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub enum SqlType {
+            $($name),+
         }
-    }
-}
 
-macro_rules! value_types {
-    ($($name:ident)+) => {
+        impl SqlType {
+            /// Its name in SQL.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $sql),+
+                }
+            }
+        }
+
         $(
             #[doc = concat!("Values of [`SqlType::", stringify!($name), "`].")]
             #[derive(Clone, Copy, Debug)]
@@ -41,7 +31,7 @@ macro_rules! value_types {
     };
 }
 
-value_types! { Int BigInt Text Boolean Jsonb Uuid }
+sql_types! { Int "int" BigInt "bigint" Text "text" Boolean "boolean" Jsonb "jsonb" Uuid "uuid" }
 
 /// An argument with values of `T`: its place among its verb's, from 0.
 #[derive(Debug)]
@@ -70,6 +60,7 @@ impl<T> Argument<T> {
 }
 
 /// A verb's arguments, and those that every verb has.
+#[allow(missing_docs)]
 pub struct Verb {
     /// Name of the SQL function, in the schema `mantle`.
     pub name: &'static str,
@@ -77,35 +68,47 @@ pub struct Verb {
     pub arguments: &'static [(&'static str, SqlType)],
     /// The columns of the rows that it answers, after the number of the element.
     pub answer: &'static str,
-    #[allow(missing_docs)]
     pub principal: Argument<Int>,
-    #[allow(missing_docs)]
     pub ns: Argument<BigInt>,
-    #[allow(missing_docs)]
     pub pid: Argument<BigInt>,
-    #[allow(missing_docs)]
     pub request: Argument<Uuid>,
-    #[allow(missing_docs)]
     pub hash: Argument<BigInt>,
-    #[allow(missing_docs)]
     pub lease: Argument<Text>,
 }
 
+macro_rules! arguments {
+    ($($(#[$about:meta])* $name:ident $of:ident;)+) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Place { $($name),+ }
+
+        $($(#[$about])* pub const $name: Argument<$of> = Argument::at(Place::$name as usize);)+
+        const ARGUMENTS: &[(&str, SqlType)] = &[$((stringify!($name), SqlType::$of)),+];
+        /// How many arguments there are.
+        pub const COUNT: usize = ARGUMENTS.len();
+    };
+}
+
+/// A module for each verb. Every verb begins and ends with the same arguments.
 macro_rules! verbs {
-    ($($(#[$doc:meta])+ $verb:ident -> $answer:literal { $($(#[$about:meta])* $name:ident $of:ident;)+ })+) => {
+    ($($(#[$doc:meta])+ $verb:ident -> $answer:literal { $($(#[$about:meta])* $name:ident $of:ident;)* })+) => {
         $(
             $(#[$doc])+
             #[allow(missing_docs, non_upper_case_globals)]
             pub mod $verb {
                 use super::*;
 
-                #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-                enum Place { $($name),+ }
-
-                $($(#[$about])* pub const $name: Argument<$of> = Argument::at(Place::$name as usize);)+
-                const ARGUMENTS: &[(&str, SqlType)] = &[$((stringify!($name), SqlType::$of)),+];
-                /// How many arguments there are.
-                pub const COUNT: usize = ARGUMENTS.len();
+                arguments! {
+                    PRINCIPAL Int;
+                    NS BigInt;
+                    /// The parent's partition.
+                    PID BigInt;
+                    /// A directory's with its slash.
+                    NAME Text;
+                    $($(#[$about])* $name $of;)*
+                    REQUEST Uuid;
+                    HASH BigInt;
+                    LEASE Text;
+                }
                 pub const VERB: Verb = Verb {
                     name: stringify!($verb), arguments: ARGUMENTS, answer: $answer,
                     principal: PRINCIPAL, ns: NS, pid: PID, request: REQUEST, hash: HASH, lease: LEASE,
@@ -123,12 +126,6 @@ macro_rules! verbs {
 verbs! {
     /// Makes directories.
     mkdir -> "code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn" {
-        PRINCIPAL Int;
-        NS BigInt;
-        /// The parent's partition.
-        PID BigInt;
-        /// With its slash.
-        NAME Text;
         /// Of the new directory.
         ID BigInt;
         OWNER Int;
@@ -137,27 +134,13 @@ verbs! {
         /// Whether it stays when it is empty.
         EXPLICIT Boolean;
         USER_METADATA Jsonb;
-        REQUEST Uuid;
-        HASH BigInt;
-        LEASE Text;
     }
     /// Removes empty directories.
     rmdir -> "code text, id bigint, replayed boolean, flush_lsn pg_lsn" {
-        PRINCIPAL Int;
-        NS BigInt;
-        PID BigInt;
-        NAME Text;
         ID BigInt;
-        REQUEST Uuid;
-        HASH BigInt;
-        LEASE Text;
     }
     /// Creates or overwrites objects.
     put_object -> "code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text" {
-        PRINCIPAL Int;
-        NS BigInt;
-        PID BigInt;
-        NAME Text;
         /// Of the object, if it is new.
         ID BigInt;
         OWNER Int;
@@ -170,35 +153,17 @@ verbs! {
         LOCATOR Text;
         /// NULL, `*absent`, `*present`, or the etag that the object must have.
         CONDITION Text;
-        REQUEST Uuid;
-        HASH BigInt;
-        LEASE Text;
     }
     /// Deletes objects.
-    delete_object -> "code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text" {
-        PRINCIPAL Int;
-        NS BigInt;
-        PID BigInt;
-        NAME Text;
-        REQUEST Uuid;
-        HASH BigInt;
-        LEASE Text;
-    }
+    delete_object -> "code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text" {}
     /// Changes attributes of directories and objects; NULL leaves one as it is.
     set_attributes -> "code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn" {
-        PRINCIPAL Int;
-        NS BigInt;
-        PID BigInt;
-        NAME Text;
         ID BigInt;
         OWNER Int;
         GRP Int;
         MODE Int;
         USER_METADATA Jsonb;
         EXPLICIT Boolean;
-        REQUEST Uuid;
-        HASH BigInt;
-        LEASE Text;
     }
 }
 

@@ -24,20 +24,7 @@ pub enum Part {
 }
 
 /// Selects one of an index's trees.
-#[derive(Clone, Copy)]
-enum Role {
-    Serving,
-    Rebuild,
-}
-
-impl Role {
-    fn of(self, index: &Index) -> Option<&Tree> {
-        match self {
-            Self::Serving => index.serving.as_ref(),
-            Self::Rebuild => index.rebuild.as_ref(),
-        }
-    }
-}
+type Select = fn(&Index) -> Option<&Tree>;
 
 /// Writes the snapshot of an index as it was at [`Index::begin_snapshot`].
 pub struct SnapshotWriter {
@@ -48,7 +35,7 @@ pub struct SnapshotWriter {
 
 /// The unwritten rest of a tree.
 struct TreeWriter {
-    role: Role,
+    select: Select,
     /// Frames of everything except the directories.
     head: Vec<u8>,
     /// `None` if the index cannot change meanwhile.
@@ -83,10 +70,14 @@ impl SnapshotWriter {
         for lock in index.locks.iter() {
             frames.put(&Item::Lock(lock.clone()))?;
         }
+        let all: [(Item<'_>, Select, _); 2] = [
+            (Item::Serving, |index| index.serving.as_ref(), serving),
+            (Item::Rebuild, |index| index.rebuild.as_ref(), rebuild),
+        ];
         let mut trees = VecDeque::new();
-        for (role, scan) in [(Role::Serving, serving), (Role::Rebuild, rebuild)] {
-            if let Some(tree) = role.of(index) {
-                trees.push_back(TreeWriter { role, head: head(role, tree)?, scan, shard: 0, displaced: Vec::new() });
+        for (item, select, scan) in all {
+            if let Some(tree) = select(index) {
+                trees.push_back(TreeWriter { select, head: head(&item, tree)?, scan, shard: 0, displaced: Vec::new() });
             }
         }
         Ok(Self { frames, trees, directories: 0 })
@@ -120,7 +111,7 @@ impl SnapshotWriter {
 impl TreeWriter {
     /// Returns the number of written directories. `None`: the tree was replaced.
     fn write_part(&mut self, index: &Index, directories_max: usize, frames: &mut Frames) -> Result<Option<u64>> {
-        let table = self.role.of(index).map(|tree| &tree.table);
+        let table = (self.select)(index).map(|tree| &tree.table);
         let Some(table) = table.filter(|table| self.scan.as_ref().is_none_or(|scan| table.is_scanned_by(scan))) else {
             return Ok(None);
         };
@@ -151,12 +142,9 @@ impl TreeWriter {
     }
 }
 
-fn head(role: Role, tree: &Tree) -> Result<Vec<u8>> {
+fn head(first: &Item<'_>, tree: &Tree) -> Result<Vec<u8>> {
     let mut frames = Frames::default();
-    frames.put(&match role {
-        Role::Serving => Item::Serving,
-        Role::Rebuild => Item::Rebuild,
-    })?;
+    frames.put(first)?;
     if let Some(namespaces) = &tree.namespaces {
         frames.put(&Item::Namespaces)?;
         for (ns, state, moves, copied) in namespaces.iter() {

@@ -52,7 +52,7 @@ impl Sample {
         Some(Self {
             host,
             cluster_id: node.cluster_id.clone(),
-            applied: state.applied()?,
+            applied: state.applied?,
             epoch: index.epoch(),
             source: index.source(SOURCE),
             reached: index.reached_lsn(SOURCE),
