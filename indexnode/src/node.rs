@@ -7,7 +7,7 @@ use mantle_types::{Epoch, Error, ErrorCode, GroupId, Result as MantleResult};
 use openraft::{
     BasicNode, ChangeMembers, Instant as _, ServerState,
     async_runtime::watch::WatchReceiver,
-    errors::{ClientWriteError, ForwardReason, RaftError},
+    errors::{ClientWriteError, ForwardReason},
     impls::ProgressResponder,
     metrics::RaftServerMetrics,
     storage::{RaftLogReader, RaftLogStorage},
@@ -237,7 +237,8 @@ impl Node {
         loop {
             let (responder, answer) = ProgressResponder::complete_only();
             let request = self.raft.write(proposal.clone()).with_leader(leadership.id).responder(responder);
-            request.await.map_err(|e| stopped(&e))?;
+            let stopped = |e| Error::new(ErrorCode::IndexUnavailable, format!("Raft has stopped: {e}"));
+            request.await.map_err(stopped)?;
             match answer.await {
                 Ok(Ok(response)) => return Ok(response.data),
                 Ok(Err(ClientWriteError::ForwardToLeader(forward)))
@@ -265,7 +266,7 @@ impl Node {
                     sleep(LEASE_RETRY).await;
                 }
                 Some(_) => return Err(self.not_leader()),
-                None => return Err(Error::new(ErrorCode::Internal, format!("{:#}", raft_error(&e)))),
+                None => return Err(Error::new(ErrorCode::Internal, e.to_string())),
             }
         }
     }
@@ -301,13 +302,4 @@ fn leadership_in(metrics: &RaftServerMetrics<TypeConfig>) -> Option<Leadership> 
     let vote = &metrics.vote;
     let leads = metrics.state == ServerState::Leader && vote.committed && vote.leader_id.node_id == metrics.id;
     leads.then(|| Leadership { term: vote.leader_id.term, id: vote.leader_id.to_committed() })
-}
-
-fn stopped(error: &impl std::fmt::Display) -> Error {
-    Error::new(ErrorCode::IndexUnavailable, format!("Raft has stopped: {error}"))
-}
-
-/// The error of a membership change or an initialization, in one line.
-pub fn raft_error<E: std::error::Error>(error: &RaftError<TypeConfig, E>) -> anyhow::Error {
-    anyhow::anyhow!("{error}")
 }

@@ -112,7 +112,7 @@ fn fill(index: &mut Index, range: std::ops::Range<u64>) {
 }
 
 fn begun() -> Index {
-    let (mut index, mut effects) = (Index::new(), Effects::default());
+    let (mut index, mut effects) = (Index::default(), Effects::default());
     index.apply(1, Command::RebuildBegin { epoch: Epoch(1), is_diverged: false }, &mut effects);
     let records = vec![named(0, "ns", NS)];
     index.apply(1, Command::RebuildChunk { records }, &mut effects);

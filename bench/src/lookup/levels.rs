@@ -132,7 +132,7 @@ fn index_of(input: &Input) -> Result<(Index, Vec<String>)> {
         }
     }
     drop(ids);
-    let (mut index, mut effects) = (Index::new(), Effects::default());
+    let (mut index, mut effects) = (Index::default(), Effects::default());
     let begin = Command::RebuildBegin { epoch: Epoch(1), is_diverged: false };
     let end = Command::RebuildEnd { sources: vec![source_start()] };
     for (at, command) in [begin, Command::RebuildChunk { records }, end].into_iter().enumerate() {

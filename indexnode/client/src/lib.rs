@@ -64,8 +64,6 @@ pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 /// Time limit of a call to the leader that has none of its own.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time limit of a call for directories.
-const DIRECTORIES_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The gRPC stub of a replica; it passes on the caller's trace context.
 type Stub = proto::index_client::IndexClient<InterceptedService<Channel, Propagate>>;
@@ -281,12 +279,12 @@ impl IndexClient {
     /// A replica's records of some directories, which reflect everything that was committed before. Their namespace is not set.
     pub async fn directories(&self, replica: &str, ids: &[DirectoryId]) -> Result<Vec<DirectoryRecord>> {
         let ids = proto::DirectoryIds { ids: ids.iter().map(|id| id.0).collect() };
-        Ok(self.replica(replica)?.directories(What::Ids(ids), DIRECTORIES_TIMEOUT).await?.0)
+        Ok(self.replica(replica)?.directories(What::Ids(ids)).await?.0)
     }
 
     /// All directories in one part of a replica's index, counted from 0, and the number of parts.
     pub async fn directories_in_part(&self, replica: &str, part: u32) -> Result<(Vec<DirectoryRecord>, u32)> {
-        self.replica(replica)?.directories(What::Part(part), DIRECTORIES_TIMEOUT).await
+        self.replica(replica)?.directories(What::Part(part)).await
     }
 
     fn replica(&self, address: &str) -> Result<&Replica> {

@@ -28,6 +28,7 @@ use crate::{
 const AVOID: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+const DIRECTORIES_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval and timeout: a connection whose other end is gone silently is closed after twice this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// HTTP/2 flow-control windows; the default of 64 KiB costs a round trip per large batch.
@@ -143,30 +144,37 @@ impl Replica {
     }
 
     pub(crate) async fn status(&self) -> Result<Status> {
-        let mut request = tonic::Request::new(StatusRequest { group: self.group.0 });
-        request.set_timeout(STATUS_TIMEOUT);
-        answered(&self.address, STATUS_TIMEOUT, self.stub().status(request)).await
+        let request = StatusRequest { group: self.group.0 };
+        self.call(request, STATUS_TIMEOUT, |mut stub, request| async move { stub.status(request).await }).await
+    }
+
+    /// Sends a request; waits at most `limit`. A failure without an outcome of the service is `index_unavailable`.
+    async fn call<Q, A, Fut>(
+        &self,
+        request: Q,
+        limit: Duration,
+        send: impl FnOnce(Stub, tonic::Request<Q>) -> Fut,
+    ) -> Result<A>
+    where
+        Fut: Future<Output = Result<tonic::Response<A>, tonic::Status>>,
+    {
+        let mut request = tonic::Request::new(request);
+        request.set_timeout(limit);
+        let answer = tokio::time::timeout(limit, send(self.stub(), request)).await;
+        let answer = answer.map_err(|_| transport_error(&self.address, "no answer in time"))?;
+        answer.map(tonic::Response::into_inner).map_err(|status| transport_error(&self.address, status.message()))
     }
 
     /// This replica's records of directories, and the number of parts of its index.
-    pub(crate) async fn directories(&self, what: What, limit: Duration) -> Result<(Vec<DirectoryRecord>, u32)> {
-        let timeout_ms = milliseconds(limit);
-        let mut request = tonic::Request::new(DirectoriesRequest { group: self.group.0, what: Some(what), timeout_ms });
-        request.set_timeout(limit);
-        let answer = answered(&self.address, limit, self.stub().directories(request)).await?;
+    pub(crate) async fn directories(&self, what: What) -> Result<(Vec<DirectoryRecord>, u32)> {
+        let timeout_ms = milliseconds(DIRECTORIES_TIMEOUT);
+        let request = DirectoriesRequest { group: self.group.0, what: Some(what), timeout_ms };
+        let answer = self
+            .call(request, DIRECTORIES_TIMEOUT, |mut stub, request| async move { stub.directories(request).await })
+            .await?;
         check_outcome(answer.outcome.as_ref())?;
         Ok((answer.directories.into_iter().map(DirectoryRecord::from).collect(), answer.parts))
     }
-}
-
-/// The answer of a call within a time limit. A failure without an outcome of the service is `index_unavailable`.
-async fn answered<T>(
-    address: &str,
-    limit: Duration,
-    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T> {
-    let answer = tokio::time::timeout(limit, call).await.map_err(|_| transport_error(address, "no answer in time"))?;
-    answer.map(tonic::Response::into_inner).map_err(|status| transport_error(address, status.message()))
 }
 
 pub(crate) fn transport_error(address: &str, why: &str) -> Error {

@@ -16,6 +16,7 @@ use super::{
     log_entry::{Cursor, LogEntry},
     namespaces::Namespaces,
     prepare::Check,
+    removals::Horizon,
     tree::{Tree, just_below},
 };
 
@@ -106,7 +107,7 @@ impl Index {
             }
             Command::Horizon { after, positions } => {
                 if let Some(tree) = &mut self.serving {
-                    tree.set_horizon(after, positions);
+                    tree.removals.horizons.push_back(Horizon { after, positions });
                     tree.forget_removals();
                 }
             }
@@ -202,7 +203,7 @@ impl Index {
         if let Command::RebuildNamespaces { namespaces } = command {
             let of = self.rebuild.as_mut().map(|tree| tree.namespaces.insert(Namespaces::default()));
             if let Some(all) = of {
-                namespaces.into_iter().for_each(|(ns, state, moves)| all.put(ns, state, moves));
+                namespaces.into_iter().for_each(|(ns, state, moves)| all.set(ns, Some(state), moves, Vec::new()));
             }
             return;
         }
@@ -218,13 +219,10 @@ impl Index {
                 }
             }
             (Command::Track { ns, copied }, Some(all)) if all.state(ns).is_none() => {
-                all.set(ns, Some(NamespaceState::Copying), copied);
+                all.set(ns, Some(NamespaceState::Copying), 0, copied);
             }
             (Command::SetNamespaceState { ns, from, to, moves }, Some(all)) if all.state(ns) == Some(from) => {
-                match to {
-                    Some(to) => all.put(ns, to, moves),
-                    None => all.set(ns, None, Vec::new()),
-                }
+                all.set(ns, to, moves, Vec::new());
             }
             _ => {}
         }

@@ -148,7 +148,7 @@ impl Arena {
 
     fn pop_free(&mut self, units: usize) -> Address {
         let at = Address(self.free[units]);
-        let next = first_u32(self.bytes(at));
+        let next = u32::from_le_bytes(*self.bytes(at).first_chunk().expect("a cell has more than four bytes"));
         self.free[units] = next;
         if next == NONE {
             self.sizes_free &= !(1 << units);
@@ -179,10 +179,6 @@ impl Arena {
             self.push_free(at, rest);
         }
     }
-}
-
-fn first_u32(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
 }
 
 #[cfg(test)]

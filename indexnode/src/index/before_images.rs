@@ -17,14 +17,8 @@ use mantle_types::{DirectoryId, message::DirectoryRecord};
 /// A scan in progress. Only the reader holds it, so dropping it ends the scan.
 #[derive(Debug)]
 pub(super) struct TableScan {
-    shards_scanned: AtomicUsize,
-}
-
-impl TableScan {
-    /// Shards below this number are scanned. The reader calls this, and keeps the table from changing meanwhile.
-    pub(super) fn set_shards_scanned(&self, shards: usize) {
-        self.shards_scanned.store(shards, Ordering::Relaxed);
-    }
+    /// Shards below this number are scanned. The reader counts, and keeps the table from changing meanwhile.
+    pub shards_scanned: AtomicUsize,
 }
 
 /// A directory as it was, and whether it was displaced.

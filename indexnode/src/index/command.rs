@@ -95,18 +95,14 @@ pub struct TransactionPiece {
 
 /// One entry of the Raft log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub enum Command {
     /// The changes that arrived since the last entry, from one source or several.
     Stream(Vec<SourceBatch>),
     /// Resolves both paths of a directory rename, checks for loops, and locks the source (P20, P23).
     Prepare(Prepare),
     /// Unlocks an attempt that can no longer commit: its abort record is in PostgreSQL.
-    Release {
-        /// The request that holds the lock.
-        request: RequestKey,
-        /// The attempt to unlock.
-        attempt: u64,
-    },
+    Release { request: RequestKey, attempt: u64 },
     /// Begins a rebuild from PostgreSQL beside the served tree. Prepares are refused until it ends.
     RebuildBegin {
         /// The epoch that was raised for it.
@@ -114,24 +110,13 @@ pub enum Command {
         /// The served tree may show changes that PostgreSQL lost in a failover, or never had. It stops serving.
         is_diverged: bool,
     },
-    /// A part of the initial copy. Parts may arrive in any order.
-    RebuildChunk {
-        /// Directories; a child may come before its parent.
-        records: Vec<DirectoryRecord>,
-    },
+    /// A part of the initial copy. Parts may arrive in any order, and a child before its parent.
+    RebuildChunk { records: Vec<DirectoryRecord> },
     /// Ends the copy and serves it. Names every source of the group; all slots existed before the copy began (P1).
-    RebuildEnd {
-        /// Where each stream begins.
-        sources: Vec<SourceStart>,
-    },
+    RebuildEnd { sources: Vec<SourceStart> },
     /// A standby of the source was promoted, and everything applied lies at or below the point where the timelines part. The
     /// stream continues on the new timeline.
-    FollowTimeline {
-        /// The source.
-        source: SourceId,
-        /// Its new timeline.
-        timeline: u32,
-    },
+    FollowTimeline { source: SourceId, timeline: u32 },
     /// Bounds how long removals are remembered: those at or before log index `after`, until each source is applied up to its
     /// position. A group with one source does not need it (P1).
     Horizon {
@@ -147,15 +132,9 @@ pub enum Command {
         namespaces: Vec<(NamespaceId, NamespaceState, u32)>,
     },
     /// Limits a group that has all namespaces to these.
-    Restrict {
-        /// The namespaces to serve.
-        namespaces: Vec<NamespaceId>,
-    },
+    Restrict { namespaces: Vec<NamespaceId> },
     /// Adds new namespaces to the group. The change stream had nothing of them before.
-    Admit {
-        /// The namespaces to serve.
-        namespaces: Vec<NamespaceId>,
-    },
+    Admit { namespaces: Vec<NamespaceId> },
     /// Begins to copy a namespace from PostgreSQL beside the served ones (P32). Its changes are applied from here on.
     Track {
         /// The namespace, which the group does not have yet.
@@ -165,15 +144,9 @@ pub enum Command {
         copied: Vec<(SourceId, Lsn)>,
     },
     /// A part of that copy. Parts may arrive in any order.
-    CopyChunk {
-        /// The namespace that is copied.
-        ns: NamespaceId,
-        /// Its directories.
-        records: Vec<DirectoryRecord>,
-    },
+    CopyChunk { ns: NamespaceId, records: Vec<DirectoryRecord> },
     /// Changes the state of a namespace, if it is still the one that the proposer saw.
     SetNamespaceState {
-        /// The namespace.
         ns: NamespaceId,
         /// The state that the proposer saw.
         from: NamespaceState,
@@ -184,12 +157,7 @@ pub enum Command {
         moves: u32,
     },
     /// Forgets directories of a namespace that leaves the group.
-    Forget {
-        /// The namespace that leaves.
-        ns: NamespaceId,
-        /// Some of its directories.
-        ids: Vec<DirectoryId>,
-    },
+    Forget { ns: NamespaceId, ids: Vec<DirectoryId> },
     /// A part of a large transaction, except the last part.
     TransactionPiece(TransactionPiece),
 }

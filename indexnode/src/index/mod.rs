@@ -120,17 +120,12 @@ impl From<&Lock> for LockInfo {
 
 impl Default for Index {
     fn default() -> Self {
-        Self::new()
+        Self::with_seed(fresh_seed())
     }
 }
 
 impl Index {
-    /// An index of epoch 0 that holds and serves nothing. Its hash tables get a random seed.
-    pub fn new() -> Self {
-        Self::with_seed(fresh_seed())
-    }
-
-    /// An empty index with a given seed for its hash tables.
+    /// An index of epoch 0 that holds and serves nothing, with a given seed for its hash tables; by default it is random.
     pub fn with_seed(seed: Seed) -> Self {
         Self { seed, epoch: Epoch(0), serving: None, catch_up: BTreeMap::new(), rebuild: None, locks: Locks::default() }
     }

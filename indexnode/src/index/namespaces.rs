@@ -36,24 +36,23 @@ impl Namespaces {
 
     /// Marks a namespace as served.
     pub(super) fn serve(&mut self, ns: NamespaceId, moves: u32) {
-        self.unserved.remove(&ns);
-        self.serving.insert(ns, moves);
+        self.set(ns, Some(NamespaceState::Serving), moves, Vec::new());
     }
 
-    /// Marks a namespace as moving in or out. `None`: removes it.
-    pub(super) fn set(&mut self, ns: NamespaceId, state: Option<NamespaceState>, copied: Vec<(SourceId, Lsn)>) {
+    /// Sets the state of a namespace. `None` removes it. `moves` counts only if it is served, `copied` only if it is not.
+    pub(super) fn set(
+        &mut self,
+        ns: NamespaceId,
+        state: Option<NamespaceState>,
+        moves: u32,
+        copied: Vec<(SourceId, Lsn)>,
+    ) {
         self.serving.remove(&ns);
         self.unserved.remove(&ns);
-        if let Some(state) = state {
-            self.unserved.insert(ns, (state, copied));
-        }
-    }
-
-    /// Sets any state.
-    pub(super) fn put(&mut self, ns: NamespaceId, state: NamespaceState, moves: u32) {
         match state {
-            NamespaceState::Serving => self.serve(ns, moves),
-            state => self.set(ns, Some(state), Vec::new()),
+            Some(NamespaceState::Serving) => drop(self.serving.insert(ns, moves)),
+            Some(state) => drop(self.unserved.insert(ns, (state, copied))),
+            None => {}
         }
     }
 

@@ -18,7 +18,7 @@ use super::{
     command::{NamespaceState, Source, SourceId, SourceStart},
     namespaces::Namespaces,
     record::Record,
-    removals::{Horizon, Removal, Removals},
+    removals::{Removal, Removals},
     seed::Seed,
     table::IndexTable,
 };
@@ -75,11 +75,6 @@ impl Tree {
         }
         let applied = self.applied_lsn(source);
         self.partial.retain(|of, partial| *of != source || *partial > applied);
-    }
-
-    /// Lets removals up to log index `after` be forgotten once the sources are past these positions.
-    pub(super) fn set_horizon(&mut self, after: u64, positions: Vec<(SourceId, Lsn)>) {
-        self.removals.horizons.push_back(Horizon { after, positions });
     }
 
     /// What the group may do with a namespace. `None`: the group does not have it.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    node::{Node, NodeEnd, raft_error},
+    node::{Node, NodeEnd},
     postgres::upstream::Database,
     raft::{
         identity::{DataDir, Identity},
@@ -88,7 +88,7 @@ pub async fn initialize(node: &Node, identity: &Identity) -> Result<()> {
         return Ok(());
     }
     let members = std::collections::BTreeMap::from([(node.node_id, BasicNode::new(&node.config.listen))]);
-    node.raft.initialize(members).await.map_err(|e| raft_error(&e)).context("initializing the cluster")
+    node.raft.initialize(members).await.map_err(|e| anyhow!("{e}")).context("initializing the cluster")
 }
 
 /// Returns when the cluster is gone: no leader is known for a while, and the replicas or PostgreSQL show that there will be none.

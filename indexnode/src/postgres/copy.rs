@@ -68,7 +68,8 @@ pub async fn copy_directories(
             progress.elapsed_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
             if logged.elapsed() >= LOG_INTERVAL {
                 logged = Instant::now();
-                log_progress(copied, expected, started.elapsed());
+                let rows_per_second = (copied as f64 / started.elapsed().as_secs_f64()) as u64;
+                tracing::info!(rows = copied, of_about = expected, rows_per_second, "copying directories");
             }
         }
     }
@@ -79,11 +80,6 @@ pub async fn copy_directories(
     progress.rows.store(copied, Ordering::Relaxed);
     client.batch_execute(sql::COMMIT).await.context("the end of the copy")?;
     Ok(copied)
-}
-
-fn log_progress(rows: u64, expected: i64, elapsed: Duration) {
-    let rows_per_second = (rows as f64 / elapsed.as_secs_f64()) as u64;
-    tracing::info!(rows, of_about = expected, rows_per_second, "copying directories");
 }
 
 /// Skips the signature, flags and header extension, which precede the first row.

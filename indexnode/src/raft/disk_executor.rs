@@ -3,7 +3,7 @@
 //! Invariant: either way the same functions do the work, in the same order. The simulation has one thread, so that the same
 //! seed gives the same history.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 /// The duration of the next flush.
 pub type FlushTime = Arc<dyn Fn() -> Duration + Send + Sync>;
@@ -15,15 +15,6 @@ pub enum DiskExecutor {
     Threads,
     /// In tasks of the runtime; the Raft log's writer sleeps for the flush time before it writes.
     Inline(FlushTime),
-}
-
-impl fmt::Debug for DiskExecutor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Threads => "Threads",
-            Self::Inline(_) => "Inline",
-        })
-    }
 }
 
 impl DiskExecutor {

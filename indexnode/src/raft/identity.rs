@@ -79,11 +79,6 @@ impl DataDir {
         Ok(())
     }
 
-    /// The path of the directory.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The identity of the directory; one without an identity gets a new one.
     pub fn identity(&self) -> io::Result<Identity> {
         if let Some(identity) = durable::read(&self.path.join(FILE))? {
@@ -143,18 +138,22 @@ mod tests {
         assert_ne!(DataDir::open(folder.path()).unwrap().identity().unwrap().node_id, first.node_id);
     }
 
-    #[test]
-    fn a_log_without_identity_is_refused() {
+    fn open() -> (tempfile::TempDir, DataDir) {
         let folder = tempfile::tempdir().unwrap();
         let data = DataDir::open(folder.path()).unwrap();
+        (folder, data)
+    }
+
+    #[test]
+    fn a_log_without_identity_is_refused() {
+        let (_folder, data) = open();
         fs::create_dir(data.raft_path()).unwrap();
         assert!(data.identity().is_err());
     }
 
     #[test]
     fn a_reset_changes_the_id_and_removes_the_log() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = DataDir::open(folder.path()).unwrap();
+        let (_folder, data) = open();
         let before = data.identity().unwrap();
         fs::create_dir(data.raft_path()).unwrap();
         data.reset().unwrap();
@@ -172,8 +171,7 @@ mod tests {
     #[test]
     fn the_folder_of_an_older_version_becomes_the_heirs() {
         for moved_before_the_crash in [&[][..], &[RAFT_FOLDER][..]] {
-            let folder = tempfile::tempdir().unwrap();
-            let process = DataDir::open(folder.path()).unwrap();
+            let (folder, process) = open();
             let old = process.identity().unwrap();
             fs::create_dir(process.raft_path()).unwrap();
             fs::write(process.raft_path().join("log"), "entries").unwrap();
@@ -194,8 +192,7 @@ mod tests {
 
     #[test]
     fn two_identities_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let process = DataDir::open(folder.path()).unwrap();
+        let (_folder, process) = open();
         process.of_group(GroupId(1), GroupId(1)).unwrap().identity().unwrap();
         process.identity().unwrap();
         assert!(process.of_group(GroupId(1), GroupId(1)).is_err());
@@ -203,8 +200,7 @@ mod tests {
 
     #[test]
     fn a_folder_in_use_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let _held = DataDir::open(folder.path()).unwrap();
+        let (folder, _held) = open();
         assert!(DataDir::open(folder.path()).is_err());
     }
 }

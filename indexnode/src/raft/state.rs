@@ -89,7 +89,7 @@ pub struct ApplyCounters {
 impl IndexState {
     /// An empty state.
     pub fn new(lookup: &LookupSettings) -> Self {
-        let (index, membership) = (Index::new(), StoredMembership::default());
+        let (index, membership) = (Index::default(), StoredMembership::default());
         let replicated = Replicated { index, applied: None, membership, is_installing: false };
         Self {
             replicated: RwLock::new(replicated),

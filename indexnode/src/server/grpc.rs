@@ -13,27 +13,22 @@ use crate::{groups::Groups, proto::peer::peer_server::PeerServer, raft::peers::M
 
 const WINDOW_BYTES: u32 = 16 << 20;
 const STREAMS_MAX: u32 = 65_536;
-/// Prefix of the path of a gateway's call, before the method's name.
-const INDEX_SERVICE: &str = "/mantle.index.v1.Index/";
 
 /// The span of a gateway's call, if the gateway traces it. A stream of lookups is of many requests, and has none.
 fn span_of(call: &::http::Request<()>) -> Span {
-    let method = call.uri().path().strip_prefix(INDEX_SERVICE);
-    match method {
-        Some(method) if mantle_telemetry::is_continuation(call.headers()) => {
-            let span = tracing::debug_span!(
-                target: mantle_telemetry::TARGET,
-                "call",
-                otel.name = method,
-                otel.kind = "server",
-                rpc.system = "grpc",
-                applied_index = tracing::field::Empty,
-            );
-            mantle_telemetry::continue_trace(&span, call.headers());
-            span
-        }
-        _ => Span::none(),
-    }
+    let method = call.uri().path().strip_prefix("/mantle.index.v1.Index/");
+    let traced = method.filter(|_| mantle_telemetry::is_continuation(call.headers()));
+    let Some(method) = traced else { return Span::none() };
+    let span = tracing::debug_span!(
+        target: mantle_telemetry::TARGET,
+        "call",
+        otel.name = method,
+        otel.kind = "server",
+        rpc.system = "grpc",
+        applied_index = tracing::field::Empty,
+    );
+    mantle_telemetry::continue_trace(&span, call.headers());
+    span
 }
 
 /// Serves both services until an error.

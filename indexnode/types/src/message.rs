@@ -104,23 +104,18 @@ impl DirectoryOp {
 
 /// Why a message was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub enum DecodeError {
-    /// The bytes end within an operation.
     #[error("message is truncated")]
     Truncated,
-    /// So many bytes follow the last operation.
     #[error("{0} bytes follow the last operation")]
     Trailing(usize),
-    /// The format version of another writer.
     #[error("message format {0} is not known")]
     Version(u8),
-    /// An unknown operation.
     #[error("operation {0} is not known")]
     Operation(u8),
-    /// A number or length is out of its range.
     #[error("a number is out of range")]
     Range,
-    /// A name is not UTF-8.
     #[error("a name is not UTF-8")]
     Utf8,
 }

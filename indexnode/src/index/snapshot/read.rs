@@ -6,7 +6,7 @@ use mantle_types::{DirectoryId, Lsn, limits::NAME_BYTES_MAX};
 
 use super::{FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, invalid};
 use crate::index::{
-    command::{NamespaceState, SourceId},
+    command::SourceId,
     namespaces::Namespaces,
     record::Record,
     seed::{Seed, fresh_seed},
@@ -149,10 +149,7 @@ impl SnapshotReader {
             Item::Namespaces => tree.namespaces = Some(Namespaces::default()),
             Item::Namespace { ns, state, moves, copied } if copied.len() <= SOURCES_MAX => {
                 let of = tree.namespaces.as_mut().ok_or_else(|| invalid("a namespace is out of place"))?;
-                match state {
-                    NamespaceState::Serving => of.serve(ns, moves),
-                    state => of.set(ns, Some(state), copied),
-                }
+                of.set(ns, Some(state), moves, copied);
             }
             Item::Source { id, source } => {
                 tree.sources.insert(id, source);

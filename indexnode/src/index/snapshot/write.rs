@@ -4,7 +4,7 @@
 use std::{
     collections::VecDeque,
     io::{Error, Result, Write},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use mantle_types::message::DirectoryRecord;
@@ -130,7 +130,7 @@ impl TreeWriter {
             }
             self.shard += 1;
             if let Some(scan) = &self.scan {
-                scan.set_shards_scanned(self.shard);
+                scan.shards_scanned.store(self.shard, Ordering::Relaxed);
             }
         }
         if self.shard == SHARDS {

@@ -42,7 +42,7 @@ fn path(i: u64) -> Vec<String> {
 #[test]
 #[ignore = "a measurement: takes seconds in release mode, a minute otherwise"]
 fn memory() {
-    let (mut index, mut effects) = (Index::new(), Effects::default());
+    let (mut index, mut effects) = (Index::default(), Effects::default());
     let mut log_index = 0;
     let mut apply = |index: &mut Index, command| {
         log_index += 1;

@@ -93,7 +93,7 @@ pub(crate) struct Replica {
 impl Replica {
     /// An index that serves nothing.
     pub fn empty() -> Self {
-        Self { index: Index::new(), log_index: 0, effects: Effects::default(), part: usize::MAX }
+        Self { index: Index::default(), log_index: 0, effects: Effects::default(), part: usize::MAX }
     }
 
     /// Serves a namespace `ns` (directory 1) without directories, as of LSN 1.

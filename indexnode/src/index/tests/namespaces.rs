@@ -22,7 +22,7 @@ struct Group {
 impl Group {
     /// Serves [`NS`], which is empty.
     fn new(sources: &[SourceId]) -> Self {
-        let mut group = Self { index: Index::new(), log_index: 0, finished: Vec::new() };
+        let mut group = Self { index: Index::default(), log_index: 0, finished: Vec::new() };
         group.apply(Command::RebuildBegin { epoch: Epoch(1), is_diverged: false });
         group.apply(Command::RebuildChunk { records: vec![of(NS, 0, "own", NS.0, 1)] });
         group.apply(Command::RebuildNamespaces { namespaces: vec![(NS, NamespaceState::Serving, 0)] });
@@ -99,7 +99,7 @@ fn another_groups_changes_are_left_out_and_finish_nothing() {
 
 #[test]
 fn a_group_of_an_older_version_has_all_until_it_is_told() {
-    let mut group = Group { index: Index::new(), log_index: 0, finished: Vec::new() };
+    let mut group = Group { index: Index::default(), log_index: 0, finished: Vec::new() };
     group.apply(Command::RebuildBegin { epoch: Epoch(1), is_diverged: false });
     group.apply(Command::RebuildEnd { sources: vec![start(SOURCE, Lsn(10))] });
     group.stream(SOURCE, 20, vec![put(of(OTHER, 0, "other", OTHER.0, 1))]);

@@ -55,7 +55,7 @@ fn a_path_resolves_to_its_directory_and_a_miss_tells_how_far_it_came() {
     let r = replica.index.resolve("ns", &[], &root());
     assert_eq!((r.outcome, r.id.0, r.depth, r.parent_id), (Ok(()), 1, 0, DirectoryId::SUPER_ROOT));
     assert_eq!(replica.index.resolve("no", &["a"], &root()).outcome, Err(ErrorCode::NamespaceNotFound));
-    assert_eq!(Index::new().resolve("ns", &[], &root()).outcome, Err(ErrorCode::IndexUnavailable));
+    assert_eq!(Index::default().resolve("ns", &[], &root()).outcome, Err(ErrorCode::IndexUnavailable));
 }
 
 #[test]

@@ -33,7 +33,7 @@ const DURATION: Duration = Duration::from_secs(3);
 const READERS: usize = 2;
 
 fn index() -> Index {
-    let (mut index, mut effects) = (Index::new(), Effects::default());
+    let (mut index, mut effects) = (Index::default(), Effects::default());
     let begin = Command::RebuildBegin { epoch: mantle_types::Epoch(1), is_diverged: false };
     let mut records = vec![record(0, "ns", NS.0, 1)];
     records.extend((0..DIRECTORIES).map(|i| record(NS.0, &format!("d{i}"), FIRST_ID + i, 1)));

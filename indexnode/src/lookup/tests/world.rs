@@ -85,7 +85,7 @@ fn some_caller(random: &mut StdRng) -> Caller {
 
 impl World {
     pub fn new(rules: Rules) -> Self {
-        let mut index = Index::new();
+        let mut index = Index::default();
         let mut effects = Effects::default();
         let root = record(0, "ns", NS.0, 1);
         let begin = Command::RebuildBegin { epoch: mantle_types::Epoch(1), is_diverged: false };
