@@ -42,7 +42,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Switches on the failpoint in `MANTLE_FAILPOINT`.
 #[cfg(feature = "failpoints")]
 fn switch_on_failpoint() -> Result<()> {
     use mantle_indexnode::failpoints::{Failpoint, switch_on};

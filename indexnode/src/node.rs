@@ -190,6 +190,10 @@ impl Node {
         Some((id, metrics.membership_config.membership().get_node(&id)?.addr.clone()))
     }
 
+    pub(crate) fn is_voter(&self, id: NodeId) -> bool {
+        self.membership().voter_ids().any(|voter| voter == id)
+    }
+
     /// The membership that this replica knows.
     pub fn membership(&self) -> Arc<StoredMembership> {
         self.raft.server_metrics().borrow_watched().membership_config.clone()

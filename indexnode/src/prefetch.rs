@@ -4,7 +4,6 @@
 //! processor waits for all of the memory together, not for each address in turn. Plain reads whose result is unused do the
 //! same, but each fills the instruction window until its memory arrives: a lookup then took 10 to 20 % longer.
 
-/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// Prefetches the cache line in which `at` begins.
@@ -17,7 +16,6 @@ pub(crate) fn prefetch<T>(at: &T) {
     let _ = at;
 }
 
-/// Prefetches every cache line of a slice.
 #[inline]
 pub(crate) fn prefetch_all(piece: &[u8]) {
     piece.iter().step_by(LINE_BYTES).for_each(prefetch);

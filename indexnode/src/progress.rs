@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 
 use crate::index::command::SourceId;
 
-/// Most waiters for positions at once.
 const WAITERS_MAX: usize = 65_536;
 
 /// The positions of a source's reader.

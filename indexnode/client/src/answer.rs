@@ -83,7 +83,6 @@ pub fn resolutions(response: &ResolveResponse, expected: usize) -> Result<impl I
     Ok(rows.iter().copied().chain((0..by_columns).map(move |at| columns.row(at))).map(Resolution::from))
 }
 
-/// The columns of an answer.
 struct Columns<'a>(&'a ResolveResponse);
 
 impl Columns<'_> {

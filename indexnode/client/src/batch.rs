@@ -4,7 +4,6 @@ use mantle_types::{Caller, Error, ErrorCode, Result};
 
 use crate::{model::Query, proto::ResolveRequest};
 
-/// Adds a query to a batch.
 pub(crate) fn push(request: &mut ResolveRequest, query: &Query) {
     request.paths.push_str(query.path());
     request.path_bytes.push(query.path().len() as u32);

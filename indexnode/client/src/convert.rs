@@ -40,7 +40,6 @@ pub fn check_outcome(outcome: Option<&proto::Outcome>) -> Result<()> {
     Err(Error::new(error_code(outcome.code), outcome.detail.clone()))
 }
 
-/// A time limit on the wire, in milliseconds.
 pub(crate) fn milliseconds(limit: Duration) -> u32 {
     u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)
 }

@@ -25,7 +25,6 @@ pub(crate) struct LeaderTracker {
     current: Mutex<Arc<Replica>>,
 }
 
-/// Answers that carry an outcome.
 pub(crate) trait HasOutcome {
     fn outcome(&self) -> Option<&Outcome>;
 }

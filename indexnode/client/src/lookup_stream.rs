@@ -25,7 +25,6 @@ const BATCH_QUERIES: usize = 128;
 /// Batches in flight: two, so that the client fills one while the replica answers the other.
 const IN_FLIGHT_MAX: usize = 2;
 
-/// A replica's answer to a lookup, and the replica's epoch.
 pub(crate) struct Answer {
     pub(crate) epoch: Option<Epoch>,
     pub(crate) result: Result<Resolutions>,
@@ -79,7 +78,6 @@ async fn run(mut stub: Stub, group: GroupId, mut queue: mpsc::UnboundedReceiver<
     }
 }
 
-/// One stream to the replica.
 struct OpenStream<'a> {
     group: GroupId,
     queue: &'a mut mpsc::UnboundedReceiver<Job>,
@@ -128,12 +126,10 @@ impl OpenStream<'_> {
         }
     }
 
-    /// The deadline of the oldest batch in flight.
     fn deadline(&self) -> Option<Instant> {
         self.in_flight.front().map(|batch| batch.deadline)
     }
 
-    /// Sends the waiting jobs, if any.
     fn send(&mut self, sender: &mpsc::Sender<ResolveRequest>) -> Result<(), String> {
         let Some(mut batch) = self.gather() else { return Ok(()) };
         self.number += 1;
@@ -185,7 +181,6 @@ impl OpenStream<'_> {
     }
 }
 
-/// The next answer, within the deadline if there is one.
 async fn next(answers: &mut Streaming<ResolveResponse>, deadline: Option<Instant>) -> Result<ResolveResponse, String> {
     let message = answers.message();
     let answer = match deadline {

@@ -54,7 +54,6 @@ pub(crate) struct Replica {
     pub(crate) group: GroupId,
     stub: Stub,
     lookups: LookupStream,
-    /// Lookups that are not answered yet.
     pending: AtomicUsize,
     /// Until when to avoid the replica. Every lookup reads only the flag, unless it is set.
     avoid_until: Mutex<Option<Instant>>,
@@ -105,7 +104,6 @@ impl Replica {
         self.stub.clone()
     }
 
-    /// Lookups that wait for this replica.
     pub(crate) fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }

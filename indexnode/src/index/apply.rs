@@ -198,7 +198,6 @@ impl Index {
         end == ops.len()
     }
 
-    /// Applies a command about the group's namespaces.
     fn apply_to_namespaces(&mut self, command: Command) {
         if let Command::RebuildNamespaces { namespaces } = command {
             let of = self.rebuild.as_mut().map(|tree| tree.namespaces.insert(Namespaces::default()));
@@ -284,7 +283,6 @@ impl Index {
     }
 }
 
-/// The origin of an operation.
 struct Commit {
     log_index: u64,
     source: SourceId,

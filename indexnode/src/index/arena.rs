@@ -22,7 +22,6 @@ const SMALL_PAGES_BYTES: usize = 8 << 20;
 const CELL_UNITS_MIN: usize = 8;
 /// Largest cell. One `u128` is the set of non-empty free lists.
 const CELL_UNITS_MAX: usize = 80;
-/// Largest cell, in bytes.
 pub(super) const CELL_BYTES_MAX: usize = CELL_UNITS_MAX * UNIT_BYTES;
 /// End of a free list. No cell begins in a region's last unit, so no cell has this address.
 const NONE: u32 = u32::MAX;

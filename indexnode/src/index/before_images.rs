@@ -24,7 +24,6 @@ pub(super) struct TableScan {
 /// A directory as it was, and whether it was displaced.
 type Image = (DirectoryRecord, bool);
 
-/// The before-images for one scan.
 pub(super) struct BeforeImages {
     scan: Weak<TableScan>,
     /// Keyed by shard and id.
@@ -32,18 +31,15 @@ pub(super) struct BeforeImages {
 }
 
 impl BeforeImages {
-    /// Begins a scan.
     pub(super) fn begin() -> (Self, Arc<TableScan>) {
         let scan = Arc::new(TableScan { shards_scanned: AtomicUsize::new(0) });
         (Self { scan: Arc::downgrade(&scan), images: BTreeMap::new() }, scan)
     }
 
-    /// Tells whether these are the images of that scan.
     pub(super) fn belong_to(&self, scan: &Arc<TableScan>) -> bool {
         self.scan.as_ptr() == Arc::as_ptr(scan)
     }
 
-    /// Tells whether the reader has dropped the scan.
     pub(super) fn is_scan_over(&self) -> bool {
         self.scan.strong_count() == 0
     }

@@ -41,7 +41,6 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 impl Bucket {
     const EMPTY: Self = Self { tags: 0, tags_last: 0, overflowed: 0, addresses: [0; CAPACITY] };
 
-    /// The positions with this tag.
     fn matches(&self, tag: u8) -> Matches {
         let all = u128::from(self.tags) | u128::from(self.tags_last) << 64;
         let other = all ^ (u128::from(EACH * u64::from(tag)) | u128::from((EACH as u32) * u32::from(tag)) << 64);

@@ -29,12 +29,10 @@ const DISPLACED: u32 = 1 << 31;
 const _: () = assert!(NAME + NAME_BYTES_MAX <= CELL_BYTES_MAX);
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
 
-/// Size of the cell of a directory with this name.
 pub(super) fn cell_bytes(name: &str) -> usize {
     NAME + name.len()
 }
 
-/// A cell to read.
 #[derive(Clone, Copy)]
 pub(super) struct Cell<'a>(pub &'a [u8]);
 
@@ -103,7 +101,6 @@ fn names_equal(left: &[u8], right: &[u8]) -> bool {
         }
 }
 
-/// A cell to write.
 pub(super) struct CellMut<'a>(pub &'a mut [u8]);
 
 impl CellMut<'_> {

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 /// Parent partition and name.
 pub(super) type Place = (PartitionId, String);
 
-/// A held lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lock {
     pub request: RequestKey,

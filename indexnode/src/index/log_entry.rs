@@ -18,7 +18,6 @@ pub struct LogEntry {
     pub(super) cursor: Cursor,
 }
 
-/// The next operation of an entry to apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     pub batch: usize,

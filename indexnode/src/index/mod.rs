@@ -219,11 +219,6 @@ impl Index {
         self.serving.as_ref().and_then(|tree| tree.sources.get(&source).copied())
     }
 
-    /// All commits of the source at or below this LSN are applied.
-    pub fn applied_lsn(&self, source: SourceId) -> Lsn {
-        self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.applied_lsn(source))
-    }
-
     /// No commit of the source above this LSN is applied, not even in part.
     pub fn reached_lsn(&self, source: SourceId) -> Lsn {
         self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.reached_lsn(source))

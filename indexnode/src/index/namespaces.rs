@@ -12,7 +12,6 @@ use super::command::{NamespaceState, SourceId};
 /// Bits of an attempt that hold the log index. The bits above count moves, except the sign of PostgreSQL's bigint.
 const LOG_INDEX_BITS: u32 = 40;
 
-/// The namespaces of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Namespaces {
     /// The namespaces that the group serves (nearly always all), and how often each was moved.
@@ -34,7 +33,6 @@ impl Namespaces {
         u64::from(self.serving.get(&ns).copied().unwrap_or(0)) << LOG_INDEX_BITS | log_index
     }
 
-    /// Marks a namespace as served.
     pub(super) fn serve(&mut self, ns: NamespaceId, moves: u32) {
         self.set(ns, Some(NamespaceState::Serving), moves, Vec::new());
     }

@@ -48,7 +48,6 @@ impl Permissions {
         PermissionIndex(number)
     }
 
-    /// Counts one directory less.
     pub(super) fn release(&mut self, index: PermissionIndex) {
         let row = &mut self.rows[index.0 as usize];
         row.directories -= 1;
@@ -58,7 +57,6 @@ impl Permissions {
         }
     }
 
-    /// Sum of all reference counts.
     pub(super) fn directories(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.directories)).sum()
     }

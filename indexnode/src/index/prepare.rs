@@ -26,7 +26,6 @@ struct WalkedPath {
 }
 
 impl WalkedPath {
-    /// The last directory of the path, and its parent before it.
     fn parent_and_last(&self) -> Result<(Directory, Directory)> {
         match self.directories[..] {
             [.., parent, last] => Ok((parent, last)),
@@ -39,7 +38,6 @@ impl WalkedPath {
     }
 }
 
-/// A rename that is being checked against the index.
 pub(super) struct Check<'a> {
     pub table: &'a IndexTable,
     pub locks: &'a Locks,
@@ -110,7 +108,6 @@ impl Check<'_> {
         }
     }
 
-    /// The answer to the caller, and the lock to take.
     fn grant(
         &self,
         source: &WalkedPath,

@@ -34,7 +34,6 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// The result when nothing of the path was found.
     pub(super) fn unresolved(code: ErrorCode) -> Self {
         Self {
             outcome: Err(code),
@@ -200,7 +199,6 @@ pub(super) fn descend_all(table: &IndexTable, locks: &Locks, walks: &mut [Descen
     }
 }
 
-/// Tells whether a walk over the prefix would cross a lock.
 fn prefix_crosses_lock(locks: &Locks, prefix: Prefix<'_, impl Iterator<Item = DirectoryId> + Clone>) -> bool {
     !locks.is_empty()
         && prefix

@@ -31,23 +31,19 @@ impl ShardedTable {
         self.shards[shard_of(hash)].find(hash, is_it)
     }
 
-    /// Prefetches the bucket in which a search begins.
     pub(super) fn prefetch(&self, hash: u64) {
         self.shards[shard_of(hash)].prefetch(hash);
     }
 
-    /// The addresses of one shard.
     pub(super) fn shard(&self, shard: usize) -> impl Iterator<Item = Address> {
         self.shards[shard].iter()
     }
 
-    /// Adds an address. Its key must not be in the table yet.
     pub(super) fn insert(&mut self, hash: u64, at: Address, hasher: &impl KeyHasher) {
         self.shards[shard_of(hash)].insert(hash, at, hasher);
         self.len += 1;
     }
 
-    /// Replaces an address by another one with the same key.
     pub(super) fn replace(&mut self, hash: u64, old: Address, new: Address) {
         self.shards[shard_of(hash)].replace(hash, old, new);
     }

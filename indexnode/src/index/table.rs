@@ -77,17 +77,14 @@ impl IndexTable {
         self.find_id(id).map(|at| self.directory(self.cell(at)))
     }
 
-    /// The occupant of a place.
     pub(super) fn lookup(&self, pid: PartitionId, name: &str) -> Option<Directory> {
         self.find_place(pid, name).map(|at| self.directory(self.cell(at)))
     }
 
-    /// The hash of a place.
     pub(super) fn hash(&self, pid: PartitionId, name: &str) -> u64 {
         place_hash(&self.seed, pid, name.as_bytes())
     }
 
-    /// Prefetches the bucket that leads to the occupant of a place.
     pub(super) fn prefetch_place(&self, hash: u64) {
         self.places.prefetch(hash);
     }
@@ -98,7 +95,6 @@ impl IndexTable {
         Candidate { hash, at: self.places.find(hash, |_| true) }
     }
 
-    /// The occupant of a place, from its candidate.
     pub(super) fn lookup_candidate(&self, candidate: Candidate, pid: PartitionId, name: &str) -> Option<Directory> {
         let cell = self.cell(candidate.at?);
         if cell.is_at(pid, name) {
@@ -108,7 +104,6 @@ impl IndexTable {
         Some(self.directory(self.cell(at)))
     }
 
-    /// Prefetches the candidate's cell.
     pub(super) fn prefetch_candidate(&self, candidate: Candidate) {
         if let Some(at) = candidate.at {
             self.cell(at).prefetch();
@@ -213,7 +208,6 @@ impl IndexTable {
         scan
     }
 
-    /// Tells whether the scan began on this table.
     pub(super) fn is_scanned_by(&self, scan: &Arc<TableScan>) -> bool {
         self.before_images.as_ref().is_some_and(|before| before.belong_to(scan))
     }
@@ -246,7 +240,6 @@ impl IndexTable {
         }
     }
 
-    /// The ids of one shard.
     pub(super) fn ids_of_shard(&self, shard: usize) -> impl Iterator<Item = DirectoryId> {
         self.ids.shard(shard).map(|at| self.cell(at).id())
     }

@@ -49,12 +49,10 @@ impl Tree {
         self.sources.get(&source).map_or(Lsn::INVALID, |source| source.applied)
     }
 
-    /// No commit of the source above this LSN is applied, not even in part.
     pub(super) fn reached_lsn(&self, source: SourceId) -> Lsn {
         self.applied_lsn(source).max(self.partial.get(&source).copied().unwrap_or(Lsn::INVALID))
     }
 
-    /// Notes that a part of a transaction is applied.
     pub(super) fn mark_partial(&mut self, source: SourceId, commit_lsn: Lsn) {
         let partial = self.partial.entry(source).or_default();
         *partial = commit_lsn.max(*partial);

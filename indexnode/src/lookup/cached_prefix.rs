@@ -41,7 +41,6 @@ impl Key<'_> {
     }
 }
 
-/// The bytes of an entry.
 #[derive(Debug)]
 pub(super) struct CachedPrefix(Box<[u8]>);
 
@@ -65,7 +64,6 @@ struct PermissionRow {
     mode: U16,
 }
 
-/// The parts of an entry.
 struct Parts<'a> {
     head: &'a Head,
     permissions: &'a [PermissionRow],
@@ -117,17 +115,14 @@ impl CachedPrefix {
         NamespaceId(self.head().ns.get())
     }
 
-    /// The prefix's directory.
     pub(super) fn id(&self) -> DirectoryId {
         DirectoryId(self.head().id.get())
     }
 
-    /// Number of components of the prefix.
     pub(super) fn depth(&self) -> usize {
         usize::from(self.head().directories.get()) - 1
     }
 
-    /// The distinct permissions on the prefix.
     pub(super) fn permissions(&self) -> impl Iterator<Item = Permission> {
         let permission =
             |row: &PermissionRow| Permission { owner: row.owner.get(), group: row.group.get(), mode: row.mode.get() };

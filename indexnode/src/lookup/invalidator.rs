@@ -18,7 +18,6 @@ const PURGE_NODES: usize = if cfg!(test) { 2 } else { 32 };
 /// With more directories in RemovalList than this, lookups bypass the cache instead of comparing.
 const REMOVALS_COMPARED_MAX: usize = 32;
 
-/// The outcome for a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// The entry is cached.
@@ -41,7 +40,6 @@ pub(super) enum RemovalSnapshot {
 }
 
 impl RemovalSnapshot {
-    /// Tells whether one of these directories is being modified.
     pub(super) fn contain_any(&self, mut ids: impl Iterator<Item = DirectoryId>) -> bool {
         match self {
             Self::None => false,

@@ -9,10 +9,10 @@
 //! The paper names a modified directory by its path. This code names it by its id, and an entry holds the ids on its prefix:
 //! ids are permanent, while a path changes with every ancestor. The rest follows the paper:
 //!
-//! 1. A writer of the index holds its write guard. It calls [`PathCache::invalidate`], which puts the directories into
-//!    *RemovalList*, before it releases the guard and publishes the applied index (P30).
-//! 2. A lookup holds the index's read guard from beginning to end, so the index and the modification counter do not change
-//!    meanwhile (P25, without a second try). It reads RemovalList first, and bypasses an entry with such a directory.
+//! 1. A writer of the index puts the modified directories into *RemovalList* ([`PathCache::invalidate`]) before it releases the
+//!    write guard and publishes the applied index (P30).
+//! 2. A lookup holds the index's read guard from beginning to end (P25, without a second try). It reads RemovalList first, and
+//!    bypasses an entry with such a directory.
 //! 3. A lookup caches its result after it released the guard. The *timestamp rule* rejects the result if something was modified
 //!    since: the counter must be the same, and no directory of the prefix may be in RemovalList.
 //! 4. In the background, short steps remove the subtree of each directory in RemovalList from the cache; *PrefixTree* finds the
@@ -183,10 +183,8 @@ impl PathCache {
     /// Invalidates the prefixes through directories that left their place or changed their permission. Call it under the
     /// index's write guard. [`DirectoryId::SUPER_ROOT`] stands for all directories.
     pub fn invalidate(&self, directories: &[DirectoryId]) {
-        if failpoints::is_hit(Failpoint::ForgetModified) {
-            return;
-        }
-        if self.settings.cache_levels > 0 && self.invalidator.invalidate(directories) {
+        let is_on = self.settings.cache_levels > 0 && !failpoints::is_hit(Failpoint::ForgetModified);
+        if is_on && self.invalidator.invalidate(directories) {
             self.purge_wanted.notify_one();
         }
     }

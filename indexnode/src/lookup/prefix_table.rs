@@ -24,7 +24,6 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 44) as usize % SHARDS
 }
 
-/// Read guards of the locked shards.
 struct ShardGuards<'a>([Option<RwLockReadGuard<'a, HashTable<CachedPrefix>>>; SHARDS]);
 
 impl ShardGuards<'_> {
@@ -95,7 +94,6 @@ impl PrefixTable {
         &self.shards[shard_of(hash)]
     }
 
-    /// Adds an entry, or replaces the one with the same key.
     pub(super) fn insert(&self, entry: CachedPrefix) {
         let hash = entry.hash();
         let mut shard = self.shard(hash).write();

@@ -37,7 +37,6 @@ impl PrefixTree {
         self.nodes.contains_key(&id)
     }
 
-    /// Tells whether an entry leads to this directory.
     pub(super) fn has_entry(&self, id: DirectoryId) -> bool {
         self.nodes.get(&id).is_some_and(|node| node.entry.is_some())
     }

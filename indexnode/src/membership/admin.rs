@@ -74,10 +74,6 @@ fn member_id(node: &Node, member: &str) -> Result<NodeId> {
     }
 }
 
-fn is_voter(node: &Node, id: NodeId) -> bool {
-    node.membership().voter_ids().any(|voter| voter == id)
-}
-
 async fn must_be_caught_up(node: &Node, id: NodeId) -> Result<()> {
     match caught_up(node, id).await {
         Ok(true) => Ok(()),
@@ -87,7 +83,7 @@ async fn must_be_caught_up(node: &Node, id: NodeId) -> Result<()> {
 }
 
 async fn promote(node: &Node, id: NodeId) -> Result<()> {
-    if is_voter(node, id) {
+    if node.is_voter(id) {
         return Ok(());
     }
     must_be_caught_up(node, id).await?;
@@ -100,7 +96,7 @@ async fn remove(node: &Node, id: NodeId, stays: bool) -> Result<()> {
     if id == node.node_id {
         return Err(refused("it leads: let another replica lead first"));
     }
-    if is_voter(node, id) {
+    if node.is_voter(id) {
         tracing::info!(id, stays, "a replica loses its vote, by an administrator");
         node.change_membership(ChangeMembers::RemoveVoters([id].into()), stays).await?;
     }
@@ -117,7 +113,7 @@ async fn transfer_leadership(node: &Node, id: NodeId, limit: Duration) -> Result
     if id == node.node_id {
         return Ok(());
     }
-    if !is_voter(node, id) {
+    if !node.is_voter(id) {
         return Err(refused("it does not vote: promote it first"));
     }
     must_be_caught_up(node, id).await?;

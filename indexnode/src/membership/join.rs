@@ -16,7 +16,6 @@ use crate::{
 /// The leader waits this long for a learner to catch up before it answers `pending`.
 const CATCH_UP: Duration = Duration::from_secs(5);
 const CATCH_UP_POLL: Duration = Duration::from_millis(20);
-/// Interval in which a leader checks for an unfinished change.
 const FINISH_POLL: Duration = Duration::from_secs(1);
 /// A learner this few entries behind the leader may vote.
 const LAG_ENTRIES_MAX: u64 = 256;
@@ -55,11 +54,10 @@ pub async fn serve(node: &Node, request: &JoinRequest) -> JoinResponse {
 /// Gives the joiner the role that it wants; false while it is catching up.
 async fn admit(node: &Node, request: &JoinRequest) -> Result<bool> {
     let (joiner, address) = (request.node_id, &request.address);
-    let membership = node.membership();
-    if membership.voter_ids().any(|id| id == joiner) {
+    if node.is_voter(joiner) {
         return Ok(true);
     }
-    if membership.get_node(&joiner).is_none() {
+    if node.membership().get_node(&joiner).is_none() {
         tracing::info!(joiner, address, "a replica joins as a learner");
         let learner = ChangeMembers::AddNodes([(joiner, BasicNode::new(address))].into());
         node.change_membership(learner, true).await.context("adding the learner")?;
@@ -132,7 +130,8 @@ pub(super) async fn caught_up(node: &Node, joiner: NodeId) -> Result<bool> {
 /// Asks the leader to admit this replica, until it has its configured role: voter, or at least learner.
 pub async fn until_member(node: &Arc<Node>) {
     let mut last_detail = String::new();
-    while !is_member(node) {
+    let is_learner = || node.config.learner && node.membership().get_node(&node.node_id).is_some();
+    while !node.is_voter(node.node_id) && !is_learner() {
         match ask_leader(node).await {
             Ok(detail) if !detail.is_empty() && detail != last_detail => {
                 tracing::info!(detail, "joining the cluster");
@@ -144,12 +143,6 @@ pub async fn until_member(node: &Arc<Node>) {
         sleep(RETRY).await;
     }
     tracing::info!(node_id = node.node_id, "this replica is a member");
-}
-
-fn is_member(node: &Node) -> bool {
-    let membership = node.membership();
-    let is_learner = node.config.learner && membership.get_node(&node.node_id).is_some();
-    is_learner || membership.voter_ids().any(|id| id == node.node_id)
 }
 
 async fn ask_leader(node: &Node) -> Result<String> {

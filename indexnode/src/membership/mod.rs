@@ -19,7 +19,6 @@ pub enum Decision {
     /// Join one of these clusters; PostgreSQL decides if there are several.
     Join(Vec<String>),
     Found,
-    /// Try again later, for this reason.
     Wait(&'static str),
 }
 

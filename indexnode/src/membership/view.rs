@@ -16,7 +16,6 @@ use crate::{
 
 const POLL_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// One replica's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub address: String,
@@ -45,7 +44,6 @@ impl View {
         }
     }
 
-    /// True if the replica says that it leads.
     pub fn leads(&self) -> bool {
         self.cluster_id.is_some() && self.leader_id == self.node_id && self.node_id != 0
     }

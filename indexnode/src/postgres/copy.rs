@@ -24,7 +24,6 @@ const CHUNK_RECORDS: usize = 4096;
 /// … or about this many bytes: a Raft entry is capped (P28).
 const CHUNK_BYTES: usize = 1 << 20;
 const RECORD_OVERHEAD_BYTES: usize = 40;
-/// Interval of the log lines about the progress.
 const LOG_INTERVAL: Duration = Duration::from_secs(2);
 
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";

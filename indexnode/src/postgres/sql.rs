@@ -52,7 +52,6 @@ pub(super) fn create_slot(slot: &str) -> String {
     format!("CREATE_REPLICATION_SLOT \"{}\" LOGICAL pgoutput (SNAPSHOT 'export')", slot.replace('"', "\"\""))
 }
 
-/// Begins a transaction under an exported snapshot.
 pub(super) fn begin_with_snapshot(snapshot: &str) -> String {
     let literal = snapshot.replace('\'', "''");
     format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{literal}'")

@@ -31,7 +31,6 @@ pub struct SnapshotBuilder {
     pub(super) disk: DiskExecutor,
 }
 
-/// A snapshot that is being built.
 struct Build {
     writer: SnapshotWriter,
     file: UnfinishedSnapshot,

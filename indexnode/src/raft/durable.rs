@@ -13,7 +13,6 @@ use serde::{Serialize, de::DeserializeOwned};
 
 const CRC_BYTES: usize = 4;
 
-/// Replaces the file's value, durably.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut bytes = vec![0; CRC_BYTES];
     bytes.extend(postcard::to_stdvec(value).map_err(io::Error::other)?);
@@ -27,13 +26,17 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     sync_parent(path)
 }
 
+/// `None` if there is no file.
+pub fn read_bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        bytes => bytes.map(Some),
+    }
+}
+
 /// Reads the value; `None` if there is no file, an error if it is damaged.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
+    let Some(bytes) = read_bytes(path)? else { return Ok(None) };
     let damaged =
         |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{} is damaged: {why}", path.display()));
     let (crc, body) = bytes.split_first_chunk::<CRC_BYTES>().ok_or_else(|| damaged("it is too short"))?;

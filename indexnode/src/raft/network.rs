@@ -84,7 +84,6 @@ impl PeerNetwork {
         Ok(RaftMessage { to: Some(self.to.clone()), body: encode(request).map_err(network_error)? })
     }
 
-    /// Sends one request by a unary call.
     async fn call<Q, R, Fut>(
         &self,
         request: &Q,
@@ -102,7 +101,6 @@ impl PeerNetwork {
     }
 }
 
-/// Decodes an answer, or converts the failure.
 fn answer_of<R: DeserializeOwned>(answered: Result<Result<RaftMessage, tonic::Status>, Elapsed>) -> RpcResult<R> {
     match answered {
         Ok(Ok(answer)) => decode(&answer.body).map_err(network_error),

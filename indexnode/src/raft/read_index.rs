@@ -35,18 +35,15 @@ pub struct ReadCounters {
     pub batches: AtomicU64,
     /// Batches of lookups that waited for a read index; several share one.
     pub requests: AtomicU64,
-    /// Paths looked up.
     pub paths: AtomicU64,
 }
 
-/// Requests read indexes for concurrent callers.
 pub struct ReadIndexBatcher {
     raft: Raft,
     pub counters: Arc<ReadCounters>,
     queue: mpsc::UnboundedSender<Waiting>,
 }
 
-/// A caller that waits for a read index.
 type Waiting = oneshot::Sender<Result<u64>>;
 
 impl ReadIndexBatcher {
@@ -89,7 +86,6 @@ pub async fn local_read_index(raft: &Raft) -> Result<u64> {
     }
 }
 
-/// Requests read indexes.
 trait Requester: Send {
     /// A read index that covers everything that was committed before the call.
     fn request(&mut self) -> impl Future<Output = Result<u64>> + Send;

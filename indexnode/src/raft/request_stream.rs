@@ -65,7 +65,6 @@ struct Stream<Q: PeerRequest> {
 }
 
 impl<Q: PeerRequest> RequestStream<Q> {
-    /// Opens the stream with the first request.
     pub fn new(client: Client) -> Self {
         Self { client, stream: None, is_unary_only: false }
     }
@@ -100,7 +99,6 @@ impl<Q: PeerRequest> RequestStream<Q> {
 }
 
 impl<Q: PeerRequest> Stream<Q> {
-    /// Opens a stream with its first request.
     async fn open(client: &mut Client, request: Q) -> Result<(Q::Answer, Self), Status> {
         let (requests, receiver) = mpsc::channel(1);
         requests.try_send(request).map_err(|_| ended())?;
@@ -176,61 +174,43 @@ mod tests {
         Ok(request)
     }
 
-    type Unused<T> = Result<Response<T>, Status>;
+    /// Implements the service by two methods; the others are not part of the test.
+    macro_rules! peer_that_only_appends {
+        ($($unused:ident: $request:ty => $response:ty,)+) => {
+            #[tonic::async_trait]
+            impl Peer for Other {
+                type AppendsStream = BoxStream<'static, Result<RaftMessage, Status>>;
+                type ReadIndexesStream = BoxStream<'static, Result<ReadIndexResponse, Status>>;
 
-    fn unused<T>() -> Unused<T> {
-        Err(Status::internal("not part of the test"))
+                async fn appends(&self, request: Request<Streaming<RaftMessage>>) -> Called<Self::AppendsStream> {
+                    if self.is_old {
+                        return Err(Status::unimplemented("appends"));
+                    }
+                    self.streams.fetch_add(1, SeqCst);
+                    Ok(Response::new(request.into_inner().then(echo).boxed()))
+                }
+
+                async fn append(&self, request: Request<RaftMessage>) -> Called<RaftMessage> {
+                    self.calls.fetch_add(1, SeqCst);
+                    echo(Ok(request.into_inner())).await.map(Response::new)
+                }
+
+                $(async fn $unused(&self, _: Request<$request>) -> Called<$response> {
+                    Err(Status::internal("not part of the test"))
+                })+
+            }
+        };
     }
 
-    #[tonic::async_trait]
-    impl Peer for Other {
-        type AppendsStream = BoxStream<'static, Result<RaftMessage, Status>>;
-        type ReadIndexesStream = BoxStream<'static, Result<ReadIndexResponse, Status>>;
-
-        async fn appends(&self, request: Request<Streaming<RaftMessage>>) -> Unused<Self::AppendsStream> {
-            if self.is_old {
-                return Err(Status::unimplemented("appends"));
-            }
-            self.streams.fetch_add(1, SeqCst);
-            Ok(Response::new(request.into_inner().then(echo).boxed()))
-        }
-
-        async fn append(&self, request: Request<RaftMessage>) -> Unused<RaftMessage> {
-            self.calls.fetch_add(1, SeqCst);
-            echo(Ok(request.into_inner())).await.map(Response::new)
-        }
-
-        async fn describe(&self, _: Request<DescribeRequest>) -> Unused<DescribeResponse> {
-            unused()
-        }
-
-        async fn join(&self, _: Request<JoinRequest>) -> Unused<JoinResponse> {
-            unused()
-        }
-
-        async fn read_index(&self, _: Request<ReadIndexRequest>) -> Unused<ReadIndexResponse> {
-            unused()
-        }
-
-        async fn read_indexes(&self, _: Request<Streaming<ReadIndexRequest>>) -> Unused<Self::ReadIndexesStream> {
-            unused()
-        }
-
-        async fn vote(&self, _: Request<RaftMessage>) -> Unused<RaftMessage> {
-            unused()
-        }
-
-        async fn pre_vote(&self, _: Request<RaftMessage>) -> Unused<RaftMessage> {
-            unused()
-        }
-
-        async fn transfer_leader(&self, _: Request<RaftMessage>) -> Unused<RaftMessage> {
-            unused()
-        }
-
-        async fn install_snapshot(&self, _: Request<Streaming<SnapshotPart>>) -> Unused<RaftMessage> {
-            unused()
-        }
+    peer_that_only_appends! {
+        describe: DescribeRequest => DescribeResponse,
+        join: JoinRequest => JoinResponse,
+        read_index: ReadIndexRequest => ReadIndexResponse,
+        read_indexes: Streaming<ReadIndexRequest> => Self::ReadIndexesStream,
+        vote: RaftMessage => RaftMessage,
+        pre_vote: RaftMessage => RaftMessage,
+        transfer_leader: RaftMessage => RaftMessage,
+        install_snapshot: Streaming<SnapshotPart> => RaftMessage,
     }
 
     async fn ask(exchange: &mut RequestStream<RaftMessage>, text: &'static str) -> Result<String, Code> {

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::{index::SLICES, node::Node};
 
-/// Highest number of ids in a request.
 const IDS_MAX: usize = 4096;
 
 /// The requested records. They reflect everything that was committed before the call.

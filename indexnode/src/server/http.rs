@@ -21,7 +21,6 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Served = (Arc<Groups>, Arc<Metrics>);
 
-/// Serves `/livez`, `/readyz` and `/metrics`.
 pub async fn serve(groups: Arc<Groups>, metrics: Metrics, listener: TcpListener) -> Result<()> {
     let router = Router::new()
         .route("/livez", get(|| async { "ok\n" }))
@@ -32,7 +31,6 @@ pub async fn serve(groups: Arc<Groups>, metrics: Metrics, listener: TcpListener)
     bail!("the HTTP service ended")
 }
 
-/// Ready if all groups are.
 async fn ready(State((groups, _)): State<Served>) -> impl IntoResponse {
     let asked = groups.all().map(|replica| async move { Some((replica.group, not_ready(replica).await?)) });
     let reasons = join_all(asked).await.into_iter().flatten().map(|(group, why)| format!("group {group}: {why}"));

@@ -22,11 +22,9 @@ const ROLES: [&str; 4] = ["leader", "follower", "learner", "candidate"];
 const BUCKETS_SECONDS: &[f64] =
     &[0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
 
-/// The metrics recorder of this process.
 pub struct Metrics(PrometheusHandle);
 
 impl Metrics {
-    /// Installs the process's recorder.
     pub fn install() -> Result<Self> {
         let builder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), BUCKETS_SECONDS)
@@ -39,7 +37,6 @@ impl Metrics {
         Ok(Self(handle))
     }
 
-    /// Renders the page that Prometheus reads.
     pub fn render(&self, groups: &Groups) -> String {
         gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
         for node in groups.all().filter_map(|replica| replica.node()) {
@@ -50,14 +47,12 @@ impl Metrics {
     }
 }
 
-/// Counts a batch of lookups.
 pub fn count_lookups(group: GroupId, paths: usize, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
     histogram!("mantle_index_lookup_seconds", "group" => group.clone()).record(elapsed);
     counter!("mantle_index_lookups_total", "group" => group, "result" => result(is_ok)).increment(paths as u64);
 }
 
-/// Counts an `Await` call.
 pub fn count_await(group: GroupId, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
     histogram!("mantle_index_await_seconds", "group" => group.clone()).record(elapsed);
@@ -68,7 +63,6 @@ fn result(is_ok: bool) -> &'static str {
     if is_ok { "ok" } else { "error" }
 }
 
-/// Sets gauges and counters of a group.
 fn set_gauges(node: &Node, group: &str) {
     set_raft_gauges(node, group);
     set_source_gauges(node, group);

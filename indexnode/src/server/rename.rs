@@ -63,7 +63,6 @@ fn sign(node: &Node, prepare: &Prepare, prepared: &PreparedRename, key: &[u8]) -
     signed.proof(key).to_vec()
 }
 
-/// Aborts an attempt and releases its lock.
 pub async fn release(node: &Node, database: &Database, request: ReleaseRenameRequest) -> Result<()> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     let key = RequestKey::try_from(request.request.unwrap_or_default())?;

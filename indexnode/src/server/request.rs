@@ -10,7 +10,6 @@ use crate::index::command::SourceId;
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
-/// The time limit of a request.
 pub fn time_limit(timeout_ms: u32) -> Duration {
     match timeout_ms {
         0 => TIMEOUT_DEFAULT,
@@ -22,7 +21,6 @@ pub fn no_index() -> Error {
     Error::new(ErrorCode::IndexUnavailable, "this replica has no index yet")
 }
 
-/// A source's lineage as a message.
 pub fn lineage(source: SourceId, lineage: &Lineage) -> proto::Lineage {
     let Lineage { system_identifier, timeline } = *lineage;
     proto::Lineage { source: source.0, system_identifier, timeline }

@@ -27,7 +27,6 @@ use crate::{
     node::Node,
 };
 
-/// Highest number of queries in a batch.
 const QUERIES_MAX: usize = 4096;
 /// The index's read guard is released after this many lookups, so that apply gets in.
 const QUERIES_PER_GUARD: usize = 64;

@@ -8,7 +8,6 @@ use openraft::{ServerState, async_runtime::watch::WatchReceiver};
 use super::request::lineage;
 use crate::{groups::Groups, node::Node, replica::Replica};
 
-/// The status of a replica of this process.
 pub fn status(groups: &Groups, replica: &Replica) -> StatusResponse {
     let (identity, node) = replica.current();
     let mut response = StatusResponse {
@@ -32,7 +31,6 @@ pub fn resident_bytes() -> u64 {
     statm.map_or(0, |statm| statm.resident * procfs::page_size())
 }
 
-/// The name of a replica's role.
 pub fn role(state: ServerState) -> &'static str {
     match state {
         ServerState::Leader => "leader",

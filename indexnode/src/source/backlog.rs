@@ -37,7 +37,6 @@ struct Arrived {
     is_piece: bool,
 }
 
-/// The transactions of one source that wait to be proposed.
 pub struct Backlog {
     source: SourceId,
     /// The operations, and their bytes, of the transaction whose end has not arrived.
@@ -123,7 +122,6 @@ impl Backlog {
         self.received.min(self.gate).min(first_held)
     }
 
-    /// True if a transaction may be proposed.
     pub fn has_transactions(&self) -> bool {
         self.arrived.front().is_some_and(|first| first.end <= self.gate)
     }

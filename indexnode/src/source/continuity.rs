@@ -11,7 +11,6 @@ use crate::{
     postgres::upstream::{Server, Slot},
 };
 
-/// Why the index cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuildReason {
     pub text: String,

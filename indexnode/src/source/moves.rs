@@ -36,10 +36,8 @@ const CHECK: Duration = Duration::from_millis(250);
 const CHECK_BUSY: Duration = Duration::from_millis(50);
 const CATCH_UP: Duration = Duration::from_secs(30);
 const CHUNKS_AHEAD: usize = 4;
-/// Directories in one `Forget` entry.
 const FORGET_IDS: usize = 4096;
 
-/// Carries out moves while the change stream runs.
 pub struct Moves {
     pub node: Arc<Node>,
     pub leadership: Leadership,
@@ -178,7 +176,6 @@ impl Moves {
         Ok(())
     }
 
-    /// Copies a namespace into the index.
     async fn copy(&self, ns: NamespaceId) -> Result<()> {
         let started = Instant::now();
         {

@@ -32,7 +32,6 @@ use crate::{
 
 /// The reader pauses while this many bytes wait to be proposed.
 const BACKLOG_BYTES_MAX: usize = 16 << 20;
-/// Interval between two checks of the slot.
 const CHECK: Duration = Duration::from_secs(2);
 /// A warning is logged when a standby delays changes for this long.
 const HELD_LONG: Duration = Duration::from_secs(5);
@@ -40,7 +39,6 @@ const HELD_LONG: Duration = Duration::from_secs(5);
 /// What a reader has read and the proposer has not taken yet.
 pub struct Inbox {
     pub source: SourceId,
-    /// The transactions that wait to be proposed.
     pub backlog: Mutex<Backlog>,
     /// Everything below is applied: the slot need not send it again.
     pub confirmed: watch::Sender<Lsn>,
@@ -63,7 +61,6 @@ impl Inbox {
 pub struct Reader {
     pub node: Arc<Node>,
     pub inbox: Arc<Inbox>,
-    /// Wakes the proposer.
     pub arrived: Arc<Notify>,
     /// For statements about standbys and slot.
     pub session: Session,

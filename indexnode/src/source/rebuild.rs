@@ -118,7 +118,6 @@ async fn wait_for_standbys(connections: &[SourceConnection], sources: &[SourceSt
     Ok(())
 }
 
-/// Proposes the chunks, in any order.
 async fn propose_chunks(
     node: &Arc<Node>,
     leadership: &Leadership,

@@ -19,7 +19,6 @@ use crate::{
     postgres::upstream::Database,
 };
 
-/// Interval between two checks of the locks.
 const SCAN: Duration = Duration::from_millis(100);
 /// Time until the next abort of an attempt whose abort failed or that was found committed.
 const RETRY: Duration = Duration::from_secs(5);

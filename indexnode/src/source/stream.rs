@@ -39,7 +39,6 @@ use crate::{
 
 /// While nothing changes, the position is proposed this often, so that PostgreSQL can free WAL.
 const IDLE_POSITION: Duration = Duration::from_secs(10);
-/// Interval between two checks of the group's row and its sources.
 const CHECK: Duration = Duration::from_secs(2);
 
 /// Reads all sources, until the session with PostgreSQL has to begin again.

@@ -27,20 +27,16 @@ use crate::{
     waits,
 };
 
-/// Shortest pause between two slices.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The pause is this many times the duration of the last slice: PostgreSQL reads a whole table that is not analyzed yet.
 const REST_PER_SLICE: u32 = 9;
-/// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Directories in one slice, roughly.
 const SLICE_DIRECTORIES: usize = 2000;
 /// A difference is checked again this many times before it counts, with this pause in between.
 const CONFIRMATIONS: usize = 5;
 const CONFIRMATION_PAUSE: Duration = Duration::from_secs(1);
 const CATCH_UP: Duration = Duration::from_secs(30);
 
-/// The positions of the two passes.
 #[derive(Default)]
 struct Cursor {
     /// In PostgreSQL: the last id that was compared.
@@ -49,12 +45,10 @@ struct Cursor {
     slice: usize,
 }
 
-/// Compares while the change stream runs.
 pub struct Verifier {
     pub node: Arc<Node>,
     /// A session with the coordinator, which knows all directories.
     pub control: Session,
-    /// The sources of the group, each with a session.
     pub sessions: Vec<(SourceId, Session)>,
 }
 

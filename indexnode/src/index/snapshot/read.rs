@@ -5,20 +5,9 @@ use std::io::{BufRead, Read, Result};
 use mantle_types::{DirectoryId, Lsn, limits::NAME_BYTES_MAX};
 
 use super::{FRAME_BYTES_MAX, Index, Item, MAGIC, MAGIC_OLD, SOURCES_MAX, invalid};
-use crate::index::{
-    command::SourceId,
-    namespaces::Namespaces,
-    record::Record,
-    seed::{Seed, fresh_seed},
-    tree::Tree,
-};
+use crate::index::{command::SourceId, namespaces::Namespaces, record::Record, tree::Tree};
 
 impl Index {
-    /// Reads a snapshot. The hash tables get a random seed.
-    pub fn read_snapshot(input: &mut impl Read) -> Result<Self> {
-        Self::read_snapshot_seeded(input, fresh_seed())
-    }
-
     /// Checks that a snapshot is complete and all checksums are right, without building the index.
     pub fn check_snapshot(input: &mut impl BufRead) -> Result<()> {
         read_magic(input)?;
@@ -34,10 +23,10 @@ impl Index {
         if is_ended { Ok(()) } else { Err(invalid("its end is missing")) }
     }
 
-    /// Reads a snapshot, with a given seed for the hash tables.
-    pub fn read_snapshot_seeded(input: &mut impl Read, seed: Seed) -> Result<Self> {
+    /// Reads a snapshot. The hash tables get a random seed.
+    pub fn read_snapshot(input: &mut impl Read) -> Result<Self> {
         read_magic(input)?;
-        let mut reader = SnapshotReader { index: Self::with_seed(seed), directories: 0, state: State::Start };
+        let mut reader = SnapshotReader { index: Self::default(), directories: 0, state: State::Start };
         let mut frame = Vec::new();
         while !matches!(reader.state, State::Ended) {
             read_frame(input, &mut frame)?;
@@ -77,7 +66,6 @@ fn read_frame(input: &mut impl Read, frame: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Decides which items may come next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,

@@ -167,7 +167,6 @@ fn head(first: &Item<'_>, tree: &Tree) -> Result<Vec<u8>> {
     Ok(frames.closed)
 }
 
-/// The complete frames, and the open one.
 #[derive(Default)]
 struct Frames {
     closed: Vec<u8>,
@@ -183,7 +182,6 @@ impl Frames {
         Ok(())
     }
 
-    /// Appends complete frames.
     fn append(&mut self, frames: Vec<u8>) {
         self.close();
         self.closed.extend(frames);

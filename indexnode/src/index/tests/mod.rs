@@ -90,6 +90,12 @@ pub(crate) struct Replica {
     pub part: usize,
 }
 
+impl Index {
+    fn applied_lsn(&self, source: SourceId) -> Lsn {
+        self.serving.as_ref().map_or(Lsn::INVALID, |tree| tree.applied_lsn(source))
+    }
+}
+
 impl Replica {
     /// An index that serves nothing.
     pub fn empty() -> Self {

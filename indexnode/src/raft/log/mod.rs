@@ -13,7 +13,7 @@ mod writer;
 use std::{
     collections::VecDeque,
     fmt::Debug,
-    fs::{self, File},
+    fs::File,
     io,
     ops::{Bound, RangeBounds},
     path::{Path, PathBuf},
@@ -231,11 +231,8 @@ fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
 
 /// The committed position on disk; `None` if it was not written completely.
 fn read_committed(folder: &Path) -> io::Result<Option<LogId>> {
-    match fs::read(folder.join(COMMITTED_FILE)) {
-        Ok(bytes) => Ok(record::parse(&bytes).and_then(|payload| postcard::from_bytes(payload).ok()).flatten()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
-    }
+    let bytes = durable::read_bytes(&folder.join(COMMITTED_FILE))?.unwrap_or_default();
+    Ok(record::parse(&bytes).and_then(|payload| postcard::from_bytes(payload).ok()).flatten())
 }
 
 /// Removes leading segments whose entries are all purged.

@@ -7,7 +7,6 @@ pub const HEADER_BYTES: usize = 12;
 /// A larger length means damage.
 const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
-/// Appends a record to a buffer; `write` appends the payload.
 pub fn append<E>(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     let start = out.len();
     out.extend_from_slice(&MAGIC);

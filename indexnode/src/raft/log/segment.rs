@@ -15,7 +15,6 @@ use crate::raft::{durable, types::Entry};
 
 const SUFFIX: &str = "seg";
 
-/// The position of an entry's record in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     pub offset: u64,
@@ -23,7 +22,6 @@ pub struct Location {
     pub length: u32,
 }
 
-/// An open segment and the locations of its entries.
 pub struct Segment {
     pub first: u64,
     pub locations: Vec<Location>,
@@ -107,7 +105,6 @@ impl Segment {
         self.locations.last().map_or(0, |l| l.offset + u64::from(l.length))
     }
 
-    /// Removes the entries from `end` on, durably.
     pub fn truncate(&mut self, end: u64) -> io::Result<()> {
         self.locations.truncate((end - self.first) as usize);
         self.file.set_len(self.bytes())?;
