@@ -3,12 +3,12 @@
 
 use std::{
     fs,
-    net::{SocketAddr, ToSocketAddrs},
+    net::ToSocketAddrs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use mantle_types::{GroupId, limits::PATH_DEPTH_MAX};
 use serde::{Deserialize, Deserializer};
 
@@ -144,13 +144,8 @@ impl Default for RenameSettings {
 
 impl RaftSettings {
     /// Duration of a leader's lease, which a follower's answer grants; also the longest election timeout.
-    pub fn lease_ms(&self) -> u64 {
-        self.election_timeout_ms * 2
-    }
-
-    /// [`lease_ms`](Self::lease_ms) as a duration.
     pub fn lease(&self) -> Duration {
-        Duration::from_millis(self.lease_ms())
+        Duration::from_millis(self.election_timeout_ms * 2)
     }
 }
 
@@ -229,12 +224,10 @@ impl Config {
     }
 }
 
-fn resolve(address: &str) -> Result<SocketAddr> {
+fn resolve(address: &str) -> Result<()> {
     let mut found = address.to_socket_addrs().with_context(|| format!("`{address}` is not host:port"))?;
-    match found.next() {
-        Some(address) => Ok(address),
-        None => bail!("`{address}` has no address"),
-    }
+    ensure!(found.next().is_some(), "`{address}` has no address");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -267,7 +260,7 @@ mod tests {
     #[test]
     fn a_good_file_gets_defaults() {
         let config = Config::parse(GOOD).unwrap();
-        assert_eq!((config.raft.lease_ms(), &config.groups[..]), (1000, &[GroupId(1)][..]));
+        assert_eq!((config.raft.lease().as_millis(), &config.groups[..]), (1000, &[GroupId(1)][..]));
         assert!(config.threads >= 1);
         assert_eq!(config.others().collect::<Vec<_>>(), ["127.0.0.1:7412"]);
     }

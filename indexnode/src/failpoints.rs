@@ -3,6 +3,9 @@
 //!
 //! Only builds with the feature `failpoints` have them. In other builds [`is_hit`] is `false` at compile time.
 
+#[cfg(feature = "failpoints")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
 macro_rules! failpoints {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
         /// A protection to leave out.
@@ -65,25 +68,18 @@ pub const fn is_hit(_: Failpoint) -> bool {
     false
 }
 
+/// The protection to leave out; by default none.
 #[cfg(feature = "failpoints")]
-pub use switched::{is_hit, switch_on};
+static ON: AtomicU8 = AtomicU8::new(u8::MAX);
 
+/// Tells whether this protection is left out.
 #[cfg(feature = "failpoints")]
-mod switched {
-    use std::sync::atomic::{AtomicU8, Ordering};
+pub fn is_hit(failpoint: Failpoint) -> bool {
+    ON.load(Ordering::Relaxed) == failpoint as u8
+}
 
-    use super::Failpoint;
-
-    const NONE: u8 = u8::MAX;
-    static ON: AtomicU8 = AtomicU8::new(NONE);
-
-    /// Tells whether this protection is left out.
-    pub fn is_hit(failpoint: Failpoint) -> bool {
-        ON.load(Ordering::Relaxed) == failpoint as u8
-    }
-
-    /// Leaves one protection out in the whole process, until it ends.
-    pub fn switch_on(failpoint: Failpoint) {
-        ON.store(failpoint as u8, Ordering::Relaxed);
-    }
+/// Leaves one protection out in the whole process, until it ends.
+#[cfg(feature = "failpoints")]
+pub fn switch_on(failpoint: Failpoint) {
+    ON.store(failpoint as u8, Ordering::Relaxed);
 }

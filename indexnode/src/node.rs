@@ -118,7 +118,10 @@ impl Node {
         let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
         // A restarted follower does not remember whether it granted a lease. So it neither votes nor campaigns for the length of
         // one, unless it is the only voter (P38).
-        let is_alone = is_only_voter(&raft, identity.node_id).await?;
+        let id = identity.node_id;
+        // Read from Raft's state, because its metrics have no membership just after the start.
+        let is_alone = raft.with_raft_state(move |state| state.membership_state.effective().voter_ids().eq([id]));
+        let is_alone = is_alone.await.context("Raft")?;
         let is_bound = !is_alone && !failpoints::is_hit(Failpoint::VoteWithinLease);
         let votes_from = (has_promised && is_bound).then(|| Instant::now() + config.raft.lease());
         if votes_from.is_some() {
@@ -294,12 +297,6 @@ impl Node {
             }
         }
     }
-}
-
-/// Reads Raft's state, because its metrics have no membership just after the start.
-async fn is_only_voter(raft: &Raft, id: NodeId) -> Result<bool> {
-    let is_alone = raft.with_raft_state(move |state| state.membership_state.effective().voter_ids().eq([id]));
-    is_alone.await.context("Raft")
 }
 
 fn leadership_in(metrics: &RaftServerMetrics<TypeConfig>) -> Option<Leadership> {

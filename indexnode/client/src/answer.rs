@@ -46,14 +46,7 @@ impl From<Row> for Resolution {
     }
 }
 
-/// Reserves space for the answers. `as_rows`: the request reads rows.
-pub fn reserve(response: &mut ResolveResponse, queries: usize, as_rows: bool) {
-    if as_rows {
-        response.rows.reserve(queries * size_of::<Row>());
-    }
-}
-
-/// Adds the answer to the next query.
+/// Adds the answer to the next query. `as_rows`: the request reads rows.
 pub fn push(response: &mut ResolveResponse, row: &Row, as_rows: bool) {
     if as_rows {
         response.rows.extend_from_slice(row.as_bytes());
@@ -152,7 +145,6 @@ mod tests {
         let sent = [row(10, 0), row(11, 23)];
         let [rows, columns] = [true, false].map(|as_rows| {
             let mut response = ResolveResponse::default();
-            reserve(&mut response, sent.len(), as_rows);
             sent.iter().for_each(|row| push(&mut response, row, as_rows));
             resolutions(&response, 2).unwrap().collect::<Vec<_>>()
         });

@@ -42,7 +42,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use answer::{Row, push as push_answer, reserve as reserve_answers};
+pub use answer::{Row, push as push_answer};
 pub use batch::{QueryRef, queries};
 use convert::milliseconds;
 pub use convert::{check_outcome, outcome_of, outcome_of_result, wire_code};

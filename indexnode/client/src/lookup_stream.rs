@@ -1,7 +1,7 @@
 //! Lookups to one replica, in batches over one stream. At most [`IN_FLIGHT_MAX`] batches are in flight; lookups that arrive
 //! meanwhile share the next one. There is no timer: a lookup on an idle stream leaves at once.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use mantle_types::{Epoch, Error, ErrorCode, GroupId, Result};
 use tokio::{
@@ -72,7 +72,7 @@ async fn run(mut stub: Stub, group: GroupId, mut queue: mpsc::UnboundedReceiver<
     let mut number = 0;
     while let Some(first) = queue.recv().await {
         let mut stream = OpenStream { group, queue: &mut queue, held: Some(first), in_flight: VecDeque::new(), number };
-        let why = stream.serve(&mut stub).await;
+        let Err(why) = stream.serve(&mut stub).await;
         number = stream.number;
         stream.fail(&why);
     }
@@ -88,40 +88,23 @@ struct OpenStream<'a> {
 }
 
 impl OpenStream<'_> {
-    /// Serves jobs until the stream fails or the client is dropped; returns the reason.
-    async fn serve(&mut self, stub: &mut Stub) -> String {
+    /// Serves jobs until the stream fails or the client is dropped, which is the error.
+    async fn serve(&mut self, stub: &mut Stub) -> Result<Infallible, String> {
         let (sender, requests) = mpsc::channel(IN_FLIGHT_MAX);
         // The first batch goes with the call: a replica may answer the call only after it read something.
-        if let Err(gone) = self.send(&sender) {
-            return gone;
-        }
-        let Some(deadline) = self.deadline() else { return "no lookup waits".into() };
+        self.send(&sender)?;
+        let deadline = self.deadline().ok_or("no lookup waits")?;
         let call = timeout_at(deadline, stub.resolve(ReceiverStream::new(requests))).await;
-        let mut answers = match call {
-            Ok(Ok(response)) => response.into_inner(),
-            Ok(Err(status)) => return status.message().to_owned(),
-            Err(_) => return "no answer in time".into(),
-        };
+        let call = call.map_err(|_| "no answer in time")?;
+        let mut answers = call.map_err(|status| status.message().to_owned())?.into_inner();
         loop {
-            let is_free = self.in_flight.len() < IN_FLIGHT_MAX;
+            let is_free = self.in_flight.len() < IN_FLIGHT_MAX && self.held.is_none();
             tokio::select! {
-                answer = next(&mut answers, self.deadline()) => match answer {
-                    Ok(answer) => {
-                        if let Err(why) = self.distribute(answer) {
-                            return why;
-                        }
-                    }
-                    Err(why) => return why,
-                },
-                job = self.queue.recv(), if is_free && self.held.is_none() => match job {
-                    Some(job) => self.held = Some(job),
-                    None => return "the client is shutting down".into(),
-                },
+                answer = next(&mut answers, self.deadline()) => self.distribute(answer?)?,
+                job = self.queue.recv(), if is_free => self.held = Some(job.ok_or("the client is shutting down")?),
             }
-            if self.in_flight.len() < IN_FLIGHT_MAX
-                && let Err(gone) = self.send(&sender)
-            {
-                return gone;
+            if self.in_flight.len() < IN_FLIGHT_MAX {
+                self.send(&sender)?;
             }
         }
     }
@@ -187,11 +170,7 @@ async fn next(answers: &mut Streaming<ResolveResponse>, deadline: Option<Instant
         Some(deadline) => timeout_at(deadline, message).await.map_err(|_| "no answer in time".to_owned())?,
         None => message.await,
     };
-    match answer {
-        Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err("the replica ended the stream".into()),
-        Err(status) => Err(status.message().to_owned()),
-    }
+    answer.map_err(|status| status.message().to_owned())?.ok_or_else(|| "the replica ended the stream".to_owned())
 }
 
 /// Jobs with the same context: one of at most [`RESOLVE_QUERIES_MAX`](crate::RESOLVE_QUERIES_MAX) queries, or several with together

@@ -16,10 +16,7 @@ impl Index {
         records
     }
 
-    /// Asserts that all parts of the index agree with each other.
-    ///
-    /// # Panics
-    /// If an invariant is broken.
+    /// Panics unless all parts of the index agree with each other.
     pub fn invariants(&self) {
         self.locks.invariants();
         for tree in self.serving.iter().chain(&self.rebuild) {

@@ -77,10 +77,7 @@ impl Tree {
 
     /// What the group may do with a namespace. `None`: the group does not have it.
     pub(super) fn namespace_state(&self, ns: NamespaceId) -> Option<NamespaceState> {
-        match &self.namespaces {
-            None => Some(NamespaceState::Serving),
-            Some(namespaces) => namespaces.state(ns),
-        }
+        self.namespaces.as_ref().map_or(Some(NamespaceState::Serving), |namespaces| namespaces.state(ns))
     }
 
     /// Drops the removals that no older message can contradict any more. While a transaction is partly applied, none is

@@ -70,13 +70,9 @@ async fn ask(group: GroupId, peers: &Peers, address: &str) -> Option<View> {
 
 /// This replica's answer, as an empty one or as a member.
 pub fn describe(group: GroupId, identity: &Identity, node: Option<&Node>) -> DescribeResponse {
+    let (group, node_id) = (group.0.into(), identity.node_id);
     let cluster_id = identity.cluster_id.clone().unwrap_or_default();
-    let mut answer = DescribeResponse {
-        group: group.0.into(),
-        node_id: identity.node_id,
-        cluster_id,
-        ..DescribeResponse::default()
-    };
+    let mut answer = DescribeResponse { group, node_id, cluster_id, ..DescribeResponse::default() };
     let Some(node) = node else { return answer };
     let metrics = node.raft.server_metrics().borrow_watched().clone();
     let membership = &metrics.membership_config;

@@ -15,7 +15,7 @@ use super::{
     upstream::{Database, Session, Upstream, Walsender},
     walsender::PostgresWalsender,
 };
-use crate::config::Config;
+use crate::config::{Config, PostgresSettings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The slot learns applied positions this often.
@@ -26,11 +26,7 @@ const APPLICATION: &str = "mantle-indexnode";
 /// A PostgreSQL node: address and credentials.
 #[derive(Clone)]
 pub struct Postgres {
-    config: tokio_postgres::Config,
-    host: String,
-    port: u16,
-    database: String,
-    user: String,
+    settings: PostgresSettings,
     password: String,
     group: GroupId,
 }
@@ -38,47 +34,25 @@ pub struct Postgres {
 impl Postgres {
     /// The node of the configuration, for a group. Reads the password file.
     pub fn new(config: &Config, group: GroupId) -> Result<Self> {
-        let settings = &config.postgres;
-        let named = Self {
-            config: tokio_postgres::Config::new(),
-            host: String::new(),
-            port: 0,
-            database: settings.database.clone(),
-            user: settings.user.clone(),
-            password: config.password()?,
-            group,
-        };
-        Ok(named.with_address(&settings.host, settings.port))
-    }
-
-    fn with_address(&self, host: &str, port: u16) -> Self {
-        let mut other = self.clone();
-        other.config = tokio_postgres::Config::new();
-        other
-            .config
-            .host(host)
-            .port(port)
-            .dbname(&self.database)
-            .user(&self.user)
-            .password(&self.password)
-            .application_name(APPLICATION)
-            .connect_timeout(CONNECT_TIMEOUT);
-        (other.host, other.port) = (host.to_owned(), port);
-        other
+        Ok(Self { settings: config.postgres.clone(), password: config.password()?, group })
     }
 }
 
 #[async_trait]
 impl Upstream for Postgres {
     fn at(&self, host: &str, port: u16) -> Database {
-        Arc::new(self.with_address(host, port))
+        let settings = PostgresSettings { host: host.to_owned(), port, ..self.settings.clone() };
+        Arc::new(Self { settings, ..self.clone() })
     }
 
     async fn connect(&self) -> Result<Session> {
-        let connected = timeout(CONNECT_TIMEOUT, self.config.connect(NoTls)).await;
-        let (client, connection) = connected
-            .map_err(|_| anyhow!("no answer"))?
-            .with_context(|| format!("PostgreSQL at {}:{}", self.host, self.port))?;
+        let PostgresSettings { host, port, database, user, .. } = &self.settings;
+        let mut config = tokio_postgres::Config::new();
+        config.host(host).port(*port).dbname(database).user(user).password(&self.password);
+        config.application_name(APPLICATION).connect_timeout(CONNECT_TIMEOUT);
+        let connected = timeout(CONNECT_TIMEOUT, config.connect(NoTls)).await;
+        let connected = connected.map_err(|_| anyhow!("no answer"))?;
+        let (client, connection) = connected.with_context(|| format!("PostgreSQL at {host}:{port}"))?;
         let driver = tokio::spawn(async move {
             if let Err(e) = connection.await {
                 tracing::debug!(error = %e, "a PostgreSQL session ended");
@@ -88,14 +62,14 @@ impl Upstream for Postgres {
     }
 
     async fn walsender(&self, slot: &str, start: Lsn) -> Result<Box<dyn Walsender>> {
-        let config =
-            ReplicationConfig::new(&self.host, &self.user, &self.password, &self.database, slot, sql::PUBLICATION)
-                .with_port(self.port)
-                .with_start_lsn(pgwire_replication::Lsn(start.0))
-                .with_status_interval(STATUS_INTERVAL)
-                .with_wakeup_interval(STATUS_INTERVAL)
-                .with_buffer_size(EVENT_BUFFER)
-                .with_application_name(APPLICATION);
+        let PostgresSettings { host, port, database, user, .. } = &self.settings;
+        let config = ReplicationConfig::new(host, user, &self.password, database, slot, sql::PUBLICATION)
+            .with_port(*port)
+            .with_start_lsn(pgwire_replication::Lsn(start.0))
+            .with_status_interval(STATUS_INTERVAL)
+            .with_wakeup_interval(STATUS_INTERVAL)
+            .with_buffer_size(EVENT_BUFFER)
+            .with_application_name(APPLICATION);
         let connected = timeout(CONNECT_TIMEOUT, ReplicationClient::connect_gated(config)).await;
         let client = connected.map_err(|_| anyhow!("no answer"))?.context("replication connection")?;
         Ok(Box::new(PostgresWalsender { client, slot: slot.to_owned() }))

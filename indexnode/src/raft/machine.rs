@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, TryStreamExt};
 use openraft::{
     OptionalSend,
     storage::{EntryResponder, RaftStateMachine},
@@ -52,8 +52,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     where
         S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
-        while let Some(item) = entries.next().await {
-            let (entry, responder) = item?;
+        while let Some((entry, responder)) = entries.try_next().await? {
             let applied = self.state.apply(entry.log_id, entry.payload).await?;
             if let Some(responder) = responder {
                 responder.send(applied);

@@ -113,7 +113,7 @@ pub fn openraft_config(group: GroupId, settings: &RaftSettings) -> Result<Arc<op
         cluster_name: format!("mantle-{group}"),
         heartbeat_interval: settings.heartbeat_ms,
         election_timeout_min: settings.election_timeout_ms,
-        election_timeout_max: settings.lease_ms(),
+        election_timeout_max: settings.lease().as_millis() as u64,
         install_snapshot_timeout: SNAPSHOT_TIMEOUT_MS,
         max_payload_entries: APPEND_ENTRIES_MAX,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(settings.snapshot_log_entries),

@@ -72,24 +72,23 @@ impl<Q: PeerRequest> RequestStream<Q> {
     /// Sends a request and waits for its answer, without a time limit. A stream that has broken is opened again, once. Dropping
     /// the future closes the stream.
     pub async fn send(&mut self, request: Q) -> Result<Q::Answer, Status> {
+        let mut answered = None;
         if let Some(stream) = self.stream.take() {
             match stream.send(request.clone()).await {
-                Ok((answer, stream)) => {
-                    self.stream = Some(stream);
-                    return Ok(answer);
-                }
+                Ok(answer) => answered = Some(answer),
                 Err(broken) => tracing::debug!(status = %broken, "a stream between replicas ended"),
             }
         }
-        if !self.is_unary_only {
+        if answered.is_none() && !self.is_unary_only {
             match Stream::open(&mut self.client, request.clone()).await {
-                Ok((answer, stream)) => {
-                    self.stream = Some(stream);
-                    return Ok(answer);
-                }
+                Ok(answer) => answered = Some(answer),
                 Err(status) if status.code() == Code::Unimplemented => self.is_unary_only = true,
                 Err(status) => return Err(status),
             }
+        }
+        if let Some((answer, stream)) = answered {
+            self.stream = Some(stream);
+            return Ok(answer);
         }
         let answer = Q::call(&mut self.client, request).await;
         // After a failure, the replica may come back with another release.

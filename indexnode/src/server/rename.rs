@@ -80,7 +80,7 @@ async fn abandon(
     if !abort_rename(database, &request, attempt).await? {
         return Err(Error::new(ErrorCode::AttemptSuperseded, "an earlier attempt of this rename is committed"));
     }
-    node.propose_as(leadership, &Command::Release { request, attempt }).await.map(|_| ())
+    node.propose_as(leadership, &Command::Release { request, attempt }).await.map(drop)
 }
 
 fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
@@ -90,9 +90,7 @@ fn check(node: &Node, request: PrepareRenameRequest) -> Result<Prepare> {
     if request.source.is_empty() || request.destination.is_empty() != request.remove {
         return Err(invalid("a namespace's root can neither be moved or removed nor be a destination"));
     }
-    for name in request.source.iter().chain(&request.destination) {
-        check_name(name)?;
-    }
+    request.source.iter().chain(&request.destination).try_for_each(|name| check_name(name))?;
     let caller = Caller::from(request.caller.ok_or_else(|| invalid("the caller is missing"))?);
     let root = node.state.read().index.resolve(&request.namespace, &[], &Caller { uid: 0, gids: Vec::new() });
     root.outcome.map_err(Error::from)?;

@@ -9,7 +9,7 @@ use futures::{StreamExt, stream::BoxStream};
 use mantle_index_client::{
     QueryRef, Row, outcome_of_result,
     proto::{self, ResolveRequest, ResolveResponse},
-    push_answer, queries, reserve_answers, wire_code,
+    push_answer, queries, wire_code,
 };
 use mantle_types::{Caller, Error, ErrorCode, GroupId, Result};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -86,7 +86,9 @@ async fn resolve(node: &Node, request: &ResolveRequest, response: &mut ResolveRe
     }
     catch_up(node, deadline).await?;
     node.reads.counters.paths.fetch_add(queries.len() as u64, Ordering::Relaxed);
-    reserve_answers(response, queries.len(), request.reads_rows);
+    if request.reads_rows {
+        response.rows.reserve(queries.len() * size_of::<Row>());
+    }
     for queries in queries.chunks(QUERIES_PER_GUARD) {
         let found = {
             let state = node.state.read();

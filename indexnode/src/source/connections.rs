@@ -61,27 +61,26 @@ pub async fn connect(
         let index = &node.state.read().index;
         index.is_built() && !index.is_rebuilding() && places.iter().all(|(id, _)| index.source(*id).is_some())
     };
-    let mut sources = SourceConnections { connected: Vec::new(), away: BTreeSet::new() };
+    let (mut connected, mut away) = (Vec::new(), BTreeSet::new());
     let mut failure: Option<Error> = None;
     let attempts = places.iter().map(|place| connect_one(node, database, place, slot_name));
     for ((id, _), source) in places.iter().zip(join_all(attempts).await) {
         match source.with_context(|| format!("source {}", id.0)) {
-            Ok(source) => sources.connected.push(source),
+            Ok(source) => connected.push(source),
             Err(e) if is_complete => {
-                sources.away.insert(*id);
+                away.insert(*id);
                 failure.get_or_insert(e);
             }
             Err(e) => return Err(e),
         }
     }
-    match failure {
-        Some(e) if sources.connected.is_empty() => return Err(e),
-        Some(e) => {
-            tracing::warn!(error = format!("{e:#}"), "a PostgreSQL node is away: the changes of the others go on")
+    if let Some(e) = failure {
+        if connected.is_empty() {
+            return Err(e);
         }
-        None => {}
+        tracing::warn!(error = format!("{e:#}"), "a PostgreSQL node is away: the changes of the others go on");
     }
-    Ok(sources)
+    Ok(SourceConnections { connected, away })
 }
 
 async fn connect_one(

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use mantle_types::{DirectoryId, ErrorCode, GroupId, NamespaceId, message::DirectoryRecord};
+use mantle_types::{DirectoryId, ErrorCode, GroupId, NamespaceId};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -189,23 +189,22 @@ impl Moves {
             session.cut().await?;
         }
         let session = self.database.connect().await?;
-        let (chunks, queue) = mpsc::channel(CHUNKS_AHEAD);
+        let (chunks, mut queue) = mpsc::channel(CHUNKS_AHEAD);
         let reading = async move { session.copy_namespace(ns, chunks, &RebuildProgress::default()).await };
         let mut reader = AbortOnDropHandle::new(tokio::spawn(reading));
         let directories = async { (&mut reader).await.context("the copy panicked")? };
-        let (directories, ()) = tokio::try_join!(directories, self.propose_chunks(ns, queue))?;
+        let proposals = async {
+            while let Some(records) = queue.recv().await {
+                self.propose(&Command::CopyChunk { ns, records }).await?;
+            }
+            Ok(())
+        };
+        let (directories, ()) = tokio::try_join!(directories, proposals)?;
         // Apply everything that the copy may show: then the standbys have it, and removals in between are applied.
         self.catch_up().await?;
         self.set_state(ns, NamespaceState::Copying, Some(NamespaceState::Ready)).await?;
         let elapsed_ms = started.elapsed().as_millis() as u64;
         tracing::info!(%ns, directories, elapsed_ms, "a namespace was copied into this group");
-        Ok(())
-    }
-
-    async fn propose_chunks(&self, ns: NamespaceId, mut queue: mpsc::Receiver<Vec<DirectoryRecord>>) -> Result<()> {
-        while let Some(records) = queue.recv().await {
-            self.propose(&Command::CopyChunk { ns, records }).await?;
-        }
         Ok(())
     }
 

@@ -16,7 +16,7 @@ pub struct Metric {
 }
 
 /// The kinds of Prometheus.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// Only grows, until the process restarts.
     Counter,
@@ -56,11 +56,7 @@ pub fn describe(table: &[Metric]) {
 pub fn page(table: &[Metric]) -> String {
     let mut page = String::from("| metric | kind | labels | meaning |\n|---|---|---|---|\n");
     for Metric { name, kind, labels, meaning } in table {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        };
+        let kind = format!("{kind:?}").to_lowercase();
         page.push_str(&format!("| `{name}` | {kind} | {labels} | {meaning} |\n"));
     }
     page

@@ -125,10 +125,7 @@ const OP_REMOVE: u8 = 2;
 const OP_DONE: u8 = 3;
 const OP_PART_DONE: u8 = 4;
 
-/// Encodes a transaction's operations.
-///
-/// # Panics
-/// If there are more than [`MESSAGE_OPS_MAX`] operations. Writers have a lower bound.
+/// Encodes a transaction's operations. Panics if there are more than [`MESSAGE_OPS_MAX`]; writers have a lower bound.
 pub fn encode(ops: &[DirectoryOp]) -> Vec<u8> {
     assert!(ops.len() <= MESSAGE_OPS_MAX, "too many operations for one message");
     let mut out = Vec::with_capacity(8 + ops.len() * 48);
