@@ -197,7 +197,7 @@ async fn replicas_of_a_second_founding_wait_for_the_leases_under_the_first() {
     database.drop().await;
 }
 
-/// A message with so many finished requests.
+/// A message with this number of finished requests.
 const MESSAGE_REQUESTS: usize = 60_000;
 
 /// A message with invented requests, of a namespace of the group.
@@ -233,7 +233,7 @@ async fn replicas_take_transactions_of_any_size() {
             database.client.query_one(emit, &[&filler]).await.unwrap();
         }
         let (last, _) = database.mkdir(ns, first, &name("last")).await;
-        // With so many requests, the leader soon forgets a finished one.
+        // The many requests make the leader forget a finished one soon.
         let (told, committed) =
             tokio::join!(group.client.await_request(key, WAIT), database.client.batch_execute("COMMIT"));
         committed.unwrap();

@@ -40,7 +40,7 @@ Undo = Callable[[], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """`cause` causes it and returns the function that undoes it. It lasts for so many seconds."""
+    """`cause` causes it and returns the function that undoes it. `lasts_s` is its duration in seconds."""
 
     name: str
     cause: Callable[[Cluster, random.Random], Undo]

@@ -51,7 +51,7 @@ class Protection:
 
 @dataclass
 class Finding:
-    """For one protection, the judges' first finding, after so many rounds."""
+    """For one protection, the judges' first finding, and the rounds until then."""
 
     protection: Protection
     rounds: int

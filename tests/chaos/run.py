@@ -314,7 +314,7 @@ own. Load over S3, REST and SQL while each fault lasts.
 directories that waited longest. The mkdirs are those of clients that name no request: a named one is looked for on
 every node first. *Other writes*, *other reads*: the same for the PostgreSQL group that waited least.
 *Refusals*: answers that say "later" (503, a broken connection), which clients repeated. *Windows*: pieces of history
-that were found linearizable, of so many calls. *Sound*: nothing acknowledged is lost or done twice, no replica
+that were found linearizable, and their calls. *Sound*: nothing acknowledged is lost or done twice, no replica
 answered with a directory that PostgreSQL never had, `mantle fsck` is clean on every replica, no lock is left.
 
 | fault | writes | reads | other writes | other reads | refusals | windows | calls | acknowledged | outcome |

@@ -114,7 +114,7 @@ class Load:
         return [path for probe in self.probes for path in probe.acknowledged]
 
     def await_progress(self, more: int = 10) -> None:
-        """Waits until every probe has had so many further acknowledgements and answers."""
+        """Waits until every probe has had `more` further acknowledgements and answers."""
         before = [(len(probe.writes.at), len(probe.reads.at)) for probe in self.probes]
 
         def have_moved() -> bool:

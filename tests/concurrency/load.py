@@ -77,7 +77,7 @@ class Load:
         self.sessions = [Session(self, number) for number in range(sessions)]
 
     def run(self, elements: int, chaos=None) -> None:
-        """Runs until so many elements were sent. `chaos(load)` may interfere (and stop the load)."""
+        """Runs until the wanted number of elements was sent. `chaos(load)` may interfere (and stop the load)."""
         threads = [threading.Thread(target=session.run, args=(elements,)) for session in self.sessions]
         killer = threading.Thread(target=self._kill)
         for thread in (*threads, killer):
@@ -146,7 +146,7 @@ class Session:
         self.connection: psycopg.Connection | None = None
 
     def run(self, elements: int) -> None:
-        """Runs until so many elements were sent. `chaos(load)` may interfere (and stop the load)."""
+        """Runs until the wanted number of elements was sent. `chaos(load)` may interfere (and stop the load)."""
         load = self.load
         try:
             while len(load.submissions) < elements and not load.stop.is_set():

@@ -232,7 +232,7 @@ def retry_unknown(connection: psycopg.Connection, load: Load, tree: Tree) -> lis
 
 
 def kill_at(server, elements: int):
-    """Chaos for a load: the kill, once so many elements have been sent."""
+    """Chaos for a load: the kill, once the wanted number of elements has been sent."""
 
     def chaos(load: Load) -> None:
         wait_until(

@@ -117,7 +117,7 @@ def abort_rename(connection: psycopg.Connection, ns: int, key: Key) -> str:
 
 
 def allocate_ids(connection: psycopg.Connection, count: int) -> int:
-    """The first of so many new ids."""
+    """Allocates `count` ids; returns the first."""
     return connection.execute("SELECT first_id FROM mantle.allocate_ids('tests', %s)", (count,)).fetchone()[0]
 
 

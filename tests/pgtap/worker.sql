@@ -90,7 +90,7 @@ ALTER SYSTEM SET mantle.compaction_batch = 7;
 ALTER SYSTEM SET mantle.request_rows_max = 20;
 SELECT pg_reload_conf() AS x \gset
 SELECT ok(tap.wait_for($q$ SELECT pg_temp.second('SELECT count(*) FROM mantle.requests') = '20' $q$),
-    'the worker keeps so many as there may be');
+    'the worker keeps as many as the setting allows');
 SELECT is(pg_temp.second('SELECT max(id) FROM mantle.requests'), '20', 'the youngest');
 SELECT is(pg_temp.second('SELECT up_to < now() - interval ''40 minutes'' AND up_to > now() - interval ''44 minutes''
     FROM mantle.purged_requests'), 't', 'and writes down how far it went');
