@@ -65,7 +65,7 @@ impl Credentials {
             let caller = Caller { uid: entry.uid, gids: entry.gids };
             let doubled = keys.insert(entry.access_key, (entry.secret_key.into(), caller.clone())).is_some()
                 | tokens.insert(fingerprint(&entry.token), caller).is_some();
-            ensure!(!doubled, "an access_key or token stands twice");
+            ensure!(!doubled, "an access_key or token appears twice");
         }
         Ok(Self { keys, tokens })
     }

@@ -1,6 +1,5 @@
 //! The gateway's configuration file (TOML). Unknown keys are refused and relations between values are checked, so a
-//! file that `--check-config` accepts also starts. Times are in milliseconds and sizes in bytes; a name ends in its
-//! unit.
+//! file that `--check-config` accepts also starts. A name ends in its unit: milliseconds or bytes.
 
 use std::{
     net::SocketAddr,
@@ -221,8 +220,8 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_refused_at_every_level() {
-        for (before, behind) in [("surprise = 1\n", ""), ("", "\nsurprise = 1"), ("", "\n[limits]\nsurprise = 1")] {
-            assert!(Config::parse(&format!("{before}{MINIMAL}{behind}")).is_err());
+        for (before, after) in [("surprise = 1\n", ""), ("", "\nsurprise = 1"), ("", "\n[limits]\nsurprise = 1")] {
+            assert!(Config::parse(&format!("{before}{MINIMAL}{after}")).is_err());
         }
     }
 

@@ -133,7 +133,6 @@ async fn probe(services: &Services, context: &RequestContext, method: &Method, p
     }
 }
 
-/// Whether a path belongs to the native API.
 fn is_native(path: &str) -> bool {
     path == "/v1" || path.starts_with("/v1/")
 }

@@ -14,7 +14,6 @@ use crate::{app::Gateway, store::BATCH_ELEMENTS};
 /// Upper bounds of the latency histograms, in seconds.
 const LATENCY_BUCKETS_S: &[f64] =
     &[0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Upper bounds of the histogram of a batch's elements.
 const ELEMENTS_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 static METRICS: OnceLock<PrometheusHandle> = OnceLock::new();
@@ -49,7 +48,6 @@ pub async fn ready(gateway: &Gateway) -> Result<&'static str> {
     Ok("ready\n")
 }
 
-/// Metrics in Prometheus' text format.
 pub fn metrics() -> Response {
     let page = METRICS.get().map(PrometheusHandle::render).unwrap_or_default();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()

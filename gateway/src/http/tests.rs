@@ -146,7 +146,7 @@ async fn a_service_without_its_database_says_so() {
 }
 
 #[tokio::test]
-async fn s3_refuses_strangers_in_its_own_form() {
+async fn s3_refuses_unsigned_requests_in_its_own_form() {
     let folder = TempDir::new().unwrap();
     let router = router(&folder);
     for (method, target) in [

@@ -97,7 +97,7 @@ impl Index {
                     }
                     self.renew().await?;
                 }
-                Ok(found) if found.iter().any(|r| is(&r.outcome, ErrorCode::NotServed)) => {
+                Ok(found) if found.iter().any(|r| failed_with(&r.outcome, ErrorCode::NotServed)) => {
                     self.assignments.forget(namespace);
                     pause(attempt).await;
                     self.refresh_all().await?;
@@ -113,7 +113,7 @@ impl Index {
         let assigned = self.assigned(&request.namespace).await?;
         let namespace = request.namespace.clone();
         let prepared = timed("prepare_rename", assigned.group.client.prepare_rename(request)).await;
-        if is(&prepared, ErrorCode::NotServed) {
+        if failed_with(&prepared, ErrorCode::NotServed) {
             self.assignments.forget(&namespace);
             self.refresh_all().await?;
         }
@@ -235,7 +235,7 @@ impl AwaitTarget {
     }
 }
 
-fn is<T>(result: &Result<T>, code: ErrorCode) -> bool {
+fn failed_with<T>(result: &Result<T>, code: ErrorCode) -> bool {
     result.as_ref().is_err_and(|e| e.code() == code)
 }
 

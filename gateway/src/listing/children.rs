@@ -7,7 +7,7 @@ use super::{After, Item, Page, Query, Source, roll_up, split_prefix};
 
 /// Where a page begins among the children.
 struct Start {
-    /// Behind this name.
+    /// Children after this name.
     after: Option<String>,
     /// The directory's own key comes first.
     marker: bool,
@@ -16,7 +16,7 @@ struct Start {
     inside: Option<(String, String)>,
 }
 
-/// `None` when the position is behind all children.
+/// `None` when the position is after all children.
 fn start(after: &After, directory: &str, name_prefix: &str) -> Option<Start> {
     let from_the_top = Start { after: None, marker: name_prefix.is_empty() && !directory.is_empty(), inside: None };
     let position = match after {

@@ -24,19 +24,18 @@ pub const LAST: char = '\u{10FFFF}';
 /// Where a page begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum After {
-    /// Before the first key.
     #[default]
     Start,
-    /// Behind a key, which need not exist.
+    /// After a key, which need not exist.
     Key(String),
-    /// Behind everything that begins with a common prefix.
+    /// After everything that begins with a common prefix.
     Prefix(String),
 }
 
 impl After {
     /// The position that a client names (`start-after`, `marker`), for example a common prefix that ended a page.
     pub fn client(position: &str, prefix: &str, delimiter: &str) -> Self {
-        // No key has NUL, so the keys behind this position are those behind the part before its NUL.
+        // No key has NUL, so the keys after this position are those after the part before its NUL.
         let (position, is_cut) = position.split_once('\0').map_or((position, false), |(before, _)| (before, true));
         match roll_up(position, prefix, delimiter) {
             _ if position.is_empty() => Self::Start,
@@ -58,7 +57,7 @@ impl After {
 pub struct Query<'a> {
     /// Keys begin with this.
     pub prefix: &'a str,
-    /// Keys with this text behind the prefix are rolled up; empty for none.
+    /// Keys with this text after the prefix are rolled up; empty for none.
     pub delimiter: &'a str,
     pub after: After,
     pub limit: usize,
@@ -66,7 +65,6 @@ pub struct Query<'a> {
 
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// A key and its entry.
     Key(String, Box<Entry>),
     Prefix(String),
 }
@@ -122,7 +120,7 @@ pub trait Source {
 pub struct Run {
     /// Their names are complete keys.
     pub entries: Vec<Entry>,
-    /// The key behind which the next run begins; `None` after the last.
+    /// The next run begins after this key; `None` for the last.
     pub resume: Option<String>,
 }
 
@@ -140,7 +138,7 @@ fn roll_up<'a>(key: &'a str, prefix: &str, delimiter: &str) -> Option<&'a str> {
     Some(&key[..prefix.len() + at + delimiter.len()])
 }
 
-/// Splits a prefix behind its last slash into the directory's key and the beginning of the names in it.
+/// Splits a prefix after its last slash into the directory's key and the beginning of the names in it.
 pub fn split_prefix(prefix: &str) -> (&str, &str) {
     prefix.split_at(prefix.rfind('/').map_or(0, |at| at + 1))
 }

@@ -1,6 +1,6 @@
 //! Moves a directory: to another path (rename), or into the trash, where no path leads (remove_tree). The index's
 //! leader resolves the paths and locks the source, one transaction moves the entry, and the change's arrival in the
-//! index ends the call. The cost does not depend on what is below the directory. Invariant: a lock is released here
+//! index ends the call. The cost does not depend on the entries below the directory. Invariant: a lock is released here
 //! only when the transaction is known not to have committed; otherwise the leader resolves the lock.
 
 use mantle_index_client::RenameRequest;
@@ -148,8 +148,7 @@ impl Gateway {
         }
     }
 
-    /// The index does not know a directory of the move. PostgreSQL decides whether it exists; if so, the index is a
-    /// moment behind.
+    /// The index does not know a directory of the move. PostgreSQL decides whether it exists and the index is late.
     async fn check_missing(&self, change: &DirectoryMove<'_>, miss: Error) -> Result<Outcome> {
         let parent = change.destination.and_then(Path::split_last).map(|(_, parent)| parent);
         let paths: Vec<&[&str]> = std::iter::once(change.source.components()).chain(parent).collect();

@@ -65,7 +65,7 @@ fn directories_between<'k>(top: &'k str, key: &'k str) -> impl Iterator<Item = &
 
 impl Subtree<'_> {
     /// Removes the keys that the caller could not find directory by directory: those below a directory that it may not
-    /// read and search. One RPC. The next run begins behind a hidden directory.
+    /// read and search. One RPC. The next run begins after a hidden directory.
     async fn hide(&self, run: Run) -> Result<Run> {
         if self.caller.uid == 0 {
             return Ok(run);

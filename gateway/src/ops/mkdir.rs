@@ -12,7 +12,6 @@ use crate::{
 
 #[derive(Clone, Debug, Default)]
 pub struct Mkdir {
-    /// Make missing parents, too.
     pub parents: bool,
     /// An existing directory is a success.
     pub exist_ok: bool,
@@ -23,7 +22,10 @@ impl Gateway {
     pub async fn mkdir(&self, call: &Call, namespace: &str, key: &str, options: Mkdir) -> Result<DirectoryId> {
         let path = Path::parse(key)?;
         let Some((name, parents)) = path.split_last() else {
-            return Err(Error::new(ErrorCode::AlreadyExists, "the root of a namespace exists as long as it"));
+            return Err(Error::new(
+                ErrorCode::AlreadyExists,
+                "the root of a namespace exists as long as the namespace",
+            ));
         };
         let metadata = options.user_metadata.as_ref().map(Value::to_string);
         let hash = RequestHash::new("mkdir", namespace, &path.components().join("/"))

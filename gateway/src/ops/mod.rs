@@ -24,7 +24,7 @@ pub mod usage;
 
 use mantle_types::{Caller, Permission, permission::Access};
 
-/// Whether the caller may list what is below a directory: read and search it.
+/// Whether the caller may list the entries of a directory: read and search it.
 fn may_list(directory: &Permission, caller: &Caller) -> bool {
     directory.allows(caller, Access::Read) && directory.allows(caller, Access::Search)
 }

@@ -15,7 +15,7 @@ impl Gateway {
     pub async fn remove_tree(&self, call: &Call, namespace: &str, key: &str) -> Result<Operation> {
         let source = &Path::parse(key)?;
         if source.is_root() {
-            return Err(Error::new(ErrorCode::InvalidArgument, "the root goes with its namespace"));
+            return Err(Error::new(ErrorCode::InvalidArgument, "the root is removed with its namespace"));
         }
         let hash = RequestHash::new("remove_tree", namespace, &source.components().join("/")).finish();
         let id = match self.replayed(call, namespace, hash).await? {

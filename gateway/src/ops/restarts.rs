@@ -1,4 +1,4 @@
-//! A use case starts again when what it resolved was removed or moved, or when its lease ended (P8).
+//! A use case starts again when a directory that it resolved was removed or moved, or when its lease ended (P8).
 
 use mantle_types::{Error, ErrorCode, Result};
 

@@ -18,7 +18,7 @@ impl Gateway {
     pub async fn rmdir(&self, call: &Call, namespace: &str, key: &str) -> Result<()> {
         let path = Path::parse(key)?;
         let Some((name, parents)) = path.split_last() else {
-            return Err(Error::new(ErrorCode::InvalidArgument, "the root goes with its namespace"));
+            return Err(Error::new(ErrorCode::InvalidArgument, "the root is removed with its namespace"));
         };
         let hash = RequestHash::new("rmdir", namespace, &path.components().join("/")).finish();
         if self.replayed(call, namespace, hash).await?.is_some() {

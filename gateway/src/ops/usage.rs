@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_a_closed_directory_is_not_named() {
+    fn directories_below_a_closed_one_are_not_named() {
         let row = |path: &str, mode: u16| {
             let permission = Permission { owner: 0, group: 0, mode };
             SubtreeTotals { path: path.to_owned(), objects: 0, directories: 0, bytes: 0, permission }

@@ -30,7 +30,7 @@ const REFUSED: &str = "mantle_gateway_questions_refused_total";
 
 /// Reads several keys with one statement.
 pub trait BatchRead: Send + Sync + 'static {
-    /// What to read. Equal keys share an answer.
+    /// Equal keys share an answer.
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
     type Answer: Clone + Send + 'static;
     const NAME: &'static str;

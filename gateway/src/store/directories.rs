@@ -48,7 +48,7 @@ pub struct Prepare<'a> {
     pub epoch: Epoch,
     /// The attempt: log index of the prepare (P20).
     pub attempt: u64,
-    /// The leader's signature over what it prepared.
+    /// The leader's signature of the prepare.
     pub proof: Option<&'a [u8]>,
 }
 

@@ -166,7 +166,7 @@ mod tests {
     fn errors_of_a_moving_shard_are_conflicts() {
         for (state, file) in [
             ("42P01", "parse_relation.c"),          // the shard's table is gone
-            ("CIINF", "intermediate_results.c"),    // what was sent there went with it
+            ("CIINF", "intermediate_results.c"),    // a result that was sent there is gone, too
             ("23505", "nbtinsert.c"),               // a row that was looked for where the shard was
             ("40001", "citus_custom_scan.c"),       // a shard that was split
             ("XX000", "executor/multi_executor.c"), // cannot execute a distributed query from a query on a shard

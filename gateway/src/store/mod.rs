@@ -1,6 +1,6 @@
 //! The metadata database: one method, or one [`Mutations`], per verb. Calls of one verb that arrive while others are in
 //! flight are batched (`batch.rs`). Invariant: a change that may have happened is `unknown_outcome`, never a failure
-//! (P18); `database.rs` decides what is sent again.
+//! (P18); `database.rs` decides which statements are sent again.
 
 mod batch;
 mod coalesced_reads;

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{config::Postgres, disconnect::check_client_waits};
 
-/// What a verb changes in a partition.
+/// A change that a verb makes in a partition.
 pub trait Mutation: Send + Sync + Sized + 'static {
     const VERB: &'static Verb;
     /// The statement that calls the verb.
@@ -135,7 +135,7 @@ fn all_columns<'a, M: Mutation>(batch: &[&'a Element<M>]) -> Vec<Column<'a>> {
     columns
 }
 
-/// What a fault of a whole batch means for its elements.
+/// The consequence of a fault of the whole batch for its elements.
 fn failure(fault: Fault, statement: &'static Statement, elements: usize) -> Failure {
     match fault {
         // The commit that all elements share is in doubt. Sent again, each would be answered as carried out.
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_take_what_they_are_given() {
+    fn statements_take_the_columns_of_their_verbs() {
         check::<NewDirectory>();
         check::<Rmdir>();
         check::<SetAttributes>();

@@ -1,4 +1,4 @@
-//! What a PutObject demands of the object that its key has now (`If-Match`, `If-None-Match`).
+//! The conditions of a PutObject on the object that its key has now (`If-Match`, `If-None-Match`).
 
 /// A condition of a put.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -44,7 +44,7 @@ struct GroupContext {
 
 #[derive(Clone, Debug)]
 pub struct ResolutionContext {
-    /// What a lookup carries: the index group's epoch, and the histories of its sources.
+    /// Sent with a lookup: the index group's epoch, and the histories of its sources.
     pub lookup: LookupContext,
     /// How often assignments of namespaces to the group were changed.
     pub changes: i64,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_counts_from_when_the_path_was_asked_for() {
+    fn a_lease_counts_from_the_start_of_the_resolution() {
         let (address, read) = (Address { host: "h".into(), port: 1 }, Instant::now());
         let lineage = Lineage { system_identifier: 7, timeline: 2 };
         let nodes = HashMap::from([(address.clone(), NodeContext { lineage, source: Some(0), clock_us: 1_000, read })]);

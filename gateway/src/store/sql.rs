@@ -25,7 +25,7 @@ macro_rules! statements {
             mutates: false,
         }
     };
-    // A batch verb: the columns of its rows, and what calls it with a parameter for each of its arguments.
+    // A batch verb: the columns of its rows, and its call with a parameter for each argument.
     (@ batch $name:literal $columns:literal $verb:ident) => {
         Statement { name: $name, text: mantle_types::joined!("SELECT ", $columns, " FROM ", verbs::$verb::CALL), mutates: true }
     };

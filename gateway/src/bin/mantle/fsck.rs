@@ -60,7 +60,7 @@ pub async fn run(options: Options) -> Result<ExitCode> {
             let comparison = Comparison { database: &database, nodes: &nodes, index: &index, replica, group };
             let found = comparison.run().await;
             is_sound &= matches!(&found, Ok(found) if found.differences.is_empty());
-            crate::print(&shown(group, replica, found));
+            crate::print(&format_result(group, replica, found));
         }
     }
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -81,7 +81,7 @@ async fn check(database: &Client) -> Result<bool> {
     Ok(problems.is_empty())
 }
 
-fn shown(group: GroupId, replica: &str, found: Result<Found>) -> String {
+fn format_result(group: GroupId, replica: &str, found: Result<Found>) -> String {
     let found = match found {
         Ok(found) => found,
         Err(error) => return format!("group {group} {replica}: {error:#}\n"),
@@ -165,7 +165,12 @@ impl Comparison<'_> {
         Ok(ids
             .into_iter()
             .filter(|id| differ(rows.get(id), before.get(id), now.get(id)))
-            .map(|id| (id, format!("{id}: PostgreSQL {}, index {}", described(rows.get(&id)), described(now.get(&id)))))
+            .map(|id| {
+                (
+                    id,
+                    format!("{id}: PostgreSQL {}, index {}", format_record(rows.get(&id)), format_record(now.get(&id))),
+                )
+            })
             .collect())
     }
 
@@ -214,7 +219,7 @@ fn differ(row: Option<&DirectoryRecord>, before: Option<&DirectoryRecord>, now: 
     }
 }
 
-fn described(record: Option<&DirectoryRecord>) -> String {
+fn format_record(record: Option<&DirectoryRecord>) -> String {
     let Some(DirectoryRecord { name, pid, version, permission, .. }) = record else { return "has none".to_owned() };
     let Permission { owner, group, mode } = permission;
     format!("{name:?} in {pid}, version {version}, {owner}:{group} {mode:o}")
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_meanwhile_is_no_difference() {
+    fn a_change_during_the_comparison_is_no_difference() {
         let [old, new] = [record(1, "a"), record(2, "b")];
         let closed = DirectoryRecord { permission: Permission { mode: 0o700, ..old.permission }, ..old.clone() };
         let cases = [

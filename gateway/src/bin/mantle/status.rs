@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replicas_load_is_told_by_ratios_and_by_node() {
+    fn a_replicas_load_is_shown_by_ratios_and_by_node() {
         let source = |number, lag_bytes| SourceStatus {
             lineage: Some(Lineage { source: number, ..Lineage::default() }),
             lag_bytes,
@@ -178,8 +178,8 @@ mod tests {
             sources: vec![source(1, 0), source(4, 2048)],
             ..Status::default()
         };
-        let told = cells(load("a:1", &status, Some((500, Duration::from_millis(500)))));
-        assert_eq!(told, ["2", "a:1", "10,000", "75.0 %", "100", "1.50", "7", "1: 0 B, 4: 2.00 KiB"]);
+        let loaded = cells(load("a:1", &status, Some((500, Duration::from_millis(500)))));
+        assert_eq!(loaded, ["2", "a:1", "10,000", "75.0 %", "100", "1.50", "7", "1: 0 B, 4: 2.00 KiB"]);
         let idle = cells(load("a:1", &Status::default(), None));
         assert_eq!(idle, ["0", "a:1", "-", "-", "0", "-", "0", "-"]);
         let restarted = cells(load("a:1", &Status::default(), Some((500, Duration::from_secs(1)))));

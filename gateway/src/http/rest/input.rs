@@ -19,7 +19,7 @@ use crate::{
 pub struct Input {
     pub call: Call,
     pub ns: String,
-    /// The key: everything behind `/v1/ns/{ns}/{kind}/`.
+    /// The key: everything after `/v1/ns/{ns}/{kind}/`.
     pub path: String,
     context: RequestContext,
     uri: Uri,

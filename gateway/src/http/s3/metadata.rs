@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_comes_back_without_the_framing() {
+    fn stored_metadata_comes_back_without_the_framing() {
         let input = PutObjectInput {
             metadata: Some(Metadata::from([("colour".to_owned(), "blå".to_owned())])),
             content_encoding: Some("aws-chunked, gzip".to_owned()),

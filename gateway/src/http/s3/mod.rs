@@ -1,5 +1,5 @@
 //! S3, through the `s3s` crate. `s3s` verifies signatures and documents; this module maps operations to use cases. The
-//! gateway refuses what it does not offer as NotImplemented: the `S3` trait's defaults refuse other operations, and
+//! gateway refuses other features as NotImplemented: the `S3` trait's defaults refuse other operations, and
 //! [`route`] refuses unknown subresources and parameters.
 
 mod buckets;

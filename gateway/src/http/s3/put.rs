@@ -182,7 +182,7 @@ impl S3Operations {
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
         let received = self.gateway.receive_object(call, &bucket, &key, body, expected).await;
         let received = received.map_err(|e| upload_error(e, framing))?;
-        // To `s3s` a stream without any signed chunk, even the last, looks complete.
+        // `s3s` takes a stream without any signed chunk, even the last, for complete.
         if declared.is_some_and(|declared| declared != received.stored.size) {
             let message = "The body has another length than x-amz-decoded-content-length says.";
             return Err(s3_error!(IncompleteBody, "{message}").into());

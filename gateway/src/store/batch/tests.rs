@@ -164,7 +164,7 @@ async fn a_batch_has_at_most_its_bound() {
 }
 
 #[tokio::test]
-async fn as_many_calls_are_in_flight_as_allowed() {
+async fn calls_in_flight_reach_their_bound() {
     let (fake, batcher) = batcher(Mood::Answers, 3, 8);
     let mut callers = Vec::new();
     for number in 0..3 {
@@ -273,7 +273,7 @@ async fn without_batches_every_call_goes_by_itself() {
 }
 
 #[tokio::test]
-async fn the_task_ends_with_its_lane() {
+async fn the_task_ends_with_its_batcher() {
     let (fake, batcher) = batcher(Mood::Answers, 1, 8);
     settle().await;
     drop(batcher);

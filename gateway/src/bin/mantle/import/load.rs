@@ -16,7 +16,6 @@ pub struct Load {
     pub order: Order,
     /// Modification time of all entries.
     pub modified: DateTime<Utc>,
-    /// Seed of synthetic sizes.
     pub seed: u64,
     /// Number of connections, which is also the number of calls in flight.
     pub connections: usize,
@@ -30,7 +29,6 @@ pub struct Load {
 pub struct Loaded {
     /// Rows made by this run.
     pub inserted: u64,
-    /// Entries that were there already.
     pub existing: u64,
     /// Part of `existing`: entries of repeated calls, which an earlier attempt may have made.
     pub repeated: u64,

@@ -224,7 +224,7 @@ fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Resul
     for (at, refusal) in &order.refused {
         let object = &tree.objects[*at as usize];
         let (finding, reason) = match refusal {
-            Refusal::Duplicate { line } => (Finding::Duplicate, format!("stands on line {line} already")),
+            Refusal::Duplicate { line } => (Finding::Duplicate, format!("is on line {line} already")),
             Refusal::IsDirectory { line } => {
                 let reason = format!("is a directory, too (line {line}); the directory stays");
                 (Finding::refused(mantle_types::ErrorCode::IsDirectory), reason)
@@ -264,7 +264,7 @@ fn read_lines(
         let (finding, reason) = match tree.insert(number, &item) {
             Ok(Insertion::Taken) if item.key.is_ascii() => continue,
             Ok(Insertion::Taken) => (Finding::NotAscii, "the path is not ASCII; that is allowed".to_owned()),
-            Ok(Insertion::ListedBefore { line }) => (Finding::Duplicate, format!("stands on line {line} already")),
+            Ok(Insertion::ListedBefore { line }) => (Finding::Duplicate, format!("is on line {line} already")),
             Err(error) => (Finding::refused(error.code()), error.detail().to_owned()),
         };
         report.add(count, item.key.as_bytes(), finding, &reason)?;

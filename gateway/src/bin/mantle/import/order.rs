@@ -19,7 +19,7 @@ pub enum Refusal {
 }
 
 pub struct Order {
-    /// All directories but the root, each before what is below it.
+    /// All directories but the root, parents before children.
     pub walk: Vec<Node>,
     /// The same directories by depth, the root's children first; each level in the order of the walk.
     pub levels: Vec<Vec<Node>>,
@@ -109,16 +109,16 @@ pub fn directory_batches(
     batches
 }
 
-/// Orders the batches for `lanes` workers that take them in turn: each worker goes through a stretch of its own. So two
-/// workers rarely wait for the same directory's latch or write to the same page.
-pub fn interleave<T>(batches: Vec<T>, lanes: usize) -> Vec<T> {
-    let stretch = batches.len().div_ceil(lanes.max(1)).max(1);
-    let mut keyed: Vec<(usize, T)> = batches.into_iter().enumerate().map(|(at, batch)| (at % stretch, batch)).collect();
+/// Orders the batches for workers that take them in turn: each gets a contiguous range. So two workers rarely wait for
+/// the same directory's latch or write to the same page.
+pub fn interleave<T>(batches: Vec<T>, workers: usize) -> Vec<T> {
+    let range = batches.len().div_ceil(workers.max(1)).max(1);
+    let mut keyed: Vec<(usize, T)> = batches.into_iter().enumerate().map(|(at, batch)| (at % range, batch)).collect();
     keyed.sort_by_key(|(key, _)| *key);
     keyed.into_iter().map(|(_, batch)| batch).collect()
 }
 
-/// C order of two directory names with the slash that PostgreSQL stores behind them.
+/// C order of two directory names with the trailing slash that PostgreSQL stores.
 fn compare_directories(a: &str, b: &str) -> Ordering {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let common = a.len().min(b.len());
@@ -126,7 +126,7 @@ fn compare_directories(a: &str, b: &str) -> Ordering {
     a[..common].cmp(&b[..common]).then_with(|| next(a).cmp(&next(b)))
 }
 
-/// All directories but the root, each before what is below it, siblings in C order.
+/// All directories but the root, parents before children, siblings in C order.
 fn walk(tree: &Tree) -> Vec<Node> {
     let mut children: Vec<Node> = (1..tree.directories.len()).map(Node::from_index).collect();
     let parent = |node: &Node| tree.directories[node.index()].parent;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_get_stretches_of_their_own() {
+    fn workers_get_ranges_of_their_own() {
         assert_eq!(interleave((0..7).collect(), 2), [0, 4, 1, 5, 2, 6, 3]);
         assert_eq!(interleave((0..3).collect(), 8), [0, 1, 2]);
         assert!(interleave(Vec::<u8>::new(), 3).is_empty());

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 
 /// Time between two plain lines.
 const PLAIN_PERIOD: Duration = Duration::from_secs(3);
-/// Time between two drawings of a spinner.
 const TICK: Duration = Duration::from_millis(100);
 
 pub struct Progress {
@@ -59,7 +58,6 @@ impl Progress {
         due.map(|last| **last = Instant::now()).is_some()
     }
 
-    /// Shows what the phase waits for.
     pub fn say(&self, message: String) {
         if self.is_plain_line_due() {
             eprintln!("{}: {message}", self.label);

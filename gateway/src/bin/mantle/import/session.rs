@@ -105,7 +105,7 @@ impl Session {
 
 /// The error of an import that the user interrupted.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; what is acknowledged stays, and the same command loads the rest")]
+#[error("interrupted; acknowledged entries stay, and the same command loads the rest")]
 pub struct Interrupted;
 
 /// Runs `work` over all jobs, one after the other on each session. After the first failure the other sessions only
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_for_what_was_sent() {
+    fn answers_are_for_sent_elements() {
         assert_eq!([1, 3].map(|ord| position(ord, 3).unwrap()), [0, 2]);
         for ord in [0, 4, -1, i32::MIN] {
             assert!(position(ord, 3).is_err());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_do_every_job_once_and_stop_when_told() {
+    async fn every_job_runs_once_and_none_after_a_cancellation() {
         let (done, cancel) = (Mutex::new(Vec::new()), CancellationToken::new());
         let mut sessions = Session::several(3, "", "");
         let work = async |_: &mut Session, job: u32| {

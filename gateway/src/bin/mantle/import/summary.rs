@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_counts_what_was_made_and_nothing_is_left_unsaid() {
+    fn the_rate_counts_new_entries_and_the_summary_is_complete() {
         let mut report = Report::default();
         report.add(7, b"a/b", super::super::report::Finding::Duplicate, "again").unwrap();
         let summary = Summary {

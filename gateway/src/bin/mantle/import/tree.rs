@@ -59,7 +59,6 @@ fn place<'a>(directory: &Directory, names: &'a str) -> (Node, &'a str) {
     (directory.parent, directory.name.of(names))
 }
 
-/// An object that the listing names.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
     pub name: Name,
