@@ -51,7 +51,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// The claim of a mutation in a namespace.
     pub fn claim(&self, ns: NamespaceId, hash: i64) -> RequestClaim {
         RequestClaim { principal: self.caller.uid, ns, request: self.request, hash }
     }

@@ -127,7 +127,7 @@ async fn probe(services: &Services, context: &RequestContext, method: &Method, p
         _ if *method != Method::GET && *method != Method::HEAD => {
             Failure::from(ErrorCode::NotImplemented).into_response()
         }
-        "/livez" => "live\n".into_response(),
+        "/livez" => probes::text("text/plain", "live\n"),
         "/readyz" => probes::ready(&services.app.gateway).await.map_err(Failure).into_response(),
         _ => probes::metrics(),
     }

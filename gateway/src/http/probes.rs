@@ -31,7 +31,7 @@ pub fn install_metrics() -> anyhow::Result<()> {
 }
 
 /// Readiness: the database answers, no role may forge its change stream, and a replica of the index answers.
-pub async fn ready(gateway: &Gateway) -> Result<&'static str> {
+pub async fn ready(gateway: &Gateway) -> Result<Response> {
     let (database, grants, index) =
         futures::join!(gateway.store.ping(), gateway.store.emit_grants(), gateway.index.is_ready());
     database?;
@@ -45,10 +45,14 @@ pub async fn ready(gateway: &Gateway) -> Result<&'static str> {
     if !index {
         return Err(Error::from(ErrorCode::IndexUnavailable));
     }
-    Ok("ready\n")
+    Ok(text("text/plain", "ready\n"))
 }
 
 pub fn metrics() -> Response {
     let page = METRICS.get().map(PrometheusHandle::render).unwrap_or_default();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
+    text("text/plain; version=0.0.4", page)
+}
+
+pub fn text(content_type: &'static str, body: impl IntoResponse) -> Response {
+    ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }

@@ -22,7 +22,6 @@ impl Group {
         Self { number, client, store, context: Mutex::new(None), refreshing: tokio::sync::Mutex::default() }
     }
 
-    /// The context that counts now.
     pub async fn context(&self) -> Result<Arc<ResolutionContext>> {
         let now = Instant::now();
         let known = self.context.lock().clone();

@@ -29,7 +29,6 @@ use crate::{
 
 /// How often a lookup is repeated in a new context: for about a second, as the index may have to learn of a promotion.
 const CONTEXT_RETRIES_MAX: u32 = 8;
-
 /// Interval of reading the contexts; several times within the shortest lease.
 const RENEWAL: Duration = Duration::from_secs(1);
 

@@ -21,7 +21,6 @@ use crate::store::Entry;
 /// The last code point. Appended to a text, it sorts after every key that begins with the text.
 pub const LAST: char = '\u{10FFFF}';
 
-/// Where a page begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum After {
     #[default]

@@ -10,7 +10,6 @@ use crate::{
 
 pub struct Children {
     pub entries: Vec<Entry>,
-    /// More children follow.
     pub truncated: bool,
 }
 

@@ -158,7 +158,6 @@ impl Gateway {
         }
     }
 
-    /// The directory at a path.
     pub async fn locate(
         &self,
         caller: &Caller,

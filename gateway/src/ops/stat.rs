@@ -30,9 +30,7 @@ pub enum Naming {
 }
 
 /// The parent's components, and the names to read in it.
-type NamesAt<'a> = (Vec<&'a str>, Vec<String>);
-
-fn names_at<'a>(path: &Path<'a>, naming: Naming) -> Option<NamesAt<'a>> {
+fn names_at<'a>(path: &Path<'a>, naming: Naming) -> Option<(Vec<&'a str>, Vec<String>)> {
     let (name, parents) = path.split_last()?;
     let names = match (path.is_directory(), naming) {
         (true, _) => vec![directory_name(name)],

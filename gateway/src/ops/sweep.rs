@@ -28,7 +28,7 @@ pub async fn run(gateway: Arc<Gateway>) {
 
 /// Removes old, unused bytes; returns how many locators.
 pub async fn sweep(gateway: &Gateway) -> Result<u64> {
-    let before = Utc::now() - chrono::Duration::milliseconds(gateway.limits.orphan_grace_ms as i64);
+    let before = Utc::now() - Duration::from_millis(gateway.limits.orphan_grace_ms);
     let mut removed = 0;
     let old = gateway.data.all().try_filter(|meta| futures::future::ready(meta.last_modified < before));
     let mut batches = old.map_ok(|meta| meta.location.to_string()).try_chunks(BATCH_LOCATORS);

@@ -9,7 +9,6 @@ use crate::{
     store::SubtreeTotals,
 };
 
-/// Most directories with totals of their own.
 pub const USAGE_DIRECTORIES_MAX: usize = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

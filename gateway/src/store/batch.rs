@@ -25,7 +25,6 @@ use super::pause;
 pub const BATCH_ELEMENTS: &str = "mantle_gateway_batch_elements";
 /// Gauge of the elements that wait for a batch, by statement.
 pub(super) const BATCH_WAITING: &str = "mantle_gateway_batch_waiting";
-
 /// How long the next call waits for the last one.
 const STALLED: Duration = Duration::from_millis(20);
 

@@ -6,7 +6,6 @@ use s3s::{
     dto::{ETagCondition, Timestamp},
 };
 
-/// The conditions of a GET or HEAD.
 #[derive(Default)]
 pub(super) struct Conditions<'a> {
     pub(super) if_match: Option<&'a ETagCondition>,

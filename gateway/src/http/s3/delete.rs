@@ -20,7 +20,6 @@ use crate::app::Call;
 const DELETE_KEYS_MAX: usize = 1000;
 /// How many keys are deleted at once.
 const DELETES_AT_ONCE: usize = 8;
-
 const CONDITIONS: &str = "versions and conditions on deletes are not offered";
 
 impl S3Operations {

@@ -81,11 +81,9 @@ impl S3Operations {
         let conditions = conditions!(input);
         let entry = self.gateway.head_object(call, &input.bucket, &input.key).await?;
         let (bytes, content_range) = select(&entry, &conditions, input.range)?;
-        let partial = content_range.is_some();
+        let status = content_range.as_ref().map(|_| http::StatusCode::PARTIAL_CONTENT);
         let (output, headers) = describe(&entry, &bytes, content_range);
-        let mut response = S3Response::with_headers(output, headers);
-        response.status = partial.then_some(http::StatusCode::PARTIAL_CONTENT);
-        Ok(response)
+        Ok(S3Response { status, ..S3Response::with_headers(output, headers) })
     }
 
     pub(super) async fn get_object(&self, call: &Call, input: GetObjectInput) -> Answer<GetObjectOutput> {

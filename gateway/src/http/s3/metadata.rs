@@ -10,7 +10,6 @@ const CONTENT_DISPOSITION: &str = ":content-disposition";
 const CONTENT_ENCODING: &str = ":content-encoding";
 const CONTENT_LANGUAGE: &str = ":content-language";
 const EXPIRES: &str = ":expires";
-
 /// Encoding of the upload's framing, not of the object.
 const FRAMING: &str = "aws-chunked";
 

@@ -25,7 +25,6 @@ use crate::{
 
 /// The digest of the body, or how the body is framed and signed.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
-
 /// The body's length without its framing.
 const DECODED_LENGTH: &str = "x-amz-decoded-content-length";
 

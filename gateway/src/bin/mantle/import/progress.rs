@@ -8,7 +8,6 @@ use std::{
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 
-/// Time between two plain lines.
 const PLAIN_PERIOD: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(100);
 
