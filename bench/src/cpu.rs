@@ -8,14 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use procfs::process::{Process, Stat, all_processes};
 
-/// One server, by its first process.
 #[derive(Clone, Copy, Debug)]
 pub struct Server {
     postmaster: i32,
-}
-
-fn stat_of(pid: i32) -> Result<Stat> {
-    Ok(Process::new(pid)?.stat()?)
 }
 
 /// Ticks of the process itself, without its children.
@@ -27,7 +22,6 @@ fn duration(ticks: u64) -> Duration {
     Duration::from_millis(ticks * 1_000 / procfs::ticks_per_second())
 }
 
-/// Processor time that this process has used.
 pub fn own() -> Result<Duration> {
     Ok(duration(own_ticks(&Process::myself()?.stat()?)))
 }
@@ -35,8 +29,8 @@ pub fn own() -> Result<Duration> {
 impl Server {
     /// The server that started this process.
     pub fn of_child(pid: i32) -> Result<Self> {
-        let stat =
-            stat_of(pid).with_context(|| format!("no process {pid} here: the bench must run beside its servers"))?;
+        let stat = Process::new(pid).and_then(|process| process.stat());
+        let stat = stat.with_context(|| format!("no process {pid} here: the bench must run beside its servers"))?;
         Ok(Self { postmaster: stat.ppid })
     }
 }
@@ -45,7 +39,7 @@ impl Server {
 pub fn used(servers: &[Server]) -> Result<Duration> {
     let mut ticks = 0;
     for server in servers {
-        let stat = stat_of(server.postmaster).context("a server has ended")?;
+        let stat = Process::new(server.postmaster).and_then(|process| process.stat()).context("a server has ended")?;
         ticks += own_ticks(&stat) + stat.cutime as u64 + stat.cstime as u64;
     }
     // A process that has just ended has no stat; its parent counts its time.

@@ -39,7 +39,6 @@ impl Input {
         Ok(Self { text, keys })
     }
 
-    /// Number of different keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }

@@ -19,11 +19,11 @@ pub async fn facts(session: &Session) -> Result<Vec<String>> {
     Ok(facts)
 }
 
-/// Time and machine, one a line.
 pub fn hardware() -> Result<Vec<String>> {
+    let model = CpuInfo::current().ok().and_then(|info| info.model_name(0).map(str::to_owned));
     Ok(vec![
         format!("at             {}", chrono::Utc::now().format("%Y-%m-%d %H:%M UTC")),
-        format!("processors     {} × {}", std::thread::available_parallelism()?, cpu_model()),
+        format!("processors     {} × {}", std::thread::available_parallelism()?, model.as_deref().unwrap_or("unknown")),
         format!("memory         {} GiB", short(Meminfo::current()?.mem_total as f64 / f64::from(1 << 30))),
         format!("kernel         {}", read("/proc/sys/kernel/osrelease")),
         format!("idle           {}", idle()),
@@ -33,11 +33,6 @@ pub fn hardware() -> Result<Vec<String>> {
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
-}
-
-fn cpu_model() -> String {
-    let model = CpuInfo::current().ok().and_then(|info| info.model_name(0).map(str::to_owned));
-    model.unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// How idle processors wait: a single caller's latency is mostly their wake-up (patroni/README.md).

@@ -17,11 +17,7 @@ mod sample;
 mod soak;
 mod sql;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -46,10 +42,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const MEASUREMENTS: [&str; 9] =
     ["load", "rebuild", "analysts", "lookup", "list", "rename", "mkdir", "puts", "contention"];
 
-/// Measure a running Mantle.
+/// Measure a running Mantle
 #[derive(Parser)]
-#[command(name = "mantle-bench", version, about)]
-struct Arguments {
+#[command(name = "mantle-bench", version)]
+struct Cli {
     /// Where the report goes; standard output when absent
     #[arg(long, value_name = "FILE", global = true)]
     output: Option<PathBuf>,
@@ -74,9 +70,9 @@ struct Options {
     /// The listing to load: one path a line
     #[arg(long, value_name = "FILE")]
     listing: PathBuf,
-    /// The `mantle` program; beside this one when absent
+    /// The `mantle` program
     #[arg(long, value_name = "FILE")]
-    mantle: Option<PathBuf>,
+    mantle: PathBuf,
     /// Calls for each latency of one client
     #[arg(long, value_name = "N", default_value_t = 2000)]
     calls: usize,
@@ -98,10 +94,10 @@ struct Options {
     access_key: String,
     #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
     secret_key: String,
-    /// Direct PostgreSQL URL of a role in mantle_gateway, for the import
+    /// Direct PostgreSQL URL of a role in mantle_gateway, for the import and for batches
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     database: String,
-    /// The same of a superuser, which makes the textbook's tables
+    /// The same of a superuser, which makes the textbook's tables and changes the server's settings
     #[arg(long, env = "MANTLE_ADMIN_URL", value_name = "URL", hide_env_values = true)]
     admin: String,
     /// More gateways, for the measurements with two; separated by commas
@@ -113,7 +109,7 @@ struct Options {
     /// Only these measurements, of: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention; separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// The same role through the pooler, for the baselines
+    /// The role of DATABASE_URL through the pooler, for the baselines
     #[arg(long, env = "MANTLE_POOLER_URL", value_name = "URL", hide_env_values = true)]
     pooler: String,
     /// Addresses of the index replicas, separated by commas
@@ -122,17 +118,17 @@ struct Options {
 }
 
 fn main() -> Result<ExitCode> {
-    let Arguments { output, command } = Arguments::parse();
+    let Cli { output, command } = Cli::parse();
     let mut runtime = match command {
         // One thread: callers share the processors with the measured processes, and a call that passes from thread to thread
         // wakes two processors.
         Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
-    runtime.enable_all().build()?.block_on(perform(command, output.as_deref()))
+    runtime.enable_all().build()?.block_on(perform(command, output))
 }
 
-async fn perform(command: Command, output: Option<&Path>) -> Result<ExitCode> {
+async fn perform(command: Command, output: Option<PathBuf>) -> Result<ExitCode> {
     let (report, held) = match command {
         Command::Measure(options) => (run(*options).await?, true),
         Command::Soak(options) => soak::run(&options).await?,
@@ -141,16 +137,11 @@ async fn perform(command: Command, output: Option<&Path>) -> Result<ExitCode> {
         Command::Lookup(options) => (lookup::run(&options).await?, true),
         Command::IndexReplicas(options) => return lookup::serve::serve(&options).await.map(|()| ExitCode::SUCCESS),
     };
-    report.save(output)?;
+    report.save(output.as_deref())?;
     Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn run(options: Options) -> Result<Report> {
-    let mantle = match options.mantle {
-        Some(path) => path,
-        None => std::env::current_exe()?.with_file_name("mantle"),
-    };
-    let replicas = options.index.split(',').map(str::to_owned).collect();
     let gateways = |urls: &[String]| urls.iter().map(|url| Rest::new(url, &options.token)).collect::<Vec<_>>();
     let rest = Rest::new(&options.url, &options.token);
     let database: tokio_postgres::Config = options.database.parse()?;
@@ -158,23 +149,18 @@ async fn run(options: Options) -> Result<Report> {
         gathering: [std::slice::from_ref(&rest), &gateways(&options.more_urls)].concat(),
         not_gathering: gateways(&options.not_gathering_urls),
         rest,
-        admin_url: options.admin,
         database_role: database.get_user().context("no role in the database's URL")?.to_owned(),
         s3: S3::new(&options.s3_endpoint, &options.region, &options.access_key, &options.secret_key)?,
-        index: IndexClient::connect_lazy(replicas)?.of_group(GroupId(1)),
-        pooler_url: options.pooler,
-        database_url: options.database,
-        index_addresses: options.index,
-        mantle,
+        index: IndexClient::connect_lazy(options.index.split(',').map(str::to_owned).collect())?.of_group(GroupId(1)),
         input: Input::read(&options.listing)?,
-        listing: options.listing,
         ns: format!("bench-{}", chrono::Utc::now().format("%Y%m%d-%H%M%S")),
-        calls: options.calls,
         period: Duration::from_secs(options.seconds),
+        options,
     };
-    let mut facts = machine::facts(&Session::connect(&bench.pooler_url).await?).await?;
+    let options = &bench.options;
+    let mut facts = machine::facts(&Session::connect(&options.pooler).await?).await?;
     facts.push(format!("listing        {} different keys", count(bench.input.len() as u64)));
-    facts.push(format!("seconds        {} each throughput (--seconds)", bench.period.as_secs()));
+    facts.push(format!("seconds        {} each throughput (--seconds)", options.seconds));
     let mut report = Report::new(
         "Bench",
         "Written by `make bench` (`mantle-bench measure`); do not edit. One machine runs everything: PostgreSQL, PgBouncer, \

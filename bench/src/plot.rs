@@ -5,11 +5,9 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (720, 400);
 const GREY: RGBColor = RGBColor(125, 133, 144);
-/// By series.
 const COLORS: [RGBColor; 4] =
     [RGBColor(47, 129, 247), RGBColor(45, 164, 78), RGBColor(191, 135, 0), RGBColor(218, 82, 76)];
 
-/// One line of a plot.
 pub struct Series {
     pub name: &'static str,
     /// `(x, y)`, by x.

@@ -4,7 +4,6 @@ use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context, Result};
 
-/// A page and the plots that it shows.
 #[derive(Default)]
 pub struct Report {
     text: String,
@@ -13,10 +12,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// A page that begins with a title, what it measures, and the facts of the run, one a line.
-    pub fn new(title: &str, introduction: &str, facts: &[String]) -> Self {
-        let mut report = Self { text: format!("# {title}\n\n"), plots: Vec::new() };
-        report.paragraph(introduction);
+    /// A page with its title, its first paragraph, and the facts of its run, one a line.
+    pub fn new(title: &str, text: &str, facts: &[String]) -> Self {
+        let mut report = Self { text: format!("# {title}\n\n{text}\n\n"), plots: Vec::new() };
         report.block(&facts.join("\n"));
         report
     }
@@ -27,24 +25,19 @@ impl Report {
         eprintln!("{text}");
     }
 
-    /// A paragraph.
     pub fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.text, "{text}\n");
     }
 
-    /// Preformatted text.
     pub fn block(&mut self, text: &str) {
         let _ = writeln!(self.text, "```\n{}\n```\n", text.trim_end());
     }
 
-    /// A table; also progress on standard error.
-    ///
-    /// `headings` has the cells of the first row, separated by ` | `.
-    pub fn table<R: AsRef<[String]>>(&mut self, headings: &str, rows: &[R]) {
-        let columns = headings.split(" | ").count();
-        let _ = writeln!(self.text, "| {headings} |\n|{}", "---|".repeat(columns));
-        for row in rows.iter().map(AsRef::as_ref) {
-            assert_eq!(row.len(), columns, "{headings}");
+    /// A table; also progress on standard error. `headings` has the cells of the first row, separated by ` | `.
+    pub fn table<const N: usize>(&mut self, headings: &str, rows: &[[String; N]]) {
+        debug_assert_eq!(headings.split(" | ").count(), N);
+        let _ = writeln!(self.text, "| {headings} |\n|{}", "---|".repeat(N));
+        for row in rows {
             let _ = writeln!(self.text, "| {} |", row.join(" | "));
             eprintln!("  {}", row.join(" · "));
         }
@@ -55,6 +48,11 @@ impl Report {
     pub fn plot(&mut self, file: &'static str, title: &str, svg: String) {
         let _ = writeln!(self.text, "![{title}]({file})\n");
         self.plots.push((file, svg));
+    }
+
+    /// The verdict on a bound, after the sentence that states it.
+    pub fn verdict(&mut self, text: &str, held: bool) {
+        self.paragraph(&format!("{text} **{}**", if held { "Held." } else { "Not held." }));
     }
 
     /// Writes the page and its plots to files, or the page alone to standard output.
@@ -83,15 +81,7 @@ pub fn short(value: f64) -> String {
 
 /// A whole number with commas between the thousands.
 pub fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    if value < 1_000 { value.to_string() } else { format!("{},{:03}", count(value / 1_000), value % 1_000) }
 }
 
 #[cfg(test)]
@@ -107,7 +97,7 @@ mod tests {
     #[test]
     fn tables_are_markdown() {
         let mut report = Report::default();
-        report.table("a | b", &[["1".to_owned(), "2".to_owned()]]);
+        report.table("a | b", &[["1".into(), "2".into()]]);
         assert_eq!(report.text, "| a | b |\n|---|---|\n| 1 | 2 |\n\n");
     }
 }

@@ -4,7 +4,6 @@ use anyhow::{Context, Result, bail};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
-/// A client with a bearer token.
 #[derive(Clone)]
 pub struct Rest {
     client: Client,
@@ -13,7 +12,6 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// A client of the gateway at `url`.
     pub fn new(url: &str, token: &str) -> Self {
         Self { client: Client::new(), url: url.trim_end_matches('/').to_owned(), token: token.to_owned() }
     }
@@ -52,7 +50,6 @@ impl Rest {
         self.call(Method::GET, &format!("/v1/ns/{ns}/entries/{path}"), None, &[StatusCode::OK]).await
     }
 
-    /// Renames a directory.
     pub async fn rename(&self, ns: &str, source: &str, destination: &str) -> Result<()> {
         let body = json!({ "src": source, "dst": destination, "overwrite": false });
         self.call(Method::POST, &format!("/v1/ns/{ns}/rename"), Some(body), &[StatusCode::OK]).await

@@ -9,10 +9,8 @@ use jiff::Timestamp;
 use reqwest::{Client, StatusCode, Url};
 use rusty_s3::{Method, signing::sign};
 
-/// How long a signature is valid, in seconds.
 const EXPIRES_SECONDS: u64 = 60;
 
-/// A client of one S3 endpoint with one key.
 pub struct S3 {
     client: Client,
     endpoint: Url,

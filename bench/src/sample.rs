@@ -14,17 +14,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Adds one duration.
     pub fn add(&mut self, duration: Duration) {
         self.ticks.push(u32::try_from(duration.as_nanos() / TICK_NANOS).unwrap_or(u32::MAX));
     }
 
-    /// Adds all of another sample.
     pub fn merge(&mut self, other: Self) {
         self.ticks.extend(other.ticks);
     }
 
-    /// Number of durations.
     pub fn len(&self) -> usize {
         self.ticks.len()
     }
@@ -37,12 +34,10 @@ impl Sample {
         sorted.get(rank.max(1) - 1).map_or(f64::NAN, |ticks| f64::from(*ticks) * TICK_NANOS as f64 / 1e6)
     }
 
-    /// The median, in milliseconds.
     pub fn p50_ms(&self) -> f64 {
         self.percentile_ms(0.50)
     }
 
-    /// The 99th percentile, in milliseconds.
     pub fn p99_ms(&self) -> f64 {
         self.percentile_ms(0.99)
     }

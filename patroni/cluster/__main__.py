@@ -34,9 +34,8 @@ def start(folder: Path, given: argparse.Namespace) -> None:
     install()
     if read_shape(folder.resolve()) is None:
         check_disk(folder, DATA_GB, "the cluster")
-    cluster = Cluster(
-        folder, read_shape(folder.resolve()) or new_shape(given.workers, given.standbys, plain=given.plain)
-    )
+    shape = read_shape(folder.resolve()) or new_shape(given.workers, given.standbys, plain=given.plain)
+    cluster = Cluster(folder, shape)
     with cluster.alone():
         say(f"Mantle: starting a cluster in {shown(folder)}/")
         cluster.start()
@@ -44,27 +43,21 @@ def start(folder: Path, given: argparse.Namespace) -> None:
     environment.suggest(cluster)
 
 
-def add_worker(folder: Path) -> None:
-    cluster = Cluster(folder)
+def add_worker(cluster: Cluster) -> None:
     with cluster.alone():
         number = cluster.add_worker()
     say(f"group {number} has joined. docs/runbooks.md: what to look at, and how shards move there")
 
 
-def stop(folder: Path) -> None:
-    if read_shape(folder.resolve()) is None:
-        say("nothing runs")
-        return
-    cluster = Cluster(folder)
+def stop(cluster: Cluster) -> None:
     with cluster.alone():
         stopped = cluster.stop()
     say(f"stopped {len(stopped)} services; the data stays" if stopped else "nothing runs")
 
 
-def clean(folder: Path) -> None:
-    if read_shape(folder.resolve()) is not None:
-        Cluster(folder).remove()
-        say(f"removed {shown(folder)}")
+def clean(cluster: Cluster) -> None:
+    cluster.remove()
+    say(f"removed {shown(cluster.given_folder)}")
 
 
 def arguments() -> argparse.Namespace:
@@ -79,19 +72,21 @@ def arguments() -> argparse.Namespace:
 
 def main(given: argparse.Namespace) -> int | None:
     folder = given.folder.absolute()
-    match given.command:
-        case "start":
-            return start(folder, given)
-        case "add-worker":
-            return add_worker(folder)
-        case "stop":
-            return stop(folder)
-        case "clean":
-            return clean(folder)
-    if read_shape(folder.resolve()) is None:
-        say("there is no cluster: `make cluster` makes one")
+    if given.command == "start":
+        return start(folder, given)
+    if read_shape(folder.resolve()) is None and given.command != "add-worker":
+        if given.command != "clean":
+            say("there is no cluster: `make cluster` makes one")
         return 0
-    return 0 if status.show(Cluster(folder)) else 1
+    cluster = Cluster(folder)
+    match given.command:
+        case "add-worker":
+            return add_worker(cluster)
+        case "stop":
+            return stop(cluster)
+        case "clean":
+            return clean(cluster)
+    return 0 if status.show(cluster) else 1
 
 
 if __name__ == "__main__":

@@ -18,14 +18,15 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
     folder = layout.certificates
     if (folder / "patroni.key").exists():
         return
-    account.make(folder, 0o700)
+    account.own_folder(folder, 0o700)
     authority = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"]
     _make(layout, "ca", f"/CN=mantle {layout.tag}", authority, signed=False)
     # A member's address must be in its certificate, also the one that the others see. With loopback hosts that is this
     # machine's own.
-    addresses = ",".join(f"IP:{it}" for it in (*(host.address for host in layout.etcd_hosts), layout.own_address))
+    addresses = [*(host.address for host in layout.etcd_hosts), layout.own_address]
+    names = "subjectAltName=" + ",".join(f"IP:{address}" for address in addresses)
     # Members are clients of each other.
-    _make(layout, "etcd", "/CN=etcd", [f"subjectAltName={addresses}", "extendedKeyUsage=serverAuth,clientAuth"])
+    _make(layout, "etcd", "/CN=etcd", [names, "extendedKeyUsage=serverAuth,clientAuth"])
     _make(layout, "patroni", "/CN=patroni", ["extendedKeyUsage=clientAuth"])
     for path in folder.iterdir():
         path.chmod(0o600)
@@ -33,11 +34,11 @@ def make_missing(layout: ClusterLayout, account: Account) -> None:
 
 
 def _make(layout: ClusterLayout, name: str, subject: str, extensions: list[str], *, signed: bool = True) -> None:
-    folder = layout.certificates
-    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -days {DAYS}".split()
-    command += ["-subj", subject, "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.crt"]
+    path = lambda file: str(layout.certificates / file)
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
+    command += ["-days", str(DAYS), "-subj", subject, "-keyout", path(f"{name}.key"), "-out", path(f"{name}.crt")]
     if signed:
-        command += ["-CA", folder / "ca.crt", "-CAkey", folder / "ca.key"]
+        command += ["-CA", path("ca.crt"), "-CAkey", path("ca.key")]
         extensions = ["basicConstraints=critical,CA:FALSE", *extensions]
     run([*command, *(part for extension in extensions for part in ("-addext", extension))], "making a certificate")
 

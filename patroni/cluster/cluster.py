@@ -1,22 +1,16 @@
-"""All services of a cluster together: start, stop, leaders, changes of its members.
+"""All services of a cluster together: start, stop, leaders, changes of its members."""
 
-Invariant: `start` either leaves everything running or ends what it started itself. A second start starts what is
-missing.
-"""
-
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from stack import secret
-from stack.account import make_folder, remove_folder, service_account
+from stack.deployment import Deployment
 from stack.failure import Failure
-from stack.layout import Layout
-from stack.lock import alone_in
+from stack.pgbouncer import PgBouncer
 from stack.poll import wait_until
 from stack.process import Process
+from stack.service import Service, start_each
 from stack.terminal import step
 
 from . import certificates, faults, patronictl, programs, tafdb, times
@@ -24,24 +18,24 @@ from .etcd import Etcd
 from .layout import COORDINATOR, GATEWAYS, VOTERS, ClusterLayout, Shape, keep_shape, read_shape
 from .member import Member
 from .network import Network
-from .services import ClusterGateway, Pooler, Proxy, Replica
+from .services import ClusterGateway, Proxy, Replica
 
 READY_BOUND_S = 60.0
 LEADER_BOUND_S = 120.0  # includes initdb on a busy machine, or recovery after a crash
 STANDBY_BOUND_S = 120.0
-SECRETS = (*secret.NAMES, "replication", "rewind", "restapi")
 
 
-class Cluster:
+class Cluster(Deployment):
     """One cluster, given by its directory. `shape` is for a new one."""
 
+    SECRETS = (*secret.NAMES, "replication", "rewind", "restapi")
+
     def __init__(self, folder: Path, shape: Shape | None = None):
-        self.given_folder = folder.absolute()
-        self.account = service_account()
-        kept = read_shape(self.given_folder.resolve()) or shape
+        place = folder.absolute().resolve()
+        kept = read_shape(place) or shape
         if kept is None:
             raise Failure(f"there is no cluster in {folder}: `make cluster` makes one")
-        self._compose(ClusterLayout(self.given_folder.resolve(), 0, kept))
+        super().__init__(folder, ClusterLayout(place, 0, kept))
 
     def _compose(self, layout: ClusterLayout) -> None:
         self.layout, self.shape, account = layout, layout.shape, self.account
@@ -51,7 +45,7 @@ class Cluster:
             group: [Member(layout, account, group, host) for host in layout.group_hosts(group)]
             for group in self.shape.groups
         }
-        self.poolers = [Pooler(layout, account, member) for member in self.members]
+        self.poolers = [PgBouncer(layout, account, member, f"{member.name}-pgbouncer") for member in self.members]
         self.proxies = [Proxy(layout, account, host) for host in (*layout.index_hosts, *layout.gateway_hosts)]
         self.replicas = [Replica(layout, account, number) for number in range(1, len(layout.index_hosts) + 1)]
         self.gateways = [ClusterGateway(layout, account, number) for number in range(1, GATEWAYS + 1)]
@@ -60,38 +54,17 @@ class Cluster:
     def members(self) -> list[Member]:
         return [member for group in self.groups.values() for member in group]
 
+    def services(self) -> list[Service]:
+        return [*self.etcd, *self.members, *self.poolers, *self.proxies, *self.replicas, *self.gateways]
+
     @property
     def processes(self) -> dict[str, Process]:
         """Every process that the launcher starts, by name, in the order of their start."""
-        parts = (*self.etcd, *self.members, *self.poolers, *self.proxies, *self.replicas, *self.gateways)
-        return {part.process.name: part.process for part in parts}
+        return {service.name: service.process for service in self.services()}
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """One launcher at a time works on a cluster."""
-        place = make_folder(self.given_folder, self.account)
-        if place != self.layout.folder:
-            self._compose(ClusterLayout(place, 0, self.shape))
-        with alone_in(place, self.given_folder):
-            yield
-
-    def start(self) -> None:
-        """Starts what does not run. Call within `alone`."""
-        self._prepare_folder()
-        running = {name for name, process in self.processes.items() if process.pid() is not None}
-        try:
-            self._start_all()
-        except BaseException:
-            self.stop(except_for=frozenset(running))
-            raise
-
-    def _prepare_folder(self) -> None:
-        layout: Layout = self.layout
-        for folder in (layout.data, layout.config, layout.logs, layout.pids):
-            self.account.make(folder, 0o755)
-        layout.binaries.mkdir(exist_ok=True)
-        keep_shape(layout.folder, self.shape)
-        secret.make_missing(layout, self.account, SECRETS)
+    def _prepare(self) -> None:
+        super()._prepare()
+        keep_shape(self.layout.folder, self.shape)
         certificates.make_missing(self.layout, self.account)
         programs.renew(self.layout, self.stop)
 
@@ -99,7 +72,7 @@ class Cluster:
         with step(f"{len(self.layout.hosts)} hosts"):
             self.network.up()
         with step("etcd"):
-            self._start_each(self.etcd)
+            start_each(self.etcd)
         with step(f"PostgreSQL under Patroni, groups: {len(self.groups)}"):
             self._start_members()
         with step("database"):
@@ -108,23 +81,14 @@ class Cluster:
                 tafdb.await_workers(leader, self.shape)
             tafdb.set_up(leader, self.shape)
         with step("PgBouncer and HAProxy"):
-            self._start_each([*self.poolers, *self.proxies])
+            start_each([*self.poolers, *self.proxies])
         with step("IndexNodes"):
-            self._start_each(self.replicas[:VOTERS])
-            self._start_each(self.replicas[VOTERS:])
+            start_each(self.replicas[:VOTERS])
+            start_each(self.replicas[VOTERS:])
         with step("gateways"):
-            self._start_each(self.gateways)
+            start_each(self.gateways)
         with step("standbys that may be promoted"):
             self.await_settled()
-
-    @staticmethod
-    def _start_each(parts: list) -> None:
-        for part in parts:
-            if part.process.pid() is None:
-                part.prepare()
-                part.process.start()
-        for part in parts:
-            wait_until(part.is_ready, part.process.name, READY_BOUND_S, part.process.why_dead)
 
     def _start_members(self) -> None:
         """A new group's first server makes its data, and the others copy it. Later Patroni decides which one leads."""
@@ -152,37 +116,25 @@ class Cluster:
             self.network.up()
             self._start_members()
             tafdb.await_workers(self.leader(COORDINATOR), self.shape)
-            self._start_each(self.poolers)
+            start_each(self.poolers)
         return self.shape.workers
 
     def stop(self, except_for: frozenset[str] = frozenset()) -> list[str]:
         """Stops everything that runs, clients first; returns the names. Namespaces go with the last process."""
         faults.thaw(list(self.processes.values()), self.members)
-        servers = {
-            member.name: member for member in self.members if member.name not in except_for and member.is_there()
-        }
-        others = [
-            process
-            for name, process in self.processes.items()
-            if name not in except_for | {member.name for member in self.members}
-        ]
-        alive = [process for process in reversed(others) if process.pid() is not None]
-        clients = [process for process in alive if process.name not in {member.name for member in self.etcd}]
-        for process in clients:
-            process.stop()
+        chosen = [service for service in reversed(self.services()) if service.name not in except_for]
+        servers = [service for service in chosen if isinstance(service, Member) and service.is_there()]
+        others = [s for s in chosen if not isinstance(s, Member) and s.process.pid() is not None]
+        for service in others:
+            if not isinstance(service, Etcd):
+                service.process.stop()
         with ThreadPoolExecutor(max_workers=len(self.members)) as pool:  # each takes some time
-            list(pool.map(Member.stop, servers.values()))
-        for process in alive[len(clients) :]:
-            process.stop()
-        stopped = [process.name for process in alive] + list(servers)
+            list(pool.map(Member.stop, servers))
+        for service in others:
+            service.process.stop()  # etcd, which the servers need to the end
         if not except_for:
             self.network.down()
-        return stopped
-
-    def remove(self) -> None:
-        """Stops everything and removes the directory with all data."""
-        self.stop()
-        remove_folder(self.given_folder)
+        return [service.name for service in (*others, *servers)]
 
     def leader(self, group: int, bound_s: float = READY_BOUND_S, other_than: Member | None = None) -> Member:
         """The primary that accepts writes, once there is one."""
@@ -211,13 +163,9 @@ class Cluster:
                 self.await_protection(group)
             leaders = [self.leader(group) for group in self.groups]
             before = [patronictl.last_heartbeat(leader) for leader in leaders]
-            beats = zip(leaders, before, strict=True)
-            for leader, at in beats:
-                wait_until(
-                    lambda: patronictl.last_heartbeat(leader) > at + look_s,
-                    f"heartbeats of {leader.name}",
-                    READY_BOUND_S,
-                )
+            for leader, at in zip(leaders, before, strict=True):
+                has_beaten = lambda: patronictl.last_heartbeat(leader) > at + look_s
+                wait_until(has_beaten, f"heartbeats of {leader.name}", READY_BOUND_S)
             return all(self._has_standbys(group) and self._is_protected(group, 0) for group in self.groups)
 
         wait_until(are_settled, "the standbys to settle", STANDBY_BOUND_S)
@@ -225,9 +173,8 @@ class Cluster:
     def _has_standbys(self, group: int) -> bool:
         states = [(row["role"], row["state"]) for row in patronictl.members(self.leader(group))]
         rest = [state for role, state in states if role != "leader"]
-        return (
-            ("sync_standby", "streaming") in states and len(rest) == self.shape.standbys and set(rest) == {"streaming"}
-        )
+        is_complete = len(rest) == self.shape.standbys and set(rest) == {"streaming"}
+        return is_complete and ("sync_standby", "streaming") in states
 
     def _wanted_position(self, group: int) -> tuple[int] | None:
         """The slot's position on the primary; None when the primary does not answer in time."""
@@ -237,13 +184,11 @@ class Cluster:
             return None
 
     def _is_protected(self, group: int, wanted: int) -> bool:
-        """Checks for a synchronous standby, and that every server has the slot at `position` or later."""
+        """Checks for a synchronous standby, and that every server has the slot at `wanted` or later."""
         try:
             leader = self.leader(group)
-            is_flushed = (
-                leader.psql("SELECT required AND flushed IS NOT NULL FROM mantle.standby_flush()").strip() == "t"
-            )
-            return is_flushed and all(self._slot_position(member) >= wanted for member in self.groups[group])
+            flushed = leader.psql("SELECT required AND flushed IS NOT NULL FROM mantle.standby_flush()").strip() == "t"
+            return flushed and all(self._slot_position(member) >= wanted for member in self.groups[group])
         except Failure:
             return False
 

@@ -5,10 +5,9 @@ Invariant: passwords are stored in files of mode 0600 only; the command reads th
 
 import shlex
 
-from stack import secret
-from stack.environment import write_exports
-from stack.layout import DATABASE, REGION
+from stack.environment import client_variables, write_file
 from stack.load import shown
+from stack.postgresql import database_url
 from stack.terminal import say
 
 from .cluster import Cluster
@@ -23,36 +22,26 @@ exec {patronictl} -c {config} "$@"
 
 
 def variables(cluster: Cluster) -> dict[str, str]:
-    """The variables of S3 clients, curl, psql and the command line. DATABASE_URL leads through a gateway's
-    HAProxy.
-    """
+    """The variables of S3 clients, curl, psql and the command line. PostgreSQL is reached by a gateway's HAProxy."""
     layout = cluster.layout
-    read = lambda name: secret.read(layout, name)
-    entrance = layout.gateway_hosts[0].address
-    session = f"postgresql://operator:{read('operator')}@{entrance}"
+    session = lambda port: database_url(layout, "operator", layout.gateway_hosts[0].address, port)
     return {
-        "AWS_ENDPOINT_URL": layout.gateway_url,
-        "AWS_ACCESS_KEY_ID": read("access_key"),
-        "AWS_SECRET_ACCESS_KEY": read("secret_key"),
-        "AWS_REGION": REGION,
-        "MANTLE_URL": layout.gateway_url,
-        "MANTLE_TOKEN": read("token"),
-        "DATABASE_URL": f"{session}:{PORT_POSTGRESQL}/{DATABASE}",
-        "MANTLE_POOLER_URL": f"{session}:{PORT_PGBOUNCER}/{DATABASE}",
+        **client_variables(layout, cluster.gateways[0].url),
+        "DATABASE_URL": session(PORT_POSTGRESQL),
+        "MANTLE_POOLER_URL": session(PORT_PGBOUNCER),
         "MANTLE_INDEX": ",".join(layout.index_addresses),
     }
 
 
 def write(cluster: Cluster) -> None:
     layout = cluster.layout
+    config = cluster.groups[COORDINATOR][0].config
+    values = {"password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl"}
+    quoted = {name: shlex.quote(str(path)) for name, path in {**values, "config": config}.items()}
     own = layout.binaries / "patronictl"
-    values = {
-        "password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl",
-        "config": cluster.groups[COORDINATOR][0].config,
-    }  # fmt: skip
-    own.write_text(PATRONICTL.format(**{name: shlex.quote(str(path)) for name, path in values.items()}))
+    own.write_text(PATRONICTL.format(**quoted))
     own.chmod(0o755)
-    write_exports(layout, variables(cluster))
+    write_file(layout, variables(cluster), {})
 
 
 def suggest(cluster: Cluster) -> None:

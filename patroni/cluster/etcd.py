@@ -1,44 +1,34 @@
 """One etcd member."""
 
 import json
-import urllib.request
 
+from stack import http
 from stack.account import Account
+from stack.layout import Host
+from stack.service import Service
 
 from . import certificates, template, times
-from .host import process_on
-from .layout import PORT_ETCD, PORT_ETCD_PEER, ClusterLayout, Host
-
-BINARY = "/usr/bin/etcd"
-ASK_TIMEOUT_S = 2.0
+from .layout import PORT_ETCD, PORT_ETCD_PEER, ClusterLayout
 
 
-class Etcd:
+class Etcd(Service):
+    """A member on its host."""
+
     def __init__(self, layout: ClusterLayout, account: Account, host: Host):
-        self.layout, self.account, self.host = layout, account, host
-        self.name = host.name
+        super().__init__(layout, account, host.name, ["/usr/bin/etcd", "--config-file"], host=host, config="yml")
         self.data = layout.data / host.name
-        self.config = layout.config / f"{host.name}.yml"
-        self.process = process_on(host, layout, account, host.name, [BINARY, "--config-file", str(self.config)])
 
-    def prepare(self) -> None:
-        self.account.make(self.data, 0o700)
+    def settings(self) -> str:
         members = ",".join(f"{host.name}=https://{host.address}:{PORT_ETCD_PEER}" for host in self.layout.etcd_hosts)
         values = {
             "name": self.name, "data": self.data, "address": self.host.address, "members": members, "state": "new",
             "token": f"mantle-{self.layout.tag}", "certificates": self.layout.certificates,
             "client_port": PORT_ETCD, "peer_port": PORT_ETCD_PEER, **times.of("etcd"),
         }  # fmt: skip
-        self.account.write(self.config, template.filled("etcd.yml", values))
+        return template.filled("etcd.yml", values)
 
     def is_ready(self) -> bool:
         """Checks that the member knows a leader."""
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            urllib.request.HTTPSHandler(context=certificates.client_context(self.layout)),
-        )
-        try:
-            with opener.open(f"https://{self.host.address}:{PORT_ETCD}/health", timeout=ASK_TIMEOUT_S) as answer:
-                return json.load(answer)["health"] == "true"
-        except (OSError, ValueError):
-            return False
+        url = f"https://{self.host.address}:{PORT_ETCD}/health"
+        status, body = http.call("GET", url, tls=certificates.client_context(self.layout), timeout_s=2.0)
+        return status == 200 and json.loads(body)["health"] == "true"

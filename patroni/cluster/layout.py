@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stack.layout import Layout
+from stack.layout import Host, Layout, path_below
 
 ETCD = 3
 VOTERS = 3
@@ -22,7 +22,6 @@ PORT_POSTGRESQL = 5432
 PORT_PGBOUNCER = 6432
 PORT_PATRONI = 8008
 PORT_INDEX_GRPC = 7410
-PORT_INDEX_HTTP = 7420
 PORT_GATEWAY = 7400
 
 # The last part of an address. Permits seven groups of nine servers, nine replicas and nine gateways.
@@ -52,19 +51,20 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Host:
-    """A machine of the cluster."""
-
-    name: str
-    address: str
-    namespace: str | None
-
-
-@dataclass(frozen=True)
 class ClusterLayout(Layout):
     """Paths as in a stack; hosts by name."""
 
     shape: Shape
+
+    # Every host has an address of its own, so the ports are the same everywhere.
+    pgbouncer_port = PORT_PGBOUNCER
+    postgresql_port = PORT_POSTGRESQL
+
+    def grpc_port(self, replica: int) -> int:
+        return PORT_INDEX_GRPC
+
+    def http_port(self, replica: int) -> int:
+        return PORT_INDEX_GRPC + 10
 
     @property
     def tag(self) -> str:
@@ -82,9 +82,8 @@ class ClusterLayout(Layout):
         return f"{self.shape.network}.0/24" if self.shape.has_namespaces else "127.0.0.0/8"
 
     def host(self, name: str, number: int) -> Host:
-        return Host(
-            name, f"{self.shape.network}.{number}", f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None
-        )
+        namespace = f"mantle-{self.tag}-{name}" if self.shape.has_namespaces else None
+        return Host(name, f"{self.shape.network}.{number}", namespace)
 
     @property
     def etcd_hosts(self) -> list[Host]:
@@ -114,18 +113,8 @@ class ClusterLayout(Layout):
         """gRPC addresses of voters and learners."""
         return [f"{host.address}:{PORT_INDEX_GRPC}" for host in self.index_hosts]
 
-    @property
-    def gateway_url(self) -> str:
-        return f"http://{self.gateway_hosts[0].address}:{PORT_GATEWAY}"
-
-    @property
-    def certificates(self) -> Path:
-        return self.secrets / "tls"
-
-    @property
-    def patroni(self) -> Path:
-        """Patroni's Python environment."""
-        return self.folder / "patroni"
+    certificates = path_below("secrets", "tls")
+    patroni = path_below("patroni")  # Patroni's Python environment
 
 
 def read_shape(folder: Path) -> Shape | None:

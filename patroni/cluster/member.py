@@ -6,19 +6,19 @@ when its Patroni is gone (killed by a test), and only one whose data directory i
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from stack import http, secret
 from stack.account import Account
 from stack.failure import Failure
-from stack.layout import CONFIG, DATABASE
+from stack.layout import CONFIG, DATABASE, Host
 from stack.poll import wait_until
 from stack.postgresql import PostgreSQL
 from stack.process import KILL_BOUND_S, start_ticks
 
 from . import template, times
-from .host import process_on
-from .layout import COORDINATOR, PORT_ETCD, PORT_PATRONI, PORT_POSTGRESQL, ClusterLayout, Host
+from .layout import COORDINATOR, PORT_ETCD, PORT_PATRONI, PORT_POSTGRESQL, ClusterLayout
 
 SLOT = "mantle_index_1"
 PERMANENT_SLOT = f"{{{SLOT}: {{type: logical, database: {DATABASE}, plugin: pgoutput}}}}"
@@ -34,15 +34,9 @@ class Member(PostgreSQL):
     """One server with its Patroni. Sessions to it are made as to a stack's server."""
 
     def __init__(self, layout: ClusterLayout, account: Account, group: int, host: Host):
-        super().__init__(layout, account)
-        self.layout: ClusterLayout = layout
-        self.group, self.name, self.address = group, host.name, host
-        self.host, self.port = host.address, PORT_POSTGRESQL
-        self.data = layout.data / host.name / "postgresql"
-        self.config = layout.config / f"{host.name}.yml"
+        super().__init__(layout, account, host, [layout.patroni / "bin" / "python", "-m", "patroni"])
+        self.group = group
         self.rest = f"http://{host.address}:{PORT_PATRONI}"
-        command = [str(layout.patroni / "bin" / "python"), "-m", "patroni", str(self.config)]
-        self.process = process_on(host, layout, account, host.name, command)
 
     @property
     def is_source(self) -> bool:
@@ -51,34 +45,32 @@ class Member(PostgreSQL):
 
     def prepare(self) -> None:
         """Writes settings; Patroni makes the data directory."""
-        place = self.data.parent
-        self.account.make(place, 0o700)
-        settings = self.layout.config / "postgresql.conf"
-        self.account.write(settings, (CONFIG / "mantle.conf").read_text(encoding="utf-8"))
+        self.account.own_folder(self.data.parent, 0o700)
+        conf = (CONFIG / "mantle.conf").read_text(encoding="utf-8")
+        self.account.write(self.layout.config / "postgresql.conf", conf)
+        self.account.write(self.config, self.settings())
+        names = {role: "superuser" if role == "postgres" else role for role in ROLES}
+        passwords = (f"{role}:{secret.read(self.layout, name)}\n" for role, name in names.items())
+        lines = "".join(f"*:{PORT_POSTGRESQL}:*:{line}" for line in passwords)
+        self.account.write(self.data.parent / "nodes.pgpass", lines)
+        self.process.environment = self.environment()
+
+    def settings(self) -> str:
         etcd = ",".join(f"{host.address}:{PORT_ETCD}" for host in self.layout.etcd_hosts)
         # Citus moves shards through the node's own "localhost".
-        listen = f"{self.host},127.0.0.1" if self.layout.shape.has_namespaces else self.host
+        address = self.host.address
+        listen = f"{address},127.0.0.1" if self.layout.shape.has_namespaces else address
         values = {
-            "name": self.name, "group": self.group, "address": self.host, "listen": listen, "port": self.port,
-            "rest_port": PORT_PATRONI,
-            "etcd": etcd, "certificates": self.layout.certificates, "database": DATABASE,
+            "name": self.name, "group": self.group, "address": address, "listen": listen, "port": self.port,
+            "rest_port": PORT_PATRONI, "etcd": etcd, "certificates": self.layout.certificates, "database": DATABASE,
             "slots": PERMANENT_SLOT if self.is_source else "{}",
-            "bin": self.layout.postgresql_bin, "data": self.data, "settings": settings, "pgpass": place / "pgpass",
+            "bin": self.layout.postgresql_bin, "data": self.data,
+            "settings": self.layout.config / "postgresql.conf", "pgpass": self.data.parent / "pgpass",
             "shared_buffers": SHARED_BUFFERS, "max_connections": MAX_CONNECTIONS, "clients": self.layout.clients,
             "watchdog": WATCHDOG, **times.of("patroni", "postgresql"),
         }  # fmt: skip
         text = template.filled("patroni.yml", values)
-        if self.layout.shape.is_citus:
-            text += template.filled("patroni-citus.yml", values)
-        self.account.write(self.config, text)
-        self.account.write(place / "nodes.pgpass", self._node_passwords())
-        self.process.environment = self.environment()
-
-    def _node_passwords(self) -> str:
-        names = {role: "superuser" if role == "postgres" else role for role in ROLES}
-        return "".join(
-            f"*:{PORT_POSTGRESQL}:*:{role}:{secret.read(self.layout, name)}\n" for role, name in names.items()
-        )
+        return text + (template.filled("patroni-citus.yml", values) if self.layout.shape.is_citus else "")
 
     def environment(self) -> dict[str, str]:
         """Patroni's secrets, which it keeps from PostgreSQL, and variables that PostgreSQL inherits."""
@@ -107,12 +99,10 @@ class Member(PostgreSQL):
     # The postmaster, which outlives its Patroni.
     def postmaster(self) -> int | None:
         """The pid of this server's postmaster, if it runs."""
-        try:
+        with suppress(OSError, ValueError, IndexError):
             pid = int((self.data / "postmaster.pid").read_text(encoding="ascii").split()[0])
             if Path(f"/proc/{pid}/cwd").resolve() == self.data.resolve() and start_ticks(pid) is not None:
                 return pid
-        except (OSError, ValueError, IndexError):
-            pass
         return None
 
     def is_there(self) -> bool:
@@ -131,11 +121,9 @@ class Member(PostgreSQL):
             if self.postmaster() is None:
                 return
             self.signal_postmaster(number)
+            bound_s = STOP_BOUND_S if number == signal.SIGINT else KILL_BOUND_S
             try:
-                self._await_end(STOP_BOUND_S if number == signal.SIGINT else KILL_BOUND_S)
+                wait_until(lambda: self.postmaster() is None, f"the end of {self.name}'s PostgreSQL", bound_s)
             except Failure:
                 if number == signal.SIGKILL:
                     raise
-
-    def _await_end(self, bound_s: float) -> None:
-        wait_until(lambda: self.postmaster() is None, f"the end of {self.name}'s PostgreSQL", bound_s)

@@ -11,9 +11,10 @@ import subprocess
 from collections.abc import Iterable
 
 from stack.failure import Failure
+from stack.layout import Host
 from stack.terminal import run
 
-from .layout import ClusterLayout, Host
+from .layout import ClusterLayout
 
 MAIN = "lan"
 TRIED_MAX = 64
@@ -21,20 +22,16 @@ TRIED_MAX = 64
 
 def is_permitted() -> bool:
     """Tries to make a network namespace, unnamed and gone at once."""
-    tried = subprocess.run(
-        ["unshare", "--net", "ip", "link", "add", "lan", "type", "bridge"], capture_output=True, check=False
-    )
-    return tried.returncode == 0
+    command = ["unshare", "--net", "ip", "link", "add", "lan", "type", "bridge"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def free_network() -> str:
     """The first three parts of addresses that this machine has no route to, from the range reserved for tests."""
     for third in range(TRIED_MAX):
         network = f"198.18.{third}"
-        shown = subprocess.run(
-            ["ip", "-4", "route", "show", "to", "match", f"{network}.1"], capture_output=True, text=True, check=False
-        )
-        if not [line for line in shown.stdout.splitlines() if not line.startswith("default")]:
+        shown = run(["ip", "-4", "route", "show", "to", "match", f"{network}.1"], "ip route")
+        if all(line.startswith("default") for line in shown.splitlines()):
             return network
     raise Failure("no network in 198.18.0.0/15 is free")
 
@@ -91,7 +88,8 @@ class Network:
 
     def partition(self, *hosts: Host) -> None:
         """These hosts reach each other and no other host."""
-        self._need_namespaces()
+        if not self.is_real:
+            raise Failure("hosts cannot be cut off here: network namespaces are not permitted on this machine")
         island = f"island{next(self.islands)}"
         moves = [f"link set {host.name} master {island}" for host in hosts]
         self._batch(self.switch, [f"link add {island} type bridge", f"link set {island} up", *moves])
@@ -104,10 +102,6 @@ class Network:
         shown = run(["ip", "-n", self.switch, "-brief", "link", "show", "type", "bridge"], "ip link")
         islands = [line.split()[0] for line in shown.splitlines() if line.startswith("island")]
         self._batch(self.switch, [f"link delete {island}" for island in islands])
-
-    def _need_namespaces(self) -> None:
-        if not self.is_real:
-            raise Failure("hosts cannot be cut off here: network namespaces are not permitted on this machine")
 
     @staticmethod
     def _batch(namespace: str | None, commands: list[str]) -> None:

@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 
-from stack import http
-from stack.failure import Failure
+from stack import http, terminal
 from stack.poll import wait_until
 
 from .layout import ClusterLayout
@@ -17,19 +16,11 @@ from .member import Member
 SWITCHOVER_BOUND_S = 60.0
 
 
-def command_line(layout: ClusterLayout, member: Member) -> list[str]:
-    return [str(layout.patroni / "bin" / "patronictl"), "-c", str(member.config)]
-
-
 def run(layout: ClusterLayout, member: Member, *arguments: str) -> str:
     """Runs `patronictl` with a member's settings (etcd, certificates) and returns its output."""
+    command = [str(layout.patroni / "bin" / "patronictl"), "-c", str(member.config), *arguments]
     environment = {**os.environ, **member.environment(), "LC_ALL": "C.UTF-8"}
-    command = [*command_line(layout, member), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()[-800:]
-        raise Failure(f"patronictl {' '.join(arguments)} failed (status {done.returncode}): {said}")
-    return done.stdout
+    return terminal.run(command, "patronictl", env=environment, stdin=subprocess.DEVNULL)
 
 
 def members(member: Member) -> list[dict]:
@@ -56,6 +47,6 @@ def switchover(layout: ClusterLayout, group: list[Member], to: Member | None = N
     old = await_leader(group, SWITCHOVER_BOUND_S)
     new = to or next(member for member in group if member is not old)
     where = ["--group", str(old.group)] if layout.shape.is_citus else []
-    wanted = f"--leader {old.name} --candidate {new.name} --scheduled now --force"
-    run(layout, old, "switchover", *where, *wanted.split())
+    servers = ["--leader", old.name, "--candidate", new.name]
+    run(layout, old, "switchover", *where, *servers, "--scheduled", "now", "--force")
     return old, await_leader(group, SWITCHOVER_BOUND_S, other_than=old)

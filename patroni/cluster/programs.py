@@ -34,11 +34,7 @@ def renew(layout: ClusterLayout, stop) -> None:
         stop()
         shutil.rmtree(layout.patroni, ignore_errors=True)
         shutil.copytree(source, layout.patroni, symlinks=True)
-        _move_scripts(source, layout.patroni)
-
-
-def _move_scripts(source: Path, copy: Path) -> None:
-    """An environment's scripts name their interpreter by its path."""
-    for script in ("patroni", "patronictl"):
-        path = copy / "bin" / script
-        path.write_text(path.read_text(encoding="utf-8").replace(str(source), str(copy)), encoding="utf-8")
+        for name in ("patroni", "patronictl"):  # scripts of an environment name their interpreter by its path
+            script = layout.patroni / "bin" / name
+            text = script.read_text(encoding="utf-8").replace(str(source), str(layout.patroni))
+            script.write_text(text, encoding="utf-8")

@@ -11,7 +11,6 @@ from stack.poll import wait_until
 from .layout import COORDINATOR, Shape
 from .member import Member
 
-WORKERS_BOUND_S = 120.0
 # Shards move to a new worker, so there are a few for each worker that may be added.
 SHARDS = 32
 NODES = "SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND isactive"
@@ -26,7 +25,7 @@ def await_workers(coordinator: Member, shape: Shape) -> None:
         except Failure:
             return False
 
-    wait_until(are_there, "the workers to join", WORKERS_BOUND_S)
+    wait_until(are_there, "the workers to join", 120.0)
 
 
 def set_up(coordinator: Member, shape: Shape) -> None:

@@ -12,29 +12,19 @@ from stack.failure import Failure
 from stack.layout import REPOSITORY
 
 TABLE = REPOSITORY / "patroni" / "times.toml"
-# The source of each compiled constant, and the text after it.
+# The source of each compiled constant, and its name there.
 COMPILED = {
-    "lease_s": ("indexnode/types/src/limits.rs", r"\bLEASE_S: u64 = (\d+);"),
-    "tombstone_retention_s": ("indexnode/types/src/limits.rs", r"\bTOMBSTONE_RETENTION_MIN_S: u64 = (\d+);"),
-    "shard_map_age_s": ("gateway/src/store/nodes.rs", r"const MAP_AGE_MAX: Duration = Duration::from_secs\((\d+)\);"),
-    "gateway_connect_s": (
-        "gateway/src/store/pool.rs",
-        r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);",
-    ),
-    "standby_recheck_s": (
-        "indexnode/src/source/standby_gate.rs",
-        r"const RECHECK: Duration = Duration::from_secs\((\d+)\);",
-    ),
-    "source_retry_s": ("indexnode/src/source/leader.rs", r"const RETRY_MAX: Duration = Duration::from_secs\((\d+)\);"),
-    "epoch_lease_s": (
-        "extension/src/settings.rs",
-        r"EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new\((\d+)_000\);",
-    ),
-    "source_connect_s": (
-        "indexnode/src/postgres/database.rs",
-        r"const CONNECT_TIMEOUT: Duration = Duration::from_secs\((\d+)\);",
-    ),
+    "lease_s": ("indexnode/types/src/limits.rs", "LEASE_S"),
+    "tombstone_retention_s": ("indexnode/types/src/limits.rs", "TOMBSTONE_RETENTION_MIN_S"),
+    "shard_map_age_s": ("gateway/src/store/nodes.rs", "MAP_AGE_MAX"),
+    "gateway_connect_s": ("gateway/src/store/pool.rs", "CONNECT_TIMEOUT"),
+    "standby_recheck_s": ("indexnode/src/source/standby_gate.rs", "RECHECK"),
+    "source_retry_s": ("indexnode/src/source/leader.rs", "RETRY_MAX"),
+    "epoch_lease_s": ("extension/src/settings.rs", "EPOCH_LEASE_MS"),
+    "source_connect_s": ("indexnode/src/postgres/database.rs", "CONNECT_TIMEOUT"),
 }
+# Of such a constant: a number of seconds, alone or in a call, or of milliseconds with `_000`.
+VALUE = r"\b{}: [^=]+ = (?:[\w:<>]+\()?(\d+)(?:_000)?\)?;"
 
 Times = dict[str, dict[str, int]]
 
@@ -60,13 +50,8 @@ def failover_s(t: Times) -> float:
     """
     election_s = t["etcd"]["election_timeout_ms"] * 2 / 1000  # when the etcd leader was on that machine
     found_s = t["haproxy"]["check_interval_ms"] * 2 / 1000
-    return (
-        t["patroni"]["ttl_s"]
-        + 2 * t["patroni"]["loop_wait_s"]
-        + election_s
-        + found_s
-        + t["compiled"]["shard_map_age_s"]
-    )
+    promoted_s = t["patroni"]["ttl_s"] + 2 * t["patroni"]["loop_wait_s"] + election_s
+    return promoted_s + found_s + t["compiled"]["shard_map_age_s"]
 
 
 def relations(t: Times) -> list[tuple[bool, str]]:
@@ -113,10 +98,9 @@ def relations(t: Times) -> list[tuple[bool, str]]:
 def differing_from_sources(t: Times) -> list[str]:
     """Compiled constants that differ from the sources."""
     found = []
-    for name, (source, pattern) in COMPILED.items():
-        there = re.search(pattern, (REPOSITORY / source).read_text(encoding="utf-8"))
+    for name, (source, constant) in COMPILED.items():
+        there = re.search(VALUE.format(constant), (REPOSITORY / source).read_text(encoding="utf-8"))
         if there is None or int(there[1]) != t["compiled"][name]:
-            found.append(
-                f"{name}: {t['compiled'][name]} in {TABLE.name}, {there[1] if there else 'not found'} in {source}"
-            )
+            value = there[1] if there else "not found"
+            found.append(f"{name}: {t['compiled'][name]} in {TABLE.name}, {value} in {source}")
     return found + [f"{name}: no source is named" for name in t["compiled"] if name not in COMPILED]

@@ -26,7 +26,7 @@ def run(stack: Stack, part: str) -> None:
     with stack.alone():
         say(f"Mantle: starting in {load.shown(stack.given_folder)}/")
         stack.start()
-        packages.make_venv(environment.client_folder(stack), CLIENT_REQUIREMENTS)
+        packages.make_venv(stack.layout.client, CLIENT_REQUIREMENTS)
         environment.write(stack)
         if not load.load_debian(stack, part):
             say(f"  namespace `{load.NAMESPACE}` is loaded already")
@@ -52,21 +52,14 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="stack", description="Mantle on one machine")
     parser.add_argument("command", choices=["install", "build", "run", "stop", "status", "clean", "bench", "soak"])
     parser.add_argument("--folder", type=Path, default=REPOSITORY / ".run")
-    parser.add_argument(
-        "--port-base", type=int, help=f"first port; by default {PORT_BASE}, or the one the folder was made with"
-    )
-    parser.add_argument("--full", action="store_true", help="load every Contents file, not amd64 alone")
-    parser.add_argument(
-        "--only",
-        help="with `bench`: these measurements alone, separated by commas, into docs/bench-….md; `citus` alone",
-    )
+    ports = f"first port; by default {PORT_BASE}, or the one the folder was made with"
+    parser.add_argument("--port-base", type=int, help=ports)
+    full = "load every Contents file, not amd64 alone"
+    parser.add_argument("--full", dest="part", action="store_const", const="full", default="amd64", help=full)
+    only = "with `bench`: these measurements alone, separated by commas, into docs/bench-….md; `citus` alone"
+    parser.add_argument("--only", help=only)
     parser.add_argument("--seconds", type=int, default=600, help="with `soak`: how long")
     return parser.parse_args()
-
-
-def part(given: argparse.Namespace) -> str:
-    """The part of the Debian archive's list to load."""
-    return "full" if given.full else "amd64"
 
 
 def port_base(folder: Path, wanted: int | None) -> int:
@@ -94,7 +87,7 @@ def main(given: argparse.Namespace) -> int | None:
     stack = Stack(given.folder, port_base(given.folder, given.port_base))
     match given.command:
         case "run":
-            return run(stack, part(given))
+            return run(stack, given.part)
         case "stop":
             return stop(stack)
         case "clean":
@@ -104,9 +97,9 @@ def main(given: argparse.Namespace) -> int | None:
 
 def measured(given: argparse.Namespace) -> None:
     if given.only == "citus":
-        measure.citus_against_plain(part(given), given.port_base)
+        measure.citus_against_plain(given.part, given.port_base)
     elif given.command == "bench":
-        measure.bench(part(given), given.port_base, given.only)
+        measure.bench(given.part, given.port_base, given.only)
     else:
         measure.soak(given.seconds, given.port_base)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .failure import Failure
-from .terminal import write_private
+from .terminal import run, write_private
 
 NAME = "mantle"
 OUTSIDE = Path("/var/lib/mantle")
@@ -29,21 +29,19 @@ class Account:
     switch: bool  # root starts the services as another account
 
     def popen_arguments(self) -> dict:
-        if not self.switch:
-            return {}
-        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.switch else {}
 
     def own(self, path: Path) -> None:
         if self.switch:
             os.chown(path, self.uid, self.gid)
 
-    def make(self, folder: Path, mode: int) -> None:
-        """Makes a directory of the account's, unless it exists."""
-        folder.mkdir(mode=mode, exist_ok=True)
-        self.own(folder)
+    def own_folder(self, path: Path, mode: int = 0o755) -> None:
+        """Makes a directory of the services, unless it exists."""
+        path.mkdir(mode=mode, exist_ok=True)
+        self.own(path)
 
     def write(self, path: Path, text: str) -> None:
-        """Only the services can read it. An unchanged file is not rewritten, since a service may be reading it."""
+        """Writes a file for the services alone. Leaves an unchanged file: a service may be reading it."""
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_private(path, text)
             self.own(path)
@@ -57,21 +55,15 @@ def service_account() -> Account:
         entry = pwd.getpwnam(NAME)
     except KeyError:
         command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
-        made = subprocess.run(
-            [*command, "--shell", "/usr/sbin/nologin", NAME], capture_output=True, text=True, check=False
-        )
-        if made.returncode != 0:
-            raise Failure(f"cannot make the system account `{NAME}`: {made.stderr.strip()}") from None
+        run([*command, "--shell", "/usr/sbin/nologin", NAME], f"making the system account `{NAME}`")
         entry = pwd.getpwnam(NAME)
     return Account(entry.pw_uid, entry.pw_gid, switch=True)
 
 
 def reachable(path: Path, account: Account) -> bool:
     """Checks that the account may walk to `path`."""
-    if not account.switch:
-        return True
-    test = subprocess.run(["/usr/bin/test", "-x", str(path)], check=False, cwd="/", **account.popen_arguments())
-    return test.returncode == 0
+    test = ["/usr/bin/test", "-x", str(path)]
+    return not account.switch or subprocess.run(test, cwd="/", **account.popen_arguments()).returncode == 0
 
 
 def make_folder(folder: Path, account: Account) -> Path:
@@ -87,17 +79,13 @@ def make_folder(folder: Path, account: Account) -> Path:
             outside.mkdir(parents=True, exist_ok=True)
             OUTSIDE.chmod(0o755)
             folder.symlink_to(outside)
-            print(
-                f"{folder.parent} is closed to other accounts, so the stack's data lies in {outside}; "
-                f"{folder} leads there"
-            )
+            print(f"{folder.parent} is closed to other accounts: the data lies in {outside}; {folder} leads there")
     place = folder.resolve()
     place.chmod(0o755)
     if not reachable(place, account):
         raise Failure(
-            f"the account `{NAME}` cannot reach {place}: a folder above it is closed. "
-            f"Remove {folder} (or move it) and run again: "
-            f"its data will then lie under {OUTSIDE}"
+            f"the account `{NAME}` cannot reach {place}: a folder above it is closed. Remove {folder} (or move it) and "
+            f"run again: its data will then lie under {OUTSIDE}"
         )
     return place
 

@@ -43,15 +43,11 @@ def build_extension() -> None:
     with step("a private copy of PostgreSQL's files"):
         _copy_postgresql()
     say("  cargo pgrx install --release")
-    run(
-        ["cargo", "pgrx", "install", "--release", "--package", "mantle", "--pg-config", str(pg_config())],
-        "building the extension",
-        show=True,
-        cwd=REPOSITORY / "extension",
-        # cargo-pgrx passes its own linker flags. In a shared target directory the two builds would invalidate each
-        # other.
-        env={**environment(), "PGRX_PG_CONFIG_PATH": str(pg_config()), "CARGO_TARGET_DIR": str(target() / "extension")},
-    )
+    command = ["cargo", "pgrx", "install", "--release", "--package", "mantle", "--pg-config", str(pg_config())]
+    # cargo-pgrx passes its own linker flags. In a shared target directory the two builds would invalidate each other.
+    own = {"PGRX_PG_CONFIG_PATH": str(pg_config()), "CARGO_TARGET_DIR": str(target() / "extension")}
+    directory = REPOSITORY / "extension"
+    run(command, "building the extension", show=True, cwd=directory, env={**environment(), **own})
     with step("upgrade scripts"):
         upgrade.install_scripts(postgresql_tree() / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension")
     mark.write_text(fingerprint, encoding="ascii")
@@ -61,8 +57,8 @@ def _copy_postgresql() -> None:
     tree = postgresql_tree()
     shutil.rmtree(tree, ignore_errors=True)
     for part in ("lib", "share"):
-        place = Path(part) / "postgresql" / POSTGRESQL_MAJOR
-        shutil.copytree(DEBIAN / place, tree / place, symlinks=True)
+        versioned = Path(part, "postgresql", POSTGRESQL_MAJOR)
+        shutil.copytree(DEBIAN / versioned, tree / versioned, symlinks=True)
     (tree / "include").mkdir()
     (tree / "include" / "postgresql").symlink_to(DEBIAN / "include" / "postgresql")
 
@@ -77,7 +73,7 @@ def _fingerprint() -> str:
             digest.update(f"{file.relative_to(REPOSITORY)}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     server = (DEBIAN / "lib" / "postgresql" / POSTGRESQL_MAJOR / "bin" / "postgres").stat()
-    folder = DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension"
-    extensions = sorted(file.name for file in folder.glob("*.control"))
+    controls = (DEBIAN / "share" / "postgresql" / POSTGRESQL_MAJOR / "extension").glob("*.control")
+    extensions = sorted(file.name for file in controls)
     digest.update(f"{server.st_size} {server.st_mtime_ns} {extensions}".encode())
     return digest.hexdigest()

@@ -18,8 +18,6 @@ SETTINGS = {
     "max_worker_processes": "32",
 }
 WORKERS = 2
-IN_USE = "is being accessed by other users"
-DROP_BOUND_S = 60
 NOT_FOUND = "Citus: not found; on Debian its package belongs to this PostgreSQL's major version"
 
 
@@ -43,16 +41,10 @@ def make_databases(servers: Sequence[Server], database: str) -> None:
 
 def join(servers: Sequence[Server], database: str, workers: int = WORKERS) -> None:
     """Joins this many workers to the coordinator, and distributes the TafDB in the database."""
-    add = "".join(
-        f"SELECT citus_add_node('{node['host']}', {node['port']}) IS NULL;"
-        for node in (s.parameters for s in servers[1 : workers + 1])
-    )
-    coordinator = servers[0].parameters
-    servers[0].postgresql.psql(
-        f"SELECT citus_set_coordinator_host('{coordinator['host']}', {coordinator['port']}); "
-        f"{add} SELECT mantle.distribute()",
-        database=database,
-    )
+    address = lambda server: f"'{server.parameters['host']}', {server.parameters['port']}"
+    add = "".join(f"SELECT citus_add_node({address(node)}) IS NULL;" for node in servers[1 : workers + 1])
+    first = f"SELECT citus_set_coordinator_host({address(servers[0])});"
+    servers[0].postgresql.psql(f"{first} {add} SELECT mantle.distribute()", database=database)
 
 
 def drop(servers: Sequence[Server], database: str) -> None:
@@ -62,10 +54,10 @@ def drop(servers: Sequence[Server], database: str) -> None:
         try:
             server.postgresql.psql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)", database="postgres")
         except Failure as failure:
-            if IN_USE not in str(failure):
+            if "is being accessed by other users" not in str(failure):
                 raise
             return False
         return True
 
     for server in servers:
-        wait_until(lambda server=server: is_gone(server), f"{database} to be dropped", DROP_BOUND_S)
+        wait_until(lambda server=server: is_gone(server), f"{database} to be dropped", 60)

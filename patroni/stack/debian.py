@@ -16,8 +16,6 @@ from .terminal import run, say, step
 SUITE = "Codename: bookworm"
 COMPONENT = "Component: main"
 PARTS = {"amd64": ("Contents-amd64",), "full": ("Contents-all", "Contents-amd64")}
-APT_HELPER = "/usr/lib/apt/apt-helper"
-CHUNK_LINES = 65_536
 
 
 def make_listing(part: str, target: Path) -> int:
@@ -44,15 +42,14 @@ def _update() -> None:
 
 def _contents_files(part: str) -> list[Path]:
     """The fetched Contents files of the suite's main component, in the part's order."""
-    wanted = ["Created-By: Contents-deb", SUITE, COMPONENT]
-    query = ["apt-get", "indextargets", "--format", "$(SHORTDESC)\t$(FILENAME)", *wanted]
-    lines = run(query, "apt-get indextargets").splitlines()
+    command = ["apt-get", "indextargets", "--format", "$(SHORTDESC)\t$(FILENAME)", "Created-By: Contents-deb"]
+    lines = run([*command, SUITE, COMPONENT], "apt-get indextargets").splitlines()
     found = dict(line.split("\t", 1) for line in lines if "\t" in line)
     missing = [name for name in PARTS[part] if name not in found or not Path(found[name]).exists()]
     if missing:
         raise Failure(
-            f"apt-file update left no {', '.join(missing)} of {SUITE.split()[-1]}/main. "
-            "Is the Debian archive reachable, and does /etc/apt name `bookworm main`?"
+            f"apt-file update left no {', '.join(missing)} of {SUITE.split()[-1]}/main. Is the Debian archive "
+            "reachable, and does /etc/apt name `bookworm main`?"
         )
     return [Path(found[name]) for name in PARTS[part]]
 
@@ -60,20 +57,12 @@ def _contents_files(part: str) -> list[Path]:
 def _append(source: Path, out) -> int:
     """Appends the paths of one Contents file, which apt keeps compressed and apt-helper unpacks."""
     count = 0
-    with subprocess.Popen([APT_HELPER, "cat-file", str(source)], stdout=subprocess.PIPE) as unpacked:
-        paths = []
+    with subprocess.Popen(["/usr/lib/apt/apt-helper", "cat-file", str(source)], stdout=subprocess.PIPE) as unpacked:
         for line in unpacked.stdout:
             columns = line.rstrip(b"\n").rsplit(None, 1)
-            if len(columns) != 2:
-                continue
-            paths.append(columns[0].rstrip())
-            if len(paths) == CHUNK_LINES:
-                count += len(paths)
-                out.write(b"\n".join(paths) + b"\n")
-                paths = []
-        if paths:
-            count += len(paths)
-            out.write(b"\n".join(paths) + b"\n")
+            if len(columns) == 2:
+                count += 1
+                out.write(columns[0].rstrip() + b"\n")
     if unpacked.returncode != 0:
         raise Failure(f"cannot unpack {source} (apt-helper ended with status {unpacked.returncode})")
     return count

@@ -1,7 +1,6 @@
 """The environment file for users of the stack, and the first commands to try."""
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from . import secret
@@ -11,32 +10,34 @@ from .stack import Stack
 from .terminal import say, write_private
 
 
-def variables(stack: Stack) -> dict[str, str]:
-    """The variables of S3 clients, curl, psql and the command line. `operator` may read everything and import."""
+def client_variables(layout: Layout, url: str) -> dict[str, str]:
+    """The variables of S3 clients and curl. `operator` may read everything and import."""
+    read = lambda name: secret.read(layout, name)
     return {
-        "AWS_ENDPOINT_URL": stack.gateway.url,
-        "AWS_ACCESS_KEY_ID": secret.read(stack.layout, "access_key"),
-        "AWS_SECRET_ACCESS_KEY": secret.read(stack.layout, "secret_key"),
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": read("access_key"),
+        "AWS_SECRET_ACCESS_KEY": read("secret_key"),
         "AWS_REGION": REGION,
-        "MANTLE_URL": stack.gateway.url,
-        "MANTLE_TOKEN": secret.read(stack.layout, "token"),
-        **import_environment(stack),
+        "MANTLE_URL": url,
+        "MANTLE_TOKEN": read("token"),
     }
 
 
-def client_folder(stack: Stack) -> Path:
-    return stack.layout.folder / "client"
+def variables(stack: Stack) -> dict[str, str]:
+    """The variables of S3 clients, curl, psql and the command line."""
+    return {**client_variables(stack.layout, stack.gateway.url), **import_environment(stack)}
 
 
 def write(stack: Stack) -> None:
-    write_exports(stack.layout, variables(stack), [client_folder(stack) / "bin" / "aws"])
+    write_file(stack.layout, variables(stack), {"aws": stack.layout.client / "bin" / "aws"})
 
 
-def write_exports(layout: Layout, variables: dict[str, str], programs: Sequence[Path] = ()) -> None:
-    """Writes the environment file: the variables, and a PATH with the stack's own programs, psql and `programs`."""
-    # Links, so that PATH needs one directory and the client environment's `python` does not shadow the caller's.
-    for program in (layout.postgresql_bin / "psql", *programs):
-        link = layout.binaries / program.name
+def write_file(layout: Layout, variables: dict[str, str], programs: dict[str, Path]) -> None:
+    """Writes the file. Programs are linked, so that PATH needs one directory and the client environment's `python` does
+    not shadow the caller's.
+    """
+    for name, program in {**programs, "psql": layout.postgresql_bin / "psql"}.items():
+        link = layout.binaries / name
         link.unlink(missing_ok=True)
         link.symlink_to(program)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]

@@ -1,20 +1,24 @@
-"""The few calls over the network that the launcher makes itself."""
+"""The few HTTP calls that the launcher makes itself."""
 
 import socket
+import ssl
 import urllib.error
 import urllib.request
 
 TIMEOUT_S = 10.0
 
 
-def call(method: str, url: str, token: str | None = None) -> tuple[int, str]:
+def call(
+    method: str, url: str, token: str | None = None, *, tls: ssl.SSLContext | None = None, timeout_s: float = TIMEOUT_S
+) -> tuple[int, str]:
     """Status and body; status 0 when nothing answers."""
     request = urllib.request.Request(url, method=method)
     if token:
         request.add_header("Authorization", f"Bearer {token}")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback addresses never go through a proxy
+    # Loopback addresses never go through a proxy.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     try:
-        with opener.open(request, timeout=TIMEOUT_S) as response:
+        with opener.open(request, timeout=timeout_s) as response:
             return response.status, response.read().decode("utf-8", "replace")
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode("utf-8", "replace")
@@ -22,18 +26,18 @@ def call(method: str, url: str, token: str | None = None) -> tuple[int, str]:
         return 0, ""
 
 
-def is_open(host: str, port: int) -> bool:
-    """Checks that something accepts connections."""
-    try:
-        socket.create_connection((host, port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
 def is_ready(url: str) -> bool:
     """Checks that the probe answers 200."""
     return call("GET", url)[0] == 200
+
+
+def accepts(address: str, port: int) -> bool:
+    """Checks that the port accepts connections."""
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def metrics(url: str) -> dict[str, float]:

@@ -15,17 +15,26 @@ DATABASE = "mantle"
 INDEX_GROUPS = (1,)  # those of `make run`
 REGION = "us-east-1"
 
-PORT_GATEWAY = 0
-PORT_PGBOUNCER = 1
-PORT_POSTGRESQL = 2
-PORT_MORE_GATEWAYS = 1  # + number, from 2 on
-PORT_INDEX_GRPC = 10  # + replica
-PORT_INDEX_HTTP = 20  # + replica
+
+@dataclass(frozen=True)
+class Host:
+    """A machine, or this one. `namespace`: its network namespace."""
+
+    name: str
+    address: str
+    namespace: str | None = None
 
 
-def _below(*parts: str) -> property:
-    """A path below the layout's directory."""
+LOOPBACK = Host("", "127.0.0.1")
+
+
+def path_below(*parts: str) -> property:
+    """A path below the stack's directory."""
     return property(lambda layout: layout.folder.joinpath(*parts))
+
+
+def _port(offset: int) -> property:
+    return property(lambda layout: layout.port_base + offset)
 
 
 @dataclass(frozen=True)
@@ -35,27 +44,19 @@ class Layout:
     folder: Path
     port_base: int
 
-    @property
-    def gateway_port(self) -> int:
-        return self.gateway_port_of(1)
+    gateway_port = _port(0)
+    pgbouncer_port = _port(1)
+    postgresql_port = _port(2)
 
-    def gateway_port_of(self, number: int) -> int:
-        """Gateways after the first one are started by the bench only."""
-        return self.port_base + (PORT_GATEWAY if number == 1 else PORT_MORE_GATEWAYS + number)
-
-    @property
-    def pgbouncer_port(self) -> int:
-        return self.port_base + PORT_PGBOUNCER
-
-    @property
-    def postgresql_port(self) -> int:
-        return self.port_base + PORT_POSTGRESQL
+    def more_gateway_port(self, number: int) -> int:
+        """The port of a gateway that the bench starts, from 2 on."""
+        return self.port_base + 1 + number
 
     def grpc_port(self, replica: int) -> int:
-        return self.port_base + PORT_INDEX_GRPC + replica
+        return self.port_base + 10 + replica
 
     def http_port(self, replica: int) -> int:
-        return self.port_base + PORT_INDEX_HTTP + replica
+        return self.port_base + 20 + replica
 
     def ports(self) -> dict[str, int]:
         """Every port, by the name of its service."""
@@ -66,21 +67,19 @@ class Layout:
         return ports
 
     @property
-    def gateway_url(self) -> str:
-        return f"http://127.0.0.1:{self.gateway_port}"
-
-    @property
     def index_addresses(self) -> list[str]:
         return [f"127.0.0.1:{self.grpc_port(replica)}" for replica in REPLICAS]
 
     # Directories. Services own data, config and secrets; root owns pids, binaries and the environment file.
-    data = _below("data")
-    config = _below("config")
-    secrets = _below("secrets")
-    logs = _below("logs")
-    pids = _below("pids")
-    binaries = _below("bin")
-    postgresql_tree = _below("pg")
-    postgresql_bin = _below("pg", "lib", "postgresql", POSTGRESQL_MAJOR, "bin")
-    environment_file = _below("env")
-    marks = _below("marks")  # one file for each step that is done once in a stack's life, such as an import
+    data = path_below("data")
+    config = path_below("config")
+    secrets = path_below("secrets")
+    logs = path_below("logs")
+    pids = path_below("pids")
+    binaries = path_below("bin")
+    postgresql_tree = path_below("pg")
+    postgresql_share = path_below("pg", "share", "postgresql", POSTGRESQL_MAJOR)
+    postgresql_bin = path_below("pg", "lib", "postgresql", POSTGRESQL_MAJOR, "bin")
+    environment_file = path_below("env")
+    client = path_below("client")  # the Python environment of S3 clients
+    marks = path_below("marks")  # one file for each step that is done once in a stack's life, such as an import

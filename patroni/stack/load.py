@@ -16,22 +16,18 @@ from .stack import Stack
 from .terminal import say
 
 NAMESPACE = "debian"
-CREATE_BOUND_S = 30.0
 DATA_GB = {"amd64": 6.0, "full": 20.0}
 
 
 def create_namespace(stack: Stack, name: str) -> None:
     """Creates a namespace through the gateway, unless it exists."""
     token = secret.read(stack.layout, "token")
-    answer: tuple[int, str] = (0, "")
 
-    def created() -> bool:
-        nonlocal answer
+    def create() -> tuple[int, str] | None:
         answer = http.call("PUT", f"{stack.gateway.url}/v1/ns/{name}", token)
-        return answer[0] not in (0, 503)
+        return None if answer[0] in (0, 503) else answer
 
-    wait_until(created, f"the namespace `{name}` to be made", CREATE_BOUND_S)
-    status, body = answer
+    status, body = wait_until(create, f"the namespace `{name}` to be made", 30.0)
     if status not in (200, 201, 409):
         raise Failure(f"the gateway refuses to make the namespace `{name}`: {status} {body}")
 
@@ -64,8 +60,7 @@ def load_debian(stack: Stack, part: str) -> bool:
 
 def import_listing(stack: Stack, namespace: str, listing: Path, report: Path) -> None:
     """Runs the import of the command line on the terminal."""
-    program = stack.layout.binaries / "mantle"
-    command = [program, "import", "--namespace", namespace, listing, "--report", report]
+    command = [stack.layout.binaries / "mantle", "import", "--namespace", namespace, listing, "--report", report]
     done = subprocess.run(command, check=False, env={**os.environ, **import_environment(stack)})
     if done.returncode != 0:
         raise Failure(f"mantle import ended with status {done.returncode}. Running this again goes on where it stopped")
@@ -81,11 +76,8 @@ def shown(path: Path) -> str:
 
 def check_disk(folder: Path, need_gb: float, what: str) -> None:
     """Refuses to begin when the disk would fill up in the middle of a build or an import."""
-    place = folder
-    while not place.exists():
-        place = place.parent
+    place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free / 2**30
     if free < need_gb:
-        raise Failure(
-            f"{what} needs about {need_gb:g} GiB; {place} has {free:.1f} GiB free. Make room, then run this again"
-        )
+        text = f"{what} needs about {need_gb:g} GiB; {place} has {free:.1f} GiB free. Make room, then run this again"
+        raise Failure(text)

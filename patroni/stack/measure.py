@@ -33,9 +33,22 @@ def _build() -> None:
     run(compile_it, "cargo build", show=True, cwd=REPOSITORY, env=packages.environment())
 
 
+def _measure(page: str, *arguments: str | Path, **variables: str) -> None:
+    """Runs the measuring program, which writes a page of docs/."""
+    command = [packages.target() / "release" / "mantle-bench", *arguments, "--output", REPOSITORY / "docs" / page]
+    run([*map(str, command)], "the bench", show=True, env={**os.environ, **variables})
+
+
+def _listing(folder: Path, part: str) -> list[str | Path]:
+    """Makes a listing; returns the option that names it."""
+    listing = folder / f"{part}.list"
+    debian.make_listing(part, listing)
+    return ["--listing", listing]
+
+
 @contextmanager
-def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[Stack]:
-    """A new, running stack; the measuring program is built."""
+def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[tuple[Stack, dict[str, str]]]:
+    """A new, running stack, and its variables; the measuring program is built."""
     _build()
     stack = Stack(FOLDER, port_base or PORT_BASE)
     load.check_disk(stack.given_folder, need_gb, what)
@@ -43,25 +56,33 @@ def _stack(port_base: int | None, need_gb: float, what: str) -> Iterator[Stack]:
     try:
         with stack.alone():
             stack.start()
-            yield stack
+            admin = stack.postgresql.url("postgres", "superuser")
+            yield stack, {**environment.variables(stack), "MANTLE_ADMIN_URL": admin}
     finally:
         stack.remove()
 
 
-def _measure(page: str, arguments: list[str | Path], **variables: str) -> None:
-    """Runs the measuring program, which writes a page of docs/."""
-    program = packages.target() / "release" / "mantle-bench"
-    command = [program, *arguments, "--output", REPOSITORY / "docs" / page]
-    run(command, "the bench", show=True, env={**os.environ, **variables})
-
-
-def _variables(stack: Stack) -> dict[str, str]:
-    return {**environment.variables(stack), "MANTLE_ADMIN_URL": stack.postgresql.url("postgres", "superuser")}
-
-
-def _make_database(server: Server) -> None:
-    server.postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
-    server.postgresql.psql("CREATE EXTENSION mantle")
+@contextmanager
+def _servers(port_base: int | None, need_gb: float, settings: dict[str, dict[str, str]]) -> Iterator[list[Server]]:
+    """New, running servers by name, of which the first is plain and the others share a password. Builds the program."""
+    _build()
+    load.check_disk(FOLDER, need_gb, "the bench")
+    place = make_folder(FOLDER, service_account())
+    servers: list[Server] = []
+    try:
+        for number, (name, of) in enumerate(settings.items()):
+            password = servers[1].parameters["password"] if number > 1 else None
+            servers.append(Server(place / name, (port_base or PORT_BASE) + 10 * number, of, password))
+        with step(f"servers: {', '.join(settings)}"):
+            for server in servers:
+                server.start()
+            servers[0].postgresql.psql(f"CREATE DATABASE {DATABASE}", database="postgres")
+            servers[0].postgresql.psql("CREATE EXTENSION mantle")
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
+        remove_folder(FOLDER)
 
 
 def bench(part: str, port_base: int | None, only: str | None) -> None:
@@ -72,15 +93,13 @@ def bench(part: str, port_base: int | None, only: str | None) -> None:
     if only == "puts":
         _puts(port_base)
         return
-    with _stack(port_base, load.DATA_GB[part], "the bench") as stack:
+    with _stack(port_base, load.DATA_GB[part], "the bench") as (stack, variables):
         stack.start_more_gateways()
-        listing = stack.layout.folder / f"{part}.list"
-        debian.make_listing(part, listing)
-        arguments = ["measure", "--listing", listing, "--mantle", stack.layout.binaries / "mantle"]
-        page = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
+        arguments = ["measure", *_listing(stack.layout.folder, part), "--mantle", stack.layout.binaries / "mantle"]
         gathering, *others = (gateway.url for gateway in stack.more_gateways)
         more = {"MANTLE_MORE_URLS": gathering, "MANTLE_NOT_GATHERING_URLS": ",".join(others)}
-        _measure(page, [*arguments, *(["--only", only] if only else [])], **_variables(stack), **more)
+        page = f"bench-{only.replace(',', '-')}.md" if only else "bench.md"
+        _measure(page, *arguments, *(["--only", only] if only else []), **variables, **more)
 
 
 def citus_against_plain(part: str, port_base: int | None) -> None:
@@ -88,58 +107,32 @@ def citus_against_plain(part: str, port_base: int | None) -> None:
     if not citus.is_installed():
         say(f"{citus.NOT_FOUND}. Nothing was measured, docs/bench-citus.md is as it was")
         return
-    _build()
-    load.check_disk(FOLDER, CITUS_GB + 2 * load.DATA_GB[part], "the bench")
-    place = make_folder(FOLDER, service_account())
-    servers: list[Server] = []
-    try:
-        for number, name in enumerate(("plain", "coordinator", "worker1", "worker2")):
-            settings = CITUS_SETTINGS | (citus.SETTINGS | {"citus.enable_stat_counters": "on"} if number else {})
-            password = servers[1].parameters["password"] if number > 1 else None
-            servers.append(Server(place / name, (port_base or PORT_BASE) + 10 * number, settings, password))
-        with step("a plain PostgreSQL and a Citus cluster"):
-            for server in servers:
-                server.start()
-            _make_database(servers[0])
-            citus.make_databases(servers[1:], DATABASE)
-            citus.join(servers[1:], DATABASE)
+    node = CITUS_SETTINGS | citus.SETTINGS | {"citus.enable_stat_counters": "on"}
+    settings = {"plain": CITUS_SETTINGS, "coordinator": node, "worker1": node, "worker2": node}
+    with _servers(port_base, CITUS_GB + 2 * load.DATA_GB[part], settings) as servers:
+        citus.make_databases(servers[1:], DATABASE)
+        citus.join(servers[1:], DATABASE)
         plain, *cluster = (server.postgresql.url("postgres", "superuser") for server in servers)
-        listing = place / f"{part}.list"
-        debian.make_listing(part, listing)
-        arguments = ["citus", "--listing", listing, "--mantle", packages.target() / "release" / "mantle"]
-        _measure("bench-citus.md", arguments, MANTLE_PLAIN_URL=plain, MANTLE_CITUS_URLS=",".join(cluster))
-    finally:
-        for server in servers:
-            server.stop()
-        remove_folder(FOLDER)
+        arguments = [*_listing(FOLDER.resolve(), part), "--mantle", packages.target() / "release" / "mantle"]
+        urls = {"MANTLE_PLAIN_URL": plain, "MANTLE_CITUS_URLS": ",".join(cluster)}
+        _measure("bench-citus.md", "citus", *arguments, **urls)
 
 
 def _puts(port_base: int | None) -> None:
     """Writes docs/bench-puts.md."""
-    _build()
-    load.check_disk(FOLDER, PUTS_GB, "the bench")
-    place = make_folder(FOLDER, service_account())
-    server = Server(place / "plain", port_base or PORT_BASE, PUTS_SETTINGS)
-    try:
-        with step("a plain PostgreSQL"):
-            server.start()
-            _make_database(server)
-        _measure("bench-puts.md", ["puts"], MANTLE_PLAIN_URL=server.postgresql.url("postgres", "superuser"))
-    finally:
-        server.stop()
-        remove_folder(FOLDER)
+    with _servers(port_base, PUTS_GB, {"plain": PUTS_SETTINGS}) as (server,):
+        url = server.postgresql.url("postgres", "superuser")
+        _measure("bench-puts.md", "puts", MANTLE_PLAIN_URL=url)
 
 
 def _lookup(part: str) -> None:
     """Writes docs/bench-lookup.md. Measures the index alone: replicas without PostgreSQL, so no stack."""
     _build()
     with tempfile.TemporaryDirectory() as folder:
-        listing = Path(folder) / f"{part}.list"
-        debian.make_listing(part, listing)
-        _measure("bench-lookup.md", ["lookup", "--listing", listing])
+        _measure("bench-lookup.md", "lookup", *_listing(Path(folder), part))
 
 
 def soak(seconds: int, port_base: int | None) -> None:
     """Writes docs/soak.md. A missed bound is a failure."""
-    with _stack(port_base, SOAK_GB_MIN + SOAK_GB_PER_MINUTE * seconds / 60, "the soak") as stack:
-        _measure("soak.md", ["soak", "--seconds", str(seconds)], **_variables(stack))
+    with _stack(port_base, SOAK_GB_MIN + SOAK_GB_PER_MINUTE * seconds / 60, "the soak") as (_, variables):
+        _measure("soak.md", "soak", "--seconds", str(seconds), **variables)

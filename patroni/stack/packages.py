@@ -64,13 +64,11 @@ def environment() -> dict[str, str]:
 def check_toolchain() -> None:
     """The launcher does not install Rust and Python, so it says what is missing."""
     if sys.version_info < PYTHON_MIN:
-        raise Failure(
-            f"Python {PYTHON_MIN[0]}.{PYTHON_MIN[1]} or newer is needed; {sys.executable} is {sys.version.split()[0]}"
-        )
-    wanted = f"{RUST_MIN[0]}.{RUST_MIN[1]}"
+        wanted = ".".join(map(str, PYTHON_MIN))
+        raise Failure(f"Python {wanted} or newer is needed; {sys.executable} is {sys.version.split()[0]}")
+    wanted = ".".join(map(str, RUST_MIN))
     for tool in ("rustc", "cargo"):
-        path = shutil.which(tool, path=environment()["PATH"])
-        if path is None:
+        if shutil.which(tool, path=environment()["PATH"]) is None:
             raise Failure(f"`{tool}` is not installed. Install Rust {wanted} or newer, then run this again")
     version = run(["rustc", "--version"], "rustc", env=environment())
     found = re.match(r"rustc (\d+)\.(\d+)", version)
@@ -86,9 +84,8 @@ def missing_packages(more: tuple[str, ...] = ()) -> list[str]:
     try:
         shown = subprocess.run([*query, *wanted], capture_output=True, text=True, check=False)
     except OSError as error:
-        raise Failure(
-            "this is not Debian (no dpkg-query); the launcher installs with apt-get. See patroni/README.md"
-        ) from error
+        text = "this is not Debian (no dpkg-query); the launcher installs with apt-get. See patroni/README.md"
+        raise Failure(text) from error
     installed = {line.split()[0] for line in shown.stdout.splitlines() if line.endswith(" installed")}
     return [name for name in wanted if name not in installed]
 
@@ -117,9 +114,7 @@ def install_missing(more: tuple[str, ...] = ()) -> None:
     missing = missing_packages(more)
     if missing:
         if os.geteuid() != 0:
-            raise Failure(
-                f"these packages are missing: {' '.join(missing)}. As root: apt-get install {' '.join(missing)}"
-            )
+            raise Failure(f"packages are missing. As root: apt-get install {' '.join(missing)}")
         say(f"  missing packages: {' '.join(missing)}")
         new_services = [service for package, service in SERVICES.items() if package in missing]
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
@@ -134,11 +129,12 @@ def install_missing(more: tuple[str, ...] = ()) -> None:
 
 
 def _install_cargo_pgrx() -> None:
-    found = subprocess.run(["cargo", "pgrx", "--version"], capture_output=True, text=True, env=environment())
+    command = ["cargo", "pgrx", "--version"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     if found.returncode == 0 and found.stdout.split()[-1] == CARGO_PGRX:
         return
     say(f"  cargo-pgrx {CARGO_PGRX} is built once (some minutes)")
-    command = ["cargo", "install", "--root", tools(), "--locked", f"cargo-pgrx@{CARGO_PGRX}"]
+    command = ["cargo", "install", "--root", str(tools()), "--locked", f"cargo-pgrx@{CARGO_PGRX}"]
     run(command, "cargo install cargo-pgrx", show=True, env=environment())
 
 
@@ -151,6 +147,6 @@ def make_venv(folder: Path, requirements: Path, python: str = sys.executable) ->
     with step(f"Python packages of {requirements.relative_to(REPOSITORY)}"):
         shutil.rmtree(folder, ignore_errors=True)
         run([python, "-m", "venv", str(folder)], "making a Python environment")
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        run([*pip, "-r", requirements], "pip install")
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        run([*pip, "-r", str(requirements)], "pip install")
         mark.write_text(wanted, encoding="utf-8")

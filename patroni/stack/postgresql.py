@@ -12,12 +12,10 @@ from pathlib import Path
 from . import secret
 from .account import Account
 from .failure import Failure
-from .layout import CONFIG, DATABASE, Layout
-from .poll import wait_until
-from .process import Process
+from .layout import CONFIG, DATABASE, LOOPBACK, Host, Layout
+from .service import Service
 from .terminal import run
 
-READY_BOUND_S = 120.0  # includes a crash recovery of max_wal_size
 SHARED_BUFFERS_MAX_MB = 2048
 
 ACCESS = """# Loopback only, passwords only. Replication of IndexNodes names the database, so these lines cover it.
@@ -25,43 +23,44 @@ host all all 127.0.0.1/32 scram-sha-256
 """
 
 
-class PostgreSQL:
-    def __init__(self, layout: Layout, account: Account):
-        self.layout = layout
-        self.account = account
-        self.host, self.port = "127.0.0.1", layout.postgresql_port
-        self.data = layout.data / "postgresql"
-        command = [str(layout.postgresql_bin / "postgres"), "-D", str(self.data)]
-        # SIGINT: a fast shutdown.
-        self.process = Process.of(layout, account, "postgresql", command, stop_signal=signal.SIGINT)
+class PostgreSQL(Service):
+    """One server. `program`: what runs it, if that is not the launcher."""
+
+    READY_BOUND_S = 120.0  # includes a crash recovery of max_wal_size
+
+    def __init__(self, layout: Layout, account: Account, host: Host = LOOPBACK, program: list | None = None):
+        self.data = layout.data / host.name / "postgresql"
+        if program is None:
+            command = [layout.postgresql_bin / "postgres", "-D", self.data]
+            options = {"config": None, "stop_signal": signal.SIGINT}  # a fast shutdown
+            super().__init__(layout, account, "postgresql", command, **options)
+        else:
+            super().__init__(layout, account, host.name, program, host=host, config="yml")
+        self.port = layout.postgresql_port
 
     def prepare(self) -> None:
         """Makes the data directory if there is none, and renews the settings."""
         if not self.data.exists():
             self._initialize()
-        shutil.copy(CONFIG / "mantle.conf", self.data / "mantle.conf")
-        self.account.own(self.data / "mantle.conf")
-        self.account.write(self.data / "pg_hba.conf", ACCESS)
-        self.account.write(self.data / "postgresql.conf", self._settings())
+        for name, text in (
+            ("mantle.conf", (CONFIG / "mantle.conf").read_text(encoding="utf-8")),
+            ("pg_hba.conf", ACCESS),
+            ("postgresql.conf", self.settings()),
+        ):
+            self.account.write(self.data / name, text)
 
     def _initialize(self) -> None:
         new = self.data.with_name("postgresql.new")
         shutil.rmtree(new, ignore_errors=True)
-        self.account.make(new, 0o700)
-        run(
-            [
-                *(str(self.layout.postgresql_bin / "initdb"), "--pgdata", str(new), "--username", "postgres"),
-                *("--auth", "scram-sha-256", "--pwfile", str(self.layout.secrets / "superuser")),
-                *("--locale", "C.UTF-8", "--encoding", "UTF8", "--data-checksums"),
-            ],
-            "initdb",
-            cwd="/",
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-            **self.account.popen_arguments(),
-        )
+        self.account.own_folder(new, 0o700)
+        command = [self.layout.postgresql_bin / "initdb", "--pgdata", new, "--username", "postgres"]
+        command += ["--auth", "scram-sha-256", "--pwfile", self.layout.secrets / "superuser"]
+        command += ["--locale", "C.UTF-8", "--encoding", "UTF8", "--data-checksums"]
+        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+        run(command, "initdb", cwd="/", env=environment, **self.account.popen_arguments())
         new.rename(self.data)
 
-    def _settings(self) -> str:
+    def settings(self) -> str:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
         return (
             "include 'mantle.conf'\n"
@@ -71,8 +70,8 @@ class PostgreSQL:
         )
 
     def start(self) -> None:
-        self.process.start()
-        wait_until(self.is_ready, "PostgreSQL", READY_BOUND_S, self.process.why_dead)
+        super().start()
+        self.await_ready()
 
     def is_ready(self) -> bool:
         """Checks that this cluster answers, and not another one on the same port."""
@@ -92,22 +91,29 @@ class PostgreSQL:
 
     def psql(self, text: str, *, database: str = DATABASE, user: str = "postgres", password: str = "superuser") -> str:
         """Runs a script; returns its rows, unaligned. Raises Failure with psql's message."""
-        return run(
-            [str(self.layout.postgresql_bin / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-"],
-            "psql",
-            input=text,
-            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **self.client_environment(database, user, password)},
-        )
+        command = [self.layout.postgresql_bin / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-"]
+        client = self.client_environment(database, user, password)
+        return run(command, "psql", input=text, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **client})
 
     def client_environment(
         self, database: str = DATABASE, user: str = "postgres", password: str = "superuser"
     ) -> dict[str, str]:
         """The variables that libpq reads."""
-        where = {"PGHOST": self.host, "PGPORT": str(self.port), "PGDATABASE": database, "PGCONNECT_TIMEOUT": "5"}
+        where = {
+            "PGHOST": self.host.address,
+            "PGPORT": str(self.port),
+            "PGDATABASE": database,
+            "PGCONNECT_TIMEOUT": "5",
+        }
         return {**where, "PGUSER": user, "PGPASSWORD": secret.read(self.layout, password)}
 
     def url(self, user: str, password: str | None = None) -> str:
-        return f"postgresql://{user}:{secret.read(self.layout, password or user)}@{self.host}:{self.port}/{DATABASE}"
+        return database_url(self.layout, user, self.host.address, self.port, password)
+
+
+def database_url(layout: Layout, user: str, address: str, port: int, password: str | None = None) -> str:
+    """A URL with the password of the secret `password`, by default the user's."""
+    return f"postgresql://{user}:{secret.read(layout, password or user)}@{address}:{port}/{DATABASE}"
 
 
 def copy_tree(source: Path, layout: Layout) -> None:

@@ -10,16 +10,15 @@ import os
 import select
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .account import Account
 from .failure import Failure
-from .layout import Layout
 from .poll import wait_until
 
 LOG_TAIL_LINES = 12
-SERVICE_ENVIRONMENT = {"RUST_BACKTRACE": "1", "RUST_LOG": "info"}  # of this project's services
 KILL_BOUND_S = 20.0
 
 
@@ -39,11 +38,9 @@ def start_ticks(pid: int) -> int | None:
 
 def children(pid: int) -> list[int]:
     found = []
-    try:
+    with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
-    except OSError:
-        pass
     return found
 
 
@@ -59,11 +56,6 @@ class Process:
     stop_signal: signal.Signals = signal.SIGTERM
     environment: dict[str, str] = field(default_factory=dict)
     _child: subprocess.Popen | None = None
-
-    @classmethod
-    def of(cls, layout: Layout, account: Account, name: str, command: list[str], **more) -> "Process":
-        """A process with the pid file and the log that belong to its name."""
-        return cls(name, command, account, layout.pids / name, layout.logs / f"{name}.log", **more)
 
     def pid(self) -> int | None:
         """The pid, if the process that was started still exists."""
@@ -104,17 +96,14 @@ class Process:
         """None while it lives; else its exit status and the end of its log."""
         if self.pid() is not None:
             return None
-        ended = ""
-        if self._child is not None and self._child.returncode is not None:
-            ended = f" with status {self._child.returncode}"
-        return f"{self.name} ended{ended}; the end of {self.log_file}:\n{self.log_tail()}"
-
-    def log_tail(self) -> str:
+        status = None if self._child is None else self._child.returncode
+        ended = "" if status is None else f" with status {status}"
         try:
             lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
-            return "    (no log)"
-        return "\n".join(f"    {line}" for line in lines[-LOG_TAIL_LINES:])
+            lines = ["(no log)"]
+        tail = "\n".join(f"    {line}" for line in lines[-LOG_TAIL_LINES:])
+        return f"{self.name} ended{ended}; the end of {self.log_file}:\n{tail}"
 
     def signal(self, number: signal.Signals, bound_s: float) -> bool:
         """Sends a signal and waits until the process has ended. False if it is alive after `bound_s`."""
@@ -135,19 +124,13 @@ class Process:
             os.close(handle)
         if not ended:
             return False
-        self._await_offspring(offspring)
+        # PostgreSQL's backends notice the postmaster's death by themselves; a new one must not start earlier.
+        are_gone = lambda: all(ticks is None or start_ticks(pid) != ticks for pid, ticks in offspring)
+        wait_until(are_gone, f"the end of {self.name}'s child processes", KILL_BOUND_S)
         if self._child is not None:
             self._child.poll()
         self.pid_file.unlink(missing_ok=True)
         return True
-
-    def _await_offspring(self, offspring: list[tuple[int, int | None]]) -> None:
-        """PostgreSQL's backends notice the postmaster's death by themselves; a new one must not start earlier."""
-        wait_until(
-            lambda: all(ticks is None or start_ticks(pid) != ticks for pid, ticks in offspring),
-            f"the end of {self.name}'s child processes",
-            KILL_BOUND_S,
-        )
 
     def stop(self, bound_s: float = 30.0) -> None:
         """Sends the stop signal, and SIGKILL after `bound_s`."""

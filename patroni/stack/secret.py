@@ -21,7 +21,7 @@ def _make(name: str) -> str:
 
 
 def make_missing(layout: Layout, account: Account, names: tuple[str, ...] = NAMES) -> None:
-    account.make(layout.secrets, 0o700)
+    account.own_folder(layout.secrets, 0o700)
     for name in names:
         path = layout.secrets / name
         if not path.exists():

@@ -21,7 +21,7 @@ class Server:
         account = service_account()
         layout = Layout(make_folder(folder.absolute(), account), port_base)
         for part in (layout.data, layout.logs, layout.pids, layout.secrets):
-            account.make(part, 0o755)
+            account.own_folder(part)
         account.write(layout.secrets / "superuser", password or secrets.token_urlsafe(secret.PASSWORD_BYTES))
         self.postgresql = PostgreSQL(layout, account)
         # An earlier run may have been cut short, and may have had another build of the extension.

@@ -31,17 +31,15 @@ def step(what: str) -> Iterator[None]:
     say(f"{time.monotonic() - began:.1f} s")
 
 
-def run(command: list[str], what: str, *, show: bool = False, **arguments) -> str:
+def run(command: list, what: str, *, show: bool = False, **arguments) -> str:
     """Runs a command to its end and returns its standard output. `show` lets it write to the terminal instead.
 
     Its standard error is only in the message of a failure: psql complains there, yet succeeds, when its server ends
     after the answer.
     """
+    captured = {} if show else {"capture_output": True, "text": True, "errors": "replace"}
     try:
-        if show:
-            done = subprocess.run(command, check=False, **arguments)
-        else:
-            done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", **arguments)
+        done = subprocess.run(command, check=False, **captured, **arguments)
     except OSError as error:
         raise Failure(f"{what}: cannot run {command[0]}: {error}") from error
     if done.returncode != 0:

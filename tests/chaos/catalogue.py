@@ -337,7 +337,7 @@ def any_source(cluster: Cluster, draw: random.Random) -> int:
 
 
 def primary_host(cluster: Cluster, draw: random.Random) -> Host:
-    return cluster.leader(any_source(cluster, draw)).address
+    return cluster.leader(any_source(cluster, draw)).host
 
 
 def first_group(_cluster: Cluster, _draw: random.Random) -> int:

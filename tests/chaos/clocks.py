@@ -40,7 +40,7 @@ def give(cluster: Cluster) -> None:
         put(cluster, part.host, 0)
         part.process.command = _behind(folder / part.host.name, part.process.command)
     for member in cluster.members:
-        put(cluster, member.address, 0)
+        put(cluster, member.host, 0)
         member.prepare = _prepared_with_clock(member, member.prepare, folder, cluster.account)
 
 
@@ -57,7 +57,7 @@ def jump(cluster: Cluster, host: Host, seconds: int) -> None:
     """Sets the clock, and waits until the host's program shows it. A server always does. A program with an HTTP date
     does so only for a jump ahead: it caches the date until the time is past it.
     """
-    dates = all(member.address != host for member in cluster.members)
+    dates = all(member.host != host for member in cluster.members)
     before = _now_at(cluster, host) if dates else 0
     put(cluster, host, seconds)
     if before > time.time() + seconds:
@@ -69,7 +69,7 @@ def jump(cluster: Cluster, host: Host, seconds: int) -> None:
 def _now_at(cluster: Cluster, host: Host) -> float:
     """Seconds since 1970, by PostgreSQL or by the date of an HTTP answer."""
     for member in cluster.members:
-        if member.address == host:
+        if member.host == host:
             return float(member.psql("SELECT extract(epoch FROM clock_timestamp())"))
     probes = {replica.host: replica.probe for replica in cluster.replicas} | {
         gateway.host: gateway.url for gateway in cluster.gateways

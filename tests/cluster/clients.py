@@ -38,7 +38,7 @@ def session(cluster: Cluster, group: int = COORDINATOR) -> psycopg.Connection:
     """A superuser's session at a group's primary."""
     leader = cluster.leader(group)
     return psycopg.connect(
-        host=leader.host,
+        host=leader.host.address,
         port=leader.port,
         dbname=DATABASE,
         user="postgres",

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cluster.cluster import Cluster
-from cluster.host import command_on
 from cluster.member import Member
 from stack import secret
 from stack.poll import wait_until
+from stack.service import command_on
 
 from . import runbook
 from .clients import rest_of, session
@@ -44,18 +44,8 @@ class Backup:
             self.keep_wal(group, f"cp %p {self.archive(group)}/%f")
         for group in self.cluster.groups:
             leader = self.cluster.leader(group)
-            where = [
-                "-h",
-                leader.host,
-                "-p",
-                str(leader.port),
-                "-U",
-                "replicator",
-                "-D",
-                str(self.copy(group)),
-                "-c",
-                "fast",
-            ]
+            where = ["-h", leader.host.address, "-p", str(leader.port), "-U", "replicator"]
+            where += ["-D", str(self.copy(group)), "-c", "fast"]
             password = secret.read(self.cluster.layout, "replication")
             subprocess.run(
                 [str(self.cluster.layout.postgresql_bin / "pg_basebackup"), *where],
@@ -102,7 +92,7 @@ class Backup:
             str(self.cluster.layout.postgresql_bin / "pg_ctl"), "start", "-w", "-t", str(int(BOUND_S)),
             "-D", str(primary.data), "-l", str(log), "-o", given,
         ]  # fmt: skip
-        entered, account = command_on(primary.address, self.cluster.account, command)
+        entered, account = command_on(primary.host, self.cluster.account, command)
         environment = {"PATH": os.environ["PATH"], "PGPASSFILE": primary.environment()["PGPASSFILE"]}
         subprocess.run(entered, check=True, env=environment, cwd="/", **account.popen_arguments())
         wait_until(

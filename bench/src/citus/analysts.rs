@@ -42,20 +42,17 @@ pub async fn run(
     for analysis in Analysis::ALL {
         let (expected, baseline) = ask(plain.0.admin(), analysis, NAMESPACE).await?;
         let (answered, seconds) = ask(citus.0.admin(), analysis, NAMESPACE).await?;
-        ensure!(answered == expected, "{} answered {answered} rows on Citus, not {expected}", analysis.text());
-        if analysis.text() == Analysis::ALL[0].text() {
+        ensure!(answered == expected, "{} answered {answered} rows on Citus, not {expected}", analysis.0);
+        if analysis.0 == Analysis::ALL[0].0 {
             du = seconds;
         }
         rows.push([name(analysis), count(answered as u64), short(baseline), short(seconds), short(seconds / baseline)]);
-        eprintln!("  {}", analysis.text());
+        eprintln!("  {}", analysis.0);
     }
     report.table("statement | rows | plain, s | Citus, s | to plain", &rows);
     let held = du < DU_S_MAX;
-    report.paragraph(&format!(
-        "`du` of the whole listing takes less than {} s on Citus: it takes {} s. **{}**",
-        short(DU_S_MAX),
-        short(du),
-        if held { "Held." } else { "Not held." }
-    ));
+    let bound = short(DU_S_MAX);
+    let text = format!("`du` of the whole listing takes less than {bound} s on Citus: it takes {} s.", short(du));
+    report.verdict(&text, held);
     Ok(held)
 }

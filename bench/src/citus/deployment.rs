@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
 
 use crate::{
     cpu::Server,
-    sql::{Call, Counters, Session, Signer, Verbs},
+    sql::{Call, Session, Signer, Verbs},
 };
 
-/// Clients, each on a session of its own.
 pub const CLIENTS: usize = 4;
 /// Ids for a whole run; no machine uses them up.
 const IDS: i64 = 1 << 24;
@@ -17,29 +17,11 @@ const IDS: i64 = 1 << 24;
 const DIRECTORIES: i64 = 1536;
 const BATCH: i64 = 512;
 
-/// A session with its prepared verbs.
-pub struct Client {
-    session: Session,
-    verbs: Verbs,
-}
-
-impl Client {
-    async fn several(url: &str) -> Result<Vec<Self>> {
-        let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            let session = Session::connect(url).await?;
-            clients.push(Self { verbs: session.prepare_verbs().await?, session });
-        }
-        Ok(clients)
-    }
-}
-
-/// A database with its clients.
 pub struct Deployment {
     /// A superuser's session on each server; the coordinator's is the first.
     admins: Vec<Session>,
     /// By server, then by client.
-    clients: Vec<Vec<Client>>,
+    clients: Vec<Vec<(Session, Verbs)>>,
     pub servers: Vec<Server>,
     ns: i64,
     /// Signs directory renames in place of the index.
@@ -59,7 +41,9 @@ impl Deployment {
             let admin = Session::connect(url).await?;
             servers.push(Server::of_child(admin.server_process().await?)?);
             admins.push(admin);
-            clients.push(Client::several(url).await?);
+            let sessions = Session::several(url, CLIENTS).await?;
+            let verbs = try_join_all(sessions.iter().map(Session::prepare_verbs)).await?;
+            clients.push(sessions.into_iter().zip(verbs).collect());
         }
         let first = &admins[0];
         let ns = first.allocate_ids(1).await?;
@@ -71,7 +55,6 @@ impl Deployment {
         Ok(deployment)
     }
 
-    /// Whether this is a Citus cluster.
     pub fn is_cluster(&self) -> bool {
         self.admins.len() > 1
     }
@@ -100,27 +83,22 @@ impl Deployment {
 
     /// Takes an unused directory on this worker.
     pub fn directory(&mut self, worker: usize) -> Result<i64> {
-        ensure!(!self.unused[worker].is_empty(), "no directory is left on worker {worker}");
-        Ok(self.unused[worker].pop().unwrap_or_default())
+        self.unused[worker].pop().with_context(|| format!("no directory is left on worker {worker}"))
     }
 
     /// Calls as a client (from 0) that is connected to this server (from 0).
     pub async fn call(&self, server: usize, client: usize, call: &Call<'_>) -> Result<()> {
-        let Client { session, verbs } = &self.clients[server][client];
+        let (session, verbs) = &self.clients[server][client];
         session.call(verbs, self.ns, call).await
     }
 
     /// The sums of Citus' counters over all nodes.
-    pub async fn counters(&self) -> Result<Counters> {
-        let mut all = Counters::default();
-        if self.is_cluster() {
-            for admin in &self.admins {
-                let of = admin.counters().await?;
-                all.statements += of.statements;
-                all.connections += of.connections;
-            }
+    pub async fn counters(&self) -> Result<[i64; 2]> {
+        if !self.is_cluster() {
+            return Ok([0; 2]);
         }
-        Ok(all)
+        let nodes = try_join_all(self.admins.iter().map(Session::counters)).await?;
+        Ok([0, 1].map(|at| nodes.iter().map(|of| of[at]).sum()))
     }
 
     /// A superuser's session on the plain PostgreSQL or the coordinator.

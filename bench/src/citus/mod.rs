@@ -20,7 +20,7 @@ use self::{
 use crate::{
     cpu::used,
     machine,
-    measure::rotation,
+    measure::{rotation, run_rounds},
     report::{Report, count, short},
 };
 
@@ -43,14 +43,13 @@ pub struct Options {
     #[arg(long, env = "MANTLE_CITUS_URLS", value_name = "URLS", value_delimiter = ',', hide_env_values = true)]
     citus: Vec<String>,
     /// A listing to load for the analysts' queries: one path a line
-    #[arg(long, value_name = "FILE", requires = "mantle")]
-    listing: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    listing: PathBuf,
     /// The `mantle` program, which loads the listing
     #[arg(long, value_name = "FILE")]
-    mantle: Option<PathBuf>,
+    mantle: PathBuf,
 }
 
-/// Where clients are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Plain,
@@ -88,8 +87,7 @@ struct Measured {
     calls: u64,
     lasted: Duration,
     cpu: Duration,
-    statements: i64,
-    connections: i64,
+    counters: [i64; 2],
 }
 
 impl Measured {
@@ -100,13 +98,8 @@ impl Measured {
     fn cpu_us(&self, elements: u64) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / (self.calls * elements) as f64
     }
-
-    fn a_call(&self, number: i64) -> f64 {
-        number as f64 / self.calls as f64
-    }
 }
 
-/// Measures; answers the report and whether the bound holds.
 pub async fn run(options: &Options) -> Result<(Report, bool)> {
     ensure!(options.citus.len() == 3, "--citus takes three URLs: the coordinator's and two workers'");
     let mut plain = Deployment::new(std::slice::from_ref(&options.plain)).await?;
@@ -140,16 +133,15 @@ pub async fn run(options: &Options) -> Result<(Report, bool)> {
     causes(&mut report);
     let held = ratio <= MKDIR_CPU_RATIO_MAX;
     report.heading("Bound");
-    report.paragraph(&format!(
+    let text = format!(
         "A mkdir from a client at the directory's worker costs at most {} times the processor time of plain PostgreSQL: it \
-         costs {} times as much. **{}**",
+         costs {} times as much.",
         short(MKDIR_CPU_RATIO_MAX),
         short(ratio),
-        if held { "Held." } else { "Not held." }
-    ));
-    let (Some(listing), Some(mantle)) = (&options.listing, &options.mantle) else { return Ok((report, held)) };
+    );
+    report.verdict(&text, held);
     let (plain, citus) = ((&plain, &*options.plain), (&citus, &*options.citus[0]));
-    let are_held = analysts::run(plain, citus, mantle, listing, &mut report).await? && held;
+    let are_held = analysts::run(plain, citus, &options.mantle, &options.listing, &mut report).await? && held;
     Ok((report, are_held))
 }
 
@@ -202,8 +194,7 @@ async fn in_turn(
         found.cpu += (used(&deployment.servers)? - cpu).saturating_sub(lasted.mul_f64(deployment.idle));
         found.calls += calls;
         let now = deployment.counters().await?;
-        found.statements += now.statements - counters.statements;
-        found.connections += now.connections - counters.connections;
+        found.counters = [0, 1].map(|at| found.counters[at] + now[at] - counters[at]);
     }
     Ok(found)
 }
@@ -216,32 +207,23 @@ async fn run_clients(
     period: Duration,
     rounds_max: usize,
 ) -> Result<u64> {
-    let started = Instant::now();
-    let loops = (0..CLIENTS).map(|client| async move {
-        let mut round = 0;
-        while round < rounds_max && started.elapsed() < period {
-            let (server, worker) = way.route(deployment, client, round);
-            workload.call(deployment, server, client, worker).await?;
-            round += 1;
-        }
-        Ok::<_, anyhow::Error>(round as u64)
-    });
-    Ok(futures::future::try_join_all(loops).await?.into_iter().sum())
+    let call = |client, round| {
+        let (server, worker) = way.route(deployment, client, round);
+        workload.call(deployment, server, client, worker)
+    };
+    Ok(run_rounds(CLIENTS, period, rounds_max, call).await?.1.len() as u64)
 }
 
 fn row(verb: Verb, way: Way, of: &Measured, plain: &Measured) -> [String; 8] {
-    let elements = verb.elements();
-    let counted = |number| if way == Way::Plain { "–".to_owned() } else { short(of.a_call(number)) };
-    [
-        verb.name(),
-        way.name().to_owned(),
-        count(of.per_second(elements) as u64),
-        short(of.per_second(elements) / plain.per_second(elements)),
-        count(of.cpu_us(elements) as u64),
-        short(of.cpu_us(elements) / plain.cpu_us(elements)),
-        counted(of.statements),
-        counted(of.connections),
-    ]
+    let counted =
+        |number: i64| if way == Way::Plain { "–".to_owned() } else { short(number as f64 / of.calls as f64) };
+    let [statements, sent] = of.counters.map(counted);
+    let [rate, cpu] = [Measured::per_second, Measured::cpu_us].map(|figure| {
+        let (value, baseline) = (figure(of, verb.elements()), figure(plain, verb.elements()));
+        [count(value as u64), short(value / baseline)]
+    });
+    let ([rate, rate_ratio], [cpu, cpu_ratio]) = (rate, cpu);
+    [verb.name(), way.name().to_owned(), rate, rate_ratio, cpu, cpu_ratio, statements, sent]
 }
 
 fn figures(rows: &[[String; 8]], report: &mut Report) {

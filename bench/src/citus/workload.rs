@@ -62,7 +62,6 @@ impl Verb {
     }
 }
 
-/// What one client has on one worker.
 struct Directories {
     here: i64,
     /// The directory that its entry is renamed to and back from; on the other worker for renames across nodes.
@@ -75,7 +74,6 @@ struct Directories {
     next_delete: AtomicU64,
 }
 
-/// One verb's directories of all clients.
 pub struct Workload {
     verb: Verb,
     /// By client and worker.

@@ -7,7 +7,7 @@ use mantle_index_client::IndexClient;
 
 use super::{
     Group, Options, Setup, queries,
-    rows::{DIRECTORIES, DIRECTORIES_FEW, Rates},
+    rows::{DIRECTORIES, DIRECTORIES_FEW, median},
     run_callers,
     tree::LEVELS,
     warmed,
@@ -20,13 +20,10 @@ use crate::{
 
 /// Callers whose p99 is measured: one, and few enough to leave the processors idle time.
 const CALLERS: [usize; 2] = [1, 8];
-const WRITES_PER_SECOND: u64 = 50_000;
-/// Operations a second beside [`CALLERS_MANY`].
-const WRITES_BESIDE_CALLERS: u64 = 1_000;
 const CALLERS_MANY: usize = 256;
-/// Operations a second beside snapshots.
-const WRITES_BESIDE_SNAPSHOTS: u64 = 1_000;
-/// Clients that make directories.
+const WRITES_PER_SECOND: u64 = 50_000;
+/// Operations a second beside [`CALLERS_MANY`] and beside snapshots.
+const WRITES_FEW: u64 = 1_000;
 const CLIENTS: [usize; 3] = [1, 16, 256];
 
 /// Lookups while directories change, against the same callers while none changes.
@@ -60,7 +57,6 @@ pub async fn writes(options: &Options, report: &mut Report) -> Result<()> {
     group.stop().await
 }
 
-/// The result of [`beside_writes`].
 struct BesideWrites {
     /// Idle and busy, for each number of callers.
     samples: [Sample; 2 * CALLERS.len()],
@@ -70,7 +66,7 @@ struct BesideWrites {
 
 async fn beside_writes(options: &Options, group: &mut Group, client: &IndexClient) -> Result<BesideWrites> {
     let queries = queries(&group.tree, LEVELS);
-    let mut samples = [(); 2 * CALLERS.len()].map(|()| Sample::default());
+    let mut samples = <[Sample; 2 * CALLERS.len()]>::default();
     let (mut applied, mut writing, mut missed, mut lookups) = (0, Duration::ZERO, 0, 0);
     for _ in 0..options.turns {
         for (at, callers) in CALLERS.into_iter().enumerate() {
@@ -100,12 +96,12 @@ pub async fn invalidation(options: &Options, report: &mut Report) -> Result<()> 
     for (name, setup) in setups {
         let group = Group::start_with(&Setup { directories: DIRECTORIES, ..setup }).await?;
         let (client, queries) = (warmed(&group, 0..1).await?, queries(&group.tree, LEVELS));
-        runs.push((name, group, client, queries, Rates::default()));
+        runs.push((name, group, client, queries, Vec::new()));
     }
     for _ in 0..options.turns {
         for (_, group, client, queries, rates) in &mut runs {
-            group.write(WRITES_BESIDE_CALLERS).await?;
-            rates.0.push(run_callers(client, queries, CALLERS_MANY, options.period(), true).await?.rate);
+            group.write(WRITES_FEW).await?;
+            rates.push(run_callers(client, queries, CALLERS_MANY, options.period(), true).await?.rate);
             group.write(0).await?;
         }
     }
@@ -113,33 +109,23 @@ pub async fn invalidation(options: &Options, report: &mut Report) -> Result<()> 
     report.paragraph(&format!(
         "Lookups of {CALLERS_MANY} callers while {} operations a second are applied; one in ten renames a directory on the paths, as \
          above. All (baseline): `lookup.invalidation = \"all\"`; a cache without a PrefixTree could do no better.",
-        count(WRITES_BESIDE_CALLERS)
+        count(WRITES_FEW)
     ));
-    let baseline = runs[1].4.median();
+    let baseline = median(&runs[1].4);
     let rows = runs
         .iter()
-        .map(|(name, .., rates)| [(*name).to_owned(), count(rates.median() as u64), short(rates.median() / baseline)]);
+        .map(|(name, .., rates)| [(*name).to_owned(), count(median(rates) as u64), short(median(rates) / baseline)]);
     report.table("a rename removes from the cache | lookups/s | ÷ all", &rows.collect::<Vec<_>>());
-    for (_, group, ..) in runs {
-        group.stop().await?;
-    }
-    Ok(())
+    Group::stop_all(runs.into_iter().map(|(_, group, ..)| group)).await
 }
 
 /// The table of idle and busy samples, for each number of callers.
 fn table(samples: &[Sample], report: &mut Report) {
     let rows = CALLERS.iter().zip(samples.chunks(2)).map(|(callers, samples)| {
-        let [idle, busy] = [&samples[0], &samples[1]].map(|sample| [sample.p50_ms() * 1e3, sample.p99_ms() * 1e3]);
-        let longest = samples[1].percentile_ms(1.0) * 1e3;
-        [
-            callers.to_string(),
-            short(idle[0]),
-            short(busy[0]),
-            short(idle[1]),
-            short(busy[1]),
-            short(busy[1] / idle[1]),
-            short(longest),
-        ]
+        let at = |sample: usize, share| samples[sample].percentile_ms(share) * 1e3;
+        let [p50_idle, p50, p99_idle, p99] = [at(0, 0.5), at(1, 0.5), at(0, 0.99), at(1, 0.99)];
+        let [ratio, longest] = [p99 / p99_idle, at(1, 1.0)].map(short);
+        [callers.to_string(), short(p50_idle), short(p50), short(p99_idle), short(p99), ratio, longest]
     });
     report.table(
         "callers | p50 µs idle | p50 µs | p99 µs idle (baseline) | p99 µs | p99 ÷ idle | longest µs",
@@ -152,11 +138,11 @@ pub async fn snapshots(options: &Options, report: &mut Report) -> Result<()> {
     let mut group = Group::start(DIRECTORIES, 1, 3).await?;
     let client = warmed(&group, 0..1).await?;
     let queries = queries(&group.tree, LEVELS);
-    let mut samples = [(); 4].map(|()| Sample::default());
+    let mut samples = <[Sample; 4]>::default();
     let (mut built, mut building) = (0, Duration::ZERO);
     for _ in 0..options.turns {
         for (at, callers) in CALLERS.into_iter().enumerate() {
-            group.write(WRITES_BESIDE_SNAPSHOTS).await?;
+            group.write(WRITES_FEW).await?;
             samples[2 * at].merge(run_callers(&client, &queries, callers, options.period(), true).await?.sample);
             let before = group.snapshots(true).await?;
             let started = Instant::now();
@@ -171,7 +157,7 @@ pub async fn snapshots(options: &Options, report: &mut Report) -> Result<()> {
         "{} directories; {} operations a second are applied (idle: the same without snapshots). {built} snapshots in {} s, one \
          after the other.",
         count(group.tree.directories()),
-        count(WRITES_BESIDE_SNAPSHOTS),
+        count(WRITES_FEW),
         short(building.as_secs_f64()),
     ));
     table(&samples, report);
@@ -207,8 +193,5 @@ pub async fn batching(options: &Options, report: &mut Report) -> Result<()> {
          +raftlogbatch is measured on the whole operation.",
     );
     report.table("clients | on: mkdirs/s | directories an entry | off: mkdirs/s | on ÷ off", &rows);
-    for group in groups {
-        group.stop().await?;
-    }
-    Ok(())
+    Group::stop_all(groups).await
 }

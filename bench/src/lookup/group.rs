@@ -1,6 +1,6 @@
 //! The measuring process's handle of a process with replicas (see `serve`).
 
-use std::{process::Stdio, time::Duration};
+use std::{net::TcpListener, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use tokio::{
@@ -10,11 +10,9 @@ use tokio::{
 
 use super::tree::Tree;
 
-/// A running group of replicas.
 pub struct Group {
     /// The replicas' addresses; the first replica leads.
     pub addresses: Vec<String>,
-    /// The directories that it holds.
     pub tree: Tree,
     child: Child,
     input: ChildStdin,
@@ -22,7 +20,6 @@ pub struct Group {
     _folder: tempfile::TempDir,
 }
 
-/// Settings of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub directories: u64,
@@ -42,7 +39,7 @@ impl Default for Setup {
 }
 
 impl Group {
-    /// Starts a process with replicas and waits until they hold the tree.
+    /// Starts a process with replicas, and waits until they hold the tree.
     pub async fn start(directories: u64, replicas: usize, cache_levels: usize) -> Result<Self> {
         Self::start_with(&Setup { directories, replicas, cache_levels, ..Setup::default() }).await
     }
@@ -51,15 +48,11 @@ impl Group {
     pub async fn start_with(setup: &Setup) -> Result<Self> {
         let Setup { directories, replicas, cache_levels, log_batching, invalidates_all } = *setup;
         let folder = tempfile::tempdir()?;
-        let mut addresses = Vec::new();
-        {
-            // All are bound before any is released, so that the kernel gives different ports.
-            let sockets =
-                (0..replicas).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
-            for socket in &sockets {
-                addresses.push(socket.local_addr()?.to_string());
-            }
-        }
+        // All are bound before any is released, so that the kernel gives different ports.
+        let sockets: Vec<_> = (0..replicas).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+        let addresses: Vec<_> =
+            sockets.iter().map(|socket| Ok(socket.local_addr()?.to_string())).collect::<std::io::Result<_>>()?;
+        drop(sockets);
         let mut child = tokio::process::Command::new(std::env::current_exe()?)
             .arg("index-replicas")
             .args(["--directories", &directories.to_string(), "--addresses", &addresses.join(",")])
@@ -124,6 +117,13 @@ impl Group {
         let answer = self.ask(line).await?;
         let numbers: Vec<usize> = answer.split(' ').map(str::parse).collect::<Result<_, _>>()?;
         numbers.try_into().map_err(|_| anyhow::anyhow!("`{line}` was answered `{answer}`"))
+    }
+
+    pub async fn stop_all(groups: impl IntoIterator<Item = Self>) -> Result<()> {
+        for group in groups {
+            group.stop().await?;
+        }
+        Ok(())
     }
 
     /// Closes its standard input and waits until it has ended.

@@ -22,12 +22,10 @@ use crate::{
 };
 
 const LEVELS: [usize; 6] = [0, 1, 2, 3, 4, 5];
-/// Lookups of one turn.
 const LOOKUPS: usize = 400_000;
 /// Lookups under one read guard, as in a replica.
 const BATCH: usize = 64;
 
-/// Measures each k in turn.
 pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let input = Input::read(&options.listing)?;
     let (index, paths) = index_of(&input)?;
@@ -64,16 +62,12 @@ pub fn run(options: &Options, report: &mut Report) -> Result<()> {
         .zip(times)
         .map(|((level, cache), time)| {
             let (entries, bytes) = cache.size();
-            [
-                if *level == 0 { "off (baseline)".to_owned() } else { level.to_string() },
-                short(each(time)),
-                short(each(time) / each(times[0])),
-                count((1e9 / each(time)) as u64),
-                count(entries as u64),
-                count(bytes as u64 >> 10),
-                short(bytes as f64 / full),
-                short(bytes as f64 / index.directories() as f64),
-            ]
+            let name = if *level == 0 { "off (baseline)".to_owned() } else { level.to_string() };
+            let (ns, size) = (each(time), bytes as f64);
+            let [ns_cell, ratio, share, a_directory] =
+                [ns, ns / each(times[0]), size / full, size / index.directories() as f64].map(short);
+            let [rate, entries, kib] = [(1e9 / ns) as u64, entries as u64, bytes as u64 >> 10].map(count);
+            [name, ns_cell, ratio, rate, entries, kib, share, a_directory]
         })
         .collect();
     report.table("k | ns a lookup | ÷ off | lookups/s a core | entries | KiB | ÷ k = 1 | bytes a directory", &rows);

@@ -58,7 +58,6 @@ impl Options {
 /// Different paths; each caller looks them up in turn.
 const PATHS: usize = 50_000;
 
-/// Queries for random directories of a level.
 fn queries(tree: &Tree, level: usize) -> Arc<[Query]> {
     let (namespace, caller): (Arc<str>, _) = (NAMESPACE.into(), Arc::new(Caller { uid: 9, gids: vec![100] }));
     (0..PATHS as u64)
@@ -68,9 +67,7 @@ fn queries(tree: &Tree, level: usize) -> Arc<[Query]> {
         .collect()
 }
 
-/// The result of [`run_callers`].
 struct Measured {
-    /// Lookups a second.
     rate: f64,
     sample: Sample,
     /// Lookups of paths that did not exist.
@@ -120,7 +117,6 @@ async fn run_callers(
     Ok(Measured { rate, sample: all, missed: all_missed })
 }
 
-/// Measures the wanted rows; answers the page.
 pub async fn run(options: &Options) -> Result<Report> {
     let mut facts = machine::hardware()?;
     facts.push(format!("turns          {} of {} seconds (--turns, --seconds)", options.turns, options.seconds));

@@ -18,16 +18,11 @@ const LOOKUPS_IN_PROCESS: u64 = 2_000_000;
 /// What one IndexNode core serves in the paper (Mantle, SOSP '25, section 6).
 const PAPER_PER_CORE: &str = "6,700–7,800";
 
-/// A throughput of each turn; the median counts.
-#[derive(Default)]
-pub struct Rates(pub Vec<f64>);
-
-impl Rates {
-    pub fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-    }
+/// The median of the turns' throughputs.
+pub fn median(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Cache on and off, many callers and one, deep and shallow paths.
@@ -35,19 +30,17 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
     let mut groups = [Group::start(DIRECTORIES, 1, 3).await?, Group::start(DIRECTORIES, 1, 0).await?];
     let clients = [warmed(&groups[0], 0..1).await?, warmed(&groups[1], 0..1).await?];
     let (deep, shallow) = (queries(&groups[0].tree, LEVELS), queries(&groups[0].tree, 1));
-    let mut rates = [const { Rates(Vec::new()) }; 2];
-    let mut cores = [const { Rates(Vec::new()) }; 2];
-    let mut both = [const { Rates(Vec::new()) }; 2];
-    let mut depths = [(); 2].map(|()| Sample::default());
+    let [mut rates, mut cores, mut both] = <[[Vec<f64>; 2]; 3]>::default();
+    let mut depths = <[Sample; 2]>::default();
     for _ in 0..options.turns {
         for at in 0..2 {
             let before = [groups[at].cpu().await?, cpu::own()?.as_secs_f64()];
             let Measured { rate, sample, .. } =
                 run_callers(&clients[at], &deep, CALLERS, options.period(), false).await?;
             let [replica, own] = [groups[at].cpu().await? - before[0], cpu::own()?.as_secs_f64() - before[1]];
-            rates[at].0.push(rate);
-            cores[at].0.push(sample.len() as f64 / replica);
-            both[at].0.push(sample.len() as f64 / (replica + own));
+            rates[at].push(rate);
+            cores[at].push(sample.len() as f64 / replica);
+            both[at].push(sample.len() as f64 / (replica + own));
         }
         // Half a period each keeps the connection warm; alternating single calls would not.
         for (sample, queries) in depths.iter_mut().zip([&shallow, &deep]) {
@@ -65,94 +58,60 @@ pub async fn throughput_and_latency(options: &Options, report: &mut Report) -> R
         count(size[0] as u64),
         count(size[1] as u64 >> 10),
     ));
-    throughput_table(report, &rates, &cores, &both);
-    latency_table(report, &depths);
-    let in_process = groups[0].look_up(LOOKUPS_IN_PROCESS).await?;
-    report.table(
-        "cache on, one core | lookups/s | ÷ in process",
-        &[
-            ["in process, 64 at a time (baseline)".to_owned(), count(in_process), short(1.0)],
-            [
-                "over RPC, the replica's share".to_owned(),
-                count(cores[0].median() as u64),
-                short(cores[0].median() / in_process as f64),
-            ],
-        ],
-    );
-    for group in groups {
-        group.stop().await?;
-    }
-    Ok(())
-}
-
-/// Each array: cache on, cache off.
-fn throughput_table(report: &mut Report, rates: &[Rates; 2], cores: &[Rates; 2], both: &[Rates; 2]) {
     let row = |name: &str, at: usize| {
-        let rate = rates[at].median();
-        [
-            name.to_owned(),
-            count(rate as u64),
-            short(rate / rates[1].median()),
-            count(cores[at].median() as u64),
-            count(both[at].median() as u64),
-        ]
+        let [rate, core, both] = [&rates[at], &cores[at], &both[at]].map(|turns| median(turns));
+        [name.to_owned(), count(rate as u64), short(rate / median(&rates[1])), count(core as u64), count(both as u64)]
     };
     report.table(
         "lookups, 256 callers | lookups/s | ÷ cache off | per core, replica | per core, replica and callers",
         &[row("cache on (k = 3)", 0), row("cache off (baseline)", 1)],
     );
+    let [one, ten] = depths.map(|sample| sample.p50_ms() * 1e3);
+    compare(report, "one caller, leader | p50 µs | ÷ depth 1", ["depth 1", "depth 10"], [one, ten], short);
+    let in_process = groups[0].look_up(LOOKUPS_IN_PROCESS).await?;
+    let names = ["in process, 64 at a time", "over RPC, the replica's share"];
+    let values = [in_process as f64, median(&cores[0])];
+    compare(report, "cache on, one core | lookups/s | ÷ in process", names, values, |value| count(value as u64));
+    Group::stop_all(groups).await
 }
 
-/// `depths`: of paths with one component and with ten.
-fn latency_table(report: &mut Report, depths: &[Sample; 2]) {
-    let [one, ten] = depths.each_ref().map(|sample| sample.p50_ms() * 1e3);
-    report.table(
-        "one caller, leader | p50 µs | ÷ depth 1",
-        &[
-            ["depth 1 (baseline)".to_owned(), short(one), short(1.0)],
-            ["depth 10".to_owned(), short(ten), short(ten / one)],
-        ],
-    );
+/// A table of a baseline and of what is compared with it: value and ratio.
+fn compare(report: &mut Report, headings: &str, names: [&str; 2], values: [f64; 2], show: impl Fn(f64) -> String) {
+    let [baseline, value] = values;
+    let first = [format!("{} (baseline)", names[0]), show(baseline), short(1.0)];
+    report.table(headings, &[first, [names[1].to_owned(), show(value), short(value / baseline)]]);
 }
 
 /// Trees of 100 K, 1 M and 10 M directories.
 pub async fn scale(options: &Options, report: &mut Report) -> Result<()> {
     let sizes = [100_000, 1_000_000, 10_000_000].map(|size: u64| size.min(options.directories_max));
     let mut groups = Vec::new();
-    for size in sizes {
-        groups.push(Group::start(size, 1, 3).await?);
-    }
     let mut runs = Vec::new();
-    for group in &groups {
-        runs.push((warmed(group, 0..1).await?, queries(&group.tree, LEVELS), Rates::default(), Rates::default()));
+    for size in sizes {
+        let group = Group::start(size, 1, 3).await?;
+        runs.push((warmed(&group, 0..1).await?, queries(&group.tree, LEVELS), Vec::new(), Vec::new()));
+        groups.push(group);
     }
     for _ in 0..options.turns {
         for ((client, queries, rates, cores), group) in runs.iter_mut().zip(&mut groups) {
             let before = group.cpu().await? + cpu::own()?.as_secs_f64();
             let Measured { rate, sample, .. } = run_callers(client, queries, CALLERS, options.period(), false).await?;
-            rates.0.push(rate);
-            cores.0.push(sample.len() as f64 / (group.cpu().await? + cpu::own()?.as_secs_f64() - before));
+            rates.push(rate);
+            cores.push(sample.len() as f64 / (group.cpu().await? + cpu::own()?.as_secs_f64() - before));
         }
     }
     report.heading("Throughput by size");
-    let baseline = [runs[0].2.median(), runs[0].3.median()];
+    let baseline = [median(&runs[0].2), median(&runs[0].3)];
     let mut rows = Vec::new();
     for (group, (_, _, rates, cores)) in groups.iter_mut().zip(&runs) {
         let [_, cache, index] = group.size().await?;
-        rows.push([
-            count(group.tree.directories()),
-            count(rates.median() as u64),
-            short(rates.median() / baseline[0]),
-            short(cores.median() / baseline[1]),
-            short(index as f64 / group.tree.directories() as f64),
-            count(cache as u64 >> 10),
-        ]);
+        let (directories, rate) = (group.tree.directories(), median(rates));
+        let [to_smallest, of_cores] = [short(rate / baseline[0]), short(median(cores) / baseline[1])];
+        let index = short(index as f64 / directories as f64);
+        rows.push([count(directories), count(rate as u64), to_smallest, of_cores, index, count(cache as u64 >> 10)]);
     }
     report.table("directories | lookups/s | ÷ the smallest | ÷, per core | index bytes a directory | cache KiB", &rows);
-    for group in groups {
-        group.stop().await?;
-    }
-    Ok(())
+    Group::stop_all(groups).await
 }
 
 /// One caller at the leader and at a follower; many callers at the leader alone and at all three replicas.
@@ -161,14 +120,13 @@ pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
     let (leader, follower) = (warmed(&group, 0..1).await?, warmed(&group, 1..2).await?);
     let all: IndexClient = warmed(&group, 0..3).await?;
     let queries = queries(&group.tree, LEVELS);
-    let mut latencies = [(); 2].map(|()| Sample::default());
-    let mut rates = [const { Rates(Vec::new()) }; 2];
+    let (mut latencies, mut rates) = <([Sample; 2], [Vec<f64>; 2])>::default();
     for _ in 0..options.turns {
         for (sample, client) in latencies.iter_mut().zip([&leader, &follower]) {
             sample.merge(run_callers(client, &queries, 1, options.period() / 2, false).await?.sample);
         }
         for (rates, client) in rates.iter_mut().zip([&leader, &all]) {
-            rates.0.push(run_callers(client, &queries, CALLERS, options.period(), false).await?.rate);
+            rates.push(run_callers(client, &queries, CALLERS, options.period(), false).await?.rate);
         }
     }
     report.heading("Leader and followers");
@@ -185,13 +143,8 @@ pub async fn followers(options: &Options, report: &mut Report) -> Result<()> {
             ["follower".to_owned(), short(at_follower[0]), short(at_follower[0] / at_leader[0]), short(at_follower[1])],
         ],
     );
-    let [alone, together] = rates.map(|rates| rates.median());
-    report.table(
-        "256 callers | lookups/s | ÷ leader alone",
-        &[
-            ["follower reads off (baseline)".to_owned(), count(alone as u64), short(1.0)],
-            ["follower reads on".to_owned(), count(together as u64), short(together / alone)],
-        ],
-    );
+    let [alone, together] = rates.map(|turns| median(&turns));
+    let (names, values) = (["follower reads off", "follower reads on"], [alone, together]);
+    compare(report, "256 callers | lookups/s | ÷ leader alone", names, values, |value| count(value as u64));
     group.stop().await
 }

@@ -3,7 +3,7 @@
 
 use std::{
     io::Write as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -30,7 +30,6 @@ use crate::cpu;
 /// Directories in one log entry, and entries in flight, while the tree is filled.
 const FILL_RECORDS: usize = 2_000;
 const FILL_ENTRIES: usize = 8;
-/// Time between two snapshots.
 const SNAPSHOT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Hold index replicas for `mantle-bench lookup`
@@ -87,8 +86,9 @@ pub async fn serve(options: &Options) -> Result<()> {
             Some(("make", how)) => {
                 let (clients, seconds) = how.split_once(' ').context("`make` needs clients and seconds")?;
                 let period = Duration::from_secs_f64(seconds.parse()?);
-                let made = make_one_by_one(&replicas[0], tree, clients.parse()?, period, options.log_batching).await?;
-                println!("{} {}", made.directories, made.entries);
+                let made = make_one_by_one(&replicas[0], tree, clients.parse()?, period, options.log_batching);
+                let [directories, entries] = made.await?;
+                println!("{directories} {entries}");
             }
             Some(("look_up", count)) => println!("{}", look_up_in_process(&replicas[0], &tree, count.parse()?)?),
             _ if line == "cpu" => println!("{}", cpu::own()?.as_secs_f64()),
@@ -164,6 +164,8 @@ impl Snapshots {
 fn config(options: &Options, at: usize) -> Result<Config> {
     let folder = options.folder.join(at.to_string());
     std::fs::create_dir_all(&folder)?;
+    let password = folder.join("password");
+    std::fs::write(&password, "unused")?;
     // No process listens on these addresses: a standalone replica answers no probes and uses no PostgreSQL.
     Config::parse(&format!(
         "group = 1\ndata_dir = {data:?}\nlisten = {listen:?}\nhttp_listen = \"127.0.0.1:9\"\npeers = {peers:?}\n\
@@ -172,17 +174,10 @@ fn config(options: &Options, at: usize) -> Result<Config> {
         data = folder.join("data"),
         listen = options.addresses[at],
         peers = options.addresses,
-        password = write_password(&folder)?,
         batching = options.log_batching,
         levels = options.cache_levels,
         invalidation = if options.invalidates_all { "all" } else { "range" },
     ))
-}
-
-fn write_password(folder: &Path) -> Result<PathBuf> {
-    let path = folder.join("password");
-    std::fs::write(&path, "unused")?;
-    Ok(path)
 }
 
 async fn fill(leader: &Standalone, tree: &Tree) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use mantle_types::{DirectoryId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
 
-/// Levels below the namespace's root.
 pub const LEVELS: usize = 10;
 /// Name of the namespace; [`ROOT`] is its root's id.
 pub const NAMESPACE: &str = "bench";
@@ -82,7 +81,6 @@ impl Tree {
         std::iter::once(root).chain(below).map(|(pid, name, id)| record(pid, name, id, 1))
     }
 
-    /// The path of a directory of a level; `choice` selects it.
     pub fn path(&self, level: usize, choice: u64) -> Vec<String> {
         let mut at = mix(choice) % self.width(level);
         let mut path: Vec<String> = (1..=level)
@@ -105,7 +103,6 @@ impl Tree {
         record(self.id(level - 1, at / fan_out), name(level, at % fan_out), self.id(level, at), version)
     }
 
-    /// The id of the same directory.
     pub fn some_id(&self, level: usize, choice: u64) -> u64 {
         self.id(level, mix(choice) % self.width(level))
     }

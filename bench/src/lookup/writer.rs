@@ -26,13 +26,11 @@ use super::tree::{LEVELS, MADE_LATER, Tree, record};
 
 /// The only source. No PostgreSQL is behind it: the bench proposes its transactions.
 const SOURCE: SourceId = SourceId(0);
-/// Time between two proposals of the writer.
 const TICK: Duration = Duration::from_millis(2);
 
 /// The level of renamed directories: the lowest that the cache (k = 3) holds in prefixes of paths that are [`LEVELS`] deep.
 const RENAMED_LEVEL: usize = LEVELS - 4;
 
-/// Where the stream of [`SOURCE`] starts.
 pub fn source_start() -> SourceStart {
     let lineage = Lineage { system_identifier: 1, timeline: 1 };
     SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
@@ -48,7 +46,6 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Runs until `is_over` is set.
     pub async fn run(self: Arc<Self>, leader: Arc<Standalone>, tree: Tree) -> Result<()> {
         let (mut lsn, mut next, mut oldest) = (10, 0_u64, 0_u64);
         let mut ticks = tokio::time::interval(TICK);
@@ -102,22 +99,16 @@ fn some_op(tree: &Tree, number: u64, oldest: &mut u64) -> DirectoryOp {
     }
 }
 
-/// The result of [`make_one_by_one`].
-pub struct Made {
-    pub directories: u64,
-    pub entries: u64,
-}
-
 /// Lets `clients` make directories for `period`; each starts the next when its last one is applied. One log entry is in flight
 /// at a time, as for the change stream; directories that wait meanwhile share the next entry (without batching: one an
-/// entry). No other task may write to the group.
+/// entry). No other task may write to the group. Answers the numbers of directories and of log entries.
 pub async fn make_one_by_one(
     leader: &Standalone,
     tree: Tree,
     clients: usize,
     period: Duration,
     is_batching: bool,
-) -> Result<Made> {
+) -> Result<[u64; 2]> {
     let (sender, mut waiting) = mpsc::channel::<oneshot::Sender<()>>(clients);
     let started = Instant::now();
     let mut tasks = JoinSet::new();
@@ -134,7 +125,7 @@ pub async fn make_one_by_one(
         });
     }
     drop(sender);
-    let mut made_so_far = Made { directories: 0, entries: 0 };
+    let (mut directories, mut entries) = (0, 0);
     let mut batch = Vec::with_capacity(clients);
     let batch_max = if is_batching { clients } else { 1 };
     let mut lsn = 10;
@@ -147,13 +138,13 @@ pub async fn make_one_by_one(
         let batches =
             vec![SourceBatch { source: SOURCE, transactions: transactions.collect(), position: Lsn(lsn + 1) }];
         leader.propose(&Command::Stream(batches)).await?;
-        made_so_far.entries += 1;
-        made_so_far.directories += batch.len() as u64;
+        entries += 1;
+        directories += batch.len() as u64;
         batch.drain(..).for_each(|done| {
             // The client may have ended; ignore the send error.
             let _ = done.send(());
         });
     }
     tasks.join_all().await;
-    Ok(made_so_far)
+    Ok([directories, entries])
 }

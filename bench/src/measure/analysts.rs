@@ -10,7 +10,6 @@ use crate::{
     sql::{Analysis, Session},
 };
 
-/// Calls of each statement.
 pub const CALLS: usize = 3;
 
 /// Runs a query [`CALLS`] times; answers its number of rows and the median of the seconds.
@@ -25,14 +24,12 @@ pub async fn ask(session: &Session, analysis: Analysis, ns: &str) -> Result<(usi
     Ok((answered, seconds[CALLS / 2]))
 }
 
-/// The query's name in a report.
 pub fn name(analysis: Analysis) -> String {
-    format!("`{}`", analysis.text().replace("$1", "ns"))
+    format!("`{}`", analysis.0.replace("$1", "ns"))
 }
 
-/// Runs each query as owner and as analyst.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let sessions = [Session::connect(&bench.admin_url).await?, Session::connect(&bench.admin_url).await?];
+    let sessions = [Session::connect(&bench.options.admin).await?, Session::connect(&bench.options.admin).await?];
     sessions[0].wait_for_vacuum().await?;
     sessions[1].become_analyst(&bench.ns).await?;
     let mut rows = Vec::new();

@@ -3,8 +3,6 @@
 //! Two namespaces: in an even one all pages have the same shape, so only the position differs; in the listing's, pages also
 //! differ in the number of their keys' directories.
 
-use std::io::Write as _;
-
 use anyhow::{Result, ensure};
 
 use super::{Bench, load, timed};
@@ -14,7 +12,6 @@ use crate::{
     sample::Sample,
 };
 
-/// Keys of a page.
 const PAGE: usize = 1000;
 /// Directories of the even namespace, and objects in each.
 const EVEN: (usize, usize) = (2000, 100);
@@ -28,19 +25,13 @@ struct Page {
     sample: Sample,
 }
 
-/// Lists pages of the even namespace, then of the listing's.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("A page of ListObjectsV2, namespace of even shape");
     let folder = tempfile::tempdir()?;
     let listing = folder.path().join("even");
-    let mut file = std::io::BufWriter::new(std::fs::File::create(&listing)?);
-    for directory in 0..EVEN.0 {
-        for object in 0..EVEN.1 {
-            writeln!(file, "d{:02}/d{directory:06}/o{object:06}", directory / 100)?;
-        }
-    }
-    file.flush()?;
-    drop(file);
+    let directories = (0..EVEN.0).flat_map(|directory| (0..EVEN.1).map(move |object| (directory, object)));
+    let line = |(directory, object)| format!("d{:02}/d{directory:06}/o{object:06}\n", directory / 100);
+    std::fs::write(&listing, directories.map(line).collect::<String>())?;
     let even = format!("{}-even", bench.ns);
     load::import(bench, &even, &listing).await?;
     pages(bench, report, &even, &Input::read(&listing)?).await?;
@@ -62,7 +53,7 @@ async fn pages(bench: &Bench, report: &mut Report, ns: &str, input: &Input) -> R
         })
         .collect();
     // All positions take turns in each round, so that they meet the same machine; the first round fills caches.
-    let rounds = (bench.calls / 20).max(10);
+    let rounds = (bench.options.calls / 20).max(10);
     for round in 0..=rounds {
         for page in &mut pages {
             let mut sample = Sample::default();
@@ -74,12 +65,14 @@ async fn pages(bench: &Bench, report: &mut Report, ns: &str, input: &Input) -> R
             }
         }
     }
-    let rows = pages.iter().map(|page| {
-        let [p50, p99] = page.sample.cells();
-        [format!("{:.0} %", page.position), count(page.directories as u64), p50, p99]
-    });
+    let rows: Vec<_> = pages
+        .iter()
+        .map(|Page { position, directories, sample, .. }| {
+            [format!("{position:.0} %"), count(*directories as u64), short(sample.p50_ms()), short(sample.p99_ms())]
+        })
+        .collect();
     report.paragraph(&format!("{} keys; pages of {PAGE}, {rounds} calls each, in turn.", count(input.len() as u64)));
-    report.table("position of the page | directories of its keys | p50 ms | p99 ms", &rows.collect::<Vec<_>>());
+    report.table("position of the page | directories of its keys | p50 ms | p99 ms", &rows);
     if let [first, .., last] = &pages[..] {
         let ratio = last.sample.p50_ms() / first.sample.p50_ms();
         report.paragraph(&format!("Last page to first page: ratio {} of the medians.", short(ratio)));

@@ -12,7 +12,7 @@ use crate::report::{Report, count, short};
 /// Loads a listing into a new namespace with `mantle import`; answers the command's summary.
 pub async fn import(bench: &Bench, ns: &str, listing: &Path) -> Result<String> {
     bench.rest.create_namespace(ns).await?;
-    import_into(&bench.mantle, ns, listing, &bench.database_url, &bench.index_addresses).await
+    import_into(&bench.options.mantle, ns, listing, &bench.options.database, &bench.options.index).await
 }
 
 /// The same into an existing namespace. Without an index its addresses are empty.
@@ -39,16 +39,13 @@ pub async fn import_into(mantle: &Path, ns: &str, listing: &Path, database: &str
 
 async fn statuses(bench: &Bench) -> Result<Vec<(String, Status)>> {
     let answers = bench.index.status().await.into_iter();
-    answers
-        .map(|(address, status)| Ok((address.clone(), status.with_context(|| format!("replica {address}"))?)))
-        .collect()
+    answers.map(|(address, answer)| Ok((address.clone(), answer.context(address)?))).collect()
 }
 
-/// Imports the listing and reads the replicas' memory before and after.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Bulk load");
     let before = statuses(bench).await?;
-    let summary = import(bench, &bench.ns, &bench.listing).await?;
+    let summary = import(bench, &bench.ns, &bench.options.listing).await?;
     report.paragraph(
         "`mantle import` of the listing into an empty namespace: rows in PostgreSQL *and* directories applied by all \
          replicas; the time runs from the start of the command to the last replica's confirmation.",
@@ -58,11 +55,11 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let mut rows = Vec::new();
     for ((_, before), (address, after)) in before.iter().zip(statuses(bench).await?) {
         let per = |bytes: u64, directories: u64| short(bytes as f64 / directories.max(1) as f64);
-        let of_all = [after.index_bytes, after.resident_bytes].map(|bytes| per(bytes, after.directories));
-        let growth = after.resident_bytes.saturating_sub(before.resident_bytes);
-        let of_new = per(growth, after.directories.saturating_sub(before.directories));
-        let [index, resident] = of_all;
-        rows.push([address, count(after.directories), index, resident, of_new]);
+        let (directories, resident) = (after.directories, after.resident_bytes);
+        let grown = resident.saturating_sub(before.resident_bytes);
+        let new = directories.saturating_sub(before.directories);
+        let [index, all, growth] = [per(after.index_bytes, directories), per(resident, directories), per(grown, new)];
+        rows.push([address, count(directories), index, all, growth]);
     }
     report.table(
         "replica | directories | index bytes/directory | resident bytes/directory, all of the process | growth of resident bytes/new directory",

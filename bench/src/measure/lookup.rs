@@ -11,26 +11,20 @@ use crate::{
     sql::Session,
 };
 
-/// Different paths.
 const PATHS: usize = 20_000;
 /// Callers at once, sharing the client's connections.
 const CALLERS: usize = 64;
 /// Paths of one call in the row with batches.
 const PATHS_PER_CALL: usize = 64;
-/// Sessions of the SQL baseline at once.
 const SESSIONS: usize = 8;
-/// Seed of the choice of paths.
 const SEED: u64 = 15;
 
-struct Row {
-    name: &'static str,
-    rate: f64,
-    /// Paths a call.
-    paths: usize,
-    sample: Sample,
+/// `rate`: paths a second.
+fn row(name: &str, rate: f64, paths_a_call: usize, sample: &Sample) -> [String; 5] {
+    let [p50, p99] = sample.cells();
+    [name.to_owned(), count(rate as u64), paths_a_call.to_string(), p50, p99]
 }
 
-/// Looks paths up by the index and by SQL, with one caller and with many.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Lookup");
     let paths = bench.input.some_directories(PATHS, SEED);
@@ -42,46 +36,43 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         .collect();
     let pick = |client: usize, round: usize| (client * 7919 + round) % PATHS;
 
-    let mut rows = Vec::new();
     let (mut one, mut one_sql) = (Sample::default(), Sample::default());
-    let session = Session::connect(&bench.pooler_url).await?;
-    for call in 0..bench.calls {
+    let session = Session::connect(&bench.options.pooler).await?;
+    for call in 0..bench.options.calls {
         timed(&mut one, ask(&bench.index, &queries[call % PATHS..call % PATHS + 1])).await?;
         timed(&mut one_sql, ask_sql(&session, &bench.ns, &paths[call % PATHS])).await?;
     }
     let rate = |sample: &Sample| 1e3 / sample.p50_ms();
-    rows.push(Row { name: "index, one caller", rate: rate(&one), paths: 1, sample: one });
-    rows.push(Row { name: "SQL, one caller (baseline)", rate: rate(&one_sql), paths: 1, sample: one_sql });
+    let mut rows = vec![
+        row("index, one caller", rate(&one), 1, &one),
+        row("SQL, one caller (baseline)", rate(&one_sql), 1, &one_sql),
+    ];
 
     let (rate, sample) = run_clients(CALLERS, bench.period, |client, round| {
         let at = pick(client, round);
         ask(&bench.index, &queries[at..=at])
     })
     .await?;
-    rows.push(Row { name: "index, 64 callers, one path a call", rate, paths: 1, sample });
+    rows.push(row("index, 64 callers, one path a call", rate, 1, &sample));
     let (rate, sample) = run_clients(SESSIONS, bench.period, |client, round| {
         let at = pick(client, round) % (PATHS - PATHS_PER_CALL);
         ask(&bench.index, &queries[at..at + PATHS_PER_CALL])
     })
     .await?;
-    rows.push(Row { name: "index, 8 callers, 64 paths a call", rate: rate * PATHS_PER_CALL as f64, paths: 64, sample });
-    let sessions = Session::several(&bench.pooler_url, SESSIONS).await?;
+    rows.push(row("index, 8 callers, 64 paths a call", rate * PATHS_PER_CALL as f64, PATHS_PER_CALL, &sample));
+    let sessions = Session::several(&bench.options.pooler, SESSIONS).await?;
     let (rate, sample) = run_clients(SESSIONS, bench.period, |client, round| {
         ask_sql(&sessions[client], &bench.ns, &paths[pick(client, round)])
     })
     .await?;
-    rows.push(Row { name: "SQL, 8 callers (baseline)", rate, paths: 1, sample });
+    rows.push(row("SQL, 8 callers (baseline)", rate, 1, &sample));
 
     report.paragraph(&format!(
         "{} random directories of the listing, {depth:.1} components on average; one RPC a call at any depth. The client uses all \
          replicas, the leader first while it is idle. Baseline: `mantle.resolve_path` through the pooler, one statement a path.",
         count(PATHS as u64)
     ));
-    let cells = rows.iter().map(|Row { name, rate, paths, sample }| {
-        let [p50, p99] = sample.cells();
-        [(*name).to_owned(), count(*rate as u64), paths.to_string(), p50, p99]
-    });
-    report.table("lookup | paths/s | paths a call | p50 ms a call | p99 ms a call", &cells.collect::<Vec<_>>());
+    report.table("lookup | paths/s | paths a call | p50 ms a call | p99 ms a call", &rows);
     Ok(())
 }
 

@@ -10,47 +10,27 @@ pub mod puts;
 pub mod rebuild;
 pub mod rename;
 
-use std::{
-    future::Future,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mantle_index_client::IndexClient;
 
-use crate::{input::Input, rest::Rest, s3::S3, sample::Sample};
+use crate::{Options, input::Input, rest::Rest, s3::S3, sample::Sample};
 
-/// Addresses, clients and options that the measurements share.
+/// Clients and options that the measurements share.
 pub struct Bench {
+    pub options: Options,
     pub rest: Rest,
     pub s3: S3,
     pub index: IndexClient,
-    /// PostgreSQL through the pooler, for baselines.
-    pub pooler_url: String,
-    /// Direct PostgreSQL URL, for the import and for batches.
-    pub database_url: String,
-    /// The same of a superuser, which makes the textbook's tables and changes the server's settings.
-    pub admin_url: String,
-    /// The role of `database_url`.
+    /// The role of `options.database`.
     pub database_role: String,
     /// Gateways that gather calls into batches; the first is `rest`.
     pub gathering: Vec<Rest>,
     /// Gateways that send each call alone.
     pub not_gathering: Vec<Rest>,
-    /// Index replicas as given, for the import.
-    pub index_addresses: String,
-    /// The `mantle` program.
-    pub mantle: PathBuf,
-    /// The listing's file.
-    pub listing: PathBuf,
-    /// The listing's keys.
     pub input: Input,
-    /// The namespace that the listing is loaded into.
     pub ns: String,
-    /// Calls of each kind for one client's latency.
-    pub calls: usize,
-    /// Duration of each throughput.
     pub period: Duration,
 }
 
@@ -73,12 +53,22 @@ pub async fn run_clients<F: Future<Output = Result<()>>>(
     period: Duration,
     call: impl Fn(usize, usize) -> F,
 ) -> Result<(f64, Sample)> {
+    run_rounds(clients, period, usize::MAX, call).await
+}
+
+/// The same, until each client has made `rounds_max` calls at most.
+pub async fn run_rounds<F: Future<Output = Result<()>>>(
+    clients: usize,
+    period: Duration,
+    rounds_max: usize,
+    call: impl Fn(usize, usize) -> F,
+) -> Result<(f64, Sample)> {
     let started = Instant::now();
     let call = &call;
     let loops = (0..clients).map(|client| async move {
         let mut sample = Sample::default();
         let mut round = 0;
-        while started.elapsed() < period {
+        while round < rounds_max && started.elapsed() < period {
             timed(&mut sample, call(client, round)).await?;
             round += 1;
         }

@@ -30,15 +30,6 @@ pub struct Options {
     plain: String,
 }
 
-/// The server, the namespace, and the duration of each throughput.
-struct Target<'a> {
-    admin_url: &'a str,
-    database_url: &'a str,
-    ns: String,
-    period: Duration,
-}
-
-/// Measures on a server alone.
 pub async fn run_alone(options: &Options) -> Result<Report> {
     let mut facts = machine::facts(&Session::connect(&options.plain).await?).await?;
     facts.push(format!("seconds        {} each throughput (--seconds)", options.seconds));
@@ -49,36 +40,39 @@ pub async fn run_alone(options: &Options) -> Result<Report> {
         &facts,
     );
     let (url, period) = (options.plain.as_str(), Duration::from_secs(options.seconds));
-    run_at(&Target { admin_url: url, database_url: url, ns: "bench-puts".to_owned(), period }, &mut report).await?;
+    measure(url, &Session::connect(url).await?, "bench-puts", period, &mut report).await?;
     Ok(report)
 }
 
-/// Measures on the server of a stack.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("put_object by batch, called in SQL, while the index reads the WAL");
-    let (admin_url, database_url) = (&bench.admin_url, &bench.database_url);
-    let ns = format!("{}-puts", bench.ns);
-    run_at(&Target { admin_url, database_url, ns, period: bench.period / 2 }, report).await
+    let admin = Session::connect(&bench.options.admin).await?;
+    measure(&bench.options.database, &admin, &format!("{}-puts", bench.ns), bench.period / 2, report).await
 }
 
-async fn run_at(target: &Target<'_>, report: &mut Report) -> Result<()> {
-    let admin = Session::connect(target.admin_url).await?;
+/// Measures in a new namespace. The textbook exists while this runs.
+async fn measure(url: &str, admin: &Session, ns: &str, period: Duration, report: &mut Report) -> Result<()> {
     admin.make_textbook().await?;
-    let measured = measure(target, &admin, report).await;
+    let measured = measure_beside_textbook(url, admin, ns, period, report).await;
     admin.drop_textbook().await?;
     measured
 }
 
-async fn measure(target: &Target<'_>, admin: &Session, report: &mut Report) -> Result<()> {
+async fn measure_beside_textbook(
+    url: &str,
+    admin: &Session,
+    ns: &str,
+    period: Duration,
+    report: &mut Report,
+) -> Result<()> {
     let mut clients = Vec::new();
-    for _ in 0..SESSIONS_MAX {
-        let session = Session::connect(target.database_url).await?;
+    for session in Session::several(url, SESSIONS_MAX).await? {
         let puts = [session.prepare_puts(Store::Mantle).await?, session.prepare_puts(Store::Textbook).await?];
         clients.push((session, puts));
     }
     let first = &clients[0].0;
     let ns_id = first.allocate_ids(1).await?;
-    first.create_namespace(&target.ns, ns_id).await?;
+    first.create_namespace(ns, ns_id).await?;
     let first_directory = first.allocate_ids(DIRECTORIES as i64).await?;
     for at in 0..DIRECTORIES as i64 {
         first.mkdir(ns_id, ns_id, &format!("d{at}"), first_directory + at).await?;
@@ -92,7 +86,7 @@ async fn measure(target: &Target<'_>, admin: &Session, report: &mut Report) -> R
             for (store, rate) in rates.iter_mut().enumerate() {
                 let first_id = first.allocate_ids(IDS).await?;
                 let client_ids = IDS / sessions as i64;
-                let (calls, _) = run_clients(sessions, target.period, |client, round| {
+                let (calls, _) = run_clients(sessions, period, |client, round| {
                     let from = first_id + client_ids * client as i64 + (round * batch) as i64;
                     // The session's own directory, or `spread` of them in turn.
                     let pids: Vec<i64> =

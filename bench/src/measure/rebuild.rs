@@ -12,14 +12,12 @@ use crate::{
 
 const GROUP: i32 = 1;
 const ROUNDS: usize = 3;
-/// Time between two requests for the replicas' status.
 const POLL: Duration = Duration::from_millis(5);
 const BOUND: Duration = Duration::from_secs(120);
 
-/// Drops the slot several times and measures each rebuild.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     report.heading("Rebuild of the index from PostgreSQL");
-    let admin = Session::connect(&bench.admin_url).await?;
+    let admin = Session::connect(&bench.options.admin).await?;
     admin.wait_for_vacuum().await?;
     let mut rows = rounds(bench, &admin, "as loaded").await?;
     admin.vacuum().await?;
@@ -37,7 +35,6 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Rebuilds in turn with COPY alone; answers the report's rows.
 async fn rounds(bench: &Bench, admin: &Session, table: &str) -> Result<Vec<[String; 6]>> {
     let mut rows = Vec::new();
     for _ in 0..ROUNDS {
@@ -46,14 +43,9 @@ async fn rounds(bench: &Bench, admin: &Session, table: &str) -> Result<Vec<[Stri
         let copy = copied as f64 / started.elapsed().as_secs_f64();
         let (directories, elapsed) = rebuild(bench, admin).await?;
         let rate = directories as f64 / elapsed.as_secs_f64();
-        rows.push([
-            count(directories),
-            table.to_owned(),
-            short(elapsed.as_secs_f64()),
-            count(rate as u64),
-            count(copy as u64),
-            short(rate / copy),
-        ]);
+        let [number, rate_cell, copy_cell] = [directories, rate as u64, copy as u64].map(count);
+        let seconds = short(elapsed.as_secs_f64());
+        rows.push([number, table.to_owned(), seconds, rate_cell, copy_cell, short(rate / copy)]);
     }
     Ok(rows)
 }

@@ -19,7 +19,7 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let small = format!("{parent}/bench-empty");
     bench.rest.mkdir(&bench.ns, &small).await?;
     let (mut large_sample, mut small_sample) = (Sample::default(), Sample::default());
-    for _ in 0..(bench.calls / 20).max(10) {
+    for _ in 0..(bench.options.calls / 20).max(10) {
         for (path, sample) in [(&large, &mut large_sample), (&small, &mut small_sample)] {
             let (here, there) = (format!("{path}/"), format!("{path}-renamed/"));
             timed(sample, bench.rest.rename(&bench.ns, &here, &there)).await?;

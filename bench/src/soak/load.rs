@@ -11,10 +11,8 @@ use crate::{sample::Sample, sql::Session};
 const READ: Duration = Duration::from_millis(10);
 /// A delayed writer catches up at most this much, so that the rate stays even.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
-/// Ids that a writer allocates at a time.
 const IDS: i64 = 1 << 20;
 
-/// What all sessions share.
 pub struct Load {
     pub url: String,
     /// The namespace; its root is the directory that is written to.

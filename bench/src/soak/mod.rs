@@ -91,20 +91,16 @@ impl Minute {
 
 /// Measures; answers the report and whether the bounds held.
 pub async fn run(options: &Options) -> Result<(Report, bool)> {
-    ensure!(
-        options.seconds > 0 && options.rate > 0 && options.writers > 0 && options.calls_per_commit > 0,
-        "nothing to do"
-    );
+    let given = [options.seconds, options.rate, options.writers, options.calls_per_commit];
+    ensure!(!given.contains(&0), "nothing to do");
     let admin = Session::connect(&options.admin).await?;
-    let mut facts = vec![
-        format!("command        make soak SECONDS={}", options.seconds),
-        format!(
-            "writers        {} sessions, {} calls of mantle.put_object a commit",
-            options.writers, options.calls_per_commit
-        ),
+    let Options { seconds, writers, calls_per_commit, .. } = options;
+    let facts = [
+        format!("command        make soak SECONDS={seconds}"),
+        format!("writers        {writers} sessions, {calls_per_commit} calls of mantle.put_object a commit"),
         format!("wanted         {} delta records/s in one directory", count(options.rate)),
     ];
-    facts.extend(machine::facts(&admin).await?);
+    let facts = [&facts[..], &machine::facts(&admin).await?].concat();
     let report = Report::new("Soak", "Written by `make soak` (`mantle-bench soak`); do not edit.", &facts);
     let minutes = measure(options, admin).await?;
     Ok(conclude(report, options.rate, &minutes))
@@ -155,25 +151,18 @@ fn conclude(mut report: Report, rate: u64, minutes: &[Minute]) -> (Report, bool)
          Compaction and autovacuum run as shipped. A session of its own calls `mantle.dirstat` every 10 ms, in turn with a \
          statement that reads nothing, which shows the machine's share. Delta records and dead tuples: the maximum seen.",
     );
-    let mib = |bytes: i64| count(bytes as u64 >> 20);
     let rows: Vec<_> = minutes
         .iter()
         .enumerate()
         .map(|(at, minute)| {
-            [
-                (at + 1).to_string(),
-                count(minute.per_second().round() as u64),
-                short(minute.dirstat.p50_ms()),
-                short(minute.dirstat.p99_ms()),
-                short(minute.nothing.p50_ms()),
-                short(minute.nothing.p99_ms()),
-                count(minute.seen.deltas as u64),
-                count(minute.seen.dead as u64),
-                count(minute.seen.vacuums as u64),
-                mib(minute.seen.table_bytes),
-                mib(minute.seen.index_bytes),
-                short(minute.seen.oldest.as_secs_f64() * 1e3),
-            ]
+            let Seen { oldest, deltas, table } = &minute.seen;
+            let latency = [&minute.dirstat, &minute.nothing].map(Sample::cells);
+            let [[p50, p99], [nothing_p50, nothing_p99]] = latency;
+            let rate = count(minute.per_second().round() as u64);
+            let [deltas, dead, vacuums] = [*deltas, table.dead, table.vacuums].map(|number| count(number as u64));
+            let [table, indexes] = [table.table_bytes, table.index_bytes].map(|bytes| count(bytes as u64 >> 20));
+            let (minute, oldest) = ((at + 1).to_string(), short(oldest.as_secs_f64() * 1e3));
+            [minute, rate, p50, p99, nothing_p50, nothing_p99, deltas, dead, vacuums, table, indexes, oldest]
         })
         .collect();
     report.table(

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Result;
 
 use super::load::{Load, of_minute};
-use crate::sql::Session;
+use crate::sql::{Session, TableState};
 
 /// Short enough that a transaction over the bound is seen several times before it is twice as old.
 const LOOK: Duration = Duration::from_millis(250);
@@ -17,10 +17,7 @@ const LOOKS_PER_COUNT: u32 = 8;
 pub struct Seen {
     pub oldest: Duration,
     pub deltas: i64,
-    pub dead: i64,
-    pub vacuums: i64,
-    pub table_bytes: i64,
-    pub index_bytes: i64,
+    pub table: TableState,
 }
 
 /// Watches until the end; answers the minutes.
@@ -33,11 +30,10 @@ pub async fn watch(load: Arc<Load>, session: Session) -> Result<Vec<Seen>> {
         seen.oldest = seen.oldest.max(session.oldest_transaction().await?);
         if looks % LOOKS_PER_COUNT == 0 {
             seen.deltas = seen.deltas.max(session.deltas().await?);
-            let table = session.table_state().await?;
-            seen.dead = seen.dead.max(table.dead);
-            seen.vacuums += table.vacuums - vacuums;
-            vacuums = table.vacuums;
-            (seen.table_bytes, seen.index_bytes) = (table.table_bytes, table.index_bytes);
+            let now = session.table_state().await?;
+            let ended = seen.table.vacuums + now.vacuums - vacuums;
+            vacuums = now.vacuums;
+            seen.table = TableState { dead: seen.table.dead.max(now.dead), vacuums: ended, ..now };
         }
         looks += 1;
         tokio::time::sleep(LOOK).await;

@@ -4,17 +4,11 @@ use anyhow::Result;
 
 use super::Session;
 
-const GRANT: &str = "SELECT mantle.grant_namespace($1, 'mantle_analyst')";
-// Autovacuum would come later at an unknown time.
-const VACUUM: &str = "VACUUM (ANALYZE) mantle.meta";
-const BECOME: &str = "SET ROLE mantle_analyst";
-
 /// One statement, whose parameter is the namespace.
 #[derive(Clone, Copy, Debug)]
-pub struct Analysis(&'static str);
+pub struct Analysis(pub &'static str);
 
 impl Analysis {
-    /// All statements, in the report's order.
     pub const ALL: [Self; 7] = [
         Self("SELECT * FROM mantle.du($1, '')"),
         Self("SELECT * FROM mantle.du($1, '', 2)"),
@@ -24,26 +18,20 @@ impl Analysis {
         Self("SELECT * FROM mantle.depth_distribution WHERE namespace = $1"),
         Self("SELECT * FROM mantle.small_objects WHERE namespace = $1"),
     ];
-
-    /// The statement's SQL.
-    pub fn text(&self) -> &'static str {
-        self.0
-    }
 }
 
 impl Session {
     /// Grants the namespace to mantle_analyst and takes that role; only for a superuser's session.
     pub async fn become_analyst(&self, ns: &str) -> Result<()> {
-        self.client.query(GRANT, &[&ns]).await?;
-        Ok(self.client.batch_execute(BECOME).await?)
+        self.client.query("SELECT mantle.grant_namespace($1, 'mantle_analyst')", &[&ns]).await?;
+        Ok(self.client.batch_execute("SET ROLE mantle_analyst").await?)
     }
 
-    /// Vacuums the MetaTable and gathers its statistics.
+    /// Vacuums the MetaTable and gathers its statistics. Autovacuum would come later, at an unknown time.
     pub async fn vacuum(&self) -> Result<()> {
-        Ok(self.client.batch_execute(VACUUM).await?)
+        Ok(self.client.batch_execute("VACUUM (ANALYZE) mantle.meta").await?)
     }
 
-    /// Runs the statement; answers the number of rows.
     pub async fn analyse(&self, analysis: Analysis, ns: &str) -> Result<usize> {
         Ok(self.client.query(analysis.0, &[&ns]).await?.len())
     }

@@ -23,14 +23,9 @@ const RENAME_OBJECT: &str = "SELECT count(code) FROM mantle.rename_object(1000, 
 // The index numbers the attempts of a rename; the bench needs only numbers that do not repeat.
 const RENAME_DIRECTORY: &str =
     "SELECT count(code) FROM mantle.rename_directory(1000, $1, $2, $3, $6, $4, $3, 0, 1, $7, $8, $5, 0, NULL, $9)";
-const LOCAL: &str = "SELECT id FROM unnest($1::bigint[]) AS id WHERE mantle.is_local(ARRAY[id])";
-const POSTGRESQL_PROCESS: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
-const CITUS_VERSION: &str = "SELECT extversion FROM pg_extension WHERE extname = 'citus'";
-const SHARDS: &str = "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = 'mantle.meta'::regclass";
 const COUNTERS: &str = "SELECT query_execution_single_shard + query_execution_multi_shard, \
      connection_establishment_succeeded + connection_reused FROM citus_stat_counters WHERE name = current_database()";
 
-/// A session's prepared verbs.
 pub struct Verbs {
     mkdir: Statement,
     put_object: Statement,
@@ -52,17 +47,7 @@ pub enum Call<'a> {
     RenameDirectory { from: i64, to: i64, name: &'a str, id: i64, attempt: i64, signer: &'a Signer },
 }
 
-/// Citus' counters of one node since its start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
-    /// Executed statements.
-    pub statements: i64,
-    /// Connections to other nodes that were opened or reused.
-    pub connections: i64,
-}
-
 impl Session {
-    /// Prepares the verbs; only for a direct session.
     pub async fn prepare_verbs(&self) -> Result<Verbs> {
         let prepare = |sql| self.client.prepare(sql);
         Ok(Verbs {
@@ -109,23 +94,26 @@ impl Session {
 
     /// The directories of `ids` that are on this node.
     pub async fn local(&self, ids: &[i64]) -> Result<Vec<i64>> {
-        Ok(self.client.query(LOCAL, &[&ids]).await?.iter().map(|row| row.get(0)).collect())
+        let sql = "SELECT id FROM unnest($1::bigint[]) AS id WHERE mantle.is_local(ARRAY[id])";
+        Ok(self.client.query(sql, &[&ids]).await?.iter().map(|row| row.get(0)).collect())
     }
 
     /// Process id of a child of the postmaster; only as superuser.
     pub async fn server_process(&self) -> Result<i32> {
-        Ok(self.client.query_one(POSTGRESQL_PROCESS, &[]).await?.get(0))
+        self.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'", &[]).await
     }
 
     /// Version of Citus and number of the MetaTable's shards.
     pub async fn citus(&self) -> Result<(String, i64)> {
-        let version = self.client.query_one(CITUS_VERSION, &[]).await?.get(0);
-        Ok((version, self.client.query_one(SHARDS, &[]).await?.get(0)))
+        let version = self.value("SELECT extversion FROM pg_extension WHERE extname = 'citus'", &[]).await?;
+        let shards = "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = 'mantle.meta'::regclass";
+        Ok((version, self.value(shards, &[]).await?))
     }
 
-    /// Citus' counters of this node (needs `citus.enable_stat_counters`).
-    pub async fn counters(&self) -> Result<Counters> {
+    /// Citus' counters of this node since its start (needs `citus.enable_stat_counters`): executed statements, and
+    /// connections to other nodes that were opened or reused.
+    pub async fn counters(&self) -> Result<[i64; 2]> {
         let row = self.client.query_one(COUNTERS, &[]).await?;
-        Ok(Counters { statements: row.get(0), connections: row.get(1) })
+        Ok([row.get(0), row.get(1)])
     }
 }

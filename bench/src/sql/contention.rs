@@ -15,10 +15,8 @@ use super::{
 };
 
 const TEXTBOOK: &str = include_str!("textbook.sql");
-const DROP_TEXTBOOK: &str = "DROP SCHEMA IF EXISTS bench_textbook CASCADE";
 const TEXTBOOK_COUNTS: &str = "INSERT INTO bench_textbook.meta (pid, name, ns, entries, subdirectories, bytes, modified) \
       SELECT u, '/_ATTR', $1, 0, 0, 0, now() FROM generate_series($2::bigint, $3) AS u";
-const TEXTBOOK_DIRECTORY: &str = "INSERT INTO bench_textbook.directories (id) VALUES ($1)";
 pub(super) const MKDIR: &str = "SELECT code FROM mantle.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const TEXTBOOK_MKDIR: &str = "SELECT code FROM bench_textbook.mkdir($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const RENAME_OBJECT: &str = "SELECT code FROM mantle.rename_object(1000, $1, $2, $3, $4, $5, false, $6, $7)";
@@ -28,26 +26,14 @@ const RENAME_DIRECTORY: &str = "SELECT code FROM mantle.rename_directory(1000, $
 const TEXTBOOK_RENAME: &str = "SELECT NULL::text FROM bench_textbook.rename(1000, $1, $2, $3, $4, $5, $6, $7)";
 const WAITS: &str = "SELECT coalesce(wait_event_type || ':' || wait_event, 'running'), count(*) FROM pg_stat_activity \
       WHERE state = 'active' AND backend_type = 'client backend' AND usename = $1 AND pid <> pg_backend_pid() GROUP BY 1";
-const COUNT_DELTAS: &str = "SELECT count(*) FROM mantle.meta WHERE ts > 0";
-const ALTER_DELTA_RECORDS: [(&str, &str); 4] = [
-    ("auto", "ALTER SYSTEM SET mantle.delta_records = 'auto'"),
-    ("always", "ALTER SYSTEM SET mantle.delta_records = 'always'"),
-    ("never", "ALTER SYSTEM SET mantle.delta_records = 'never'"),
-    ("", "ALTER SYSTEM RESET mantle.delta_records"),
-];
-const COMPACTION_POLL: Duration = Duration::from_millis(50);
 const COMPACTION_MAX: Duration = Duration::from_secs(60);
-const RELOAD: &str = "SELECT pg_reload_conf()";
-const SHOW_DELTA_RECORDS: &str = "SELECT current_setting('mantle.delta_records')";
 
-/// The implementation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     Mantle,
     Textbook,
 }
 
-/// A rename of one entry.
 pub struct Move<'a> {
     pub ns: i64,
     pub source: (i64, &'a str),
@@ -64,14 +50,13 @@ impl Session {
         Ok(self.client.batch_execute(TEXTBOOK).await?)
     }
 
-    /// Drops the textbook's tables and functions.
     pub async fn drop_textbook(&self) -> Result<()> {
-        Ok(self.client.batch_execute(DROP_TEXTBOOK).await?)
+        Ok(self.client.batch_execute("DROP SCHEMA IF EXISTS bench_textbook CASCADE").await?)
     }
 
-    /// Makes one directory's row of counts in the textbook.
+    /// Makes a directory's row of counts in the textbook.
     pub async fn textbook_directory(&self, id: i64) -> Result<()> {
-        self.client.execute(TEXTBOOK_DIRECTORY, &[&id]).await?;
+        self.client.execute("INSERT INTO bench_textbook.directories (id) VALUES ($1)", &[&id]).await?;
         Ok(())
     }
 
@@ -93,7 +78,6 @@ impl Session {
         self.call_mkdir(sql, ns, pid, &names, ids, &requests).await
     }
 
-    /// One call of a mkdir function that answers codes.
     pub(super) async fn call_mkdir(
         &self,
         sql: &str,
@@ -106,20 +90,20 @@ impl Session {
         let n = ids.len();
         let (caller, namespaces, pids, mode) = (vec![1000i32; n], vec![ns; n], vec![pid; n], vec![0o755i32; n]);
         let (explicit, metadata) = (vec![true; n], vec![None::<serde_json::Value>; n]);
-        let (int, bigint) = (Type::INT4_ARRAY, Type::INT8_ARRAY);
+        let (int4s, int8s) = (Type::INT4_ARRAY, Type::INT8_ARRAY);
         let params: [(&(dyn ToSql + Sync), Type); 12] = [
-            (&caller, int.clone()),
-            (&namespaces, bigint.clone()),
-            (&pids, bigint.clone()),
+            (&caller, int4s.clone()),
+            (&namespaces, int8s.clone()),
+            (&pids, int8s.clone()),
             (&names, Type::TEXT_ARRAY),
-            (&ids, bigint.clone()),
-            (&caller, int.clone()),
-            (&caller, int.clone()),
-            (&mode, int),
+            (&ids, int8s.clone()),
+            (&caller, int4s.clone()),
+            (&caller, int4s.clone()),
+            (&mode, int4s),
             (&explicit, Type::BOOL_ARRAY),
             (&metadata, Type::JSONB_ARRAY),
             (&requests, Type::UUID_ARRAY),
-            (&ids, bigint),
+            (&ids, int8s),
         ];
         let rows = self.client.query_typed(sql, &params).await?;
         match rows.iter().find_map(|row| row.get::<_, Option<String>>(0)) {
@@ -132,15 +116,11 @@ impl Session {
     pub async fn rename(&self, store: Store, of: &Move<'_>) -> Result<bool> {
         let is_directory = of.source.1.ends_with('/');
         let request = Uuid::new_v4();
-        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![
-            (&of.ns, Type::INT8),
-            (&of.source.0, Type::INT8),
-            (&of.source.1, Type::TEXT),
-            (&of.destination.0, Type::INT8),
-            (&of.destination.1, Type::TEXT),
-            (&request, Type::UUID),
-            (&of.id, Type::INT8),
-        ];
+        let Move { ns, source, destination, id, attempt, signer } = of;
+        let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![(ns, Type::INT8)];
+        params.extend([(&source.0 as _, Type::INT8), (&source.1 as _, Type::TEXT)]);
+        params.extend([(&destination.0 as _, Type::INT8), (&destination.1 as _, Type::TEXT)]);
+        params.extend([(&request as _, Type::UUID), (id as _, Type::INT8)]);
         let sql = match store {
             Store::Mantle if is_directory => RENAME_DIRECTORY,
             Store::Mantle => RENAME_OBJECT,
@@ -148,14 +128,9 @@ impl Session {
         };
         let proof;
         if sql == RENAME_DIRECTORY {
-            let source = (of.source.0, of.source.1, of.id);
-            let rename = Rename { ns: of.ns, request, attempt: of.attempt, source, destination: of.destination };
-            proof = of.signer.sign(&rename);
-            params.extend([
-                (&of.attempt as _, Type::INT8),
-                (&of.signer.epoch as _, Type::INT8),
-                (&proof as _, Type::BYTEA),
-            ]);
+            let source = (source.0, source.1, *id);
+            proof = signer.sign(&Rename { ns: *ns, request, attempt: *attempt, source, destination: *destination });
+            params.extend([(attempt as _, Type::INT8), (&signer.epoch as _, Type::INT8), (&proof as _, Type::BYTEA)]);
         }
         match self.client.query_typed(sql, &params).await {
             Ok(rows) => match rows.first().map(|row| row.get::<_, Option<String>>(0)) {
@@ -181,24 +156,24 @@ impl Session {
                 started.elapsed() < COMPACTION_MAX,
                 "delta records are left {COMPACTION_MAX:?} after the last change"
             );
-            tokio::time::sleep(COMPACTION_POLL).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     }
 
-    /// Delta records of all directories.
     pub async fn deltas(&self) -> Result<i64> {
-        Ok(self.first(COUNT_DELTAS, &[]).await?.get(0))
+        self.value("SELECT count(*) FROM mantle.meta WHERE ts > 0", &[]).await
     }
 
     /// Sets `mantle.delta_records` for all sessions, the gateways' included; the empty mode resets it. Only as superuser.
     pub async fn alter_delta_records(&self, mode: &str) -> Result<()> {
-        let (_, sql) = ALTER_DELTA_RECORDS.iter().find(|(name, _)| *name == mode).context("no such mode")?;
-        self.client.batch_execute(sql).await?;
-        self.client.query_typed(RELOAD, &[]).await?;
+        // ALTER SYSTEM takes no parameters; the modes are the bench's own.
+        let change = if mode.is_empty() { "RESET mantle.delta_records" } else { "SET mantle.delta_records =" };
+        self.client.batch_execute(&format!("ALTER SYSTEM {change} {mode}")).await?;
+        self.client.query_typed("SELECT pg_reload_conf()", &[]).await?;
         // A session reads the settings before its next statement, after the postmaster's signal.
         for _ in 0..100 {
-            let now: String = self.first(SHOW_DELTA_RECORDS, &[]).await?.get(0);
+            let now: String = self.value("SELECT current_setting('mantle.delta_records')", &[]).await?;
             if mode.is_empty() || now == mode {
                 return Ok(());
             }

@@ -10,45 +10,35 @@ mod soak;
 use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use futures::TryStreamExt;
+use futures::{TryStreamExt, future::try_join_all};
 use tokio_postgres::{
-    Client, NoTls, Row, Statement,
+    Client, NoTls, Statement,
     error::SqlState,
-    types::{ToSql, Type},
+    types::{FromSqlOwned, ToSql, Type},
 };
 use uuid::Uuid;
 
 pub use self::{
     analysts::Analysis,
-    citus::{Call, Counters, Verbs},
+    citus::{Call, Verbs},
     contention::{Move, Store},
     proof::Signer,
+    soak::TableState,
 };
 
-const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
-const ALLOCATE_IDS: &str = "SELECT first_id FROM mantle.allocate_ids($1, $2)";
-const STAT: &str = "SELECT code, id FROM mantle.stat($1, $2, $3)";
 const PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM mantle.put_object($1, $2, $3, $4, $5, $6, \
      $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const TEXTBOOK_PUT_OBJECT: &str = "SELECT count(*) FILTER (WHERE code IS NOT NULL) FROM bench_textbook.put_object($1, $2, \
      $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
-const RESOLVE_PATH: &str = "SELECT depth FROM mantle.resolve_path($1, $2)";
-const SET_DELTA_RECORDS: &str = "SELECT set_config('mantle.delta_records', $1, false)";
-/// As the index begins its initial copy.
-const BEGIN_COPY: &str = "BEGIN READ ONLY; SET LOCAL enable_seqscan = off";
 const COPY_DIRECTORIES: &str = "COPY (SELECT pid::bigint, id::bigint, version::bigint, owner::integer, grp::integer, \
      mode::integer, entry::text FROM mantle.directories WHERE ns = ANY (ARRAY(SELECT ns FROM mantle.index_namespaces(1)))) \
      TO STDOUT (FORMAT binary)";
-const SLOT_OF_GROUP: &str = "SELECT slot_name FROM mantle.index_group($1)";
 const TERMINATE: &str = "SELECT pg_terminate_backend(active_pid::integer, 5000::bigint) FROM pg_replication_slots \
      WHERE slot_name = $1 AND active_pid IS NOT NULL";
 const DROP_TRIES: usize = 10;
-const DROP_SLOT: &str = "SELECT pg_drop_replication_slot($1)";
-const VACUUMS: &str = "SELECT count(*) FROM pg_stat_progress_vacuum";
 /// A vacuum takes seconds after a load of some millions of rows.
 const VACUUM_POLL: Duration = Duration::from_millis(500);
 const VACUUM_POLLS_MAX: u32 = 240;
-const VERSION: &str = "SELECT version()";
 const SETTINGS: &str = "SELECT name || ' = ' || current_setting(name) FROM unnest(ARRAY['shared_buffers', 'fsync', \
      'synchronous_commit', 'wal_level', 'max_wal_size', 'wal_sync_method']) AS name";
 
@@ -70,24 +60,20 @@ impl Session {
         Ok(Self { client })
     }
 
-    /// Several sessions.
     pub async fn several(url: &str, count: usize) -> Result<Vec<Self>> {
-        let mut sessions = Vec::new();
-        for _ in 0..count {
-            sessions.push(Self::connect(url).await?);
-        }
-        Ok(sessions)
+        try_join_all((0..count).map(|_| Self::connect(url))).await
     }
 
-    /// The first row of a statement that is not prepared, so that a pooler may run it.
-    async fn first(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<Row> {
-        self.client.query_typed(sql, params).await?.into_iter().next().with_context(|| format!("no row: {sql}"))
+    /// The only column of a statement's first row.
+    async fn value<T: FromSqlOwned>(&self, sql: &str, params: &[(&(dyn ToSql + Sync), Type)]) -> Result<T> {
+        let rows = self.client.query_typed(sql, params).await?;
+        Ok(rows.first().with_context(|| format!("no row: {sql}"))?.get(0))
     }
 
     /// Version and the settings that matter to a measurement, one a line.
     pub async fn facts(&self) -> Result<Vec<String>> {
         let mut facts: Vec<String> = Vec::new();
-        for sql in [VERSION, SETTINGS] {
+        for sql in ["SELECT version()", SETTINGS] {
             facts.extend(self.client.query_typed(sql, &[]).await?.iter().map(|row| row.get::<_, String>(0)));
         }
         Ok(facts)
@@ -96,7 +82,7 @@ impl Session {
     /// Waits until no table is being vacuumed, as each is after a load; an error after two minutes.
     pub async fn wait_for_vacuum(&self) -> Result<()> {
         for _ in 0..VACUUM_POLLS_MAX {
-            if self.first(VACUUMS, &[]).await?.get::<_, i64>(0) == 0 {
+            if self.value::<i64>("SELECT count(*) FROM pg_stat_progress_vacuum", &[]).await? == 0 {
                 return Ok(());
             }
             tokio::time::sleep(VACUUM_POLL).await;
@@ -106,7 +92,8 @@ impl Session {
 
     /// Reads the rows that an index is rebuilt from and drops them; answers how many directories there are.
     pub async fn copy_directories(&self) -> Result<u64> {
-        self.client.batch_execute(BEGIN_COPY).await?;
+        // As the index begins its initial copy.
+        self.client.batch_execute("BEGIN READ ONLY; SET LOCAL enable_seqscan = off").await?;
         let mut rows = pin!(self.client.copy_out(COPY_DIRECTORIES).await?);
         let mut messages = 0;
         while rows.try_next().await?.is_some() {
@@ -119,11 +106,12 @@ impl Session {
 
     /// Drops the slot of an index group; only as superuser.
     pub async fn drop_slot(&self, group: i32) -> Result<()> {
-        let slot: String = self.first(SLOT_OF_GROUP, &[(&group, Type::INT4)]).await?.get(0);
+        let sql = "SELECT slot_name FROM mantle.index_group($1)";
+        let slot: String = self.value(sql, &[(&group, Type::INT4)]).await?;
         // Its reader may reconnect before the drop.
         for _ in 0..DROP_TRIES {
             self.client.query_typed(TERMINATE, &[(&slot, Type::TEXT)]).await?;
-            match self.client.query_typed(DROP_SLOT, &[(&slot, Type::TEXT)]).await {
+            match self.client.query_typed("SELECT pg_drop_replication_slot($1)", &[(&slot, Type::TEXT)]).await {
                 Err(e) if e.code() == Some(&SqlState::OBJECT_IN_USE) => {}
                 dropped => return dropped.map(drop).context("the slot"),
             }
@@ -133,27 +121,23 @@ impl Session {
 
     /// Sets `mantle.delta_records` for this session; only for a direct session.
     pub async fn set_delta_records(&self, mode: &str) -> Result<()> {
-        self.client.query_typed(SET_DELTA_RECORDS, &[(&mode, Type::TEXT)]).await?;
+        self.client.query_typed("SELECT set_config('mantle.delta_records', $1, false)", &[(&mode, Type::TEXT)]).await?;
         Ok(())
     }
 
-    /// A namespace's id.
     pub async fn namespace(&self, name: &str) -> Result<i64> {
-        Ok(self.first(NAMESPACE, &[(&name, Type::TEXT)]).await?.get(0))
+        self.value("SELECT ns FROM mantle.namespace($1)", &[(&name, Type::TEXT)]).await
     }
 
     /// Allocates a block of `count` ids; answers the first.
     pub async fn allocate_ids(&self, count: i64) -> Result<i64> {
-        Ok(self.first(ALLOCATE_IDS, &[(&"bench", Type::TEXT), (&count, Type::INT8)]).await?.get(0))
+        self.value("SELECT first_id FROM mantle.allocate_ids('bench', $1)", &[(&count, Type::INT8)]).await
     }
 
-    /// The id of a directory in the directory `pid`.
     pub async fn child(&self, ns: i64, pid: i64, name: &str) -> Result<i64> {
-        let name = vec![format!("{name}/")];
-        let pid = vec![pid];
-        let row = self.first(STAT, &[(&ns, Type::INT8), (&pid, Type::INT8_ARRAY), (&name, Type::TEXT_ARRAY)]).await?;
-        ensure!(row.get::<_, Option<String>>(0).is_none(), "no directory {name:?}");
-        Ok(row.get(1))
+        let sql = "SELECT id FROM mantle.stat($1, $2, $3) WHERE code IS NULL";
+        let (pids, names) = (vec![pid], vec![format!("{name}/")]);
+        self.value(sql, &[(&ns, Type::INT8), (&pids, Type::INT8_ARRAY), (&names, Type::TEXT_ARRAY)]).await
     }
 
     /// mkdir in PostgreSQL alone: one call of one function, as the gateway sends it, without lookup and index.
@@ -184,13 +168,14 @@ impl Session {
             &uid, &nss, &pids, &names, &ids, &uid, &uid, &mode, &size, &etag, &kind, &extra, &locator, &none, &request,
             &ids,
         ];
-        let row = self.client.query_one(statement, &params).await?;
-        ensure!(row.get::<_, i64>(0) == 0, "mantle.put_object refused new objects");
+        let refused: i64 = self.client.query_one(statement, &params).await?.get(0);
+        ensure!(refused == 0, "mantle.put_object refused new objects");
         Ok(())
     }
 
     /// Looks a path up level by level in SQL; answers how many of its components exist.
     pub async fn resolve_path(&self, ns: &str, components: &[String]) -> Result<i32> {
-        Ok(self.first(RESOLVE_PATH, &[(&ns, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await?.get(0))
+        let sql = "SELECT depth FROM mantle.resolve_path($1, $2)";
+        self.value(sql, &[(&ns, Type::TEXT), (&components, Type::TEXT_ARRAY)]).await
     }
 }

@@ -7,16 +7,12 @@ use tokio_postgres::Statement;
 
 use super::Session;
 
-const CREATE_NAMESPACE: &str =
-    "SELECT code FROM mantle.create_namespace(1000, $1, $2, 1000, 1000, 493, gen_random_uuid(), 0)";
 // One call for each object, because a call adds at most one delta record to a directory; several calls a transaction.
 const PUT_EACH: &str = "SELECT count(*) FILTER (WHERE p.code IS NOT NULL) \
       FROM unnest($3::bigint[]) AS u(id), LATERAL mantle.put_object(ARRAY[1000], ARRAY[$1::bigint], ARRAY[$2::bigint], \
            ARRAY['o' || u.id], ARRAY[u.id], ARRAY[1000], ARRAY[1000], ARRAY[420], ARRAY[4096::bigint], \
            ARRAY['d41d8cd98f00b204e9800998ecf8427e'], ARRAY['text/plain'], ARRAY[NULL::jsonb], ARRAY['soak/' || u.id], \
            ARRAY[NULL::text], ARRAY[gen_random_uuid()], ARRAY[u.id]) AS p";
-const DIRSTAT: &str = "SELECT entries FROM mantle.dirstat($1, ARRAY[$2::bigint])";
-const NOTHING: &str = "SELECT 0::bigint";
 const TABLE: &str = "SELECT n_dead_tup, vacuum_count + autovacuum_count, pg_table_size(relid), pg_indexes_size(relid) \
       FROM pg_stat_user_tables WHERE relid = 'mantle.meta'::regclass";
 // Without vacuum: its transaction is long, but holds no dead row back.
@@ -33,31 +29,26 @@ pub struct SoakStatements {
 /// PostgreSQL's statistics of the MetaTable.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableState {
-    /// Dead tuples.
     pub dead: i64,
-    /// Vacuums since the table was made.
     pub vacuums: i64,
-    /// Bytes of the table.
     pub table_bytes: i64,
-    /// Bytes of its indexes.
     pub index_bytes: i64,
 }
 
 impl Session {
     /// Makes a namespace in PostgreSQL alone; `id` is also its root directory's.
     pub async fn create_namespace(&self, name: &str, id: i64) -> Result<()> {
-        let statement = self.client.prepare(CREATE_NAMESPACE).await?;
-        let code: Option<String> = self.client.query_one(&statement, &[&name, &id]).await?.get(0);
+        let sql = "SELECT code FROM mantle.create_namespace(1000, $1, $2, 1000, 1000, 493, gen_random_uuid(), 0)";
+        let code: Option<String> = self.client.query_one(sql, &[&name, &id]).await?.get(0);
         ensure!(code.is_none(), "mantle.create_namespace answered {code:?}");
         Ok(())
     }
 
-    /// Prepares the statements; only for a direct session.
     pub async fn prepare_soak(&self) -> Result<SoakStatements> {
         Ok(SoakStatements {
             put_each: self.client.prepare(PUT_EACH).await?,
-            dirstat: self.client.prepare(DIRSTAT).await?,
-            nothing: self.client.prepare(NOTHING).await?,
+            dirstat: self.client.prepare("SELECT entries FROM mantle.dirstat($1, ARRAY[$2::bigint])").await?,
+            nothing: self.client.prepare("SELECT 0::bigint").await?,
         })
     }
 
@@ -68,24 +59,21 @@ impl Session {
         Ok(())
     }
 
-    /// Number of entries in a directory, by `mantle.dirstat`.
     pub async fn dirstat(&self, soak: &SoakStatements, ns: i64, pid: i64) -> Result<i64> {
         Ok(self.client.query_one(&soak.dirstat, &[&ns, &pid]).await?.get(0))
     }
 
-    /// A statement that reads nothing.
     pub async fn nothing(&self, soak: &SoakStatements) -> Result<i64> {
         Ok(self.client.query_one(&soak.nothing, &[]).await?.get(0))
     }
 
-    /// The MetaTable's statistics.
     pub async fn table_state(&self) -> Result<TableState> {
-        let row = self.first(TABLE, &[]).await?;
+        let row = self.client.query_one(TABLE, &[]).await?;
         Ok(TableState { dead: row.get(0), vacuums: row.get(1), table_bytes: row.get(2), index_bytes: row.get(3) })
     }
 
     /// Age of the oldest transaction of other sessions.
     pub async fn oldest_transaction(&self) -> Result<Duration> {
-        Ok(Duration::from_secs_f64(self.first(OLDEST_TRANSACTION, &[]).await?.get::<_, f64>(0).max(0.0)))
+        Ok(Duration::from_secs_f64(self.value::<f64>(OLDEST_TRANSACTION, &[]).await?.max(0.0)))
     }
 }

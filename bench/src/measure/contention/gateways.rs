@@ -17,7 +17,6 @@ const TURNS: u32 = 3;
 /// The gateways' role.
 const ROLE: &str = "gateway";
 
-/// Measures, if enough gateways are given.
 pub async fn run(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result<()> {
     report.heading("mkdir in one directory over REST, by gateways");
     let bench = setting.bench;
@@ -43,9 +42,10 @@ async fn measure(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result
             let found = in_turn(setting, ns, gateways, clients).await?;
             let [.., baseline] = &found;
             for (mode, of) in MODES.iter().zip(&found) {
-                let [speed, waits] = of.cells(baseline);
-                let what = vec![name.to_owned(), count(clients as u64), (*mode).to_owned()];
-                rows.push([what, speed, vec![short(of.waits.all())], waits].concat());
+                let [rate, rate_ratio, p99, p99_ratio, lock, lwlock, most] = of.cells(baseline);
+                let (name, clients, mode) = (name.to_owned(), count(clients as u64), (*mode).to_owned());
+                let active = short(of.waits.of(""));
+                rows.push([name, clients, mode, rate, rate_ratio, p99, p99_ratio, active, lock, lwlock, most]);
             }
         }
     }
@@ -63,7 +63,8 @@ async fn measure(setting: &Setting<'_>, ns: &str, report: &mut Report) -> Result
 
 async fn in_turn(setting: &Setting<'_>, ns: &str, gateways: &[Rest], clients: usize) -> Result<[Measured; 3]> {
     let rests: Vec<Rest> = (0..clients).map(|client| gateways[client % gateways.len()].another()).collect();
-    let parents: Vec<String> = MODES.iter().map(|mode| format!("{mode}-{}", setting.ids(1))).collect();
+    let id = setting.ids(1).await?;
+    let parents = MODES.map(|mode| format!("{mode}-{id}"));
     for parent in &parents {
         gateways[0].mkdir(ns, parent).await?;
     }
@@ -75,10 +76,7 @@ async fn in_turn(setting: &Setting<'_>, ns: &str, gateways: &[Rest], clients: us
             let (rest, path) = (&rests[client], format!("{parent}/d{turn}-{client}-{round}"));
             async move { rest.mkdir(ns, &path).await }
         });
-        let started = std::time::Instant::now();
-        let (_, sample) = of.waits.during(setting.watcher, ROLE, mkdirs).await?;
-        of.lasted += started.elapsed();
-        of.sample.merge(sample);
+        of.add(setting.watcher, ROLE, async { Ok((mkdirs.await?.1, ())) }).await?;
         setting.watcher.wait_for_compaction().await?;
     }
     Ok(found)

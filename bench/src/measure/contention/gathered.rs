@@ -5,7 +5,7 @@
 //! however counts are kept.
 
 use anyhow::{Result, anyhow};
-use futures::stream::{FuturesUnordered, StreamExt};
+use futures::future::try_join_all;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Measured, Setting, Way};
@@ -21,10 +21,8 @@ const IDS_PER_TURN: i64 = 40_000;
 /// `postgres.batch_elements_max` of a gateway.
 const ELEMENTS_MAX: usize = 256;
 
-struct Job {
-    id: i64,
-    reply: oneshot::Sender<()>,
-}
+/// The id of a directory to make, and its client's channel.
+type Job = (i64, oneshot::Sender<()>);
 
 /// Sends the jobs in batches, one batch after the other, until all senders are gone. Answers the number of batches.
 async fn gather(
@@ -37,18 +35,17 @@ async fn gather(
     let mut batch = Vec::with_capacity(ELEMENTS_MAX);
     let mut batches = 0;
     while jobs.recv_many(&mut batch, ELEMENTS_MAX).await > 0 {
-        let ids: Vec<i64> = batch.iter().map(|job| job.id).collect();
-        setting.sessions[gateway].mkdirs(way.store(), setting.ns, parent, &ids).await?;
+        let ids: Vec<i64> = batch.iter().map(|(id, _)| *id).collect();
+        setting.sessions[gateway].mkdirs(way.store, setting.ns, parent, &ids).await?;
         batches += 1;
-        for job in batch.drain(..) {
+        for (_, reply) in batch.drain(..) {
             // The client may have ended with its turn; ignore the send error.
-            let _ = job.reply.send(());
+            let _ = reply.send(());
         }
     }
     Ok(batches)
 }
 
-/// Measures each number of gateways and clients.
 pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
     report.heading("mkdir in one directory, calls gathered as a gateway gathers them");
     report.paragraph(
@@ -70,9 +67,10 @@ pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
             }
             let [.., (baseline, _)] = &found;
             for (way, (of, batches)) in Way::ALL.iter().zip(&found) {
-                let [speed, waits] = of.cells(baseline);
-                let what = vec![count(gateways as u64), count(clients as u64), way.name().to_owned()];
-                rows.push([what, speed, vec![short(of.sample.len() as f64 / *batches as f64)], waits].concat());
+                let [rate, rate_ratio, p99, p99_ratio, lock, lwlock, most] = of.cells(baseline);
+                let a_batch = short(of.sample.len() as f64 / *batches as f64);
+                let (gateways, clients, way) = (count(gateways as u64), count(clients as u64), way.name.to_owned());
+                rows.push([gateways, clients, way, rate, rate_ratio, p99, p99_ratio, a_batch, lock, lwlock, most]);
             }
         }
     }
@@ -91,21 +89,16 @@ async fn one_turn(
     (found, batches): &mut (Measured, u64),
 ) -> Result<()> {
     setting.choose(way, gateways).await?;
-    let first = setting.block(IDS_PER_TURN * clients as i64).await?;
-    let mut queues = Vec::new();
-    let mut senders = FuturesUnordered::new();
-    for gateway in 0..gateways {
-        let (queue, jobs) = mpsc::unbounded_channel();
-        queues.push(queue);
-        senders.push(gather(setting, way, gateway, parent, jobs));
-    }
+    let first = setting.ids(IDS_PER_TURN * clients as i64).await?;
+    let (mut queues, receivers): (Vec<_>, Vec<_>) = (0..gateways).map(|_| mpsc::unbounded_channel()).unzip();
+    let senders = receivers.into_iter().enumerate().map(|(at, jobs)| gather(setting, way, at, parent, jobs));
     let turn = async {
         let done = run_clients(clients, setting.bench.period / 2 / TURNS, |client, round| {
             let id = first + IDS_PER_TURN * client as i64 + round as i64;
             let queue = &queues[client % gateways];
             async move {
                 let (reply, answer) = oneshot::channel();
-                queue.send(Job { id, reply }).map_err(|_| anyhow!("the sender has ended"))?;
+                queue.send((id, reply)).map_err(|_| anyhow!("the sender has ended"))?;
                 answer.await.map_err(|_| anyhow!("a batch failed"))
             }
         })
@@ -113,18 +106,11 @@ async fn one_turn(
         queues.clear();
         done
     };
-    let sent = async {
-        let mut batches = 0;
-        while let Some(of) = senders.next().await {
-            batches += of?;
-        }
-        Ok(batches)
+    let sent = async { Ok(try_join_all(senders).await?.into_iter().sum::<u64>()) };
+    let both = async {
+        let ((_, sample), batches) = tokio::try_join!(turn, sent)?;
+        Ok((sample, batches))
     };
-    let started = std::time::Instant::now();
-    let both = async { tokio::try_join!(turn, sent) };
-    let ((_, sample), sent) = found.waits.during(setting.watcher, &setting.bench.database_role, both).await?;
-    found.lasted += started.elapsed();
-    found.sample.merge(sample);
-    *batches += sent;
+    *batches += found.add(setting.watcher, &setting.bench.database_role, both).await?;
     Ok(())
 }

@@ -9,10 +9,7 @@ mod gathered;
 mod single;
 mod waits;
 
-use std::{
-    sync::atomic::{AtomicI64, Ordering},
-    time::Duration,
-};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -24,43 +21,23 @@ use crate::{
     sql::{Session, Signer, Store},
 };
 
-/// Ids for the directories and entries that are made before the turns.
-const IDS: i64 = 1 << 20;
-
-/// How counts are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Mantle, with this value of `mantle.delta_records`.
-    Mantle(&'static str),
-    Textbook,
+/// A way to keep counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Way {
+    name: &'static str,
+    /// For readers who have not read the page.
+    legend: &'static str,
+    store: Store,
 }
 
 impl Way {
-    const ALL: [Self; 4] = [Self::Mantle("auto"), Self::Mantle("always"), Self::Mantle("never"), Self::Textbook];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mantle(mode) => mode,
-            Self::Textbook => "textbook",
-        }
-    }
-
-    /// The name for readers who have not read the page.
-    fn legend(self) -> &'static str {
-        match self {
-            Self::Mantle("auto") => "Mantle (delta_records = auto, the default)",
-            Self::Mantle("always") => "Mantle (always)",
-            Self::Mantle(_) => "Mantle (never)",
-            Self::Textbook => "textbook (updates the parent's row)",
-        }
-    }
-
-    fn store(self) -> Store {
-        match self {
-            Self::Mantle(_) => Store::Mantle,
-            Self::Textbook => Store::Textbook,
-        }
-    }
+    /// Mantle's ways are values of `mantle.delta_records`.
+    const ALL: [Self; 4] = [
+        Self { name: "auto", legend: "Mantle (delta_records = auto, the default)", store: Store::Mantle },
+        Self { name: "always", legend: "Mantle (always)", store: Store::Mantle },
+        Self { name: "never", legend: "Mantle (never)", store: Store::Mantle },
+        Self { name: "textbook", legend: "textbook (updates the parent's row)", store: Store::Textbook },
+    ];
 }
 
 /// The sessions and the namespace that the three measurements share.
@@ -71,27 +48,21 @@ struct Setting<'a> {
     /// Signs directory renames, as the index would.
     signer: Signer,
     ns: i64,
-    next_id: AtomicI64,
 }
 
 impl Setting<'_> {
-    /// Takes `count` ids for directories and entries that are made before the turns; answers the first.
-    fn ids(&self, count: i64) -> i64 {
-        self.next_id.fetch_add(count, Ordering::Relaxed)
-    }
-
-    /// Allocates a block of `count` ids for one turn; answers the first.
-    async fn block(&self, count: i64) -> Result<i64> {
+    /// Allocates `count` ids; answers the first.
+    async fn ids(&self, count: i64) -> Result<i64> {
         self.sessions[0].allocate_ids(count).await
     }
 
     /// Makes parent directories.
     async fn parents(&self, way: Way, count: usize) -> Result<Vec<i64>> {
-        let first = self.ids(count as i64);
+        let first = self.ids(count as i64).await?;
         let ids: Vec<i64> = (first..).take(count).collect();
-        match way {
-            Way::Mantle(_) => self.sessions[0].mkdirs(Store::Mantle, self.ns, self.ns, &ids).await?,
-            Way::Textbook => {
+        match way.store {
+            Store::Mantle => self.sessions[0].mkdirs(way.store, self.ns, self.ns, &ids).await?,
+            Store::Textbook => {
                 for id in &ids {
                     self.watcher.textbook_directory(*id).await?;
                 }
@@ -102,9 +73,9 @@ impl Setting<'_> {
 
     /// Sets how the first `sessions` sessions keep counts.
     async fn choose(&self, way: Way, sessions: usize) -> Result<()> {
-        if let Way::Mantle(mode) = way {
+        if way.store == Store::Mantle {
             for session in &self.sessions[..sessions] {
-                session.set_delta_records(mode).await?;
+                session.set_delta_records(way.name).await?;
             }
         }
         Ok(())
@@ -121,22 +92,37 @@ struct Measured {
 }
 
 impl Measured {
+    /// Adds the work of some clients; answers what it has beside their durations.
+    async fn add<T>(
+        &mut self,
+        watcher: &Session,
+        role: &str,
+        work: impl Future<Output = Result<(Sample, T)>>,
+    ) -> Result<T> {
+        let started = Instant::now();
+        let (sample, more) = self.waits.during(watcher, role, work).await?;
+        self.lasted += started.elapsed();
+        self.sample.merge(sample);
+        Ok(more)
+    }
+
     fn per_second(&self) -> f64 {
         (self.sample.len() as u64 - self.failed) as f64 / self.lasted.as_secs_f64()
     }
 
-    /// Throughput and p99, each also as a ratio to the baseline's; then the waits.
-    fn cells(&self, baseline: &Self) -> [Vec<String>; 2] {
+    /// Throughput, p99 and waits, each also as a ratio to the baseline's.
+    fn cells(&self, baseline: &Self) -> [String; 7] {
         let (rate, p99) = (self.per_second(), self.sample.p99_ms());
         let ratios = [rate / baseline.per_second(), p99 / baseline.sample.p99_ms()].map(short);
-        let waits = vec![short(self.waits.of("Lock:")), short(self.waits.of("LWLock:")), self.waits.most()];
-        [vec![count(rate as u64), ratios[0].clone(), short(p99), ratios[1].clone()], waits]
+        let ([rate_ratio, p99_ratio], [lock, lwlock]) =
+            (ratios, ["Lock:", "LWLock:"].map(|kind| short(self.waits.of(kind))));
+        [count(rate as u64), rate_ratio, short(p99), p99_ratio, lock, lwlock, self.waits.most()]
     }
 }
 
 /// Measures all three, with the textbook's tables made before and dropped after.
 pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    let watcher = Session::connect(&bench.admin_url).await?;
+    let watcher = Session::connect(&bench.options.admin).await?;
     watcher.make_textbook().await?;
     let measured = measure(bench, &watcher, report).await;
     watcher.drop_textbook().await?;
@@ -146,12 +132,11 @@ pub async fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 async fn measure(bench: &Bench, watcher: &Session, report: &mut Report) -> Result<()> {
     let ns = format!("{}-contention", bench.ns);
     bench.rest.create_namespace(&ns).await?;
-    let sessions = Session::several(&bench.database_url, single::CLIENTS[single::CLIENTS.len() - 1]).await?;
-    let first_id = sessions[0].allocate_ids(IDS).await?;
+    let sessions = Session::several(&bench.options.database, single::CLIENTS[single::CLIENTS.len() - 1]).await?;
     let ns_id = sessions[0].namespace(&ns).await?;
     watcher.wait_for_vacuum().await?;
     let signer = Signer::new(watcher).await?;
-    let setting = Setting { bench, sessions, watcher, signer, ns: ns_id, next_id: AtomicI64::new(first_id) };
+    let setting = Setting { bench, sessions, watcher, signer, ns: ns_id };
     single::run(&setting, report).await?;
     gathered::run(&setting, report).await?;
     gateways::run(&setting, &ns, report).await?;

@@ -13,7 +13,6 @@ use crate::{
 };
 
 pub const CLIENTS: [usize; 4] = [1, 4, 16, 64];
-/// Turns of each way.
 const TURNS: u32 = 3;
 /// Ids of one client's turn.
 const IDS_PER_TURN: i64 = 20_000;
@@ -30,33 +29,29 @@ enum Verb {
 }
 
 impl Verb {
-    fn name(self) -> &'static str {
+    /// The verb's name, and the paragraph above its table.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Mkdir => "mkdir",
-            Self::RenameObject => "rename of an object",
-            Self::RenameDirectory => "rename of a directory",
-        }
-    }
-
-    fn description(self) -> &'static str {
-        match self {
-            Self::Mkdir => {
+            Self::Mkdir => (
+                "mkdir",
                 "`auto`, `always`, `never`: `mantle.mkdir` under that value of `mantle.delta_records`. `auto` updates the \
                  parent's record in place if nobody holds it, and otherwise appends a delta record. `always` appends a delta \
                  record; `never` waits and updates in place. `textbook` is the baseline: tables and a function of the bench \
                  (`bench/src/sql/textbook.sql`) that insert the entry, update the parent's row and record request ids alike, \
                  without latches, checks or change-stream messages. Direct sessions, one directory a call, the ways in turn. \
-                 Lock and LWLock: sessions that waited for one, on average; then what most of them waited for."
-            }
-            Self::RenameObject => {
+                 Lock and LWLock: sessions that waited for one, on average; then what most of them waited for.",
+            ),
+            Self::RenameObject => (
+                "rename of an object",
                 "Each client's object moves to and fro between two directories, so both parents' counts change: two hot \
                  directories for all clients, or two for each. Every way updates the parents in the order of ids. Failed: \
-                 deadlocks and lock timeouts, which count in p99 but not in the throughput."
-            }
-            Self::RenameDirectory => {
+                 deadlocks and lock timeouts, which count in p99 but not in the throughput.",
+            ),
+            Self::RenameDirectory => (
+                "rename of a directory",
                 "The same with directories. The bench calls the transaction that commits a prepared rename, under the group's \
-                 epoch and with a new attempt each time."
-            }
+                 epoch and with a new attempt each time.",
+            ),
         }
     }
 }
@@ -84,16 +79,16 @@ impl Workload {
             return Ok(workload);
         }
         for client in 0..clients {
-            let (session, home, id) = (&setting.sessions[client], workload.home(client).0, setting.ids(1));
-            let name = match (verb, way) {
-                (Verb::RenameObject, Way::Mantle(_)) => {
+            let (session, home, id) = (&setting.sessions[client], workload.home(client).0, setting.ids(1).await?);
+            let name = match (verb, way.store) {
+                (Verb::RenameObject, Store::Mantle) => {
                     let put = session.prepare_puts(Store::Mantle).await?;
                     session.put_objects(&put, setting.ns, vec![home], id).await?;
                     format!("o{id}")
                 }
                 // The textbook has no objects: it makes directories in their place.
                 _ => {
-                    session.mkdirs(way.store(), setting.ns, home, &[id]).await?;
+                    session.mkdirs(way.store, setting.ns, home, &[id]).await?;
                     format!("d{id}/")
                 }
             };
@@ -112,7 +107,7 @@ impl Workload {
     async fn change(&self, session: &Session, setting: &Setting<'_>, client: usize, id: i64) -> Result<bool> {
         let (here, there) = self.home(client);
         let Some(entry) = self.entries.get(client) else {
-            session.mkdirs(self.way.store(), setting.ns, here, &[id]).await?;
+            session.mkdirs(self.way.store, setting.ns, here, &[id]).await?;
             return Ok(true);
         };
         let is_back = entry.renames.load(Ordering::Relaxed) % 2 == 1;
@@ -121,7 +116,7 @@ impl Workload {
         let Setting { ns, signer, .. } = setting;
         let (source, destination) = ((source, name), (destination, name));
         let of = Move { ns: *ns, source, destination, id: entry.id, attempt: id, signer };
-        let done = session.rename(self.way.store(), &of).await?;
+        let done = session.rename(self.way.store, &of).await?;
         if done {
             entry.renames.fetch_add(1, Ordering::Relaxed);
         }
@@ -129,13 +124,12 @@ impl Workload {
     }
 }
 
-/// Measures each verb, and draws mkdir.
 pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
     for verb in [Verb::Mkdir, Verb::RenameObject, Verb::RenameDirectory] {
-        report.heading(&format!("{}, by the way counts are kept", verb.name()));
-        report.paragraph(verb.description());
-        let (mut rows, mut shared) =
-            (Vec::new(), Way::ALL.map(|way| Series { name: way.legend(), points: Vec::new() }));
+        let (name, description) = verb.texts();
+        report.heading(&format!("{name}, by the way counts are kept"));
+        report.paragraph(description);
+        let (mut rows, mut shared) = (Vec::new(), Way::ALL.map(|way| Series { name: way.legend, points: Vec::new() }));
         for is_shared in [true, false] {
             for clients in CLIENTS {
                 let found = in_turn(setting, verb, clients, is_shared).await?;
@@ -144,10 +138,10 @@ pub async fn run(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
                     if is_shared {
                         series.points.push((clients as u64, of.per_second() as u64));
                     }
-                    let [speed, waits] = of.cells(baseline);
+                    let [rate, rate_ratio, p99, p99_ratio, lock, lwlock, most] = of.cells(baseline);
                     let parent = if is_shared { "for all" } else { "each" }.to_owned();
-                    let what = vec![parent, count(clients as u64), way.name().to_owned()];
-                    rows.push([what, speed, waits, vec![count(of.failed)]].concat());
+                    let (clients, way, failed) = (count(clients as u64), way.name.to_owned(), count(of.failed));
+                    rows.push([parent, clients, way, rate, rate_ratio, p99, p99_ratio, lock, lwlock, most, failed]);
                 }
             }
         }
@@ -179,7 +173,7 @@ async fn in_turn(setting: &Setting<'_>, verb: Verb, clients: usize, is_shared: b
 
 async fn one_turn(setting: &Setting<'_>, workload: &Workload, clients: usize, found: &mut Measured) -> Result<()> {
     setting.choose(workload.way, clients).await?;
-    let first = setting.block(IDS_PER_TURN * clients as i64).await?;
+    let first = setting.ids(IDS_PER_TURN * clients as i64).await?;
     let failed = AtomicU64::new(0);
     let failures = &failed;
     let period = setting.bench.period / 2 / TURNS;
@@ -194,10 +188,8 @@ async fn one_turn(setting: &Setting<'_>, workload: &Workload, clients: usize, fo
             Ok(())
         }
     });
-    let started = std::time::Instant::now();
-    let (_, sample) = found.waits.during(setting.watcher, &setting.bench.database_role, changes).await?;
-    found.lasted += started.elapsed();
-    found.sample.merge(sample);
+    let work = async { Ok((changes.await?.1, ())) };
+    found.add(setting.watcher, &setting.bench.database_role, work).await?;
     found.failed += failed.into_inner();
     Ok(())
 }
@@ -211,14 +203,14 @@ mod tests {
     fn the_committed_plot_shows_the_committed_page() {
         let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
         let page = std::fs::read_to_string(format!("{docs}/bench-contention.md")).unwrap();
-        let mut shared = Way::ALL.map(|way| Series { name: way.legend(), points: Vec::new() });
+        let mut shared = Way::ALL.map(|way| Series { name: way.legend, points: Vec::new() });
         let table = page.lines().skip_while(|line| !line.starts_with("## mkdir")).skip(1);
         for line in table.take_while(|line| !line.starts_with("## ")) {
             let [_, "for all", clients, way, rate, ..] = line.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
                 continue;
             };
             let number = |cell: &str| cell.replace(',', "").parse().unwrap();
-            let at = Way::ALL.iter().position(|one| one.name() == way).unwrap();
+            let at = Way::ALL.iter().position(|one| one.name == way).unwrap();
             shared[at].points.push((number(clients), number(rate)));
         }
         assert!(shared.iter().all(|series| series.points.len() == CLIENTS.len()));

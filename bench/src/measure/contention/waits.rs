@@ -20,15 +20,10 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Sessions on average whose wait event starts with `kind`.
+    /// Sessions on average whose wait event starts with `kind`; with an empty one all active sessions.
     pub fn of(&self, kind: &str) -> f64 {
         let all: i64 = self.sessions.iter().filter(|(name, _)| name.starts_with(kind)).map(|(_, count)| count).sum();
         all as f64 / self.looks.max(1) as f64
-    }
-
-    /// Active sessions on average, running ones included.
-    pub fn all(&self) -> f64 {
-        self.of("")
     }
 
     /// The most frequent wait events, each with its sessions on average.
