@@ -25,7 +25,7 @@ from stack.failure import Failure
 from stack.poll import wait_until
 from stack.process import Process
 from tests.cluster.clients import session
-from tests.cluster.oracle import rebuilds
+from tests.cluster.oracle import drop_slot, rebuilds
 
 from . import clocks, slow
 
@@ -172,18 +172,7 @@ def switched_over(of: Callable[[Cluster, random.Random], int]) -> Callable[[Clus
 def slot_dropped(cluster: Cluster, draw: random.Random) -> Undo:
     """Dropped while free of its reader, which comes back at once: retried until it is gone."""
     with session(cluster, draw.choice(sources(cluster))) as connection:
-
-        def is_gone() -> bool:
-            connection.execute(
-                "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
-            )
-            try:
-                connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
-            except psycopg.errors.ObjectInUse:
-                return False
-            return True
-
-        wait_until(is_gone, "the slot to be dropped", LEADER_BOUND_S)
+        wait_until(lambda: drop_slot(connection), "the slot to be dropped", LEADER_BOUND_S)
     return lambda: None
 
 

@@ -3,7 +3,6 @@
 import shutil
 import time
 
-import psycopg
 import pytest
 
 from cluster import faults, times
@@ -16,7 +15,7 @@ from . import runbook
 from .clients import rest_of, s3_of, session
 from .load import PROGRESS_BOUND_S, Probe
 from .measure import index_leader, measured
-from .oracle import assert_nothing_is_lost
+from .oracle import assert_nothing_is_lost, drop_slot
 
 # changes and lookups of other groups while a node is away: without service only calls in progress would end
 OTHERS_LEAST = 10
@@ -126,18 +125,6 @@ def test_lost_slot(cluster: Cluster, ns: str, probes: dict[int, list[Probe]]) ->
 
 def rebuilds(cluster: Cluster) -> float:
     return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)
-
-
-def drop_slot(connection: psycopg.Connection) -> bool:
-    """Drops the slot while it is free of its reader; false when the reader was faster."""
-    connection.execute(
-        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
-    )
-    try:
-        connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
-    except psycopg.errors.ObjectInUse:
-        return False
-    return True
 
 
 def test_replaced_indexnode(cluster: Cluster, ns: str) -> None:
