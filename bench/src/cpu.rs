@@ -1,7 +1,7 @@
 //! Processor time of this process and of whole PostgreSQL servers, from `/proc`.
 //!
-//! A server's time is the postmaster's, that of its living children, and that of the children it has waited for. A tick is
-//! 10 ms, and each process may be one tick short.
+//! A server's time is the postmaster's, that of its living children, and that of the children it has waited for. A tick
+//! is 10 ms, and each process may be one tick short.
 
 use std::time::Duration;
 

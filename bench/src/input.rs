@@ -70,8 +70,8 @@ impl Input {
             .collect()
     }
 
-    /// The directory at `depth` with the most directories below it, and their number. Paths that need percent-encoding are
-    /// left out.
+    /// The directory at `depth` with the most directories below it, and their number. Paths that need percent-encoding
+    /// are left out.
     pub fn largest_directory(&self, depth: usize) -> Option<(String, usize)> {
         let mut below: HashMap<&str, usize> = HashMap::new();
         let mut previous = "";

@@ -44,8 +44,8 @@ fn idle() -> String {
     }
 }
 
-/// While this value lives, idle processors do not halt. Its host wakes a halted processor in 20 to 300 µs, which would be
-/// part of the measured latency.
+/// While this value lives, idle processors do not halt. Its host wakes a halted processor in 20 to 300 µs, which would
+/// be part of the measured latency.
 pub struct Awake {
     _request: File,
 }

@@ -1,7 +1,7 @@
 //! `mantle-bench`: measures a running Mantle and writes the report as Markdown.
 //!
-//! It needs a stack of its own: it makes namespaces (`bench-…`) and leaves them. A figure and its baseline are measured in the
-//! same run, in turn where the calls are comparable, because ratios hold better than absolute figures.
+//! It needs a stack of its own: it makes namespaces (`bench-…`) and leaves them. A figure and its baseline are measured
+//! in the same run, in turn where the calls are comparable, because ratios hold better than absolute figures.
 
 mod citus;
 mod cpu;
@@ -106,7 +106,7 @@ struct Options {
     /// Gateways that gather no calls (`postgres.batch_elements_max = 1`); separated by commas
     #[arg(long, env = "MANTLE_NOT_GATHERING_URLS", value_name = "URLS", value_delimiter = ',')]
     not_gathering_urls: Vec<String>,
-    /// Only these measurements, of: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention; separated by commas
+    /// Only these, by comma: load, rebuild, analysts, lookup, list, rename, mkdir, puts, contention
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// The role of DATABASE_URL through the pooler, for the baselines
@@ -120,8 +120,8 @@ struct Options {
 fn main() -> Result<ExitCode> {
     let Cli { output, command } = Cli::parse();
     let mut runtime = match command {
-        // One thread: callers share the processors with the measured processes, and a call that passes from thread to thread
-        // wakes two processors.
+        // One thread: callers share the processors with the measured processes, and a call that passes from thread to
+        // thread wakes two processors.
         Command::Lookup(_) | Command::Measure(_) | Command::Puts(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };

@@ -1,4 +1,4 @@
-//! Plots of a report as SVG. Their colours are readable on a white and on a dark background; the background is transparent.
+//! Plots of a report as SVG. The background is transparent; the colours are readable on white and on dark.
 
 use anyhow::Result;
 use plotters::prelude::*;
@@ -14,7 +14,7 @@ pub struct Series {
     pub points: Vec<(u64, u64)>,
 }
 
-/// Draws the series over a logarithmic x axis, whose labels are powers of 4 from 1 on. Each axis has its unit in its label.
+/// Draws the series over a logarithmic x axis, labelled with powers of 4 from 1 on. Each label names its unit.
 pub fn draw(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> Result<String> {
     let points = || series.iter().flat_map(|series| &series.points);
     let x_max = points().map(|(x, _)| *x).max().unwrap_or(1) as f64;

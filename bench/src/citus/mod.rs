@@ -1,6 +1,6 @@
-//! Plain PostgreSQL against Citus, in one run on one machine: throughput and the servers' processor time, for each verb and
-//! for each server that a client may be connected to. The ways take turns within each verb, so that all meet the same
-//! machine; ratios are to plain.
+//! Plain PostgreSQL against Citus, in one run on one machine: throughput and the servers' processor time, for each verb
+//! and for each server that a client may be connected to. The ways take turns within each verb, so that all meet the
+//! same machine; ratios are to plain.
 
 mod analysts;
 mod deployment;

@@ -1,4 +1,4 @@
-//! The path cache's k: the time that it saves and the memory that it takes, on the listing's directories, in this process.
+//! The path cache's k: the time it saves and the memory it takes, on the listing's directories, in this process.
 
 use std::{collections::HashMap, time::Duration};
 

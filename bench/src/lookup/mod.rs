@@ -1,7 +1,7 @@
 //! `mantle-bench lookup`: the index's lookups over RPC, without a stack.
 //!
-//! Replicas run in a process of their own, with Raft, log and services as in production, but without PostgreSQL. The callers
-//! are tasks of this process. Everything that is compared takes turns, so that all meet the same machine.
+//! Replicas run in a process of their own, with Raft, log and services as in production, but without PostgreSQL. The
+//! callers are tasks of this process. Everything that is compared takes turns, so that all meet the same machine.
 
 mod changes;
 mod group;
@@ -40,7 +40,7 @@ pub struct Options {
     /// Directories of the largest tree, for the rows `scale`
     #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     directories_max: u64,
-    /// Only these rows, of: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching; separated by commas
+    /// Only these, by comma: throughput, latency, scale, writes, invalidation, snapshots, followers, levels, batching
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     rows: Vec<String>,
 }
@@ -74,8 +74,8 @@ struct Measured {
     missed: u64,
 }
 
-/// Runs `callers` tasks for `period`; each looks up one path after the other. A missing path is an error unless `may_miss`;
-/// any other refusal is an error.
+/// Runs `callers` tasks for `period`; each looks up one path after the other. A missing path is an error unless
+/// `may_miss`; any other refusal is an error.
 async fn run_callers(
     client: &IndexClient,
     queries: &Arc<[Query]>,

@@ -1,5 +1,5 @@
-//! The measured process: index replicas without PostgreSQL, controlled by lines on standard input. Each line gets one line as
-//! its answer.
+//! The measured process: index replicas without PostgreSQL, controlled by lines on standard input. Each line gets one
+//! line as its answer.
 
 use std::{
     io::Write as _,

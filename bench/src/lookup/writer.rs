@@ -28,7 +28,7 @@ use super::tree::{LEVELS, MADE_LATER, Tree, record};
 const SOURCE: SourceId = SourceId(0);
 const TICK: Duration = Duration::from_millis(2);
 
-/// The level of renamed directories: the lowest that the cache (k = 3) holds in prefixes of paths that are [`LEVELS`] deep.
+/// The level of renamed directories: the lowest in the cached prefixes (k = 3) of paths that are [`LEVELS`] deep.
 const RENAMED_LEVEL: usize = LEVELS - 4;
 
 pub fn source_start() -> SourceStart {
@@ -36,8 +36,8 @@ pub fn source_start() -> SourceStart {
     SourceStart { source: SOURCE, lineage, consistent_point: Lsn(1), copied: Lsn(1) }
 }
 
-/// Changes directories at a given rate. Of ten operations seven make a directory, two remove one, and one renames a directory
-/// on the looked-up paths or renames it back. So parts of the cache are always invalid, and few paths are missing at a time.
+/// Changes directories at a given rate. Of ten operations seven make a directory, two remove one, and one renames a
+/// directory on the looked-up paths, or back. So parts of the cache are always invalid, and few paths are missing.
 #[derive(Default)]
 pub struct Writer {
     pub per_second: AtomicU64,
@@ -99,9 +99,9 @@ fn some_op(tree: &Tree, number: u64, oldest: &mut u64) -> DirectoryOp {
     }
 }
 
-/// Lets `clients` make directories for `period`; each starts the next when its last one is applied. One log entry is in flight
-/// at a time, as for the change stream; directories that wait meanwhile share the next entry (without batching: one an
-/// entry). No other task may write to the group. Answers the numbers of directories and of log entries.
+/// Lets `clients` make directories for `period`; each starts the next when its last one is applied. One log entry is in
+/// flight at a time, as for the change stream; directories that wait meanwhile share the next entry (without batching:
+/// one an entry). No other task may write to the group. Answers the numbers of directories and of log entries.
 pub async fn make_one_by_one(
     leader: &Standalone,
     tree: Tree,

@@ -1,7 +1,7 @@
 //! A page of ListObjectsV2 at the beginning, in the middle and at the end of a namespace.
 //!
-//! Two namespaces: in an even one all pages have the same shape, so only the position differs; in the listing's, pages also
-//! differ in the number of their keys' directories.
+//! Two namespaces: in an even one all pages have the same shape, so only the position differs; in the listing's, pages
+//! also differ in the number of their keys' directories.
 
 use anyhow::{Result, ensure};
 

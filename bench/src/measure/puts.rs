@@ -1,5 +1,5 @@
-//! `mantle.put_object` called in SQL, by elements a batch: larger batches share a call and a commit. On a server alone, or on
-//! a stack's server, whose index reads the WAL.
+//! `mantle.put_object` called in SQL, by elements a batch: larger batches share a call and a commit. On a server alone,
+//! or on a stack's server, whose index reads the WAL.
 
 use std::time::Duration;
 

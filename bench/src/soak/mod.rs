@@ -1,8 +1,8 @@
-//! The soak: one directory takes thousands of delta records a second, and `mantle.dirstat` of it must stay fast, with the
-//! compaction worker and autovacuum as shipped.
+//! The soak: one directory takes thousands of delta records a second, and `mantle.dirstat` of it must stay fast, with
+//! the compaction worker and autovacuum as shipped.
 //!
-//! Each minute must hold the bounds. The soak also fails when the load was not reached, or when a transaction was older than
-//! a second: it would hold dead rows back, so the figures would show nothing.
+//! Each minute must hold the bounds. The soak also fails when the load was not reached, or when a transaction was older
+//! than a second: it would hold dead rows back, so the figures would show nothing.
 
 mod load;
 mod watch;

@@ -1,5 +1,5 @@
-//! Statements of the Citus measurements: each verb as one prepared statement that answers how many elements were refused,
-//! and the counters of servers and cluster.
+//! Statements of the Citus measurements: each verb as one prepared statement that answers how many elements were
+//! refused, and the counters of servers and cluster.
 
 use anyhow::{Result, ensure};
 use tokio_postgres::{Statement, types::ToSql};
@@ -36,7 +36,7 @@ pub struct Verbs {
     rename_directory: Statement,
 }
 
-/// One call. `PutObject` puts `count` objects, with `id` and the ids after it; `List` is of a directory with `count` entries.
+/// One call. `PutObject` puts `count` objects with the ids from `id` on; `List` expects `count` entries.
 pub enum Call<'a> {
     Mkdir { pid: i64, id: i64 },
     PutObject { pid: i64, id: i64, count: usize },

@@ -165,7 +165,7 @@ impl Session {
         self.value("SELECT count(*) FROM mantle.meta WHERE ts > 0", &[]).await
     }
 
-    /// Sets `mantle.delta_records` for all sessions, the gateways' included; the empty mode resets it. Only as superuser.
+    /// Sets `mantle.delta_records` for all sessions, also the gateways'; the empty mode resets it. Only as superuser.
     pub async fn alter_delta_records(&self, mode: &str) -> Result<()> {
         // ALTER SYSTEM takes no parameters; the modes are the bench's own.
         let change = if mode.is_empty() { "RESET mantle.delta_records" } else { "SET mantle.delta_records =" };

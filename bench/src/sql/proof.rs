@@ -1,5 +1,5 @@
-//! The proof that an index has prepared a directory rename. The bench calls the rename's transaction without an index, so it
-//! signs in its place.
+//! The proof that an index has prepared a directory rename. The bench calls the rename's transaction without an index,
+//! so it signs in its place.
 
 use anyhow::Result;
 use mantle_types::{DirectoryId, Epoch, GroupId, NamespaceId, PartitionId, Prepared, RequestKey};

@@ -1,6 +1,6 @@
 //! mkdir in one directory over REST, by one gateway and by two, with calls gathered and not.
 //!
-//! The bench cannot set `mantle.delta_records` in the gateways' sessions, so it changes the server's setting for each turn.
+//! The bench cannot set `mantle.delta_records` in the gateways' sessions: each turn changes the server's setting.
 
 use anyhow::Result;
 

@@ -1,8 +1,8 @@
-//! mkdir in one directory with calls gathered as a gateway gathers them, by the same code for Mantle and for the textbook.
+//! mkdir in one directory with calls gathered as by a gateway; the same code serves Mantle and the textbook.
 //!
-//! A gateway has one batch in flight; calls that arrive meanwhile make up the next batch. (Only beside a stalled batch it
-//! sends more, up to `postgres.batches_in_flight_max`.) So one gateway is one session, which cannot contend with itself,
-//! however counts are kept.
+//! A gateway has one batch in flight; calls that arrive meanwhile make up the next batch. (Only beside a stalled batch
+//! it sends more, up to `postgres.batches_in_flight_max`.) So one gateway is one session, which cannot contend with
+//! itself, however counts are kept.
 
 use anyhow::{Result, anyhow};
 use futures::future::try_join_all;

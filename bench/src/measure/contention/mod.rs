@@ -1,8 +1,8 @@
-//! Many clients change one directory: delta records against a textbook implementation (`sql/textbook.sql`), which updates
-//! the parent's row.
+//! Many clients change one directory: delta records against a textbook implementation (`sql/textbook.sql`), which
+//! updates the parent's row.
 //!
-//! Three measurements: in PostgreSQL alone with one change a call, in PostgreSQL with gathered calls, and through gateways.
-//! The ways of keeping counts take turns within each measurement, so that all meet the same machine.
+//! Three measurements: in PostgreSQL alone with one change a call, in PostgreSQL with gathered calls, and through
+//! gateways. The ways of keeping counts take turns within each measurement, so that all meet the same machine.
 
 mod gateways;
 mod gathered;
