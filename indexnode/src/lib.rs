@@ -34,7 +34,7 @@ pub mod process;
 pub mod progress;
 pub mod raft;
 pub mod replica;
-pub mod requests;
+mod requests;
 pub mod server;
 mod source;
 pub mod standalone;

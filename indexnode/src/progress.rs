@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_are_bounded_whatever_they_wait_for() {
+    fn the_number_of_waiters_is_bounded() {
         let progress = StreamProgress::default();
         let source = SourceId(0);
         // Half of them for one position.

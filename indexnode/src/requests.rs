@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 
 /// How many finished requests are remembered.
 pub const FINISHED_MAX: usize = 65_536;
-/// Highest number of waiters.
 pub const WAITERS_MAX: usize = 65_536;
 
 /// The applied requests and their waiters.
@@ -77,7 +76,6 @@ impl FinishedRequests {
         Ok(Some(Wait { registry: self, request, ticket, applied }))
     }
 
-    /// Current number of waiters.
     pub fn waiters(&self) -> usize {
         self.inner.lock().waiters
     }
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiters_are_bounded_whatever_they_wait_for() {
+    async fn the_number_of_waiters_is_bounded() {
         let requests = FinishedRequests::default();
         // Half of them for one request.
         let wait =

@@ -71,21 +71,18 @@ pub(crate) type Resolutions = SmallVec<[Resolution; 1]>;
 
 /// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Resolution {
     /// `Ok`: all components exist. `not_found`: only the first [`depth`](Self::depth) do, and the other fields describe the
     /// deepest. `access_denied`: a directory on the path may not be searched. `namespace_not_found`.
     pub outcome: Result<(), Error>,
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The directory reached.
+    /// The directory reached; the next fields but `depth` are its own.
     pub id: DirectoryId,
     /// How many components were found.
     pub depth: usize,
-    /// The parent of `id`.
     pub parent_id: DirectoryId,
-    /// The permission of `id`.
     pub permission: Permission,
-    /// The record version of `id`.
     pub version: u64,
     /// A directory on the path is being renamed: only PostgreSQL knows which path is valid.
     pub crossed_lock: bool,

@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         /// The table finds exactly what it holds, after any additions, replacements and removals.
         #[test]
-        fn a_table_holds_what_a_map_would(steps in proptest::collection::vec((0u8..8, 0u32..300), 1..600)) {
+        fn a_table_agrees_with_a_map(steps in proptest::collection::vec((0u8..8, 0u32..300), 1..600)) {
             let (mut table, mut model) = (BucketTable::default(), BTreeMap::new());
             for (what, at) in steps {
                 let hash = hash_of(Address(at));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_what_is_held() {
+    fn memory_follows_the_number_of_addresses() {
         let hash: fn(Address) -> u64 = |at| crate::index::digest::mix(u64::from(at.0));
         let mut table = BucketTable::default();
         for at in 0..100_000 {

@@ -47,10 +47,9 @@ impl NamespaceState {
 
 /// Where the stream of a source begins after an initial copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct SourceStart {
-    /// The source.
     pub source: SourceId,
-    /// System identifier and timeline of the LSNs.
     pub lineage: Lineage,
     /// The slot sends the transactions with a commit LSN at or above this.
     pub consistent_point: Lsn,
@@ -62,10 +61,9 @@ pub struct SourceStart {
 /// The transactions that arrived from a source since the last entry, in commit order. Those at or below the source's applied
 /// LSN are dropped (P4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct SourceBatch {
-    /// The source.
     pub source: SourceId,
-    /// In commit order.
     pub transactions: Vec<StreamTransaction>,
     /// Everything that the source committed below this position is in this entry or in an earlier one.
     pub position: Lsn,
@@ -80,16 +78,14 @@ pub struct StreamTransaction {
     pub ops: Vec<DirectoryOp>,
 }
 
-/// The beginning or a middle part of a transaction that is too large for one entry. Its end follows as a
-/// [`StreamTransaction`]. The source's position stays below the transaction until all of it is applied. A new leader may send
-/// the transaction from its beginning again; applying a piece twice changes nothing.
+/// The beginning or a middle part of a transaction that is too large for one entry (P37). Its end follows as a
+/// [`StreamTransaction`]. The source's position stays below the transaction until all of it is applied. No operation names a
+/// request: a request is done when its whole transaction is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct TransactionPiece {
-    /// The source.
     pub source: SourceId,
-    /// Start of the transaction's commit record.
     pub commit_lsn: Lsn,
-    /// Some of its operations. None names a request: a request is done when its whole transaction is.
     pub ops: Vec<DirectoryOp>,
 }
 
@@ -103,13 +99,9 @@ pub enum Command {
     Prepare(Prepare),
     /// Unlocks an attempt that can no longer commit: its abort record is in PostgreSQL.
     Release { request: RequestKey, attempt: u64 },
-    /// Begins a rebuild from PostgreSQL beside the served tree. Prepares are refused until it ends.
-    RebuildBegin {
-        /// The epoch that was raised for it.
-        epoch: Epoch,
-        /// The served tree may show changes that PostgreSQL lost in a failover, or never had. It stops serving.
-        is_diverged: bool,
-    },
+    /// Begins a rebuild from PostgreSQL beside the served tree, under an epoch raised for it. Prepares are refused until it ends.
+    /// `is_diverged`: the served tree may show changes that PostgreSQL lost in a failover, or never had. It stops serving.
+    RebuildBegin { epoch: Epoch, is_diverged: bool },
     /// A part of the initial copy. Parts may arrive in any order, and a child before its parent.
     RebuildChunk { records: Vec<DirectoryRecord> },
     /// Ends the copy and serves it. Names every source of the group; all slots existed before the copy began (P1).
@@ -118,44 +110,26 @@ pub enum Command {
     /// stream continues on the new timeline.
     FollowTimeline { source: SourceId, timeline: u32 },
     /// Bounds how long removals are remembered: those at or before log index `after`, until each source is applied up to its
-    /// position. A group with one source does not need it (P1).
-    Horizon {
-        /// The log index that was applied when the positions were sampled.
-        after: u64,
-        /// The flush position of every source.
-        positions: Vec<(SourceId, Lsn)>,
-    },
-    /// The namespaces of the initial copy. Without this command it has all of them (before groups had namespaces).
-    RebuildNamespaces {
-        /// The namespaces that the group has or that move into or out of it, with how often each was moved, as in
-        /// [`SetNamespaceState`](Self::SetNamespaceState).
-        namespaces: Vec<(NamespaceId, NamespaceState, u32)>,
-    },
-    /// Limits a group that has all namespaces to these.
+    /// flush position, sampled when `after` was applied. A group with one source does not need it (P1).
+    Horizon { after: u64, positions: Vec<(SourceId, Lsn)> },
+    /// The namespaces of the initial copy: those that the group has or that move into or out of it, with how often each was
+    /// moved, as in [`SetNamespaceState`](Self::SetNamespaceState). Without this command the copy has all namespaces (before
+    /// groups had namespaces).
+    RebuildNamespaces { namespaces: Vec<(NamespaceId, NamespaceState, u32)> },
+    /// Limits a group that has all namespaces to these, which it serves.
     Restrict { namespaces: Vec<NamespaceId> },
-    /// Adds new namespaces to the group. The change stream had nothing of them before.
+    /// Adds new namespaces to those that the group serves. The change stream had nothing of them before.
     Admit { namespaces: Vec<NamespaceId> },
-    /// Begins to copy a namespace from PostgreSQL beside the served ones (P32). Its changes are applied from here on.
-    Track {
-        /// The namespace, which the group does not have yet.
-        ns: NamespaceId,
-        /// Per source, a position below which the copy will have everything. It is at or above everything that was already
-        /// proposed. For commits below it only removals apply, as with [`Source::copied`].
-        copied: Vec<(SourceId, Lsn)>,
-    },
+    /// Begins to copy a namespace from PostgreSQL beside the served ones (P32). Its changes are applied from here on. `copied`
+    /// has one position per source, at or above everything that was already proposed: the copy will have everything below it.
+    /// For commits below it only removals apply, as with [`Source::copied`].
+    Track { ns: NamespaceId, copied: Vec<(SourceId, Lsn)> },
     /// A part of that copy. Parts may arrive in any order.
     CopyChunk { ns: NamespaceId, records: Vec<DirectoryRecord> },
-    /// Changes the state of a namespace, if it is still the one that the proposer saw.
-    SetNamespaceState {
-        ns: NamespaceId,
-        /// The state that the proposer saw.
-        from: NamespaceState,
-        /// The new state. `None`: nothing of the namespace is left in the group.
-        to: Option<NamespaceState>,
-        /// How often it was moved; set once it is served. It raises the attempts of later renames above those of earlier
-        /// groups, whose logs have other indexes.
-        moves: u32,
-    },
+    /// Changes the state of a namespace, if it is still the one that the proposer saw. Without a new state nothing of the
+    /// namespace is left in the group. `moves`: how often it was moved, set once it is served. That raises the attempts of later
+    /// renames above those of earlier groups, whose logs have other indexes.
+    SetNamespaceState { ns: NamespaceId, from: NamespaceState, to: Option<NamespaceState>, moves: u32 },
     /// Forgets directories of a namespace that leaves the group.
     Forget { ns: NamespaceId, ids: Vec<DirectoryId> },
     /// A part of a large transaction, except the last part.
@@ -199,22 +173,19 @@ pub struct Prepare {
 
 /// A prepared rename, ready for its transaction in PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct PreparedRename {
     /// Log index of the prepare; the high bits count the moves of its namespace.
     pub attempt: u64,
     /// The epoch that the rename's transaction checks.
     pub epoch: Epoch,
-    /// The namespace of both paths.
     pub ns: NamespaceId,
-    /// Parent of the source.
     pub source_pid: PartitionId,
     /// The locked directory.
     pub source_id: DirectoryId,
-    /// Record version of the locked directory.
     pub source_version: u64,
-    /// The new parent.
     pub destination_pid: PartitionId,
-    /// The empty directory at the destination to be replaced, if any.
+    /// The empty directory at the destination that the rename replaces, if any.
     pub replaced: Option<DirectoryId>,
 }
 

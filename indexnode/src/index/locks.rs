@@ -27,10 +27,10 @@ pub(super) struct Lock {
 #[derive(Default)]
 pub(super) struct Locks {
     by_request: BTreeMap<RequestKey, Lock>,
-    sources: HashMap<DirectoryId, RequestKey>,
+    pub(super) sources: HashMap<DirectoryId, RequestKey>,
     /// The locked names in each partition, once per lock: a place that is one lock's source can be empty by now, and another
     /// lock's destination.
-    places: HashMap<PartitionId, Vec<String>>,
+    pub(super) places: HashMap<PartitionId, Vec<String>>,
 }
 
 impl Locks {
@@ -90,13 +90,6 @@ impl Locks {
             }
         }
         Some(lock)
-    }
-
-    /// The content of the two maps with sorted names, to compare with the locks.
-    pub(super) fn maps(&self) -> (HashMap<DirectoryId, RequestKey>, BTreeMap<PartitionId, Vec<String>>) {
-        let mut places: BTreeMap<_, _> = self.places.iter().map(|(pid, names)| (*pid, names.clone())).collect();
-        places.values_mut().for_each(|names| names.sort());
-        (self.sources.clone(), places)
     }
 
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Lock> {

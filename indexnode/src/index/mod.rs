@@ -18,7 +18,6 @@ mod cell;
 pub mod command;
 mod digest;
 mod hashing;
-mod invariants;
 mod locks;
 mod log_entry;
 mod namespaces;
@@ -74,16 +73,13 @@ pub struct Index {
 /// Number of parts in which a caller can iterate over the index ([`Index::slice`]).
 pub const SLICES: usize = sharded_table::SHARDS;
 
-/// A directory, as its row in PostgreSQL has it.
+/// A directory, as its row in PostgreSQL has it. The name is without the trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Entry {
-    /// The directory's id.
     pub id: DirectoryId,
-    /// Its parent.
     pub pid: PartitionId,
-    /// The name, without the trailing slash.
     pub name: String,
-    /// Record version: the highest one wins.
     pub version: u64,
 }
 
@@ -101,10 +97,9 @@ pub struct Effects {
 
 /// A held lock, for the leader's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct LockInfo {
-    /// The request that holds it.
     pub request: RequestKey,
-    /// Log index of its prepare.
     pub attempt: u64,
     /// The directory to be renamed.
     pub source_id: DirectoryId,
@@ -306,6 +301,15 @@ impl Index {
     /// The record of a directory of the served tree. Its namespace is not stored: `ns` is 0.
     pub fn record(&self, id: DirectoryId) -> Option<DirectoryRecord> {
         self.serving.as_ref()?.table.record_of(id).map(|record| record.to_message())
+    }
+
+    /// The records of all served directories that a path leads to, ordered by id. The namespace is not stored: `ns` is 0.
+    pub fn visible_records(&self) -> Vec<DirectoryRecord> {
+        let records = self.serving.iter().flat_map(|tree| tree.table.records());
+        let visible = records.filter(|(_, is_displaced)| !is_displaced);
+        let mut records: Vec<_> = visible.map(|(record, _)| record.to_message()).collect();
+        records.sort_by_key(|record| record.id);
+        records
     }
 
     /// Memory of the tables in bytes, an unfinished rebuild included.

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_are_what_separators_separate() {
+    fn components_are_split_at_separators() {
         assert_eq!(Path("").components().count(), 0);
         for path in ["a", "a/bc/d", "\u{e4}/b", "a//b", "/", "a/"] {
             assert!(Path(path).components().eq(path.split('/')), "{path:?}");
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leaves_so_many_levels() {
+    fn a_cut_splits_off_the_last_levels() {
         let cut = |path: &'static str, levels| Path(path).cut(levels).map(|(above, below)| (above.0, below.0));
         assert_eq!(cut("a/b/c/d", 1), Some(("a/b/c", "d")));
         assert_eq!(cut("a/b/c/d", 3), Some(("a", "b/c/d")));

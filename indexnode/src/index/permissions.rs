@@ -12,13 +12,13 @@ use super::seed::Seed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PermissionIndex(pub u32);
 
-struct Row {
+pub(super) struct Row {
     permission: Permission,
-    directories: u32,
+    pub directories: u32,
 }
 
 pub(super) struct Permissions {
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
     free: Vec<u32>,
     numbers: HashMap<Permission, u32, Seed>,
 }
@@ -55,10 +55,6 @@ impl Permissions {
             self.numbers.remove(&row.permission);
             self.free.push(index.0);
         }
-    }
-
-    pub(super) fn directories(&self) -> u64 {
-        self.rows.iter().map(|row| u64::from(row.directories)).sum()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

@@ -14,20 +14,18 @@ use super::{
 
 /// The result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Resolution {
     /// `NotFound`, `AccessDenied`, `NamespaceNotFound`, or `IndexUnavailable` if the index serves nothing.
     pub outcome: Result<(), ErrorCode>,
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The deepest directory that exists on the path; on `AccessDenied` the one that the caller may not search.
+    /// The deepest directory that exists on the path; on `AccessDenied` the one that the caller may not search. The next fields
+    /// describe it.
     pub id: DirectoryId,
     /// Components between the root and `id`.
     pub depth: usize,
-    /// Parent of `id`.
     pub parent_id: DirectoryId,
-    /// Permission of `id`.
     pub permission: Permission,
-    /// Record version of `id`.
     pub version: u64,
     /// A rename holds a lock on a directory of the path or on the missing place: PostgreSQL decides (P26).
     pub crossed_lock: bool,
@@ -92,14 +90,12 @@ pub(super) fn walk<'c>(
 /// The first components of a path, and the directory to which they are known to lead. Namespace, directory and depth repeat the
 /// first id, the last id and the length of `ids`. Mostly a walk needs nothing else, and avoids a read of other memory.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Prefix<'a, Ids> {
     /// At least one component.
     pub path: Path<'a>,
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The prefix's last directory.
     pub id: DirectoryId,
-    /// Number of components.
     pub depth: usize,
     /// The directories on the path, the namespace's root first: one more than components.
     pub ids: Ids,

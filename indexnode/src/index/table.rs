@@ -10,7 +10,7 @@
 //! Measured (`tests/memory.rs`, names of 8.9 bytes on average): 59 to 66 bytes a directory, from 20,000 directories on.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     hash::BuildHasher,
     sync::Arc,
 };
@@ -40,13 +40,13 @@ pub(super) struct IndexTable {
     seed: Seed,
     id_seed: u64,
     arena: Arena,
-    places: ShardedTable,
-    ids: ShardedTable,
-    permissions: Permissions,
+    pub(super) places: ShardedTable,
+    pub(super) ids: ShardedTable,
+    pub(super) permissions: Permissions,
     /// Child counts of directories that are not in the table (yet, or any more).
-    absent_parents: HashMap<DirectoryId, u32, Seed>,
+    pub(super) absent_parents: HashMap<DirectoryId, u32, Seed>,
     /// The displaced claimants.
-    displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
+    pub(super) displaced: BTreeSet<(PartitionId, Box<str>, DirectoryId)>,
     /// Directories that left a place or changed their permission since the last [`take_modified`](Self::take_modified).
     modified: Vec<DirectoryId>,
     /// For a scan in progress.
@@ -248,23 +248,8 @@ impl IndexTable {
         self.find_id(id).map(|at| self.record(at))
     }
 
-    /// The displaced claimants, ordered by place and id.
-    pub(super) fn displaced(&self) -> impl Iterator<Item = (PartitionId, &str, DirectoryId)> {
-        self.displaced.iter().map(|(pid, name, id)| (*pid, &**name, *id))
-    }
-
     pub(super) fn digest(&self) -> u64 {
         self.records().fold(0, |sum, (record, _)| digest::record_hash(&record).wrapping_add(sum))
-    }
-
-    /// Child counts of directories that are not in the table.
-    pub(super) fn absent_children(&self) -> BTreeMap<DirectoryId, u32> {
-        self.absent_parents.iter().map(|(id, children)| (*id, *children)).collect()
-    }
-
-    /// Numbers of occupied places, of ids, and of references to permissions.
-    pub(super) fn counts(&self) -> (usize, usize, u64) {
-        (self.places.len(), self.ids.len(), self.permissions.directories())
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -339,8 +324,7 @@ impl IndexTable {
         let cell = self.cell(at);
         let (pid, id, hash) = (cell.pid(), cell.id(), place_hash(&self.seed, cell.pid(), cell.name_bytes()));
         if cell.is_displaced() {
-            let key = (pid, Box::from(cell.name()), id);
-            self.displaced.remove(&key);
+            self.displaced.remove(&(pid, cell.name().into(), id));
             return;
         }
         if let Some(claimant) = self.claimant(cell) {

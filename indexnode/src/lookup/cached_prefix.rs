@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_holds_what_it_was_made_of() {
+    fn an_entry_returns_the_values_it_was_made_from() {
         for (ids, permissions) in [(2, 1), (3, 2), (300, 300)] {
             let ids: Vec<_> = (0..ids).map(|at| DirectoryId(u64::MAX - at)).collect();
             let permission = |at| Permission { owner: at, group: u32::MAX - at, mode: 0o700 + at as u16 };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_of_its_key_and_no_other() {
+    fn an_entry_matches_only_its_own_key() {
         let made = |of: &Key<'_>| CachedPrefix::new(of, &[DirectoryId(1), DirectoryId(2)], &[]);
         let entry = made(&key("ab", "cd/e"));
         assert!(entry.has_key(&key("ab", "cd/e")) && entry.has_same_key(&made(&key("ab", "cd/e"))));

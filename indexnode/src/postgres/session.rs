@@ -12,7 +12,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_postgres::{
-    Client,
+    Client, Row,
     error::SqlState,
     types::{PgLsn, ToSql},
 };
@@ -49,16 +49,34 @@ impl Drop for PostgresSession {
     }
 }
 
+type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+impl PostgresSession {
+    /// The rows of a statement; `what` names it in errors.
+    async fn rows(&self, what: &'static str, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>> {
+        bounded(self.client.query(statement, parameters)).await.context(what)
+    }
+
+    /// The only row of a statement.
+    async fn row(&self, what: &'static str, statement: &str, parameters: Parameters<'_>) -> Result<Row> {
+        bounded(self.client.query_one(statement, parameters)).await.context(what)
+    }
+}
+
+fn ns(row: &Row, column: usize) -> NamespaceId {
+    NamespaceId::from(row.get::<_, i64>(column))
+}
+
 #[async_trait]
 impl Statements for PostgresSession {
     async fn lineage(&self) -> Result<Lineage> {
-        let row = bounded(self.client.query_one(sql::SYSTEM, &[])).await.context("identity of PostgreSQL")?;
+        let row = self.row("identity of PostgreSQL", sql::SYSTEM, &[]).await?;
         Ok(Lineage { system_identifier: row.get::<_, i64>(0) as u64, timeline: row.get::<_, i32>(1) as u32 })
     }
 
     async fn sources(&self) -> Result<Vec<(SourceId, Option<(String, u16)>)>> {
-        let rows = bounded(self.client.query(sql::INDEX_SOURCES, &[])).await.context("mantle.index_sources")?;
-        let source = |row: &tokio_postgres::Row| {
+        let rows = self.rows("mantle.index_sources", sql::INDEX_SOURCES, &[]).await?;
+        let source = |row: &Row| {
             let address = row.get::<_, Option<String>>(1).zip(row.get::<_, Option<i32>>(2));
             let address = address.map(|(host, port)| anyhow::Ok((host, u16::try_from(port)?))).transpose();
             anyhow::Ok((SourceId(u32::try_from(row.get::<_, i32>(0))?), address?))
@@ -67,48 +85,50 @@ impl Statements for PostgresSession {
     }
 
     async fn directories_after(&self, id: DirectoryId, count: usize) -> Result<Vec<(DirectoryId, NamespaceId)>> {
-        let rows = bounded(self.client.query(sql::DIRECTORIES_AFTER, &[&id.as_i64(), &(count as i64)])).await;
-        let pair = |row: &tokio_postgres::Row| {
-            (DirectoryId::from(row.get::<_, i64>(0)), NamespaceId::from(row.get::<_, i64>(1)))
-        };
-        Ok(rows.context("ids of directories")?.iter().map(pair).collect())
+        let parameters: Parameters<'_> = &[&id.as_i64(), &(count as i64)];
+        let rows = self.rows("ids of directories", sql::DIRECTORIES_AFTER, parameters).await?;
+        Ok(rows.iter().map(|row| (DirectoryId::from(row.get::<_, i64>(0)), ns(row, 1))).collect())
     }
 
     async fn directories(&self, ids: &[DirectoryId]) -> Result<Vec<(Entry, NamespaceId)>> {
         let ids: Vec<i64> = ids.iter().map(|id| id.as_i64()).collect();
-        let rows = bounded(self.client.query(sql::DIRECTORIES, &[&ids])).await.context("directories")?;
-        let entry = |row: &tokio_postgres::Row| Entry {
+        let rows = self.rows("directories", sql::DIRECTORIES, &[&ids]).await?;
+        let entry = |row: &Row| Entry {
             id: DirectoryId::from(row.get::<_, i64>(0)),
             pid: PartitionId::from(row.get::<_, i64>(1)),
             version: row.get::<_, i64>(2) as u64,
             name: row.get(3),
         };
-        Ok(rows.iter().map(|row| (entry(row), NamespaceId::from(row.get::<_, i64>(4)))).collect())
+        Ok(rows.iter().map(|row| (entry(row), ns(row, 4))).collect())
     }
 
     async fn namespaces(&self) -> Result<Vec<Assigned>> {
-        namespaces(&self.client, self.group).await
+        let rows = self.rows("mantle.index_namespaces", sql::INDEX_NAMESPACES, &[&self.group.as_i32()]).await?;
+        let phase = |text: &str| {
+            let known = PHASES.into_iter().find(|(_, name)| *name == text).map(|(phase, _)| phase);
+            known.with_context(|| format!("mantle.index_namespaces answered the phase `{text}`"))
+        };
+        let assigned = |row: &Row| {
+            let phase = row.get::<_, Option<&str>>(2).map(phase).transpose()?;
+            Ok(Assigned { ns: ns(row, 0), is_served: row.get(1), phase, moves: row.get::<_, i32>(3) as u32 })
+        };
+        rows.iter().map(assigned).collect()
     }
 
     async fn trash_namespaces(&self) -> Result<Vec<NamespaceId>> {
-        let rows = bounded(self.client.query(sql::TRASH_NAMESPACES, &[])).await.context("mantle.trash_namespaces")?;
-        Ok(rows.iter().map(|row| NamespaceId::from(row.get::<_, i64>(0))).collect())
+        let rows = self.rows("mantle.trash_namespaces", sql::TRASH_NAMESPACES, &[]).await?;
+        Ok(rows.iter().map(|row| ns(row, 0)).collect())
     }
 
     async fn assignments(&self, namespaces: &[NamespaceId]) -> Result<Vec<Assignment>> {
         let ids: Vec<i64> = namespaces.iter().map(|ns| ns.as_i64()).collect();
-        let rows = bounded(self.client.query(sql::ASSIGNMENTS, &[&ids])).await.context("mantle.assignments")?;
-        let assignment = |row: &tokio_postgres::Row| Assignment {
-            ns: NamespaceId::from(row.get::<_, i64>(0)),
-            group: GroupId::from(row.get::<_, i32>(1)),
-            has_moved: row.get(2),
-        };
-        Ok(rows.iter().map(assignment).collect())
+        let rows = self.rows("mantle.assignments", sql::ASSIGNMENTS, &[&ids]).await?;
+        let group = |row: &Row| GroupId::from(row.get::<_, i32>(1));
+        Ok(rows.iter().map(|row| Assignment { ns: ns(row, 0), group: group(row), has_moved: row.get(2) }).collect())
     }
 
     async fn assignment_changes(&self) -> Result<i64> {
-        let row = bounded(self.client.query_one(sql::ASSIGNMENT_CHANGES, &[])).await;
-        Ok(row.context("mantle.all_assignment_changes")?.get(0))
+        Ok(self.row("mantle.all_assignment_changes", sql::ASSIGNMENT_CHANGES, &[]).await?.get(0))
     }
 
     async fn advance_move(&self, ns: NamespaceId, phase: MovePhase) -> Result<bool> {
@@ -121,21 +141,21 @@ impl Statements for PostgresSession {
     }
 
     async fn flushed(&self) -> Result<Lsn> {
-        let row = bounded(self.client.query_one(sql::FLUSHED, &[])).await.context("flush position")?;
+        let row = self.row("flush position", sql::FLUSHED, &[]).await?;
         Ok(Lsn(row.get::<_, PgLsn>(0).into()))
     }
 
     async fn standby_flush(&self) -> Result<StandbyFlush> {
-        let row = bounded(self.client.query_one(sql::STANDBY_FLUSH, &[])).await.context("mantle.standby_flush")?;
+        let row = self.row("mantle.standby_flush", sql::STANDBY_FLUSH, &[]).await?;
         let flushed = row.get::<_, Option<PgLsn>>(1).map(|lsn| Lsn(lsn.into()));
         Ok(StandbyFlush { is_required: row.get(0), flushed })
     }
 
     async fn cut(&self) -> Result<Lsn> {
-        let row = bounded(self.client.query_one(sql::CUT, &[])).await.context("position of the copy")?;
+        let row = self.row("position of the copy", sql::CUT, &[]).await?;
         let (position, above): (PgLsn, i64) = (row.get(0), row.get(1));
         let deadline = Instant::now() + CUT_TIMEOUT;
-        while !bounded(self.client.query_one(sql::HAVE_ENDED, &[&above])).await?.get::<_, bool>(0) {
+        while !self.row("position of the copy", sql::HAVE_ENDED, &[&above]).await?.get::<_, bool>(0) {
             ensure!(Instant::now() < deadline, "a transaction is open too long for a copy to begin");
             sleep(CUT_RETRY).await;
         }
@@ -143,10 +163,8 @@ impl Statements for PostgresSession {
     }
 
     async fn index_group(&self) -> Result<IndexGroup> {
-        let row = bounded(self.client.query_opt(sql::INDEX_GROUP, &[&self.group.as_i32()]))
-            .await
-            .context("mantle.index_group")?;
-        let row = row.with_context(|| format!("group {} is not in mantle.index_groups", self.group))?;
+        let rows = self.rows("mantle.index_group", sql::INDEX_GROUP, &[&self.group.as_i32()]).await?;
+        let row = rows.first().with_context(|| format!("group {} is not in mantle.index_groups", self.group))?;
         Ok(IndexGroup {
             epoch: Epoch(row.get::<_, i64>(0) as u64),
             cluster_id: row.get::<_, Option<String>>(1).filter(|id| !id.is_empty()),
@@ -155,17 +173,15 @@ impl Statements for PostgresSession {
     }
 
     async fn epoch_lease(&self) -> Result<Duration> {
-        let row = bounded(self.client.query_one(sql::EPOCH_LEASE, &[])).await.context("mantle.epoch_lease_ms")?;
+        let row = self.row("mantle.epoch_lease_ms", sql::EPOCH_LEASE, &[]).await?;
         let lease = Duration::from_millis(row.get::<_, i64>(0) as u64);
         // A margin for a gateway whose clock is slower.
         Ok(lease + lease / 10)
     }
 
     async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>> {
-        let expected = expected.0 as i64;
-        let row =
-            bounded(self.client.query_one(sql::RAISE_EPOCH, &[&self.group.as_i32(), &expected, &cluster_id])).await;
-        let raised: Option<i64> = row.context("mantle.raise_epoch")?.get(0);
+        let parameters: Parameters<'_> = &[&self.group.as_i32(), &(expected.0 as i64), &cluster_id];
+        let raised: Option<i64> = self.row("mantle.raise_epoch", sql::RAISE_EPOCH, parameters).await?.get(0);
         Ok(raised.map(|epoch| Epoch(epoch as u64)))
     }
 
@@ -180,8 +196,8 @@ impl Statements for PostgresSession {
 
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {
         let (principal, ns, attempt) = (request.principal as i32, request.ns.as_i64(), attempt as i64);
-        let parameters: [&(dyn ToSql + Sync); 4] = [&principal, &ns, &request.id, &attempt];
-        let row = timeout(ABORT_TIMEOUT, self.client.query_one(sql::ABORT_RENAME, &parameters)).await;
+        let parameters: Parameters<'_> = &[&principal, &ns, &request.id, &attempt];
+        let row = timeout(ABORT_TIMEOUT, self.client.query_one(sql::ABORT_RENAME, parameters)).await;
         let state: String = row.context("mantle.abort_rename waits too long")?.context("mantle.abort_rename")?.get(0);
         match state.as_str() {
             "aborted" => Ok(true),
@@ -191,8 +207,7 @@ impl Statements for PostgresSession {
     }
 
     async fn slot(&self, name: &str) -> Result<Option<Slot>> {
-        let row = bounded(self.client.query_opt(sql::SLOT, &[&name])).await.context("state of the slot")?;
-        Ok(row.map(|row| Slot {
+        Ok(self.rows("state of the slot", sql::SLOT, &[&name]).await?.first().map(|row| Slot {
             active_pid: row.get(0),
             is_lost: row.get::<_, Option<String>>(1).as_deref() == Some("lost"),
             confirmed: Lsn(row.get::<_, Option<PgLsn>>(2).map_or(0, u64::from)),
@@ -200,18 +215,15 @@ impl Statements for PostgresSession {
     }
 
     async fn slots_are_bounded(&self) -> Result<bool> {
-        let row = bounded(self.client.query_one(sql::SLOTS_ARE_BOUNDED, &[])).await;
-        Ok(row.context("max_slot_wal_keep_size")?.get(0))
+        Ok(self.row("max_slot_wal_keep_size", sql::SLOTS_ARE_BOUNDED, &[]).await?.get(0))
     }
 
     async fn terminate(&self, pid: i32) -> Result<()> {
-        bounded(self.client.query(sql::TERMINATE, &[&pid])).await.context("ending the slot's reader")?;
-        Ok(())
+        self.rows("ending the slot's reader", sql::TERMINATE, &[&pid]).await.map(drop)
     }
 
     async fn drop_slot(&self, name: &str) -> Result<()> {
-        bounded(self.client.query(sql::DROP_SLOT, &[&name])).await.context("dropping the slot")?;
-        Ok(())
+        self.rows("dropping the slot", sql::DROP_SLOT, &[&name]).await.map(drop)
     }
 
     async fn copy_directories(
@@ -221,7 +233,7 @@ impl Statements for PostgresSession {
         progress: &RebuildProgress,
     ) -> Result<(Vec<Assigned>, u64)> {
         copy::begin(&self.client, snapshot).await?;
-        let namespaces = namespaces(&self.client, self.group).await?;
+        let namespaces = self.namespaces().await?;
         let ids: Vec<NamespaceId> = namespaces.iter().map(|assigned| assigned.ns).collect();
         Ok((namespaces, copy::copy_directories(&self.client, &ids, chunks, progress).await?))
     }
@@ -235,24 +247,6 @@ impl Statements for PostgresSession {
         copy::begin(&self.client, None).await?;
         copy::copy_directories(&self.client, &[ns], chunks, progress).await
     }
-}
-
-async fn namespaces(client: &Client, group: GroupId) -> Result<Vec<Assigned>> {
-    let rows =
-        bounded(client.query(sql::INDEX_NAMESPACES, &[&group.as_i32()])).await.context("mantle.index_namespaces")?;
-    let phase = |text: &str| {
-        let known = PHASES.into_iter().find(|(_, name)| *name == text).map(|(phase, _)| phase);
-        known.with_context(|| format!("mantle.index_namespaces answered the phase `{text}`"))
-    };
-    let assigned = |row: &tokio_postgres::Row| {
-        Ok(Assigned {
-            ns: NamespaceId::from(row.get::<_, i64>(0)),
-            is_served: row.get(1),
-            phase: row.get::<_, Option<&str>>(2).map(phase).transpose()?,
-            moves: row.get::<_, i32>(3) as u32,
-        })
-    };
-    rows.iter().map(assigned).collect()
 }
 
 async fn bounded<T>(statement: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {

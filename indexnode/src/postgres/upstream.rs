@@ -23,12 +23,11 @@ pub type Session = Arc<dyn Statements>;
 
 /// The group's row in PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct IndexGroup {
-    /// The group's epoch.
     pub epoch: Epoch,
     /// The Raft cluster that raised the epoch last.
     pub cluster_id: Option<String>,
-    /// The name of the group's replication slot.
     pub slot_name: String,
 }
 
@@ -45,8 +44,8 @@ pub enum MovePhase {
 
 /// A namespace that the group's index has to contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Assigned {
-    /// The namespace.
     pub ns: NamespaceId,
     /// True if the group answers its lookups.
     pub is_served: bool,
@@ -56,14 +55,12 @@ pub struct Assigned {
     pub moves: u32,
 }
 
-/// The group of a namespace.
+/// The group that serves a namespace, and whether a move of it was ever begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Assignment {
-    /// The namespace.
     pub ns: NamespaceId,
-    /// The group that serves it.
     pub group: GroupId,
-    /// True if a move of it was ever begun.
     pub has_moved: bool,
 }
 

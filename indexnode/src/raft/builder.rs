@@ -3,7 +3,6 @@
 
 use std::{
     io::{self, Write},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,8 +11,8 @@ use tokio::time::sleep;
 
 use super::{
     TypeConfig,
-    disk_executor::DiskExecutor,
-    snapshot::{SnapshotFile, SnapshotStore, UnfinishedSnapshot},
+    machine::Machine,
+    snapshot::{SnapshotFile, UnfinishedSnapshot},
     state::IndexState,
     types::Snapshot,
 };
@@ -23,13 +22,6 @@ use crate::index::{Part, SnapshotWriter};
 const DIRECTORIES_PER_PART: usize = 256;
 /// Interval between two checks whether the installation of a received snapshot has ended.
 const INSTALL_POLL: Duration = Duration::from_millis(20);
-
-/// Builds a snapshot of the state that is applied when it begins.
-pub struct SnapshotBuilder {
-    pub(super) state: Arc<IndexState>,
-    pub(super) snapshots: SnapshotStore,
-    pub(super) disk: DiskExecutor,
-}
 
 struct Build {
     writer: SnapshotWriter,
@@ -50,7 +42,7 @@ impl Build {
     }
 }
 
-impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
+impl RaftSnapshotBuilder<TypeConfig> for Machine {
     type SnapshotData = SnapshotFile;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
@@ -73,7 +65,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
     }
 }
 
-impl SnapshotBuilder {
+impl Machine {
     /// `None` if the index was replaced meanwhile, or is being replaced.
     async fn try_build(&self) -> io::Result<Option<Build>> {
         let Some((meta, writer)) = self.state.begin_snapshot().await? else {

@@ -10,7 +10,6 @@ use openraft::{
 
 use super::{
     TypeConfig,
-    builder::SnapshotBuilder,
     disk_executor::DiskExecutor,
     snapshot::{SnapshotFile, SnapshotStore},
     state::IndexState,
@@ -18,11 +17,12 @@ use super::{
 };
 use crate::failpoints::{self, Failpoint};
 
-/// The state machine of one replica.
+/// The state machine of one replica; it also builds the snapshots (`builder.rs`). Clones share it.
+#[derive(Clone)]
 pub struct Machine {
-    state: Arc<IndexState>,
-    snapshots: SnapshotStore,
-    disk: DiskExecutor,
+    pub(super) state: Arc<IndexState>,
+    pub(super) snapshots: SnapshotStore,
+    pub(super) disk: DiskExecutor,
 }
 
 impl Machine {
@@ -41,7 +41,7 @@ impl Machine {
 
 impl RaftStateMachine<TypeConfig> for Machine {
     type SnapshotData = SnapshotFile;
-    type SnapshotBuilder = SnapshotBuilder;
+    type SnapshotBuilder = Self;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
         let replicated = self.state.read();
@@ -61,8 +61,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
         Ok(())
     }
 
-    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        SnapshotBuilder { state: self.state.clone(), snapshots: self.snapshots.clone(), disk: self.disk.clone() }
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotFile) -> io::Result<()> {

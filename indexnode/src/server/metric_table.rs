@@ -6,16 +6,12 @@ use mantle_telemetry::metrics::{Metric, counter, gauge, histogram};
 pub const METRICS: &[Metric] = &[
     counter("mantle_index_lookups_total", "group, result", "Paths looked up, by the result of their batch."),
     histogram("mantle_index_lookup_seconds", "group", "Time of a batch of lookups, the read index included."),
-    counter(
-        "mantle_index_read_index_batches_total",
-        "group",
-        "Read indexes taken, by this replica's own leadership or from the leader.",
-    ),
+    counter("mantle_index_read_index_batches_total", "group", "Read indexes taken, as leader or from the leader."),
     counter("mantle_index_read_index_requests_total", "group", "Batches of lookups that waited for a read index."),
     counter(
         "mantle_index_cache_lookups_total",
         "group, result",
-        "Lookups by what the prefix cache did: `hit`, `miss`, `bypass` (too short a path), `refused` (the prefix was being changed).",
+        "Lookups by the cache: `hit`, `miss`, `bypass` (the prefix is changing, or denied); `refused`: entries that found it full.",
     ),
     gauge("mantle_index_cache_entries", "group", "Prefixes in the cache."),
     gauge("mantle_index_cache_bytes", "group", "Memory of the cache."),
@@ -45,35 +41,15 @@ pub const METRICS: &[Metric] = &[
     gauge("mantle_index_received_lsn", "group, source", "WAL position received from the node."),
     gauge("mantle_index_applied_lsn", "group, source", "WAL position of the node that is applied."),
     gauge("mantle_index_stream_lag_bytes", "group, source", "WAL received from the node and not applied yet."),
-    gauge(
-        "mantle_index_gate_held_bytes",
-        "group, source",
-        "WAL received that a synchronous standby has not flushed yet (P5).",
-    ),
-    gauge(
-        "mantle_index_unprotected",
-        "group, source",
-        "1: the node has no synchronous standby; a failover may lose changes.",
-    ),
+    gauge("mantle_index_gate_held_bytes", "group, source", "WAL that no synchronous standby has flushed yet (P5)."),
+    gauge("mantle_index_unprotected", "group, source", "1: no synchronous standby; a failover may lose changes."),
     counter("mantle_index_stream_proposals_total", "group", "Log entries proposed for the change streams."),
-    counter(
-        "mantle_index_compared_directories_total",
-        "group",
-        "Directories compared with PostgreSQL in the background (P3).",
-    ),
+    counter("mantle_index_compared_directories_total", "group", "Directories compared with PostgreSQL's (P3)."),
     counter("mantle_index_rebuilds_begun_total", "group", "Rebuilds begun."),
     counter("mantle_index_rebuilds_completed_total", "group", "Rebuilds completed."),
     gauge("mantle_index_rebuild_rows", "group", "Directories copied by the last rebuild, or so far by this one."),
-    gauge(
-        "mantle_index_rebuild_rows_expected",
-        "group",
-        "Directories that the rebuild will copy, by PostgreSQL's statistics.",
-    ),
-    gauge(
-        "mantle_index_rebuild_microseconds",
-        "group",
-        "Time that the last rebuild took, or that this one has taken so far.",
-    ),
+    gauge("mantle_index_rebuild_rows_expected", "group", "PostgreSQL's estimate of the directories to copy."),
+    gauge("mantle_index_rebuild_microseconds", "group", "Time of the last rebuild, or of this one so far."),
 ];
 
 #[cfg(test)]

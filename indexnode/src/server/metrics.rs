@@ -40,7 +40,8 @@ impl Metrics {
     pub fn render(&self, groups: &Groups) -> String {
         gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
         for node in groups.all().filter_map(|replica| replica.node()) {
-            set_gauges(&node, &node.group.to_string());
+            set_group_metrics(&node, &node.group.to_string());
+            set_source_gauges(&node, &node.group.to_string());
         }
         self.0.run_upkeep();
         self.0.render()
@@ -63,18 +64,21 @@ fn result(is_ok: bool) -> &'static str {
     if is_ok { "ok" } else { "error" }
 }
 
-fn set_gauges(node: &Node, group: &str) {
-    set_raft_gauges(node, group);
-    set_source_gauges(node, group);
-    set_cache_metrics(node, group);
+fn set_group_metrics(node: &Node, group: &str) {
+    let raft = node.raft.metrics().borrow_watched().clone();
     let positions = *node.state.positions().borrow();
-    let rebuild = &node.stream.rebuild;
+    let (rebuild, cache) = (&node.stream.rebuild, node.state.cache.counters());
+    let (cache_entries, cache_bytes) = node.state.cache.size();
     let (epoch, directories, bytes, locks) = {
         let state = node.state.read();
         let index = &state.index;
         (index.epoch().0, index.directories(), index.heap_bytes(), index.locks().len())
     };
     for (name, value) in [
+        ("mantle_index_raft_term", raft.current_term),
+        ("mantle_index_raft_committed_index", raft.local_committed.map_or(0, |id| id.index)),
+        ("mantle_index_raft_last_index", raft.last_log_index.unwrap_or(0)),
+        ("mantle_index_raft_snapshot_index", raft.snapshot.map_or(0, |id| id.index)),
         ("mantle_index_raft_applied_index", positions.applied_end.saturating_sub(1)),
         ("mantle_index_serving", u64::from(positions.is_serving)),
         ("mantle_index_leader", u64::from(node.raft.is_leader())),
@@ -88,8 +92,14 @@ fn set_gauges(node: &Node, group: &str) {
         ("mantle_index_rebuild_rows", read(&rebuild.rows)),
         ("mantle_index_rebuild_rows_expected", read(&rebuild.rows_expected)),
         ("mantle_index_rebuild_microseconds", read(&rebuild.elapsed_us)),
+        ("mantle_index_cache_entries", cache_entries as u64),
+        ("mantle_index_cache_bytes", cache_bytes as u64),
     ] {
         gauge!(name, "group" => group.to_owned()).set(value as f64);
+    }
+    for known in ROLES {
+        let is_it = known == role(raft.state);
+        gauge!("mantle_index_role", "group" => group.to_owned(), "role" => known).set(f64::from(u8::from(is_it)));
     }
     let (reads, apply) = (&node.reads.counters, &node.state.counters);
     for (name, value) in [
@@ -102,44 +112,20 @@ fn set_gauges(node: &Node, group: &str) {
         ("mantle_index_applied_entries_total", read(&apply.entries)),
         ("mantle_index_applied_operations_total", read(&apply.operations)),
         ("mantle_index_apply_busy_microseconds_total", read(&apply.busy_ns) / 1000),
+        ("mantle_index_cache_purged_total", read(&cache.purged)),
     ] {
         counter!(name, "group" => group.to_owned()).absolute(value);
+    }
+    let lookups =
+        [("hit", &cache.hits), ("miss", &cache.misses), ("bypass", &cache.bypasses), ("refused", &cache.refused)];
+    for (result, count) in lookups {
+        counter!("mantle_index_cache_lookups_total", "group" => group.to_owned(), "result" => result)
+            .absolute(read(count));
     }
 }
 
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
-}
-
-fn set_raft_gauges(node: &Node, group: &str) {
-    let raft = node.raft.metrics();
-    let raft = raft.borrow_watched();
-    for (name, value) in [
-        ("mantle_index_raft_term", raft.current_term),
-        ("mantle_index_raft_committed_index", raft.local_committed.map_or(0, |id| id.index)),
-        ("mantle_index_raft_last_index", raft.last_log_index.unwrap_or(0)),
-        ("mantle_index_raft_snapshot_index", raft.snapshot.map_or(0, |id| id.index)),
-    ] {
-        gauge!(name, "group" => group.to_owned()).set(value as f64);
-    }
-    for known in ROLES {
-        let is_it = known == role(raft.state);
-        gauge!("mantle_index_role", "group" => group.to_owned(), "role" => known).set(f64::from(u8::from(is_it)));
-    }
-}
-
-fn set_cache_metrics(node: &Node, group: &str) {
-    let cache = node.state.cache.counters();
-    let (entries, bytes) = node.state.cache.size();
-    gauge!("mantle_index_cache_entries", "group" => group.to_owned()).set(entries as f64);
-    gauge!("mantle_index_cache_bytes", "group" => group.to_owned()).set(bytes as f64);
-    for (result, count) in
-        [("hit", &cache.hits), ("miss", &cache.misses), ("bypass", &cache.bypasses), ("refused", &cache.refused)]
-    {
-        counter!("mantle_index_cache_lookups_total", "group" => group.to_owned(), "result" => result)
-            .absolute(read(count));
-    }
-    counter!("mantle_index_cache_purged_total", "group" => group.to_owned()).absolute(read(&cache.purged));
 }
 
 /// Sets the gauges of each source, with its number in `mantle.index_sources()` as a label.

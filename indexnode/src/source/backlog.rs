@@ -222,7 +222,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn whatever_arrived_goes_together() {
+    fn all_that_has_arrived_is_taken_together() {
         let mut backlog = open();
         transaction(&mut backlog, 100, &[op(1), op(2)]);
         transaction(&mut backlog, 200, &[op(3)]);
@@ -300,7 +300,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_transaction_is_not_held_whatever_its_size() {
+    fn a_transaction_over_the_memory_limit_is_refused() {
         let mut backlog = open();
         backlog.take_in(begin(100)).unwrap();
         let content = message::encode(&(0..60_000).map(op).collect::<Vec<_>>());

@@ -17,18 +17,16 @@ pub enum Retry {
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct ErrorRow {
-    /// The row's key.
     pub code: ErrorCode,
     /// Stable name: `code` in problem+json, label in metrics.
     pub name: &'static str,
     /// SQLSTATE in Mantle's own class `MT`.
     pub sqlstate: &'static str,
-    /// Status of the HTTP answer.
     pub http: u16,
     /// `Code` in an S3 error document.
     pub s3: &'static str,
-    /// Advice to the client.
     pub retry: Retry,
     /// One sentence for `docs/errors.md`.
     pub meaning: &'static str,

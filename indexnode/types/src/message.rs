@@ -19,25 +19,23 @@ pub const FORMAT_VERSION: u8 = 1;
 
 /// A directory's whole record, so that applying needs nothing but the newest version (P1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct DirectoryRecord {
     /// The namespace that the directory never leaves.
     pub ns: NamespaceId,
-    /// Where the entry is: a partition of the parent directory.
     pub pid: PartitionId,
     /// The name, without the trailing slash.
     pub name: String,
-    /// The directory itself.
     pub id: DirectoryId,
     /// Record version: 1 at creation, one more with every change of the record.
     pub version: u64,
-    /// Owner, group, mode.
     pub permission: Permission,
 }
 
 /// The request that made a change; for a rename also the attempt that holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct Cause {
-    /// The request.
     pub request: RequestKey,
     /// Log index of the prepare; 0 when the change took no lock.
     pub attempt: u64,
@@ -45,34 +43,17 @@ pub struct Cause {
 
 /// One change of a directory, or the end of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub enum DirectoryOp {
-    /// The directory is now this: created, changed, or moved here from wherever it was.
-    Put {
-        /// The new record.
-        record: DirectoryRecord,
-        /// The request that this finishes.
-        cause: Option<Cause>,
-    },
-    /// The directory was removed from `(pid, name)`.
-    Remove {
-        /// The last record; `version` is that of the removal, one more than the last.
-        record: DirectoryRecord,
-        /// The request that this finishes.
-        cause: Option<Cause>,
-    },
+    /// The directory is now this: created, changed, or moved here from another place. Finishes the request in `cause`, if any.
+    Put { record: DirectoryRecord, cause: Option<Cause> },
+    /// The directory was removed from `(pid, name)`. Its last record, with the version of the removal: one more than the last.
+    Remove { record: DirectoryRecord, cause: Option<Cause> },
     /// Nothing changed here, but the request is done.
-    Done {
-        /// The request.
-        cause: Cause,
-    },
-    /// A rename across nodes has done its source part or its destination part. The request is done when both are (P2), so
-    /// the record that the destination part puts names no request.
-    PartDone {
-        /// The directory of the source or of the destination.
-        pid: PartitionId,
-        /// The request.
-        cause: Cause,
-    },
+    Done { cause: Cause },
+    /// A rename across nodes has done its part in `pid`, the source's partition or the destination's. The request is done when
+    /// both parts are (P2), so the record that the destination part puts names no request.
+    PartDone { pid: PartitionId, cause: Cause },
 }
 
 impl DirectoryOp {

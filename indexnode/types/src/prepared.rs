@@ -16,18 +16,15 @@ const DOMAIN: &[u8] = b"mantle prepared 1";
 
 /// A prepared change. Names are without slashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Prepared<'a> {
-    /// The index group that holds the lock.
     pub index_group: GroupId,
     /// The group's epoch at the prepare.
     pub epoch: Epoch,
     /// Log index of the prepare; above 2^40 the moves of the namespace.
     pub attempt: u64,
-    /// The request that owns the lock.
     pub request: RequestKey,
-    /// The source's partition.
     pub source_pid: PartitionId,
-    /// The source's name.
     pub source_name: &'a str,
     /// The directory that is locked.
     pub source_id: DirectoryId,
@@ -51,10 +48,7 @@ impl Prepared<'_> {
     }
 
     fn signed(&self, key: &[u8]) -> Hmac<Sha256> {
-        let mut hmac = match Hmac::<Sha256>::new_from_slice(key) {
-            Ok(hmac) => hmac,
-            Err(_) => unreachable!("HMAC takes keys of any length"),
-        };
+        let mut hmac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
         hmac.update(DOMAIN);
         hmac.update(&self.index_group.0.to_le_bytes());
         let numbers = [

@@ -3,6 +3,7 @@
 mod convergence;
 mod formats;
 mod imports;
+mod invariants;
 mod memory;
 pub(crate) mod model;
 mod namespaces;

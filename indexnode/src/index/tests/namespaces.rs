@@ -136,7 +136,7 @@ fn lookups_and_prepares_are_refused_until_all_is_there() {
 /// The copy puts a row after its directory was removed, because it read the row before. With one source, removals are not
 /// remembered otherwise.
 #[test]
-fn what_was_removed_during_a_copy_stays_removed() {
+fn a_directory_removed_during_a_copy_stays_removed() {
     let mut group = Group::new(&[SOURCE]);
     group.apply(Command::Track { ns: OTHER, copied: vec![(SOURCE, Lsn(15))] });
     group.stream(SOURCE, 20, vec![put(of(OTHER, OTHER.0, "new", 502, 1)), remove(of(OTHER, OTHER.0, "a", 501, 3))]);

@@ -100,7 +100,7 @@ fn a_transaction_cut_anywhere_and_begun_again_is_the_whole() {
 
 /// A directory that existed, and is removed by the part that is applied again, stays removed meanwhile.
 #[test]
-fn what_a_part_removed_does_not_come_back_while_it_is_repeated() {
+fn a_removal_by_a_fragment_holds_while_the_fragment_is_repeated() {
     let (mut replica, attempt) = prepared();
     let pieces = split(transaction(attempt), 120);
     let passing = |replica: &Replica| replica.id_of("passing");

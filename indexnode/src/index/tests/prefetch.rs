@@ -31,7 +31,7 @@ fn entries() -> [Command; 3] {
 }
 
 #[test]
-fn what_is_loaded_ahead_is_what_is_applied() {
+fn prefetched_records_are_the_ones_applied_next() {
     for (command, part) in
         entries().into_iter().flat_map(|command| [1, 2, 3, 5, 64].map(|part| (command.clone(), part)))
     {

@@ -85,7 +85,7 @@ fn a_rename_under_way_below_holds_a_removal_up() {
 }
 
 #[test]
-fn what_is_removed_is_on_no_path_and_goes_bottom_up() {
+fn a_removed_tree_is_on_no_path_and_is_emptied_bottom_up() {
     let mut replica = small_tree();
     let prepared = try_prepare(&mut replica, removal(1, "a")).unwrap();
     let trash = DirectoryId::TRASH.0;
@@ -107,7 +107,7 @@ fn what_is_removed_is_on_no_path_and_goes_bottom_up() {
 }
 
 #[test]
-fn a_removal_is_refused_without_permission_and_for_what_is_not_there() {
+fn a_removal_needs_permission_and_an_existing_directory() {
     let mut replica = small_tree();
     assert_eq!(try_prepare(&mut replica, removal(1, "")), Err(ErrorCode::InvalidArgument));
     assert_eq!(try_prepare(&mut replica, removal(1, "x")), Err(ErrorCode::NotFound));

@@ -233,7 +233,7 @@ fn a_snapshot_of_many_frames_comes_back_whole_through_a_slow_reader() {
 }
 
 #[test]
-fn what_changed_is_kept_no_longer_than_the_snapshot_is_written() {
+fn before_images_are_dropped_with_the_snapshot_writer() {
     let mut replica = Replica::new();
     let records =
         |versions: u64| (2..1_000).map(move |id| put(record(1, &format!("directory {id}"), id, versions))).collect();

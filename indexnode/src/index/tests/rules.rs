@@ -184,7 +184,7 @@ fn a_place_is_emptied_only_by_its_occupant_and_goes_to_the_next_claimant() {
 }
 
 #[test]
-fn prepare_refuses_what_cannot_be() {
+fn prepare_refuses_impossible_renames() {
     let mut replica = small_tree();
     for (source, destination, code) in [
         ("", "d/x", ErrorCode::InvalidArgument),
@@ -297,7 +297,7 @@ fn a_rebuild_drops_locks_refuses_prepares_and_serves_the_old_tree_until_it_ends(
 }
 
 #[test]
-fn a_tree_that_may_hold_what_postgresql_lost_stops_serving_at_once() {
+fn a_diverged_tree_stops_serving_at_once() {
     let mut replica = small_tree();
     replica.begin(2, true);
     assert!(!replica.index.is_serving());
@@ -327,7 +327,7 @@ fn a_source_goes_on_on_another_timeline() {
 /// P1: a source's put between its slot and the copy may be older than a removal by another source, committed before that one's
 /// slot existed and therefore never sent.
 #[test]
-fn what_was_put_before_the_copy_is_not_put_again() {
+fn puts_from_before_the_copy_are_not_applied_again() {
     let other = SourceId(1);
     let mut replica = Replica::empty();
     let starts = vec![SourceStart { copied: Lsn(50), ..start(SOURCE, Lsn(10)) }, start(other, Lsn(50))];

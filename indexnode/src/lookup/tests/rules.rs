@@ -55,7 +55,7 @@ fn the_second_lookup_of_a_prefix_hits_whoever_asks() {
 }
 
 #[test]
-fn prefixes_are_cut_so_many_levels_above_the_end() {
+fn prefixes_end_the_configured_levels_above_the_end() {
     for (levels, entries) in [(0, 0), (1, 1), (3, 1), (4, 0), (9, 0)] {
         let cache = PathCache::new(LookupSettings { cache_levels: levels, ..settings() });
         look_up(&replica(), &cache, "a/b/c/d", &root());
@@ -79,7 +79,7 @@ fn an_odd_component_is_not_taken_for_two() {
 
 /// A caller who may not search a directory gets the same answer whatever is below it, from the table and from the cache.
 #[test]
-fn a_denial_tells_nothing_of_what_lies_below() {
+fn a_denial_reveals_nothing_below_the_denying_directory() {
     let (mut replica, cache) = (replica(), PathCache::new(settings()));
     let closed = Permission { owner: 7, group: 7, mode: 0o700 };
     stream(&mut replica, &cache, 11, DirectoryRecord { permission: closed, ..record(2, "b", 3, 2) });
@@ -152,7 +152,7 @@ fn a_rename_a_chmod_and_a_removal_take_the_subtree_out() {
 }
 
 #[test]
-fn what_no_entry_passes_is_not_listed() {
+fn a_directory_on_no_cached_prefix_is_not_listed() {
     let (mut replica, cache) = (replica(), PathCache::new(settings()));
     look_up(&replica, &cache, "a/b", &root());
     let before = cache.size();

@@ -73,7 +73,7 @@ async fn entries_and_vote_survive_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_flushed_one_by_one_is_kept_too() {
+async fn entries_flushed_one_by_one_survive_too() {
     let folder = tempfile::tempdir().unwrap();
     {
         let mut log = LogStore::open_with(folder.path(), &DiskExecutor::Threads, false).unwrap();

@@ -53,12 +53,10 @@ pub(super) enum Job {
         path: PathBuf,
         reply: Reply,
     },
-    /// Remove the entries from `end` on.
     Truncate {
         end: u64,
         reply: Reply,
     },
-    /// Remove the entries up to this one.
     Purge {
         log_id: LogId,
         path: PathBuf,

@@ -1,23 +1,14 @@
-//! Checks the index's invariants by brute force. For tests: it reads the whole index and panics on a violation.
+//! Checks the index's invariants by brute force.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use mantle_types::message::DirectoryRecord;
+use mantle_types::DirectoryId;
 
-use super::{Index, locks::Locks, record::directory_of, table::IndexTable, tree::Tree};
+use crate::index::{Index, locks::Locks, record::directory_of, table::IndexTable, tree::Tree};
 
 impl Index {
-    /// The records of all served directories that a path leads to, ordered by id. The namespace is not stored: `ns` is 0.
-    pub fn visible_records(&self) -> Vec<DirectoryRecord> {
-        let records = self.serving.iter().flat_map(|tree| tree.table.records());
-        let visible = records.filter(|(_, is_displaced)| !is_displaced);
-        let mut records: Vec<_> = visible.map(|(record, _)| record.to_message()).collect();
-        records.sort_by_key(|record| record.id);
-        records
-    }
-
-    /// Panics unless all parts of the index agree with each other.
-    pub fn invariants(&self) {
+    /// Asserts that all parts of the index agree with each other.
+    pub(super) fn invariants(&self) {
         self.locks.invariants();
         for tree in self.serving.iter().chain(&self.rebuild) {
             tree.invariants();
@@ -59,11 +50,18 @@ impl Locks {
             }
         }
         places.values_mut().for_each(|names| names.sort());
-        assert_eq!((sources, places), self.maps());
+        let mut listed: BTreeMap<_, _> = self.places.iter().map(|(pid, names)| (*pid, names.clone())).collect();
+        listed.values_mut().for_each(|names| names.sort());
+        assert_eq!((&sources, places), (&self.sources, listed));
     }
 }
 
 impl IndexTable {
+    /// Child counts of directories that are not in the table.
+    pub(super) fn absent_children(&self) -> BTreeMap<DirectoryId, u32> {
+        self.absent_parents.iter().map(|(id, children)| (*id, *children)).collect()
+    }
+
     fn invariants(&self) {
         let mut ids = BTreeSet::new();
         let mut occupied = BTreeMap::new();
@@ -83,7 +81,7 @@ impl IndexTable {
             let occupant = occupied.get(&(*pid, *name)).expect("a claimed place is occupied");
             assert_ne!(occupant, id);
         }
-        assert!(self.displaced().eq(displaced.iter().copied()));
+        assert!(self.displaced.iter().map(|(pid, name, id)| (*pid, &**name, *id)).eq(displaced.iter().copied()));
         let mut children: BTreeMap<_, u32> = BTreeMap::new();
         for ((pid, name), id) in &occupied {
             assert_eq!(self.lookup(*pid, name).map(|directory| directory.id), Some(*id), "the maps disagree on {id}");
@@ -94,7 +92,8 @@ impl IndexTable {
             assert_eq!(count, Some(children.remove(id).unwrap_or(0)), "child count of {id}");
         }
         assert_eq!(self.absent_children(), children);
-        let counts = (occupied.len(), ids.len(), ids.len() as u64);
-        assert_eq!(self.counts(), counts, "places, ids, directories with a permission");
+        let permissions: u32 = self.permissions.rows.iter().map(|row| row.directories).sum();
+        let counts = (self.places.len(), self.ids.len(), permissions as usize);
+        assert_eq!(counts, (occupied.len(), ids.len(), ids.len()), "places, ids, directories with a permission");
     }
 }
