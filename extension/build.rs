@@ -6,6 +6,9 @@
 //! code and no order of arguments has a second home.
 //!
 //! `verbs/distributed.sql` is rendered once for each of [`DISTRIBUTED`]: `{verb}` is the verb's name, `{verb.parameters}` a list.
+//!
+//! Lines of `--- ` before a CREATE are the object's comment. A function's may begin with the roles that may call it, without their
+//! `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may.
 
 use std::{
     env, fs, io,
@@ -25,6 +28,15 @@ const ORDER: [&str; 10] =
 /// The batch verbs that change one directory an element, so that Citus can send each directory's elements to its node.
 const DISTRIBUTED: [&str; 4] = ["mkdir", "put_object", "delete_object", "set_attributes"];
 
+/// What functions have in common, by placeholder: how they run, with names looked up in no schema that a caller can write to.
+const ATTRIBUTES: [(&str, &str); 3] = [
+    ("as_owner", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
+    ("as_caller", "SET search_path = pg_catalog, pg_temp"),
+    ("delegated", "SET search_path = pg_catalog, pg_temp SET citus.allow_nested_distributed_execution = on"),
+];
+
+const ROLES: [&str; 4] = ["gateway", "index", "analyst", "monitor"];
+
 fn main() -> io::Result<()> {
     let directory = |variable| PathBuf::from(env::var_os(variable).expect("cargo sets it"));
     let home = directory("CARGO_MANIFEST_DIR").join("../sql");
@@ -36,12 +48,15 @@ fn main() -> io::Result<()> {
             let text = fs::read_to_string(&path)?;
             let verbs: &[&str] = if name == "verbs/distributed.sql" { &DISTRIBUTED } else { &[""] };
             for verb in verbs {
-                installed += &format!("-- sql/{name}\n");
+                let mut rendered = format!("-- sql/{name}\n");
                 for (at, line) in text.lines().enumerate() {
                     let line = if verb.is_empty() { line.to_owned() } else { of_verb(line, verb) };
-                    installed += &render(&name, at + 1, &line);
-                    installed.push('\n');
+                    rendered += &render(&name, at + 1, &line);
+                    rendered.push('\n');
                 }
+                let about = about_objects(&rendered);
+                installed += &rendered;
+                installed += &about;
             }
         }
     }
@@ -83,6 +98,51 @@ fn render(file: &str, number: usize, line: &str) -> String {
     rendered + rest
 }
 
+/// The COMMENTs and GRANTs that the `--- ` lines of a file stand for.
+fn about_objects(file: &str) -> String {
+    let mut statements = String::new();
+    let mut meaning = String::new();
+    let mut rest = file;
+    while let Some((line, after)) = rest.split_once('\n') {
+        if let Some(words) = line.strip_prefix("--- ") {
+            meaning = if meaning.is_empty() { words.to_owned() } else { meaning + " " + words };
+        } else if !meaning.is_empty() && !line.starts_with("--") {
+            let object = object(rest).unwrap_or_else(|| panic!("`--- {meaning}` is not before a CREATE"));
+            let (roles, text) = meaning.split_once(": ").map_or((None, &*meaning), |(first, text)| {
+                let roles: Vec<_> = first.split(", ").collect();
+                if roles.iter().all(|role| ROLES.contains(role)) { (Some(roles), text) } else { (None, &*meaning) }
+            });
+            statements += &format!("COMMENT ON {object} IS '{}';\n", text.replace('\'', "''"));
+            for role in roles.into_iter().flatten() {
+                statements += &format!("GRANT EXECUTE ON {object} TO mantle_{role};\n");
+            }
+            meaning.clear();
+        }
+        rest = after;
+    }
+    statements
+}
+
+/// Kind and name of what a CREATE statement makes, with the types of a function's arguments.
+fn object(statement: &str) -> Option<String> {
+    let (kind, created) = statement.strip_prefix("CREATE ")?.split_once(' ')?;
+    let name = &created[..created.find([' ', '('])?];
+    Some(match kind {
+        "INDEX" => format!("INDEX mantle.{name}"),
+        "FUNCTION" => {
+            let parameters = &created[name.len() + 1..created.find(')')?];
+            let given =
+                parameters.split(',').map(str::trim).filter(|given| !given.is_empty() && !given.starts_with("OUT "));
+            let types = given.filter_map(|given| {
+                let declared = given.strip_prefix("INOUT ").unwrap_or(given).split(" DEFAULT ").next()?;
+                Some(declared.split_once(' ')?.1)
+            });
+            format!("FUNCTION {name}({})", types.collect::<Vec<_>>().join(", "))
+        }
+        _ => format!("{kind} {name}"),
+    })
+}
+
 /// A line of a file that is rendered once for each verb.
 fn of_verb(line: &str, verb: &str) -> String {
     line.replace("{verb}", verb).replace("{verb.", &format!("{{{verb}."))
@@ -98,7 +158,9 @@ fn value(word: &str) -> Option<String> {
         return list(VERBS.iter().find(|known| known.name == verb)?, wanted);
     }
     let error = ERROR_TABLE.iter().find(|row| row.name == word).map(|row| row.sqlstate.to_owned());
-    error.or_else(|| LIMITS.iter().find(|(name, _)| *name == word).map(|(_, limit)| limit.to_string()))
+    let limit = || LIMITS.iter().find(|(name, _)| *name == word).map(|(_, limit)| limit.to_string());
+    let attributes = || ATTRIBUTES.iter().find(|(name, _)| *name == word).map(|(_, sql)| (*sql).to_owned());
+    error.or_else(limit).or_else(attributes)
 }
 
 /// A list of a verb's arguments, in order.

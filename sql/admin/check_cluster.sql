@@ -1,5 +1,6 @@
+--- The facts of a node, for check_cluster
 -- The facts of one node as jsonb; check_cluster asks every node for them.
-CREATE FUNCTION mantle.node_facts() RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.node_facts() RETURNS jsonb LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
     RETURN jsonb_build_object(
         'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
@@ -27,11 +28,11 @@ BEGIN
             AND c.relnamespace = 'mantle'::regnamespace
                           AND NOT coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_vacuum_scale_factor=0']));
 END $$;
-COMMENT ON FUNCTION mantle.node_facts IS 'The facts of a node, for check_cluster';
 
+--- The problems that a node's facts show, for check_cluster
 -- The problems of one node; with NULL slots, slots are not checked.
-CREATE FUNCTION mantle.node_problems(f jsonb, p_version text, p_slots text[])
-RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION mantle.node_problems(f jsonb, p_version text, p_slots text[]) RETURNS TABLE (problem text, detail text)
+LANGUAGE sql IMMUTABLE AS $$
     SELECT p.problem, p.detail FROM (VALUES
         (f->>'version' IS NULL, 'extension', 'mantle is not installed in this database: CREATE EXTENSION mantle'),
         (f->>'version' <> p_version, 'version', 'mantle is ' || (f->>'version') || ' here, ' || p_version
@@ -64,12 +65,12 @@ RETURNS TABLE (problem text, detail text) LANGUAGE sql IMMUTABLE AS $$
     SELECT 'slot', s || ' has lost its position: the index must be rebuilt' FROM unnest(p_slots) AS s
         WHERE f->'slots'->>s = 'lost'
 $$;
-COMMENT ON FUNCTION mantle.node_problems IS 'The problems that a node''s facts show, for check_cluster';
 
+--- The problems of shards, for check_cluster, with Citus
 -- The problems of shards. The fast path writes to shards directly only if one lock keeps out all other writers of the
 -- shard.
 CREATE FUNCTION mantle.shard_problems() RETURNS TABLE (problem text, detail text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
     RETURN QUERY
     SELECT 'copies', format('%s shards of mantle.%s have several copies, and each its change stream', count(*), s.name)
@@ -86,10 +87,11 @@ BEGIN
                         WHERE d.logicalrelid = format('mantle.%I', t.name)::regclass
                             AND d.colocationid = m.colocationid);
 END $$;
-COMMENT ON FUNCTION mantle.shard_problems IS 'The problems of shards, for check_cluster, with Citus';
 
+--- monitor: What is missing on which node: extension, worker, publication, slots, settings, privileges. No row:
+--- nothing is missing
 CREATE FUNCTION mantle.check_cluster() RETURNS TABLE (node text, problem text, detail text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE
     v_version text := (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle');
     v_slots text[] := ARRAY(SELECT g.slot_name FROM mantle.index_groups g ORDER BY g.slot_name);
@@ -132,7 +134,3 @@ BEGIN
                SELECT FROM pg_dist_object o WHERE o.classid = 'pg_proc'::regclass AND o.objid = f
                    AND o.force_delegation);
 END $$;
-COMMENT ON FUNCTION mantle.check_cluster IS
-    'What is missing on which node: extension, worker, publication, slots, settings, privileges. No row: '
-    'nothing is missing';
-GRANT EXECUTE ON FUNCTION mantle.check_cluster TO mantle_monitor;

@@ -1,3 +1,4 @@
+--- Folds delta records of a directory, up to a limit
 -- Folds delta records of one directory into its primary attribute record, and makes a missing one. It takes the shared
 -- latch: an exclusive one would queue every create behind it, and a try-lock would starve (P11). Under it no tombstone
 -- can appear, and a directory with a tombstone has no deltas. Two concurrent compactions take different rows.
@@ -26,8 +27,8 @@ BEGIN
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
     RETURN cardinality(v_chosen);
 END $$;
-COMMENT ON FUNCTION mantle.compact_directory IS 'Folds delta records of a directory, up to a limit';
 
+--- Folds delta records of several directories, up to a limit
 -- As compact_directory, for many directories in one statement; the caller has latched each. In order, like every other
 -- caller that waits for several attribute records. Answers how many were folded of each. Not on Citus, where the rows
 -- are on many shards.
@@ -48,21 +49,19 @@ LANGUAGE sql VOLATILE AS $$
                bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified))
     SELECT g.pid, count(*) FROM gone g GROUP BY g.pid;
 $$;
-COMMENT ON FUNCTION mantle.compact_directories IS 'Folds delta records of several directories, up to a limit';
 
+--- mantle.compact_directory on the node that has the directory
 -- Runs on the directory's node, where its latch is.
 CREATE FUNCTION mantle.compact_delegated(p_pid bigint, p_limit int) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '1s' AS $$
 DECLARE v_folded bigint := mantle.compact_directory(p_pid, p_limit);
 BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
     RETURN v_folded;
 END $$;
-COMMENT ON FUNCTION mantle.compact_delegated IS 'mantle.compact_directory on the node that has the directory';
 
-CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+--- gateway: Folds one batch of a directory's delta records into its primary attribute record; answers how many
+CREATE FUNCTION mantle.compact(p_pid bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE
     v_limit int := current_setting('mantle.compaction_batch')::int;
     v_folded bigint;
@@ -71,11 +70,8 @@ BEGIN
     SELECT f INTO v_folded FROM mantle.compact_delegated(p_pid, v_limit) AS f;
     RETURN v_folded;
 END $$;
-COMMENT ON FUNCTION mantle.compact IS
-    'Folds one batch of a directory''s delta records into its primary attribute record; answers how many';
-GRANT EXECUTE ON FUNCTION mantle.compact TO mantle_gateway;
 
+--- Delta records that wait for compaction, by directory
 CREATE VIEW mantle.compaction_backlog WITH (security_invoker = true)
     AS SELECT m.pid, count(*) AS deltas, min(m.modified) AS oldest FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.pid;
-COMMENT ON VIEW mantle.compaction_backlog IS 'Delta records that wait for compaction, by directory';
 GRANT SELECT ON mantle.compaction_backlog TO mantle_analyst;

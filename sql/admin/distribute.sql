@@ -2,6 +2,7 @@
 -- on every node. Functions that do their part in one directory are registered with Citus, which runs them on the
 -- directory's node.
 
+--- Citus: how each table is distributed
 -- The tables, with the column that decides where a row is; NULL: on every node.
 CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column text) LANGUAGE sql IMMUTABLE AS $$
     VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'),
@@ -9,28 +10,26 @@ CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column 
            ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL),
                ('prepare_keys', NULL)
 $$;
-COMMENT ON FUNCTION mantle.distributed_tables IS 'Citus: how each table is distributed';
 
+--- Citus: functions that run on the node of their first argument
 -- The functions that run on the node of the directory that their first argument names.
 CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE sql STABLE AS $$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND p.prokind = 'f'
        AND p.proname LIKE '%\_delegated' AND p.proargtypes[0] = 'bigint'::regtype
 $$;
-COMMENT ON FUNCTION mantle.delegated_functions IS 'Citus: functions that run on the node of their first argument';
 
+--- Citus: registers the functions that run on the node of their first argument
 -- Call it also after an upgrade of the extension that brings new functions.
-CREATE FUNCTION mantle.delegate_functions() RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.delegate_functions() RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
     PERFORM create_distributed_function(
                 f, distribution_arg_name => (SELECT p.proargnames[1] FROM pg_proc p WHERE p.oid = f),
                 colocate_with => 'mantle.meta', force_delegation => true)
        FROM mantle.delegated_functions() AS f;
 END $$;
-COMMENT ON FUNCTION mantle.delegate_functions IS
-    'Citus: registers the functions that run on the node of their first argument';
 
+--- Citus: adds the directory to the key of the request ids
 -- A row of requests is where the change was, so the table's key must contain the directory. A request id is then
 -- unique only in its directory; mantle.replay reads every node.
 CREATE FUNCTION mantle.rekey_requests() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -38,11 +37,12 @@ BEGIN
     ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (pid, ns, principal, request_id);
     COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id in a directory';
 END $$;
-COMMENT ON FUNCTION mantle.rekey_requests IS 'Citus: adds the directory to the key of the request ids';
 
+--- Distributes the tables over the nodes of a Citus cluster. Call it once, on the coordinator, while nothing is
+--- written
 -- One copy of each shard: PostgreSQL replicates. Copies that Citus writes would each have a change stream.
-CREATE FUNCTION mantle.distribute() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.shard_replication_factor = 1 AS $$
+CREATE FUNCTION mantle.distribute() RETURNS void
+LANGUAGE plpgsql VOLATILE {as_caller} SET citus.shard_replication_factor = 1 AS $$
 DECLARE
     t record;
     v_bad text;
@@ -81,6 +81,3 @@ BEGIN
     GRANT SELECT ON mantle.meta TO mantle_index;
     PERFORM mantle.delegate_functions();
 END $$;
-COMMENT ON FUNCTION mantle.distribute IS
-    'Distributes the tables over the nodes of a Citus cluster. Call it once, on the coordinator, while '
-    'nothing is written';

@@ -4,10 +4,11 @@
 -- resolved the directory before its removal may still come: what they made before the latch is removed too, later ones
 -- meet the tombstone.
 
+--- The first entries of a directory, in name order
 -- The first entries in name order, up to a limit, from two ranges of the primary key as in mantle.list.
 CREATE FUNCTION mantle.first_entries(p_pid bigint, p_limit int)
-RETURNS TABLE (name text, id bigint, is_directory boolean) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+RETURNS TABLE (name text, id bigint, is_directory boolean)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -18,8 +19,8 @@ BEGIN
       WHERE m.pid = p_pid AND m.name >= '0' AND m.ts = 0 ORDER BY m.name LIMIT p_limit)
     LIMIT p_limit;
 END $$;
-COMMENT ON FUNCTION mantle.first_entries IS 'The first entries of a directory, in name order';
 
+--- Whether a directory is in a removed tree that is not emptied yet
 -- Whether a directory is in the trash or below a directory that is.
 CREATE FUNCTION mantle.is_in_trash(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_id bigint := p_id;
@@ -31,8 +32,8 @@ BEGIN
     END LOOP;
     RETURN v_id IS NOT DISTINCT FROM 1;
 END $$;
-COMMENT ON FUNCTION mantle.is_in_trash IS 'Whether a directory is in a removed tree that is not emptied yet';
 
+--- Directories of a removed tree that have objects to remove now or are empty
 -- The directories to work on now. Descends from a removed directory to the first one that begins with an object or is
 -- empty; or returns the children of one directory if one of them is such. At most 100 directories: two latches each,
 -- and one for the parent.
@@ -56,14 +57,12 @@ BEGIN
         v_id := v_children[1];
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.trash_targets IS
-    'Directories of a removed tree that have objects to remove now or are empty';
 
+--- Removes objects of a directory of a removed tree; answers whether it is empty then
 -- The content's part: removes objects of a directory if it can be latched exclusively. NULL objects: it is in use.
-CREATE FUNCTION mantle.empty_delegated(p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint,
-    OUT empty boolean)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+CREATE FUNCTION mantle.empty_delegated(
+    p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
 #variable_conflict use_column
 BEGIN
     IF NOT mantle.try_latch_delegated(p_pid, NULL) THEN
@@ -83,9 +82,8 @@ BEGIN
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.empty_delegated IS
-    'Removes objects of a directory of a removed tree; answers whether it is empty then';
 
+--- Removes objects of a removed tree, and the directories that are empty then
 -- Removes objects of these directories, and the directories that are empty then. Skips a directory in use.
 CREATE FUNCTION mantle.empty_directories(
     p_ns bigint, p_targets bigint[], p_batch int, OUT objects bigint, OUT bytes bigint, OUT directories bigint)
@@ -118,9 +116,8 @@ BEGIN
     END LOOP;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.empty_directories IS
-    'Removes objects of a removed tree, and the directories that are empty then';
 
+--- The worker's step that empties removed trees
 -- Takes the operation that has waited longest, so that no operation waits for another one's end.
 CREATE FUNCTION mantle.maintain_trash(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -151,4 +148,3 @@ BEGIN
      WHERE o.pid = 1 AND o.id = v_operation.id;
     RETURN s.objects + s.directories;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_trash IS 'The worker''s step that empties removed trees';

@@ -1,9 +1,9 @@
 -- For the DBA: only the extension's owner and superusers may call these functions.
 
+--- The number of a namespace in namespace_grants; * means all
 -- The number of a namespace to grant or revoke. `*` is 0, which means all namespaces, including future ones; no
 -- namespace can have that name.
-CREATE FUNCTION mantle.grantable(p_name text) RETURNS bigint
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.grantable(p_name text) RETURNS bigint LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE v_ns bigint;
 BEGIN
     IF p_name = '*' THEN
@@ -15,10 +15,9 @@ BEGIN
     END IF;
     RETURN v_ns;
 END $$;
-COMMENT ON FUNCTION mantle.grantable IS 'The number of a namespace in namespace_grants; * means all';
 
-CREATE FUNCTION mantle.grant_namespace(ns text, role name) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+--- Lets a role and its members read a namespace (*: all); the role must also be a member of mantle_analyst
+CREATE FUNCTION mantle.grant_namespace(ns text, role name) RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
     IF to_regrole(quote_ident(role)) IS NULL THEN
         RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
@@ -27,14 +26,11 @@ BEGIN
         VALUES (grant_namespace.role, mantle.grantable(grant_namespace.ns))
     ON CONFLICT ON CONSTRAINT namespace_grants_pkey DO NOTHING;
 END $$;
-COMMENT ON FUNCTION mantle.grant_namespace IS
-    'Lets a role and its members read a namespace (*: all); the role must also be a member of mantle_analyst';
 
+--- Revokes what grant_namespace granted; revoke a grant of * as *
 -- The role may be gone already: its grants may be revoked after it was dropped.
-CREATE FUNCTION mantle.revoke_namespace(ns text, role name) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.revoke_namespace(ns text, role name) RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE v_ns bigint := mantle.grantable(ns);
 BEGIN
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns AND g.role = revoke_namespace.role;
 END $$;
-COMMENT ON FUNCTION mantle.revoke_namespace IS 'Revokes what grant_namespace granted; revoke a grant of * as *';

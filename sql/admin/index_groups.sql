@@ -1,9 +1,10 @@
 -- Create an index group before its processes host it (`groups` in their settings), and drop it after no process hosts
 -- it any more.
 
+--- Makes the keys of index groups that have none, and answers how many. From then on PostgreSQL carries out only what
+--- they have signed
 -- Call it after an upgrade from a version whose index groups signed nothing, and after a restore, which has no keys.
-CREATE FUNCTION mantle.make_prepare_keys() RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.make_prepare_keys() RETURNS bigint LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE
     g record;
     v_made bigint := 0;
@@ -16,12 +17,10 @@ BEGIN
     END LOOP;
     RETURN v_made;
 END $$;
-COMMENT ON FUNCTION mantle.make_prepare_keys IS
-    'Makes the keys of index groups that have none, and answers how many. From then on PostgreSQL carries out '
-    'only what they have signed';
 
-CREATE FUNCTION mantle.create_index_group(p_index_group int) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+--- Makes an index group and answers the name of its slot; repeating the call is harmless. Processes host the group,
+--- namespaces choose it
+CREATE FUNCTION mantle.create_index_group(p_index_group int) RETURNS text LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
     IF (p_index_group >= 1) IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'an index group is a number of at least 1';
@@ -35,21 +34,16 @@ BEGIN
     END IF;
     RETURN (SELECT g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group);
 END $$;
-COMMENT ON FUNCTION mantle.create_index_group IS
-    'Makes an index group and answers the name of its slot; repeating the call is harmless. Processes host '
-    'the group, namespaces choose it';
 
-CREATE FUNCTION mantle.drop_index_slot(p_slot_name text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+--- Drops an index group's slot on this node if it exists; an error if it has a reader
+CREATE FUNCTION mantle.drop_index_slot(p_slot_name text) RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
     PERFORM pg_drop_replication_slot(s.slot_name) FROM pg_replication_slots s
       WHERE s.slot_name = p_slot_name AND s.database = current_database();
 END $$;
-COMMENT ON FUNCTION mantle.drop_index_slot IS
-    'Drops an index group''s slot on this node if it exists; an error if it has a reader';
 
-CREATE FUNCTION mantle.drop_index_group(p_index_group int) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+--- Removes an index group and its slot; no namespace may be in it and no process may host it
+CREATE FUNCTION mantle.drop_index_group(p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE
     v_slot text;
     v_bad text;
@@ -79,5 +73,3 @@ BEGIN
         PERFORM mantle.drop_index_slot(v_slot);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.drop_index_group IS
-    'Removes an index group and its slot; no namespace may be in it and no process may host it';

@@ -2,8 +2,10 @@
 -- move or aborts it. The leader of the new group takes each further step, so the move survives restarts. Each step
 -- changes what gateways remember, so each raises `changes` of the group that they know.
 
+--- Begins to move a namespace to an index group, whose leader does the rest; answers the phase: copy, both, switched,
+--- done
 CREATE FUNCTION mantle.move_namespace(p_name text, p_index_group int) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE n mantle.namespaces;
 BEGIN
     -- Shared: keeps the group from being dropped (mantle.drop_index_group).
@@ -28,12 +30,9 @@ BEGIN
     UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
     RETURN 'copy';
 END $$;
-COMMENT ON FUNCTION mantle.move_namespace IS
-    'Begins to move a namespace to an index group, whose leader does the rest; answers the phase: copy, both, '
-    'switched, done';
 
-CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+--- Aborts the move of a namespace. Answers switched if the new group serves it already, done if it does not move
+CREATE FUNCTION mantle.abort_move(p_name text) RETURNS text LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE n mantle.namespaces;
 BEGIN
     SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
@@ -46,15 +45,15 @@ BEGIN
     END IF;
     RETURN coalesce(n.move_phase, 'done');
 END $$;
-COMMENT ON FUNCTION mantle.abort_move IS
-    'Aborts the move of a namespace. Answers switched if the new group serves it already, done if it does not move';
 
+--- index: Takes the next step of a namespace's move to an index group, from the given phase; false if it is in another
+--- phase
 -- Called by the leader of the group that the namespace moves to; false: the move is not in the phase that this leader
 -- assumed. The step from `both` to `switched` waits for every rename that the old group has prepared, and lets no
 -- later one begin. Such renames carry the old group's epoch, under its latch, and mantle.read_place_delegated finds no
 -- epoch for a group that does not serve the namespace.
 CREATE FUNCTION mantle.advance_move(p_ns bigint, p_index_group int, p_phase text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE
     n mantle.namespaces;
     v_old int;
@@ -82,15 +81,9 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION mantle.advance_move IS
-    'Takes the next step of a namespace''s move to an index group, from the given phase; false if it is in '
-    'another phase';
-GRANT EXECUTE ON FUNCTION mantle.advance_move TO mantle_index;
 
+--- monitor: The index group of every namespace; for one that moves, also the other group and the phase
 CREATE FUNCTION mantle.namespace_groups() RETURNS TABLE (name text, index_group int, other_group int, move_phase text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE {as_owner} AS $$
     SELECT n.name, n.index_group, n.other_group, n.move_phase FROM mantle.namespaces n ORDER BY n.name
 $$;
-COMMENT ON FUNCTION mantle.namespace_groups IS
-    'The index group of every namespace; for one that moves, also the other group and the phase';
-GRANT EXECUTE ON FUNCTION mantle.namespace_groups TO mantle_monitor;

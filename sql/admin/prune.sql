@@ -1,3 +1,4 @@
+--- Removes a directory that is latched and empty
 -- For a directory that is empty and latched exclusively, with its name: writes the tombstone, updates the parent's
 -- count, emits the message.
 CREATE FUNCTION mantle.remove_directory(d mantle.meta) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -10,8 +11,8 @@ BEGIN
     PERFORM FROM mantle.write_tombstone_delegated(d.id, d.ns);
     PERFORM FROM mantle.remove_entry_delegated(d.pid, v_row, v_changes, 0);
 END $$;
-COMMENT ON FUNCTION mantle.remove_directory IS 'Removes a directory that is latched and empty';
 
+--- Removes an implicit directory that is empty
 -- Removes one implicit, empty directory and queues its parent, so that pruning goes bottom-up (P17). Reads its entry
 -- without a latch first, then tries to latch: a directory in use is not pruned now. Answers false if the directory
 -- must be checked again, true otherwise.
@@ -50,4 +51,3 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION mantle.prune IS 'Removes an implicit directory that is empty';

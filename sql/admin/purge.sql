@@ -1,6 +1,7 @@
 -- Deletes rows that were kept long enough, in batches, each its own transaction; and the oldest answers to request ids
 -- if there are more than mantle.request_rows_max.
 
+--- This node's shards of a table under Citus, else the table
 -- Citus: this node's shards of a table; without Citus the table itself.
 CREATE FUNCTION mantle.local_shards(p_table text) RETURNS SETOF regclass LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -14,8 +15,8 @@ BEGIN
       JOIN pg_dist_local_group l ON l.groupid = p.groupid
      WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass;
 END $$;
-COMMENT ON FUNCTION mantle.local_shards IS 'This node''s shards of a table under Citus, else the table';
 
+--- Deletes rows that were kept long enough, up to a batch
 -- Deletes rows that match a condition, up to a batch. `p_where` comes from our code, never from a client. On Citus it
 -- finds the rows in this node's shards and deletes them through the distributed table, which knows when a shard has
 -- moved, one partition after the other.
@@ -52,8 +53,8 @@ BEGIN
     END LOOP;
     RETURN v_purged;
 END $$;
-COMMENT ON FUNCTION mantle.purge IS 'Deletes rows that were kept long enough, up to a batch';
 
+--- When the last of the oldest answers, as many as given, was recorded
 -- When the last of this node's oldest answers, as many as given, was recorded. Answers of the last minute are never
 -- purged: so for a younger id no lookup of the purge is needed (extension/src/steps/request_age.rs).
 CREATE FUNCTION mantle.oldest_requests_end(p_count bigint) RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
@@ -72,8 +73,8 @@ BEGIN
     END IF;
     RETURN v_end;
 END $$;
-COMMENT ON FUNCTION mantle.oldest_requests_end IS 'When the last of the oldest answers, as many as given, was recorded';
 
+--- Deletes the oldest of too many answers to request ids, up to a batch
 -- Deletes the oldest of too many answers, up to a batch. It first records up to when it purges, so that a call that no
 -- longer finds its answer finds that record.
 CREATE FUNCTION mantle.purge_oldest_requests(p_excess bigint, p_batch int) RETURNS bigint
@@ -89,9 +90,8 @@ BEGIN
     PERFORM pg_stat_force_next_flush();
     RETURN mantle.purge('requests', 'pid', format('created <= %L', v_end), least(p_excess, p_batch)::int);
 END $$;
-COMMENT ON FUNCTION mantle.purge_oldest_requests IS
-    'Deletes the oldest of too many answers to request ids, up to a batch';
 
+--- The worker's step that purges answers to request ids: too old ones, and the oldest of too many
 -- The worker's step. The number of answers comes from the statistics. These lack changes of the last seconds and,
 -- after a crash, everything before the next vacuum or analyze.
 CREATE FUNCTION mantle.maintain_requests(p_due timestamptz, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -108,5 +108,3 @@ BEGIN
     END IF;
     RETURN v_purged;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_requests IS
-    'The worker''s step that purges answers to request ids: too old ones, and the oldest of too many';

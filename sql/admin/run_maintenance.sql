@@ -3,6 +3,7 @@
 -- On Citus every node's worker searches for work in its own shards. The work itself goes through the distributed
 -- table, which knows when a shard has moved.
 
+--- Citus: partitions with matching rows in this node's shards
 -- Partitions with matching rows in this node's shards, the least first, up to a limit. `p_where` comes from our code,
 -- never from a client.
 CREATE FUNCTION mantle.local_partitions(p_table text, p_column text, p_where text, p_limit int) RETURNS bigint[]
@@ -19,15 +20,14 @@ BEGIN
     END IF;
     RETURN coalesce(v_pids, '{}');
 END $$;
-COMMENT ON FUNCTION mantle.local_partitions IS 'Citus: partitions with matching rows in this node''s shards';
 
+--- Folds delta records of directories, and remembers the busy ones
 -- Folds the directories that it can latch, in order of pids, up to a batch. Answers the directory at which it stopped,
 -- if there was more than a batch. The session remembers busy directories, which had many delta records: they are also
 -- checked between rounds, as long as they have some then. (A round does not end that, because the one right after it
 -- finds few.)
 CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int, p_is_round boolean)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE AS $$
+RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_folded bigint := 0;
     v_stopped_at bigint;
@@ -67,8 +67,8 @@ BEGIN
     PERFORM set_config('mantle.compact_busy', (v_busy || v_found)::text, false);
     RETURN v_stopped_at;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_directories IS 'Folds delta records of directories, and remembers the busy ones';
 
+--- The worker's compaction step
 -- Some directories per call, in order of pids, from where this session stopped. 0 ends a round. (One transaction per
 -- directory, without a pause, took more processor time than the changes themselves.)
 CREATE FUNCTION mantle.maintain_compaction(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -96,8 +96,8 @@ BEGIN
     PERFORM set_config('mantle.compact_from', coalesce(v_stopped_at, v_pids[cardinality(v_pids)] + 1)::text, false);
     RETURN cardinality(v_pids);
 END $$;
-COMMENT ON FUNCTION mantle.maintain_compaction IS 'The worker''s compaction step';
 
+--- The worker's compaction of busy directories
 -- Between two rounds: compacts the busy directories, and answers how many of them still are.
 CREATE FUNCTION mantle.maintain_busy_directories(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -108,8 +108,8 @@ BEGIN
     END IF;
     RETURN coalesce(cardinality(nullif(current_setting('mantle.compact_busy', true), '')::bigint[]), 0);
 END $$;
-COMMENT ON FUNCTION mantle.maintain_busy_directories IS 'The worker''s compaction of busy directories';
 
+--- The worker's pruning step
 -- One directory per transaction, because its latches end with it. Deletes all due rows of the directory before
 -- checking it, so every deletion that they announced is visible.
 CREATE FUNCTION mantle.maintain_pruning() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -135,10 +135,11 @@ BEGIN
     END IF;
     RETURN 1;
 END $$;
-COMMENT ON FUNCTION mantle.maintain_pruning IS 'The worker''s pruning step';
 
+--- One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, purge_tombstones
+--- or purge_attempts
 CREATE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '1s' AS $$
 DECLARE
     v_batch int := current_setting('mantle.compaction_batch')::int;
     v_requests timestamptz := now() - current_setting('mantle.request_retention_s')::int * interval '1 second';
@@ -157,6 +158,3 @@ BEGIN
         WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
     END;
 END $$;
-COMMENT ON FUNCTION mantle.run_maintenance IS
-    'One step of the background worker: compact, prune, empty_trash, purge_operations, purge_requests, '
-    'purge_tombstones or purge_attempts';

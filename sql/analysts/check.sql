@@ -4,10 +4,10 @@
 -- The queries have shapes that Citus can run. What is in one directory is grouped or joined by pid, on its shard. What
 -- spans directories is combined from sets that are read separately. Details are read again only for damaged entries.
 
+--- analyst: check: each entry alone
 -- Problems that one entry shows alone, in one pass.
-CREATE FUNCTION mantle.check_entries()
-RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.check_entries() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     v_first bigint[];
@@ -50,13 +50,12 @@ BEGIN
      WHERE m.id = ANY (ARRAY(SELECT t.id FROM mantle.meta t WHERE t.id IS NOT NULL GROUP BY t.id HAVING count(*) > 1))
      GROUP BY m.id;
 END $$;
-COMMENT ON FUNCTION mantle.check_entries IS 'check: each entry alone';
-GRANT EXECUTE ON FUNCTION mantle.check_entries TO mantle_analyst;
 
+--- analyst: check: recorded counts against entries, and entries without a directory; takes all directories and their
+--- namespaces
 -- Compares what is recorded of a directory with its entries, and with its own entry.
 CREATE FUNCTION mantle.check_places(p_ids bigint[], p_namespaces bigint[])
-RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text) LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     v_all boolean := mantle.may_read(0);  -- otherwise the super-root's records are hidden
@@ -100,14 +99,10 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.check_places IS
-    'check: recorded counts against entries, and entries without a directory; takes all directories and their '
-    'namespaces';
-GRANT EXECUTE ON FUNCTION mantle.check_places TO mantle_analyst;
 
-CREATE FUNCTION mantle.check_roots()
-RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+--- analyst: check: namespaces against the entries of the super-root
+CREATE FUNCTION mantle.check_roots() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     v_ids bigint[];
@@ -123,12 +118,10 @@ BEGIN
     SELECT 'root_without_namespace', u.id, 0::bigint, u.name, 'no row in mantle.namespaces'
       FROM unnest(v_ids, v_names) AS u(id, name) WHERE u.id <> ALL (ARRAY(SELECT n.ns FROM mantle.namespaces n));
 END $$;
-COMMENT ON FUNCTION mantle.check_roots IS 'check: namespaces against the entries of the super-root';
-GRANT EXECUTE ON FUNCTION mantle.check_roots TO mantle_analyst;
 
-CREATE FUNCTION mantle.check_directories()
-RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+--- analyst: check: problems that the set of all directories shows
+CREATE FUNCTION mantle.check_directories() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     v_ids bigint[];
@@ -145,20 +138,14 @@ BEGIN
           FROM mantle.meta m WHERE m.explicit IS NOT NULL AND m.id = ANY (v_ids);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.check_directories IS 'check: problems that the set of all directories shows';
-GRANT EXECUTE ON FUNCTION mantle.check_directories TO mantle_analyst;
 
+--- analyst: Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that differ from
+--- the entries
 -- Nested loops are off, because with outdated statistics the planner would scan whole tables in them.
-CREATE FUNCTION mantle."check"()
-RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-SET enable_nestloop = off SET jit = off SET work_mem = '128MB' AS $$
+CREATE FUNCTION mantle."check"() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
+LANGUAGE plpgsql STABLE {as_caller} SET enable_nestloop = off SET jit = off SET work_mem = '128MB' AS $$
 BEGIN
     RETURN QUERY SELECT * FROM mantle.check_entries();
     RETURN QUERY SELECT * FROM mantle.check_roots();
     RETURN QUERY SELECT * FROM mantle.check_directories();
 END $$;
-COMMENT ON FUNCTION mantle."check" IS
-    'Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that differ from '
-    'the entries';
-GRANT EXECUTE ON FUNCTION mantle."check" TO mantle_analyst;

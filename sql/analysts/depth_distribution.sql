@@ -1,7 +1,8 @@
+--- analyst: The rows of depth_distribution
 -- The attribute and delta records of a directory count what it holds, which is one level deeper than the directory.
 CREATE FUNCTION mantle.depths()
 RETURNS TABLE (namespace text, depth int, directories bigint, objects bigint, bytes bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 DECLARE
     d record;
     v_namespaces bigint[];
@@ -21,11 +22,8 @@ BEGIN
                  LEFT JOIN unnest(v_namespaces) WITH ORDINALITY AS n(ns, row) ON n.ns = u.ns ORDER BY u.i)) AS s
      WHERE s.directories + s.objects > 0;
 END $$;
-COMMENT ON FUNCTION mantle.depths IS 'The rows of depth_distribution';
-GRANT EXECUTE ON FUNCTION mantle.depths TO mantle_analyst;
 
+--- Directories and objects by depth and namespace; entries of the root have depth 1
 CREATE VIEW mantle.depth_distribution WITH (security_invoker = true) AS
 SELECT d.namespace, d.depth, d.directories, d.objects, d.bytes FROM mantle.depths() AS d ORDER BY 1, 2;
 GRANT SELECT ON mantle.depth_distribution TO mantle_analyst;
-COMMENT ON VIEW mantle.depth_distribution IS
-    'Directories and objects by depth and namespace; entries of the root have depth 1';

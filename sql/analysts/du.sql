@@ -2,26 +2,26 @@
 -- are exact. Objects are not read. Everything is read in the calling statement's snapshot. Queries are planned for the
 -- arrays at hand: for few directories the best plan looks up each, for many it reads a whole index and hashes.
 
+--- analyst: du: the next level, of directories that are rows of the result
 -- The children of one level's directories; they are rows of the result too.
 CREATE FUNCTION mantle.du_rows(
     p_ids bigint[], p_rows int[], p_paths text[], OUT ids bigint[], OUT above int[], OUT paths text[], OUT owners int[],
-    OUT grps int[], OUT modes int[])
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    OUT grps int[], OUT modes int[]) LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
     EXECUTE 'SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name), array_agg(m.owner), array_agg(m.grp),
         array_agg(m.mode)
                FROM unnest($1, $2, $3) AS u(id, n, path) JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
-COMMENT ON FUNCTION mantle.du_rows IS 'du: the next level, of directories that are rows of the result';
-GRANT EXECUTE ON FUNCTION mantle.du_rows TO mantle_analyst;
 
+--- analyst: Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row
+--- if the directory does not exist
 -- One row for the directory (level 0, empty name) and one for each directory below it down to `depth` levels, parents
 -- first. Each row sums up everything below its directory. Deeper directories count for the row above them.
 CREATE FUNCTION mantle.du(ns text, path text, depth int)
 RETURNS TABLE (
     directory text, level int, objects bigint, directories bigint, bytes bigint, owner int, grp int, mode int)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     v_start record;
@@ -73,16 +73,10 @@ BEGIN
     END LOOP;
     RETURN QUERY SELECT * FROM unnest(r_path, r_level, r_objects, r_directories, r_bytes, r_owner, r_grp, r_mode);
 END $$;
-COMMENT ON FUNCTION mantle.du(text, text, int) IS
-    'Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row '
-    'if the directory does not exist';
-GRANT EXECUTE ON FUNCTION mantle.du(text, text, int) TO mantle_analyst;
 
+--- analyst: Objects, directories and bytes below a directory; NULLs if it does not exist
 CREATE FUNCTION mantle.du(ns text, path text, OUT objects bigint, OUT directories bigint, OUT bytes bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
     SELECT d.objects, d.directories, d.bytes INTO objects, directories, bytes FROM mantle.du(ns, path, 0) AS d;
 END $$;
-COMMENT ON FUNCTION mantle.du(text, text) IS
-    'Objects, directories and bytes below a directory; NULLs if it does not exist';
-GRANT EXECUTE ON FUNCTION mantle.du(text, text) TO mantle_analyst;

@@ -1,3 +1,4 @@
+--- Objects of one namespace with the same etag and size: their number, and the bytes of all but one
 -- Compares the size too, because the etag of a multipart upload is not a digest of the content alone.
 CREATE VIEW mantle.duplicates WITH (security_invoker = true) AS
 SELECT n.name AS namespace, s.etag, s.size, s.copies, (s.copies - 1) * s.size AS wasted_bytes
@@ -6,5 +7,3 @@ SELECT n.name AS namespace, s.etag, s.size, s.copies, (s.copies - 1) * s.size AS
          GROUP BY m.ns, m.etag, m.size HAVING count(*) > 1) AS s
   JOIN mantle.namespaces n ON n.ns = s.ns;
 GRANT SELECT ON mantle.duplicates TO mantle_analyst;
-COMMENT ON VIEW mantle.duplicates IS
-    'Objects of one namespace with the same etag and size: their number, and the bytes of all but one';

@@ -1,12 +1,11 @@
+--- analyst: All keys below a directory in S3's order, as S3 lists them: objects, and explicit directories as dir/
 -- Keys in byte order, as in S3 and as in the tree. Usage: COPY (SELECT * FROM mantle.export_inventory('ns', '')) TO
 -- STDOUT. Large results go to temporary files, not to memory.
 CREATE FUNCTION mantle.export_inventory(ns text, path text)
 RETURNS TABLE (
     bucket text, key text, size bigint, etag text, modified timestamptz, content_type text, owner int, grp int,
-        mode text,
-    user_metadata jsonb, created timestamptz, id bigint, version bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '256MB'
-SET random_page_cost = 1.1 AS $$
+    mode text, user_metadata jsonb, created timestamptz, id bigint, version bigint)
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '256MB' SET random_page_cost = 1.1 AS $$
 #variable_conflict use_column
 DECLARE
     v_start record;
@@ -28,6 +27,3 @@ BEGIN
                      || CASE WHEN mantle.are_many(t.ids) THEN ' OFFSET 0' ELSE '' END || ') AS e ON e.pid = u.id
           WHERE u.key IS NOT NULL ORDER BY (u.key || e.name) COLLATE "C"' USING v_start.ns, t.ids, t.keys, ns;
 END $$;
-COMMENT ON FUNCTION mantle.export_inventory IS
-    'All keys below a directory in S3''s order, as S3 lists them: objects, and explicit directories as dir/';
-GRANT EXECUTE ON FUNCTION mantle.export_inventory TO mantle_analyst;

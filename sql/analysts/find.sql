@@ -1,15 +1,15 @@
+--- analyst: Converts a shell pattern (*, ?) to one of LIKE
 -- Of shell patterns only * (any text) and ? (any character); there are no classes ([a-z]) and no quoting.
 CREATE FUNCTION mantle.like_pattern(p_glob text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT replace(replace(replace(replace(replace(p_glob, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')
 $$;
-COMMENT ON FUNCTION mantle.like_pattern IS 'Converts a shell pattern (*, ?) to one of LIKE';
-GRANT EXECUTE ON FUNCTION mantle.like_pattern TO mantle_analyst;
 
+--- analyst: Everything below a directory: by name (* and ?), least size (objects only), time of the last change; NULL:
+--- any
 CREATE FUNCTION mantle.find(
     ns text, path text, pattern text DEFAULT NULL, min_size bigint DEFAULT NULL, newer_than timestamptz DEFAULT NULL)
 RETURNS TABLE (key text, kind text, id bigint, size bigint, modified timestamptz, owner int, grp int, mode text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB'
-SET random_page_cost = 1.1 AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' SET random_page_cost = 1.1 AS $$
 #variable_conflict use_column
 DECLARE
     v_start record;
@@ -32,6 +32,3 @@ BEGIN
           WHERE u.key IS NOT NULL'
         USING v_start.ns, t.ids, t.keys, mantle.like_pattern(pattern), min_size, newer_than;
 END $$;
-COMMENT ON FUNCTION mantle.find IS
-    'Everything below a directory: by name (* and ?), least size (objects only), time of the last change; NULL: any';
-GRANT EXECUTE ON FUNCTION mantle.find TO mantle_analyst;

@@ -1,9 +1,11 @@
+--- analyst: The directories with the most changes: by delta records not folded yet, then by their last change; at most
+--- n
 -- Delta records are appended when several calls change one directory at once, and folded a second later. So they show
 -- the directories that are hot now, and attribute records show the last changes. Two reads, each of one PostgreSQL
 -- index.
 CREATE FUNCTION mantle.hot_dirs(n int DEFAULT 10)
 RETURNS TABLE (namespace text, directory text, id bigint, deltas bigint, modified timestamptz)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 #variable_conflict use_column
 DECLARE v_ns bigint;
 BEGIN
@@ -23,6 +25,3 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.hot_dirs IS
-    'The directories with the most changes: by delta records not folded yet, then by their last change; at most n';
-GRANT EXECUTE ON FUNCTION mantle.hot_dirs TO mantle_analyst;

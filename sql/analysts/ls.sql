@@ -1,6 +1,7 @@
+--- analyst: Entries of a directory in name order (bytes); directories end in a slash
 CREATE FUNCTION mantle.ls(ns text, path text)
 RETURNS TABLE (name text, id bigint, owner int, grp int, mode text, size bigint, modified timestamptz)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE v_id bigint := (mantle.directory_at(ns, path)).id;
 BEGIN
@@ -9,5 +10,3 @@ BEGIN
       FROM mantle.meta m WHERE m.pid = v_id AND (m.name < '/' OR m.name >= '0') AND m.ts = 0
      ORDER BY m.name;
 END $$;
-COMMENT ON FUNCTION mantle.ls IS 'Entries of a directory in name order (bytes); directories end in a slash';
-GRANT EXECUTE ON FUNCTION mantle.ls TO mantle_analyst;

@@ -1,7 +1,8 @@
+--- analyst: Path of a directory or object by its id, with a slash at the end for a directory (empty: the root); NULL
+--- if there is none
 -- Directories are found by their id (PostgreSQL index meta_directory_id). An object's id has no index, so searching
 -- for an object reads its namespace.
-CREATE FUNCTION mantle.path_of(ns text, id bigint) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.path_of(ns text, id bigint) RETURNS text LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     v_ns bigint := (SELECT n.ns FROM mantle.namespaces n WHERE n.name = path_of.ns);
@@ -26,7 +27,3 @@ BEGIN
     END LOOP;
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION mantle.path_of IS
-    'Path of a directory or object by its id, with a slash at the end for a directory (empty: the root); NULL '
-    'if there is none';
-GRANT EXECUTE ON FUNCTION mantle.path_of TO mantle_analyst;

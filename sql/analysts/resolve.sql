@@ -1,21 +1,20 @@
+--- analyst: Components of a path; slashes at its ends are ignored
 CREATE FUNCTION mantle.split_path(p_path text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN trim(BOTH '/' FROM p_path) = '' THEN '{}'::text[]
                 ELSE string_to_array(trim(BOTH '/' FROM p_path), '/') END
 $$;
-COMMENT ON FUNCTION mantle.split_path IS 'Components of a path; slashes at its ends are ignored';
-GRANT EXECUTE ON FUNCTION mantle.split_path TO mantle_analyst;
 
+--- analyst: A mode in octal digits: 493 becomes 755
 CREATE FUNCTION mantle.octal(p_mode int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT lpad(((p_mode >> 6 & 7) * 100 + (p_mode >> 3 & 7) * 10 + (p_mode & 7))::text, 3, '0')
 $$;
-COMMENT ON FUNCTION mantle.octal IS 'A mode in octal digits: 493 becomes 755';
-GRANT EXECUTE ON FUNCTION mantle.octal TO mantle_analyst;
 
+--- analyst: The deepest existing directory on a path and its depth; also its place, if that is the whole path
 -- Level by level, with one primary-key lookup each: Citus could run neither a self-join nor a recursion. STABLE, so
 -- all lookups see the calling statement's snapshot.
 CREATE FUNCTION mantle.walk_path(
     p_ns text, p_components text[], OUT ns bigint, OUT depth int, OUT id bigint, OUT pid bigint, OUT name text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE r record;
 BEGIN
@@ -35,13 +34,11 @@ BEGIN
         name := p_components[depth + 1] || '/';
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.walk_path IS
-    'The deepest existing directory on a path and its depth; also its place, if that is the whole path';
-GRANT EXECUTE ON FUNCTION mantle.walk_path TO mantle_analyst;
 
+--- analyst: The directory at a path, and its key (empty: the root); NULLs if there is none
 -- The directory at which a function for analysts starts.
 CREATE FUNCTION mantle.directory_at(p_ns text, p_path text, OUT ns bigint, OUT id bigint, OUT key text)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE
     v_path text[] := mantle.split_path(p_path);
     w record;
@@ -53,13 +50,11 @@ BEGIN
         key := array_to_string(v_path || ''::text, '/');
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.directory_at IS
-    'The directory at a path, and its key (empty: the root); NULLs if there is none';
-GRANT EXECUTE ON FUNCTION mantle.directory_at TO mantle_analyst;
 
+--- analyst: The directory or object at a path, or no row
 CREATE FUNCTION mantle.resolve(ns text, path text)
 RETURNS TABLE (kind text, pid bigint, name text, id bigint, owner int, grp int, mode int, version bigint, size bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
 DECLARE
     v_path text[] := mantle.split_path(path);
@@ -79,5 +74,3 @@ BEGIN
            m.version, m.size
       FROM mantle.meta m WHERE m.pid = w.id AND m.name = ANY (v_names) AND m.ts = 0 AND m.id IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION mantle.resolve IS 'The directory or object at a path, or no row';
-GRANT EXECUTE ON FUNCTION mantle.resolve TO mantle_analyst;

@@ -1,9 +1,9 @@
+--- analyst: 1, 2, 4, …, up to the largest bigint
 CREATE FUNCTION mantle.powers_of_two() RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
     SELECT array_agg(1::bigint << i) FROM generate_series(0, 62) AS i
 $$;
-COMMENT ON FUNCTION mantle.powers_of_two IS '1, 2, 4, …, up to the largest bigint';
-GRANT EXECUTE ON FUNCTION mantle.powers_of_two TO mantle_analyst;
 
+--- Objects by size, in powers of two, by namespace
 -- The analysts' views read the tables as the querying role (security_invoker), so the policies apply.
 CREATE VIEW mantle.size_histogram WITH (security_invoker = true) AS
 SELECT n.name AS namespace, CASE s.class WHEN 0 THEN 0 ELSE 1::bigint << (s.class - 1) END AS size_from,
@@ -14,6 +14,5 @@ SELECT n.name AS namespace, CASE s.class WHEN 0 THEN 0 ELSE 1::bigint << (s.clas
   JOIN mantle.namespaces n ON n.ns = s.ns
  ORDER BY 1, 2;
 GRANT SELECT ON mantle.size_histogram TO mantle_analyst;
-COMMENT ON VIEW mantle.size_histogram IS 'Objects by size, in powers of two, by namespace';
 COMMENT ON COLUMN mantle.size_histogram.size_below IS
     'Objects of this class are smaller, and not smaller than size_from';

@@ -1,3 +1,4 @@
+--- How many of a namespace's objects are small: at most 512 KB (524,288 bytes)
 CREATE VIEW mantle.small_objects WITH (security_invoker = true) AS
 SELECT n.name AS namespace, s.objects, s.small_objects, round(s.small_objects::numeric / s.objects, 4) AS ratio,
     s.bytes, s.small_bytes
@@ -8,4 +9,3 @@ SELECT n.name AS namespace, s.objects, s.small_objects, round(s.small_objects::n
   JOIN mantle.namespaces n ON n.ns = s.ns
  ORDER BY 1;
 GRANT SELECT ON mantle.small_objects TO mantle_analyst;
-COMMENT ON VIEW mantle.small_objects IS 'How many of a namespace''s objects are small: at most 512 KB (524,288 bytes)';

@@ -1,8 +1,9 @@
+--- analyst: The largest directories below one (and itself) by their own content: bytes, objects or entries
 -- By own content, from attribute and delta records, without reading objects. Builds keys only for the few rows of the
 -- result.
 CREATE FUNCTION mantle.top_dirs(ns text, path text, n int DEFAULT 10, "by" text DEFAULT 'bytes')
 RETURNS TABLE (directory text, id bigint, entries bigint, objects bigint, bytes bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 #variable_conflict use_column
 DECLARE
     v_start record;
@@ -29,6 +30,3 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.top_dirs IS
-    'The largest directories below one (and itself) by their own content: bytes, objects or entries';
-GRANT EXECUTE ON FUNCTION mantle.top_dirs TO mantle_analyst;

@@ -5,14 +5,15 @@
 -- For the same reason, a set that is joined with many directories is read whole, behind OFFSET 0: PostgreSQL then
 -- hashes the directories, and Citus joins both on the coordinator.
 
-CREATE FUNCTION mantle.are_many(p_ids bigint[]) RETURNS boolean LANGUAGE sql IMMUTABLE
-    AS $$ SELECT cardinality(p_ids) > 5000 $$;
-COMMENT ON FUNCTION mantle.are_many IS 'Whether these are too many directories to look up one by one';
-GRANT EXECUTE ON FUNCTION mantle.are_many TO mantle_analyst;
+--- analyst: Whether these are too many directories to look up one by one
+CREATE FUNCTION mantle.are_many(p_ids bigint[]) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$ SELECT cardinality(p_ids) > 5000 $$;
 
+--- analyst: Directories and all below them, each with the row of the one it is below, NULL for none; the given
+--- directories must not contain each other
 -- A row is the caller's number for a start directory. NULL rows belong to directories that are below none.
 CREATE FUNCTION mantle.rows_below(p_ns bigint, p_ids bigint[], p_rows int[], OUT ids bigint[], OUT rows int[])
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 DECLARE
     v_ids bigint[] := p_ids;
     v_rows int[] := p_rows;
@@ -32,13 +33,10 @@ BEGIN
       FROM mantle.meta m WHERE m.ns = p_ns AND m.explicit IS NOT NULL;
     ids := p_ids || v_ids; rows := p_rows || mantle.tree_rows(p_ids, p_rows, v_ids, v_pids);
 END $$;
-COMMENT ON FUNCTION mantle.rows_below IS
-    'Directories and all below them, each with the row of the one it is below, NULL for none; the given '
-    'directories must not contain each other';
-GRANT EXECUTE ON FUNCTION mantle.rows_below TO mantle_analyst;
 
+--- analyst: A directory and all below it, with their keys; NULL for directories that are not below it
 CREATE FUNCTION mantle.keys_below(p_ns bigint, p_id bigint, p_key text, OUT ids bigint[], OUT keys text[])
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 DECLARE
     v_ids bigint[] := ARRAY[p_id];
     v_keys text[] := ARRAY[p_key];
@@ -59,14 +57,12 @@ BEGIN
       INTO v_ids, v_pids, v_names FROM mantle.meta m WHERE m.ns = p_ns AND m.explicit IS NOT NULL;
     ids := p_id || v_ids; keys := p_key || mantle.tree_keys(p_id, p_key, v_ids, v_pids, v_names);
 END $$;
-COMMENT ON FUNCTION mantle.keys_below IS
-    'A directory and all below it, with their keys; NULL for directories that are not below it';
-GRANT EXECUTE ON FUNCTION mantle.keys_below TO mantle_analyst;
 
+--- analyst: The own content of directories, summed by row; directories without a row are left out
 -- From attribute and delta records, which are exact; each kind has a PostgreSQL index. Objects are not read.
 CREATE FUNCTION mantle.sums_by_row(p_namespaces bigint[], p_ids bigint[], p_rows int[])
 RETURNS TABLE (n int, objects bigint, directories bigint, bytes bigint)
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 DECLARE
     v_of_kind text
         := 'SELECT c.pid, u.n, c.entries, c.subdirectories, c.bytes FROM unnest($2, $3) AS u(id, n)
@@ -81,6 +77,3 @@ BEGIN
                '> 0' || v_fence)
         USING p_namespaces, p_ids, p_rows;
 END $$;
-COMMENT ON FUNCTION mantle.sums_by_row IS
-    'The own content of directories, summed by row; directories without a row are left out';
-GRANT EXECUTE ON FUNCTION mantle.sums_by_row TO mantle_analyst;

@@ -5,6 +5,7 @@
 -- them shared. So counts go directly into primary attribute records, and compaction has no work (P10 forbids this only
 -- under a shared latch).
 
+--- Finds which directories of an import exist already
 -- Looks up the elements that the plan has not settled yet, below parents that the plan has found: which are refused,
 -- which exist.
 CREATE FUNCTION mantle.import_lookup(
@@ -30,8 +31,8 @@ BEGIN
                           WHERE u.looked_up AND m.pid = u.pid AND m.name = left(u.name, -1) AND m.ts = 0 OFFSET 0) AS o
                               ON true;
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup IS 'Finds which directories of an import exist already';
 
+--- Inserts the directories of an import that the plan left
 -- Inserts the directories that the plan left, counts them, emits one message.
 CREATE FUNCTION mantle.import_insert(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -56,11 +57,11 @@ BEGIN
                     NULL))
        FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
 END $$;
-COMMENT ON FUNCTION mantle.import_insert IS 'Inserts the directories of an import that the plan left';
 
+--- gateway: Imports implicit directories, parents before children; answers only those not inserted, {already_exists}
+--- with the existing id
 CREATE FUNCTION mantle.import_directories(p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[])
-RETURNS TABLE (ord int, code text, id bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s' AS $$
+RETURNS TABLE (ord int, code text, id bigint) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '10s' AS $$
 #variable_conflict use_column
 DECLARE
     v_unrecorded bigint[];
@@ -120,7 +121,3 @@ BEGIN
                    FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n)
                        WHERE u.code IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION mantle.import_directories IS
-    'Imports implicit directories, parents before children; answers only those not inserted, {already_exists} '
-    'with the existing id';
-GRANT EXECUTE ON FUNCTION mantle.import_directories TO mantle_gateway;

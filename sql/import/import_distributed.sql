@@ -6,11 +6,12 @@
 -- Directories that a call makes are latched too, unlike on one PostgreSQL: nodes commit one after the other, so a
 -- reader may find an entry before the directories imported below it.
 
+--- Adds to one directory's primary attribute record, and makes a missing one
 -- Adds to the primary attribute record and makes a missing one, which only the holder of the exclusive latch may do
 -- (P10).
-CREATE FUNCTION mantle.import_count(p_pid bigint, p_ns bigint, p_entries bigint, p_subdirectories bigint,
-    p_bytes bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.import_count(
+    p_pid bigint, p_ns bigint, p_entries bigint, p_subdirectories bigint, p_bytes bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
     VALUES (p_pid, '/_ATTR', 0, p_ns, p_entries, p_subdirectories, p_bytes, now(), false)
@@ -18,13 +19,11 @@ BEGIN
        SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
 END $$;
-COMMENT ON FUNCTION mantle.import_count IS 'Adds to one directory''s primary attribute record, and makes a missing one';
 
+--- Latches a directory exclusively; answers which of these names it has, or that it was removed
 -- Only the row (/_ATTR, NULL): the directory was removed.
-CREATE FUNCTION mantle.import_lookup_delegated(p_at bigint, p_name text[])
-RETURNS TABLE (name text, id bigint)
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on SET lock_timeout = '10s' AS $$
+CREATE FUNCTION mantle.import_lookup_delegated(p_at bigint, p_name text[]) RETURNS TABLE (name text, id bigint)
+LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '10s' AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_pids('{}', ARRAY[p_at]));
@@ -34,9 +33,8 @@ BEGIN
     END IF;
     RETURN QUERY SELECT m.name, m.id FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (p_name) AND m.ts = 0;
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup_delegated IS
-    'Latches a directory exclusively; answers which of these names it has, or that it was removed';
 
+--- mantle.import_lookup on the nodes of its directories, which it latches
 CREATE FUNCTION mantle.import_lookup_distributed(
     p_pid bigint[], p_name text[], p_planned text[], p_fresh bigint[], INOUT p_code text[], INOUT p_existing bigint[])
 LANGUAGE plpgsql VOLATILE AS $$
@@ -72,13 +70,11 @@ BEGIN
       LEFT JOIN unnest(v_pids, v_names, v_ids) AS e(pid, name, id) ON e.pid = u.pid AND e.name = u.name
       LEFT JOIN unnest(v_pids, v_names) AS o(pid, name) ON o.pid = u.pid AND o.name = left(u.name, -1);
 END $$;
-COMMENT ON FUNCTION mantle.import_lookup_distributed IS
-    'mantle.import_lookup on the nodes of its directories, which it latches';
 
+--- Inserts the new directories of an import in one directory
 CREATE FUNCTION mantle.import_directories_delegated(
     p_at bigint, p_ns bigint, p_owner int, p_grp int, p_mode int, p_name text[], p_id bigint[]) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET citus.allow_nested_distributed_execution = on SET lock_timeout = '10s' AS $$
+LANGUAGE plpgsql VOLATILE {delegated} SET plan_cache_mode = force_generic_plan SET lock_timeout = '10s' AS $$
 DECLARE
     n int := cardinality(p_name);
     v_name text;
@@ -99,11 +95,11 @@ BEGIN
                 array_fill(p_mode, ARRAY[n]), NULL, NULL));
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
 END $$;
-COMMENT ON FUNCTION mantle.import_directories_delegated IS 'Inserts the new directories of an import in one directory';
 
-CREATE FUNCTION mantle.import_insert_distributed(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[],
-    p_code text[])
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+--- mantle.import_insert on the nodes of its directories
+CREATE FUNCTION mantle.import_insert_distributed(
+    p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_root mantle.meta;
     d record;
@@ -118,14 +114,13 @@ BEGIN
             USING d.pid, p_ns, v_root.owner, v_root.grp, v_root.mode, d.names, d.ids;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.import_insert_distributed IS 'mantle.import_insert on the nodes of its directories';
 
+--- Imports the objects of one directory
 CREATE FUNCTION mantle.import_objects_delegated(
     p_at bigint, p_ns bigint, p_owner int, p_grp int, p_mode int, p_name text[], p_size bigint[], p_id bigint[],
     p_synthetic boolean, p_modified timestamptz)
 RETURNS TABLE (inserted bigint, existing bigint, refused_ord int[], refused_code text[])
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET citus.allow_nested_distributed_execution = on SET lock_timeout = '10s' AS $$
+LANGUAGE plpgsql VOLATILE {delegated} SET plan_cache_mode = force_generic_plan SET lock_timeout = '10s' AS $$
 #variable_conflict use_variable
 DECLARE
     s record;
@@ -175,13 +170,12 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
     RETURN NEXT;
 END $$;
-COMMENT ON FUNCTION mantle.import_objects_delegated IS 'Imports the objects of one directory';
 
+--- Imports objects on the nodes of their directories
 CREATE FUNCTION mantle.import_objects_distributed(
     p_ns bigint, p_owner int, p_grp int, p_mode int, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint,
-    p_synthetic boolean, p_modified timestamptz,
-    OUT inserted bigint, OUT existing bigint, OUT refused_ord int[], OUT refused_code text[])
-LANGUAGE plpgsql VOLATILE AS $$
+    p_synthetic boolean, p_modified timestamptz, OUT inserted bigint, OUT existing bigint, OUT refused_ord int[],
+    OUT refused_code text[]) LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
     g record;
@@ -214,4 +208,3 @@ BEGIN
         coalesce(array_agg(x.code ORDER BY x.code = '{is_directory}', x.n), '{}')
       INTO refused_ord, refused_code FROM unnest(refused_ord, refused_code) AS x(n, code);
 END $$;
-COMMENT ON FUNCTION mantle.import_objects_distributed IS 'Imports objects on the nodes of their directories';

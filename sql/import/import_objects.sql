@@ -4,10 +4,10 @@
 -- primary attribute records (see import_directories). An object that exists is counted and not changed, so a call can
 -- be repeated.
 
+--- Which objects of an import are not inserted: refused, or existing
 -- Which elements are not inserted: refused with a code, or skipped because they exist or occur twice.
 CREATE FUNCTION mantle.import_refusals(
-    p_pid bigint[], p_name text[], p_size bigint[],
-    OUT refused_ord int[], OUT refused_code text[], OUT passed_ord int[])
+    p_pid bigint[], p_name text[], p_size bigint[], OUT refused_ord int[], OUT refused_code text[], OUT passed_ord int[])
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -40,15 +40,13 @@ BEGIN
     passed_ord := s.repeated_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code)
         WHERE f.code = '{already_exists}');
 END $$;
-COMMENT ON FUNCTION mantle.import_refusals IS 'Which objects of an import are not inserted: refused, or existing';
 
+--- gateway: Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace's root
 CREATE FUNCTION mantle.import_objects(
     p_principal int, p_ns bigint, p_pid bigint[], p_name text[], p_size bigint[], p_first_id bigint,
-        p_synthetic boolean,
-    p_modified timestamptz,
-    OUT inserted bigint, OUT existing bigint, OUT refused_ord int[], OUT refused_code text[])
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s'
-SET enable_seqscan = off AS $$
+    p_synthetic boolean, p_modified timestamptz, OUT inserted bigint, OUT existing bigint, OUT refused_ord int[],
+    OUT refused_code text[])
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '10s' SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     n int := cardinality(p_name);
@@ -95,6 +93,3 @@ BEGIN
              WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n)) GROUP BY u.pid) AS d;
     PERFORM mantle.add_deltas_waiting(v_deltas);
 END $$;
-COMMENT ON FUNCTION mantle.import_objects IS
-    'Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace''s root';
-GRANT EXECUTE ON FUNCTION mantle.import_objects TO mantle_gateway;

@@ -1,7 +1,8 @@
+--- PostgreSQL's estimate of rows, on this node
 -- PostgreSQL's own estimate of the rows of a table or an index on this node; on Citus, of its shards here. -1: none
 -- was vacuumed or analyzed yet.
 CREATE FUNCTION mantle.local_rows_estimate(p_table text, p_index text) RETURNS bigint
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN (SELECT c.reltuples::bigint FROM pg_class c
@@ -14,8 +15,8 @@ BEGIN
                   || '_' || s.shardid
              WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass);
 END $$;
-COMMENT ON FUNCTION mantle.local_rows_estimate IS 'PostgreSQL''s estimate of rows, on this node';
 
+--- PostgreSQL's estimate of rows, on all nodes
 -- On all nodes; -1 if no table was vacuumed or analyzed yet.
 CREATE FUNCTION mantle.rows_estimate(p_table text, p_index text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -26,13 +27,13 @@ BEGIN
               FROM run_command_on_all_nodes(format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index))
                   AS r);
 END $$;
-COMMENT ON FUNCTION mantle.rows_estimate IS 'PostgreSQL''s estimate of rows, on all nodes';
 
+--- monitor: The rows of mantle.backlogs
 -- For tables that may be large: the estimated rows, and the oldest row by index. A function that runs as the owner,
 -- because the owner may ask other nodes; on Citus a view's owner does not count on the shards.
-CREATE FUNCTION mantle.backlogs_now() RETURNS TABLE (backlog text, rows_estimate bigint, oldest timestamptz,
-    kept interval)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.backlogs_now()
+RETURNS TABLE (backlog text, rows_estimate bigint, oldest timestamptz, kept interval)
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE
     v_requests interval := current_setting('mantle.request_retention_s')::int * interval '1 second';
     v_tombstones interval := current_setting('mantle.tombstone_retention_s')::int * interval '1 second';
@@ -47,13 +48,10 @@ BEGIN
     SELECT min(q.queued) INTO oldest FROM mantle.prune_queue q;
     RETURN QUERY VALUES ('prune queue', mantle.rows_estimate('prune_queue', NULL), oldest, v_pruning);
 END $$;
-COMMENT ON FUNCTION mantle.backlogs_now IS 'The rows of mantle.backlogs';
-GRANT EXECUTE ON FUNCTION mantle.backlogs_now TO mantle_monitor;
 
+--- The worker's backlogs: how many rows wait, how old they are, and how long they may be kept
 CREATE VIEW mantle.backlogs AS SELECT b.backlog, b.rows_estimate, b.oldest, b.kept FROM mantle.backlogs_now() AS b;
 GRANT SELECT ON mantle.backlogs TO mantle_monitor;
-COMMENT ON VIEW mantle.backlogs IS
-    'The worker''s backlogs: how many rows wait, how old they are, and how long they may be kept';
 COMMENT ON COLUMN mantle.backlogs.rows_estimate IS 'As of the last vacuum or analyze; -1 before the first';
 COMMENT ON COLUMN mantle.backlogs.kept IS
     'A row older than this should be gone; if it is not, the worker is behind or does not run';

@@ -1,26 +1,25 @@
+--- monitor: The rows of mantle.delta_backlog
 -- The delta records that compaction must fold, from their index, which is small if compaction keeps up. A function
 -- that runs as the owner, because on Citus a view's owner does not count on the shards.
 CREATE FUNCTION mantle.delta_backlog_now() RETURNS TABLE (ns bigint, pid bigint, deltas bigint, oldest timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_owner} AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT m.ns, m.pid, count(*), min(m.modified) FROM mantle.meta m WHERE m.ts > 0 GROUP BY m.ns, m.pid;
 END $$;
-COMMENT ON FUNCTION mantle.delta_backlog_now IS 'The rows of mantle.delta_backlog';
-GRANT EXECUTE ON FUNCTION mantle.delta_backlog_now TO mantle_monitor;
 
+--- Delta records that wait for compaction, by directory, the hottest first
 CREATE VIEW mantle.delta_backlog AS
 SELECT d.ns, d.pid, d.deltas, d.oldest, now() - d.oldest AS age FROM mantle.delta_backlog_now() AS d ORDER BY d.deltas
     DESC, d.pid;
 GRANT SELECT ON mantle.delta_backlog TO mantle_monitor;
-COMMENT ON VIEW mantle.delta_backlog IS 'Delta records that wait for compaction, by directory, the hottest first';
 COMMENT ON COLUMN mantle.delta_backlog.deltas IS 'Delta records; each is one change that did not wait for the counts';
 COMMENT ON COLUMN mantle.delta_backlog.oldest IS 'When the first of them was written';
 
+--- The launcher, and the background worker of each database
 -- The workers of all databases. pg_stat_activity shows a member of pg_monitor no more than this view shows.
 CREATE VIEW mantle.compaction_workers AS
 SELECT a.datname AS database, a.pid, a.backend_start AS started, a.state, a.query AS step, a.wait_event_type,
     a.wait_event
   FROM pg_catalog.pg_stat_activity a WHERE a.backend_type IN ('mantle worker', 'mantle launcher');
 GRANT SELECT ON mantle.compaction_workers TO mantle_monitor;
-COMMENT ON VIEW mantle.compaction_workers IS 'The launcher, and the background worker of each database';

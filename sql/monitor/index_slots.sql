@@ -1,3 +1,4 @@
+--- The replication slot of each index group: whether it exists, whether it is read, and its lag
 -- A slot that is missing, belongs to another database, or has no reader delays the index group or has lost changes
 -- that it needs.
 CREATE VIEW mantle.index_slots AS
@@ -10,8 +11,6 @@ SELECT g.index_group, g.epoch, g.slot_name, s.slot_name IS NOT NULL AS exists, s
   LEFT JOIN pg_catalog.pg_replication_slots s
        ON s.slot_name = g.slot_name AND s.database = pg_catalog.current_database();
 GRANT SELECT ON mantle.index_slots TO mantle_monitor;
-COMMENT ON VIEW mantle.index_slots IS
-    'The replication slot of each index group: whether it exists, whether it is read, and its lag';
 COMMENT ON COLUMN mantle.index_slots.lag_bytes IS 'WAL that the group has not confirmed, in bytes';
 COMMENT ON COLUMN mantle.index_slots.retained_bytes IS 'WAL that the server keeps for the slot, in bytes';
 COMMENT ON COLUMN mantle.index_slots.safe_wal_size IS

@@ -1,3 +1,4 @@
+--- Latches that are held or waited for: by which session, on what, and behind whom
 -- Latches are advisory locks in lock classes of our own (extension/src/steps/latch.rs). This view explains their
 -- numbers in pg_locks.
 CREATE VIEW mantle.latches AS
@@ -11,7 +12,6 @@ SELECT l.pid AS backend, a.usename AS role, a.application_name AS application,
  WHERE l.locktype = 'advisory' AND l.objsubid BETWEEN 19713 AND 19716
    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
 GRANT SELECT ON mantle.latches TO mantle_monitor;
-COMMENT ON VIEW mantle.latches IS 'Latches that are held or waited for: by which session, on what, and behind whom';
 COMMENT ON COLUMN mantle.latches.class IS
     'directory, name (a hash of directory and name), epoch (of an index group), or allocation';
 COMMENT ON COLUMN mantle.latches.key IS 'The directory''s id, the name''s hash, or the index group';

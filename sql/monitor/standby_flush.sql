@@ -1,14 +1,11 @@
+--- index, monitor: Whether synchronous standbys are required, and up to where all connected ones have flushed the WAL
 -- How far the WAL survives a failover: what every standby that may be promoted now has flushed. These are the
 -- synchronous standbys, and PostgreSQL says which of the names in synchronous_standby_names they are. `required`:
 -- there should be some; then `flushed` is NULL while none is connected, and no commit is acknowledged. (A reader of a
 -- logical slot may match a name too, but cannot be promoted.)
 -- SECURITY DEFINER, because pg_stat_replication shows positions only to members of pg_monitor.
-CREATE FUNCTION mantle.standby_flush(OUT required boolean, OUT flushed pg_lsn)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.standby_flush(OUT required boolean, OUT flushed pg_lsn) LANGUAGE sql VOLATILE {as_owner} AS $$
     SELECT current_setting('synchronous_standby_names') <> '',
            min(r.flush_lsn) FILTER (WHERE r.sync_state IN ('sync', 'quorum') AND s.slot_type IS DISTINCT FROM 'logical')
       FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
 $$;
-COMMENT ON FUNCTION mantle.standby_flush IS
-    'Whether synchronous standbys are required, and up to where all connected ones have flushed the WAL';
-GRANT EXECUTE ON FUNCTION mantle.standby_flush TO mantle_index, mantle_monitor;

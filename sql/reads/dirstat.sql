@@ -1,9 +1,10 @@
+--- gateway: Counts of directories: entries, subdirectories, bytes of their own objects. {directory_removed} for a
+--- removed one
 -- One statement per directory reads primary and delta records in one snapshot; two statements were wrong during
 -- compaction (P10).
 CREATE FUNCTION mantle.dirstat(p_ns bigint, p_id bigint[])
 RETURNS TABLE (ord int, code text, entries bigint, subdirectories bigint, bytes bigint, modified timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE v_id bigint;
 BEGIN
@@ -18,6 +19,3 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.dirstat IS
-    'Counts of directories: entries, subdirectories, bytes of their own objects. {directory_removed} for a removed one';
-GRANT EXECUTE ON FUNCTION mantle.dirstat TO mantle_gateway;

@@ -1,8 +1,9 @@
+--- index: The nodes whose change streams an index group reads
 -- The PostgreSQL nodes whose change streams together contain every change of a directory: those that have shards of
 -- the MetaTable or may get some. Without Citus it is this node, whatever its address. A node keeps its number when a
 -- standby takes over.
 CREATE FUNCTION mantle.index_sources() RETURNS TABLE (source int, host text, port int)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN QUERY SELECT 0, NULL::text, NULL::int;
@@ -16,18 +17,12 @@ BEGIN
                 WHERE p.groupid = n.groupid AND s.logicalrelid = 'mantle.meta'::regclass))
      ORDER BY 1;
 END $$;
+--- gateway: The number of this node among mantle.index_sources(); NULL if it is not among them
 -- Gateways ask this every second on each node.
-CREATE FUNCTION mantle.index_source() RETURNS int
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION mantle.index_source() RETURNS int LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN 0;
     END IF;
     RETURN (SELECT s.source FROM mantle.index_sources() AS s JOIN pg_dist_local_group l ON l.groupid = s.source);
 END $$;
-COMMENT ON FUNCTION mantle.index_source IS
-    'The number of this node among mantle.index_sources(); NULL if it is not among them';
-GRANT EXECUTE ON FUNCTION mantle.index_source TO mantle_gateway;
-
-COMMENT ON FUNCTION mantle.index_sources IS 'The nodes whose change streams an index group reads';
-GRANT EXECUTE ON FUNCTION mantle.index_sources TO mantle_index;

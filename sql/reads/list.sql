@@ -1,13 +1,13 @@
+--- gateway: Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix
 -- Reads two ranges of the primary key, around the attribute and delta records (`/_ATTR` lies between `/` and `0`). The
 -- settings keep the planner to them: a bitmap scan or a sort would read the whole directory for each page.
 CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
 RETURNS TABLE (
     name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint,
-        synthetic boolean,
-    etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+    synthetic boolean, etag text, content_type text, user_metadata jsonb, locator text, created timestamptz,
+    modified timestamptz)
+LANGUAGE plpgsql STABLE {as_owner} SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
     v_rows bigint;
@@ -34,22 +34,16 @@ BEGIN
          ORDER BY m.name LIMIT p_limit - v_rows;
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.list(bigint, bigint, text, text, int) IS
-    'Entries of a directory in name order (bytes), after p_start_after, beginning with p_prefix';
-GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint, text, text, int) TO mantle_gateway;
 
+--- gateway: Lists several directories: entries of each element, up to p_limit, in name order
 -- Lists several directories, each from its own start, in one snapshot.
 CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint[], p_start_after text[], p_prefix text[], p_limit int)
 RETURNS TABLE (
     ord int, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint,
-        synthetic boolean,
-    etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    synthetic boolean, etag text, content_type text, user_metadata jsonb, locator text, created timestamptz,
+    modified timestamptz) LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN
     FOR i IN 1..coalesce(cardinality(p_pid), 0) LOOP
         RETURN QUERY SELECT i, l.* FROM mantle.list(p_ns, p_pid[i], p_start_after[i], p_prefix[i], p_limit) AS l;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) IS
-    'Lists several directories: entries of each element, up to p_limit, in name order';
-GRANT EXECUTE ON FUNCTION mantle.list(bigint, bigint[], text[], text[], int) TO mantle_gateway;

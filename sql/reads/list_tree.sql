@@ -1,11 +1,11 @@
+--- gateway: One page of the keys below a directory, in S3's order: objects, and explicit directories as dir/
 -- The walk finds the page's keys (extension/src/tree/walk.rs); this adds their rows under the same snapshot. The
 -- settings also apply to the walk's statements.
 CREATE FUNCTION mantle.list_tree(p_ns bigint, p_pid bigint, p_prefix text, p_start_after text, p_limit int)
 RETURNS TABLE (
     key text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
     etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql STABLE {as_owner} SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
     v_keys text[];
@@ -33,6 +33,3 @@ BEGIN
       CROSS JOIN LATERAL (SELECT * FROM mantle.meta m
                            WHERE m.pid = w.pid AND m.name = w.name AND m.ts = 0 AND m.ns = p_ns OFFSET 0) AS e;
 END $$;
-COMMENT ON FUNCTION mantle.list_tree IS
-    'One page of the keys below a directory, in S3''s order: objects, and explicit directories as dir/';
-GRANT EXECUTE ON FUNCTION mantle.list_tree TO mantle_gateway;

@@ -1,13 +1,11 @@
+--- gateway: All namespaces, by name
 CREATE FUNCTION mantle.list_namespaces() RETURNS TABLE (ns bigint, name text, owner int, created timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE {as_owner} AS $$
     SELECT n.ns, n.name, n.owner, n.created FROM mantle.namespaces n ORDER BY n.name
 $$;
-COMMENT ON FUNCTION mantle.list_namespaces IS 'All namespaces, by name';
-GRANT EXECUTE ON FUNCTION mantle.list_namespaces TO mantle_gateway;
 
+--- gateway: One namespace, or no row
 CREATE FUNCTION mantle.namespace(p_name text) RETURNS TABLE (ns bigint, name text, owner int, created timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE {as_owner} AS $$
     SELECT n.ns, n.name, n.owner, n.created FROM mantle.namespaces n WHERE n.name = p_name
 $$;
-COMMENT ON FUNCTION mantle.namespace IS 'One namespace, or no row';
-GRANT EXECUTE ON FUNCTION mantle.namespace TO mantle_gateway;

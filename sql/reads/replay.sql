@@ -1,9 +1,10 @@
+--- gateway: The first answer to a request id, if there is one; {request_mismatch} if it was used for another request,
+--- {request_expired} if it is too old to be known
 -- Called before resolving if the client supplied the request id: a retry might resolve differently and apply twice
 -- (P19).
 CREATE FUNCTION mantle.replay(
-    p_principal int, p_ns bigint, p_request uuid, p_hash bigint,
-    OUT known boolean, OUT code text, OUT verb text, OUT id bigint, OUT version bigint, OUT flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    p_principal int, p_ns bigint, p_request uuid, p_hash bigint, OUT known boolean, OUT code text, OUT verb text,
+    OUT id bigint, OUT version bigint, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
 DECLARE
     v_request mantle.requests;
@@ -19,7 +20,3 @@ BEGIN
     END IF;
     verb := CASE WHEN o.replayed THEN v_request.verb END;
 END $$;
-COMMENT ON FUNCTION mantle.replay IS
-    'The first answer to a request id, if there is one; {request_mismatch} if it was used for another '
-    'request, {request_expired} if it is too old to be known';
-GRANT EXECUTE ON FUNCTION mantle.replay TO mantle_gateway;

@@ -1,10 +1,11 @@
+--- One walk of mantle.resolve_path, with the ids and versions on the way
 -- Walks level by level in the calling statement's snapshot, so it cannot mix a directory's old place with its new one.
 -- Citus has no such snapshot, so there it repeats until two walks agree (P25).
 CREATE FUNCTION mantle.walk_down(
-    p_ns_name text, p_components text[],
-    OUT ns bigint, OUT depth int, OUT id bigint, OUT parent_id bigint, OUT owner int, OUT grp int, OUT mode int,
-    OUT version bigint, OUT chain_owner int[], OUT chain_grp int[], OUT chain_mode int[], OUT ids bigint[])
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+    p_ns_name text, p_components text[], OUT ns bigint, OUT depth int, OUT id bigint, OUT parent_id bigint,
+    OUT owner int, OUT grp int, OUT mode int, OUT version bigint, OUT chain_owner int[], OUT chain_grp int[],
+    OUT chain_mode int[], OUT ids bigint[])
+LANGUAGE plpgsql STABLE {as_caller} SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_pid bigint := 0;
@@ -25,13 +26,13 @@ BEGIN
         v_name := p_components[depth + 1] || '/';
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.walk_down IS 'One walk of mantle.resolve_path, with the ids and versions on the way';
 
+--- gateway: The deepest existing directory on a path, and the permissions of all on the way, root first; no row if the
+--- namespace does not exist
 CREATE FUNCTION mantle.resolve_path(p_ns_name text, p_components text[])
 RETURNS TABLE (
     ns bigint, depth int, id bigint, parent_id bigint, owner int, grp int, mode int, version bigint, chain_owner int[],
-    chain_grp int[], chain_mode int[])
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    chain_grp int[], chain_mode int[]) LANGUAGE plpgsql STABLE {as_owner} AS $$
 #variable_conflict use_column
 DECLARE
     w record;
@@ -52,7 +53,3 @@ BEGIN
                             w.chain_mode;
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.resolve_path IS
-    'The deepest existing directory on a path, and the permissions of all on the way, root first; no row if '
-    'the namespace does not exist';
-GRANT EXECUTE ON FUNCTION mantle.resolve_path TO mantle_gateway;

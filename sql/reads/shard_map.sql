@@ -1,7 +1,8 @@
+--- gateway: Citus: which node has which hash values of pid
 -- Gateways cache this: the smallest hash value (hashint8) of each shard of the MetaTable, in order, and the shard's
 -- node. No row: there is one node.
 CREATE FUNCTION mantle.shard_map() RETURNS TABLE (hash_from int, host text, port int)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN
     IF mantle.is_distributed() THEN
         RETURN QUERY
@@ -11,5 +12,3 @@ BEGIN
          WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY 1;
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.shard_map IS 'Citus: which node has which hash values of pid';
-GRANT EXECUTE ON FUNCTION mantle.shard_map TO mantle_gateway;

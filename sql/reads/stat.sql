@@ -1,12 +1,11 @@
+--- gateway: Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none
 -- One primary-key lookup per element, in the calling statement's snapshot.
 CREATE FUNCTION mantle.stat(p_ns bigint, p_pid bigint[], p_name text[])
 RETURNS TABLE (
     ord int, code text, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean,
-        size bigint,
-    synthetic boolean, etag text, content_type text, user_metadata jsonb, locator text, created timestamptz,
-    modified timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+    size bigint, synthetic boolean, etag text, content_type text, user_metadata jsonb, locator text,
+    created timestamptz, modified timestamptz)
+LANGUAGE plpgsql STABLE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     v_pid bigint;
@@ -27,6 +26,3 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.stat IS
-    'Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none';
-GRANT EXECUTE ON FUNCTION mantle.stat TO mantle_gateway;

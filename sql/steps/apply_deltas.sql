@@ -1,3 +1,4 @@
+--- Adds to directories' counts, as mantle.delta_records says
 -- One record per directory and call, in order of pids. See extension/src/steps/counts.rs.
 CREATE FUNCTION mantle.apply_deltas(p_deltas mantle.delta[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -6,8 +7,8 @@ BEGIN
            sum(u.bytes) AS bytes
                FROM unnest(p_deltas) AS u GROUP BY u.pid ORDER BY u.pid) AS d;
 END $$;
-COMMENT ON FUNCTION mantle.apply_deltas IS 'Adds to directories'' counts, as mantle.delta_records says';
 
+--- Adds to primary attribute records, makes missing ones, and waits for a locked one
 -- For bulk imports, which hold exclusive latches: adds directly to primary attribute records and makes missing ones.
 -- In order of pids, because two imports in different orders would deadlock.
 CREATE FUNCTION mantle.add_deltas_waiting(p_deltas mantle.delta[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -19,5 +20,3 @@ BEGIN
        SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
            bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
 END $$;
-COMMENT ON FUNCTION mantle.add_deltas_waiting IS
-    'Adds to primary attribute records, makes missing ones, and waits for a locked one';

@@ -1,3 +1,4 @@
+--- Ends a mutation: applies the counts, then emits the one message
 CREATE FUNCTION mantle.count_and_emit(p_attempt bigint, p_changes mantle.directory_change[], p_deltas mantle.delta[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -8,4 +9,3 @@ BEGIN
         PERFORM mantle.emit(NULL, p_attempt, p_changes);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.count_and_emit IS 'Ends a mutation: applies the counts, then emits the one message';

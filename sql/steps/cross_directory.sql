@@ -9,10 +9,9 @@
 -- are still on its node. Only the session that sends the parts knows on which node they were latched and read, so
 -- after the last part it checks whether any shard has moved since the first (P14).
 
+--- Latches a directory and names in it, and an index group's epoch if one is given
 CREATE FUNCTION mantle.latch_delegated(p_pid bigint, p_names text[], p_exclusive boolean, p_index_group int)
-RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on SET lock_timeout = '2s' AS $$
+RETURNS void LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '2s' AS $$
 BEGIN
     IF p_index_group IS NOT NULL THEN
         PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, false));
@@ -20,26 +19,21 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.latch_entries(
                 array_fill(p_pid, ARRAY[cardinality(p_names)]), p_names, CASE WHEN p_exclusive THEN ARRAY[p_pid] END));
 END $$;
-COMMENT ON FUNCTION mantle.latch_delegated IS
-    'Latches a directory and names in it, and an index group''s epoch if one is given';
 
+--- Tries to latch a place, or without a name to latch a directory exclusively
 -- As latch_delegated, without waiting: the worker removes only what is not in use. Latches taken are held until the
 -- commit.
 CREATE FUNCTION mantle.try_latch_delegated(p_pid bigint, p_name text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     RETURN CASE WHEN p_name IS NULL THEN mantle.try_latch_exclusive(p_pid)
                 ELSE mantle.try_latch_shared(p_pid) AND mantle.try_latch_name(p_pid, p_name) END;
 END $$;
-COMMENT ON FUNCTION mantle.try_latch_delegated IS
-    'Tries to latch a place, or without a name to latch a directory exclusively';
 
+--- What a change that spans directories reads of a place
 CREATE FUNCTION mantle.read_place_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int)
-RETURNS mantle.place_state
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+RETURNS mantle.place_state LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     s mantle.place_state;
     v_entry mantle.meta;
@@ -56,33 +50,27 @@ BEGIN
                  WHERE g.index_group = p_index_group AND n.ns = p_ns);
     RETURN s;
 END $$;
-COMMENT ON FUNCTION mantle.read_place_delegated IS 'What a change that spans directories reads of a place';
 
-CREATE FUNCTION mantle.is_empty_delegated(p_pid bigint) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+--- mantle.is_empty, as a part of a change that spans directories
+CREATE FUNCTION mantle.is_empty_delegated(p_pid bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
     RETURN mantle.is_empty(p_pid);
 END $$;
-COMMENT ON FUNCTION mantle.is_empty_delegated IS 'mantle.is_empty, as a part of a change that spans directories';
 
+--- mantle.write_tombstone, as a part of a change that spans directories
 CREATE FUNCTION mantle.write_tombstone_delegated(p_pid bigint, p_ns bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
     PERFORM mantle.write_tombstone(p_ns, p_pid);
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.write_tombstone_delegated IS
-    'mantle.write_tombstone, as a part of a change that spans directories';
 
+--- Replays the answer of a request or answers its fault; else records its answer
 -- Replays the first answer if there is one, else answers the fault if there is one, else records the answer and
 -- returns NULLs.
 CREATE FUNCTION mantle.record_request_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_fault text, p_id bigint,
-    p_version bigint)
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+    p_version bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE o mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
 BEGIN
     IF o IS NULL THEN
@@ -95,19 +83,15 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.record_request_delegated IS
-    'Replays the answer of a request or answers its fault; else records its answer';
 
+--- mantle.record_request_delegated for an attempt that the index has prepared; p_pid is the namespace
 -- As record_request_delegated, for what the index has prepared. The answer is recorded with the namespace's root,
 -- where all requests and attempts of one key meet, wherever they were resolved. Order: attempt, replay, fault. To
 -- check the attempt we must insert its row; the row stays only if the transaction carries the attempt out. Until then
 -- an abort of this attempt waits on the unique key.
 CREATE FUNCTION mantle.record_attempt_delegated(
     p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_fault text,
-        p_id bigint,
-    p_version bigint)
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+    p_id bigint, p_version bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE o mantle.outcome;
 BEGIN
     INSERT INTO mantle.rename_attempts (ns, principal, request_id, attempt, state)
@@ -134,14 +118,12 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.record_attempt_delegated IS
-    'mantle.record_request_delegated for an attempt that the index has prepared; p_pid is the namespace';
 
+--- Removes an entry from its directory
 -- The trash (pid 1) has no counts: no reader needs them, and every removal would update them. The super-root (pid 0)
 -- is in no namespace; requests that change it are recorded under namespace 0.
-CREATE FUNCTION mantle.remove_entry_delegated(p_pid bigint, p_row text, p_changes text, p_attempt bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+CREATE FUNCTION mantle.remove_entry_delegated(p_pid bigint, p_row text, p_changes text, p_attempt bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     v_entry mantle.meta := p_row::mantle.meta;
     v_directory int := (v_entry.explicit IS NOT NULL)::int;
@@ -157,12 +139,11 @@ BEGIN
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.remove_entry_delegated IS 'Removes an entry from its directory';
 
-CREATE FUNCTION mantle.insert_entry_delegated(p_pid bigint, p_row text, p_replaced_row text, p_changes text,
-    p_attempt bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+--- Inserts an entry into a directory, and replaces another one if given
+CREATE FUNCTION mantle.insert_entry_delegated(
+    p_pid bigint, p_row text, p_replaced_row text, p_changes text, p_attempt bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     v_entry mantle.meta := p_row::mantle.meta;
     v_replaced mantle.meta := p_replaced_row::mantle.meta;
@@ -188,18 +169,15 @@ BEGIN
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
-COMMENT ON FUNCTION mantle.insert_entry_delegated IS
-    'Inserts an entry into a directory, and replaces another one if given';
 
+--- Moves an entry between directories, in the order in which deltas are applied
 -- From one directory to another, which may be the same. The message is emitted where the entry is inserted. The
 -- directory with the smaller pid comes first: with mantle.delta_records = never each part waits for its directory's
 -- counts, and two opposite moves would deadlock. A message belongs to its own part, so the order of the two has no
 -- meaning (P1, P2).
 CREATE FUNCTION mantle.move_entry(
     p_src_pid bigint, p_src_row text, p_src_changes text, p_dst_pid bigint, p_dst_row text, p_replaced_row text,
-        p_dst_changes text,
-    p_attempt bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+    p_dst_changes text, p_attempt bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF p_src_pid <= p_dst_pid THEN
         PERFORM FROM mantle.remove_entry_delegated(p_src_pid, p_src_row, p_src_changes, p_attempt);
@@ -209,12 +187,11 @@ BEGIN
         PERFORM FROM mantle.remove_entry_delegated(p_src_pid, p_src_row, p_src_changes, p_attempt);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.move_entry IS 'Moves an entry between directories, in the order in which deltas are applied';
 
+--- Latches places and, exclusively, directories, on any node
 -- Latches places, and directories exclusively. On one node all at once, otherwise one directory after the other in
 -- their order, so that two changes do not deadlock.
-CREATE FUNCTION mantle.latch_across_nodes(
-    p_pids bigint[], p_names text[], p_exclusive bigint[], p_index_group int)
+CREATE FUNCTION mantle.latch_across_nodes(p_pids bigint[], p_names text[], p_exclusive bigint[], p_index_group int)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE d record;
 BEGIN
@@ -236,4 +213,3 @@ BEGIN
         PERFORM FROM mantle.latch_delegated(d.pid, d.names, d.exclusive, p_index_group);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.latch_across_nodes IS 'Latches places and, exclusively, directories, on any node';

@@ -1,15 +1,16 @@
+--- One part of a change across nodes, for the change stream
 -- Says that one part of a change across nodes is done, on the node of `p_pid`. The request counts as applied when both
 -- parts are (P2), so the change itself then names no request.
 CREATE FUNCTION mantle.part_marker(p_ns bigint, p_pid bigint, p_principal int, p_request uuid)
 RETURNS mantle.directory_change LANGUAGE sql IMMUTABLE AS $$
     SELECT ROW(NULL, p_ns, p_pid, '', 0, 0, 0, 0, 0, p_principal, p_request)::mantle.directory_change
 $$;
-COMMENT ON FUNCTION mantle.part_marker IS 'One part of a change across nodes, for the change stream';
 
+--- Emits the one message of a call if it changed directories
 -- `p_cause_ns`: the namespace of the request ids if it differs from that of the changed directories (0 for the
 -- creation and removal of a namespace).
-CREATE FUNCTION mantle.emit(p_cause_ns bigint, p_attempt bigint, p_changes mantle.directory_change[])
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.emit(p_cause_ns bigint, p_attempt bigint, p_changes mantle.directory_change[]) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF cardinality(p_changes) > 0 THEN
         PERFORM mantle.raise_fault(mantle.emit_directories(
@@ -19,4 +20,3 @@ BEGIN
            FROM unnest(p_changes) AS c;
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.emit IS 'Emits the one message of a call if it changed directories';

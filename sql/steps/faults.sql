@@ -1,11 +1,12 @@
+--- {namespace_not_found} if the namespace does not exist
 -- Faults of a mutation, checked after the latches; NULL if there is none. Each reads one partition, so that Citus has
 -- one node to ask.
 CREATE FUNCTION mantle.namespace_fault(p_ns bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN CASE WHEN NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = p_ns) THEN '{namespace_not_found}' END;
 END $$;
-COMMENT ON FUNCTION mantle.namespace_fault IS '{namespace_not_found} if the namespace does not exist';
 
+--- {directory_removed} if the directory was removed
 -- Checked by every create (P16).
 CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -13,4 +14,3 @@ BEGIN
     PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND coalesce(m.removed, false);
     RETURN CASE WHEN FOUND THEN '{directory_removed}' END;
 END $$;
-COMMENT ON FUNCTION mantle.removed_fault IS '{directory_removed} if the directory was removed';

@@ -1,5 +1,6 @@
-CREATE FUNCTION mantle.outcome_of_request(p_recorded mantle.requests, p_hash bigint) RETURNS mantle.outcome LANGUAGE
-    plpgsql VOLATILE AS $$
+--- The answer of a recorded request to a request with this hash
+CREATE FUNCTION mantle.outcome_of_request(p_recorded mantle.requests, p_hash bigint) RETURNS mantle.outcome
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_outcome mantle.outcome;
 BEGIN
     IF p_recorded.request_id IS NULL THEN
@@ -15,4 +16,3 @@ BEGIN
     END IF;
     RETURN v_outcome;
 END $$;
-COMMENT ON FUNCTION mantle.outcome_of_request IS 'The answer of a recorded request to a request with this hash';

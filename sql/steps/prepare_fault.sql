@@ -1,19 +1,17 @@
 -- Checks that the index has prepared exactly this change. PostgreSQL cannot see the index's locks, so the group's
 -- leader signs what it locked (P31).
 
-CREATE FUNCTION mantle.prepare_key(p_index_group int) RETURNS bytea
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+--- index: The key with which an index group signs what it has prepared; NULL: it does not sign yet
+CREATE FUNCTION mantle.prepare_key(p_index_group int) RETURNS bytea LANGUAGE sql STABLE {as_owner} AS $$
     SELECT k.key FROM mantle.prepare_keys k WHERE k.index_group = p_index_group
 $$;
-COMMENT ON FUNCTION mantle.prepare_key IS
-    'The key with which an index group signs what it has prepared; NULL: it does not sign yet';
-GRANT EXECUTE ON FUNCTION mantle.prepare_key TO mantle_index;
 
+--- {not_prepared} for a change that the index has not prepared with these arguments
 -- A removal moves to the trash (pid 1), under an empty name.
 CREATE FUNCTION mantle.prepare_fault(
     p_proof bytea, p_index_group int, p_epoch bigint, p_attempt bigint, p_principal int, p_ns bigint, p_request uuid,
     p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text, p_victim_id bigint)
-RETURNS text LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE v_key bytea := (SELECT k.key FROM mantle.prepare_keys k WHERE k.index_group = p_index_group);
 BEGIN
     RETURN CASE WHEN v_key IS NOT NULL AND mantle.is_proven(
@@ -21,19 +19,16 @@ BEGIN
                              p_src_name,
                          p_src_id, p_dst_pid, p_dst_name, p_victim_id) IS NOT TRUE THEN '{not_prepared}' END;
 END $$;
-COMMENT ON FUNCTION mantle.prepare_fault IS
-    '{not_prepared} for a change that the index has not prepared with these arguments';
 
+--- The signature that an index group would give to a prepared change; only for use while no index runs
 -- For a superuser who must carry out by hand what no index prepares, and for tests.
 CREATE FUNCTION mantle.prove(
-    p_index_group int, p_epoch bigint, p_attempt bigint, p_principal int, p_ns bigint, p_request uuid,
-    p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text, p_victim_id bigint)
-RETURNS bytea LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    p_index_group int, p_epoch bigint, p_attempt bigint, p_principal int, p_ns bigint, p_request uuid, p_src_pid bigint,
+    p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text, p_victim_id bigint) RETURNS bytea
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE v_key bytea := mantle.prepare_key(p_index_group);
 BEGIN
     RETURN mantle.proof(v_key, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
         p_src_id,
                         p_dst_pid, p_dst_name, p_victim_id);
 END $$;
-COMMENT ON FUNCTION mantle.prove IS
-    'The signature that an index group would give to a prepared change; only for use while no index runs';

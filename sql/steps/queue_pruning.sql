@@ -1,3 +1,4 @@
+--- Queues a directory for the worker's pruning, with the pid where the change was
 CREATE FUNCTION mantle.queue_pruning(p_pid bigint, p_id bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- Citus caches no plan of a statement with a volatile function.
@@ -5,5 +6,3 @@ DECLARE
 BEGIN
     INSERT INTO mantle.prune_queue (pid, seq, id) VALUES (p_pid, v_seq, p_id);
 END $$;
-COMMENT ON FUNCTION mantle.queue_pruning IS
-    'Queues a directory for the worker''s pruning, with the pid where the change was';

@@ -1,9 +1,10 @@
+--- Records a request's answer; false if it has one already or is too old to get one: mantle.recorded_outcome says
+--- which
 -- Called when every check has passed and nothing is written. Waits for the end of a concurrent call of the same
 -- request; if a row exists then, that call was first.
 CREATE FUNCTION mantle.record_request(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_pid bigint, p_id bigint,
-        p_version bigint)
-RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+    p_version bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     -- Not the column's default: Citus caches no plan of a statement with a volatile function.
     v_created timestamptz := clock_timestamp();
@@ -21,6 +22,3 @@ BEGIN
         AND r.request_id = p_request;
     RETURN false;
 END $$;
-COMMENT ON FUNCTION mantle.record_request IS
-    'Records a request''s answer; false if it has one already or is too old to get one: '
-    'mantle.recorded_outcome says which';

@@ -1,3 +1,4 @@
+--- The recorded answer to a request id, or why there can be none
 -- replayed = true: the first answer. code `request_mismatch`: the request id was used for another request. code
 -- `request_expired`: it is not recorded, and so old that its answer may have been purged. Neither: not recorded.
 -- On Citus an answer is stored where the change was, and this reads only there; mantle.replay reads every node.
@@ -20,4 +21,3 @@ BEGIN
     END IF;
     RETURN mantle.outcome_of_request(v_request, p_hash);
 END $$;
-COMMENT ON FUNCTION mantle.recorded_outcome IS 'The recorded answer to a request id, or why there can be none';

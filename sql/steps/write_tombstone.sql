@@ -1,3 +1,4 @@
+--- Writes the tombstone of a removed directory
 -- The caller holds the exclusive latch of p_id and has found it empty since. The tombstone refuses creates that
 -- resolved the directory before. Delta records are deleted in the same transaction.
 CREATE FUNCTION mantle.write_tombstone(p_ns bigint, p_id bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -9,4 +10,3 @@ BEGIN
        SET entries = 0, subdirectories = 0, bytes = 0, created = excluded.created, modified = excluded.modified,
            removed = true;
 END $$;
-COMMENT ON FUNCTION mantle.write_tombstone IS 'Writes the tombstone of a removed directory';

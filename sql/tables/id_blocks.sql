@@ -1,3 +1,4 @@
+--- Allocated id ranges, never overlapping, never reused
 -- Allocated id ranges. They are committed rows, because a sequence repeats ids after a failover (P9).
 CREATE TABLE mantle.id_blocks (
     first_id  bigint PRIMARY KEY,
@@ -10,7 +11,6 @@ CREATE TABLE mantle.id_blocks (
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.id_blocks', '');
 GRANT SELECT ON mantle.id_blocks TO mantle_analyst;
-COMMENT ON TABLE mantle.id_blocks IS 'Allocated id ranges, never overlapping, never reused';
 COMMENT ON COLUMN mantle.id_blocks.node IS
     'Citus group of the node that allocated the block, to which the timeline belongs; 0 without Citus';
 COMMENT ON INDEX mantle.id_blocks_pkey IS 'Finds the block of an id';

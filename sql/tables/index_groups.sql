@@ -1,3 +1,4 @@
+--- Raft groups of IndexNode replicas and their epoch. A rebuild of an index, or a loss of its locks, raises the epoch
 CREATE TABLE mantle.index_groups (
     index_group       int PRIMARY KEY,
     epoch             bigint NOT NULL DEFAULT 0,
@@ -12,9 +13,6 @@ INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (1, 'mantle_inde
 -- index history.
 SELECT pg_catalog.pg_extension_config_dump('mantle.index_groups', 'WHERE index_group <> 1');
 GRANT SELECT ON mantle.index_groups TO mantle_analyst, mantle_index, mantle_monitor;
-COMMENT ON TABLE mantle.index_groups IS
-    'Raft groups of IndexNode replicas and their epoch. A rebuild of an index, or a loss of its locks, raises '
-    'the epoch';
 
 COMMENT ON COLUMN mantle.index_groups.changes IS
     'Counts the namespaces that left the group or began to leave it: a gateway may use remembered assignments '

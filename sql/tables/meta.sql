@@ -1,3 +1,4 @@
+--- The MetaTable: entries, attribute records and delta records of all directories
 -- The MetaTable. It has three kinds of rows:
 -- - an entry (pid, name, 0). A directory's name ends in a slash and its `explicit` is not null; an object's is null;
 -- - a primary attribute record (pid, '/_ATTR', 0): the counts of directory pid; removed = true makes it a tombstone;
@@ -38,21 +39,28 @@ CREATE TABLE mantle.meta (
     -- Space for in-place (HOT) updates of attribute records.
     fillfactor = 95
 );
+--- A directory's entry by its id: path_of, pruning, check
 -- For path_of, pruning, check: a directory's entry by its id.
 CREATE INDEX meta_directory_id ON mantle.meta (id) WHERE explicit IS NOT NULL;
+--- A directory's subdirectories without its objects: du and other walks downwards
 -- For du and other walks downwards: the subdirectories without the objects, by an index-only scan. `ns` is included
 -- for the row-level security policy. It never changes, so in-place (HOT) updates stay possible.
 CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) INCLUDE (ns) WHERE explicit IS NOT NULL;
+--- All primary attribute records: du
 -- For du: all primary attribute records. Neither column ever changes, so their updates stay in place (HOT).
 CREATE INDEX meta_attribute ON mantle.meta (pid) WHERE name = '/_ATTR' AND ts = 0;
+--- Finds whether a data locator is used
 -- Finds whether a locator is used. Imported objects have none, so an import does not write to this index.
 CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
+--- Delta records, for compaction
 -- For compaction: delta records only, so it is nearly always almost empty.
 CREATE INDEX meta_delta ON mantle.meta (pid) WHERE ts > 0;
+--- Tombstones by the time of removal, for the purge
 -- For the purge of tombstones. By `created`, which counts do not change: an update stays in place (HOT) only if it
 -- changes no indexed column, and every count changes `modified`.
 CREATE INDEX meta_tombstone ON mantle.meta (created) WHERE removed;
 
+--- Distinguishes delta records, and rows of the prune queue, of one directory; may repeat and skip
 -- Distinguishes delta records, and rows of the prune queue, of one directory. Their order means nothing. The number is
 -- used inside the transaction that writes the row, so a failover cannot repeat it, as it could an id. Each node of
 -- Citus counts for itself, above mantle.delta_ts_base(). Delta records reuse its last digits
@@ -63,7 +71,6 @@ SELECT pg_catalog.pg_extension_config_dump('mantle.meta', '');
 SELECT pg_catalog.pg_extension_config_dump('mantle.delta_ts', '');
 GRANT SELECT ON mantle.meta TO mantle_analyst;
 
-COMMENT ON TABLE mantle.meta IS 'The MetaTable: entries, attribute records and delta records of all directories';
 COMMENT ON COLUMN mantle.meta.pid IS 'Where the entry is: partition (= id) of the parent directory';
 COMMENT ON COLUMN mantle.meta.name IS
     'Name in the parent; a directory''s ends in a slash; /_ATTR for attribute and delta records';
@@ -78,12 +85,3 @@ COMMENT ON COLUMN mantle.meta.synthetic IS 'True if the import invented the size
 COMMENT ON COLUMN mantle.meta.created IS 'When the entry was made; for a tombstone, when the directory was removed';
 COMMENT ON COLUMN mantle.meta.removed IS 'Attribute records only: true for a tombstone';
 COMMENT ON INDEX mantle.meta_pkey IS 'Serves every read and change of an entry, and lists in name order';
-COMMENT ON INDEX mantle.meta_directory_id IS 'A directory''s entry by its id: path_of, pruning, check';
-COMMENT ON INDEX mantle.meta_subdirectory IS
-    'A directory''s subdirectories without its objects: du and other walks downwards';
-COMMENT ON INDEX mantle.meta_attribute IS 'All primary attribute records: du';
-COMMENT ON INDEX mantle.meta_locator IS 'Finds whether a data locator is used';
-COMMENT ON INDEX mantle.meta_delta IS 'Delta records, for compaction';
-COMMENT ON INDEX mantle.meta_tombstone IS 'Tombstones by the time of removal, for the purge';
-COMMENT ON SEQUENCE mantle.delta_ts IS
-    'Distinguishes delta records, and rows of the prune queue, of one directory; may repeat and skip';

@@ -1,3 +1,4 @@
+--- Which role may read which namespace; grant_namespace and revoke_namespace write it
 -- Which role may read which namespace, for the row-level security policies (sql/analysts/row_security.sql). Roles are
 -- stored by name, because a role's oid differs on every node of Citus and after a restore.
 -- extension/src/row_security.rs reads columns 1 and 2 by position.
@@ -8,7 +9,5 @@ CREATE TABLE mantle.namespace_grants (
     PRIMARY KEY (role, ns)
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespace_grants', '');
-COMMENT ON TABLE mantle.namespace_grants IS
-    'Which role may read which namespace; grant_namespace and revoke_namespace write it';
 COMMENT ON COLUMN mantle.namespace_grants.ns IS 'Namespace; 0 means all, including future ones';
 COMMENT ON INDEX mantle.namespace_grants_pkey IS 'What a role may read';

@@ -1,3 +1,4 @@
+--- Namespaces (buckets), and the index group that serves each
 CREATE TABLE mantle.namespaces (
     ns          bigint PRIMARY KEY,
     name        text COLLATE "C" NOT NULL UNIQUE,
@@ -11,7 +12,6 @@ CREATE TABLE mantle.namespaces (
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespaces', '');
 GRANT SELECT ON mantle.namespaces TO mantle_analyst;
-COMMENT ON TABLE mantle.namespaces IS 'Namespaces (buckets), and the index group that serves each';
 COMMENT ON COLUMN mantle.namespaces.index_group IS 'The index group that answers lookups and prepares renames';
 COMMENT ON COLUMN mantle.namespaces.other_group IS
     'During a move: the group that it moves to; after the switch, the group that it came from';

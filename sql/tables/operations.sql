@@ -1,3 +1,4 @@
+--- Background operations: removals of directories with everything below them
 -- Background operations: the removal of a directory with everything below it. The transaction that moves the directory
 -- into the trash inserts the row, the worker carries it out (sql/admin/empty_trash.sql), and the purge deletes it
 -- mantle.request_retention_s after its end.
@@ -17,11 +18,12 @@ CREATE TABLE mantle.operations (
     finished     timestamptz,
     PRIMARY KEY (pid, id)
 );
+--- The running operation that has waited longest
 -- The worker takes the operation that has waited longest.
 CREATE INDEX operations_running ON mantle.operations (stepped) WHERE state = 'running';
+--- By end time, for the purge
 CREATE INDEX operations_finished ON mantle.operations (finished) WHERE state = 'done';
 SELECT pg_catalog.pg_extension_config_dump('mantle.operations', '');
-COMMENT ON TABLE mantle.operations IS 'Background operations: removals of directories with everything below them';
 COMMENT ON COLUMN mantle.operations.pid IS
     'Always the trash: on Citus this puts the row on the node of the removed directories'' entries';
 COMMENT ON COLUMN mantle.operations.directory_id IS
@@ -30,5 +32,3 @@ COMMENT ON COLUMN mantle.operations.objects IS
     'Objects removed so far; likewise directories (including the requested one) and bytes';
 COMMENT ON COLUMN mantle.operations.stepped IS 'When the worker last worked on it';
 COMMENT ON INDEX mantle.operations_pkey IS 'An operation by its id';
-COMMENT ON INDEX mantle.operations_running IS 'The running operation that has waited longest';
-COMMENT ON INDEX mantle.operations_finished IS 'By end time, for the purge';

@@ -1,3 +1,4 @@
+--- The keys with which index groups sign what they have prepared
 -- The keys with which index groups sign what they have prepared (indexnode/types/src/prepared.rs). So PostgreSQL
 -- carries out no directory rename that no index has locked. Only the group's leader (mantle.prepare_key) and our own
 -- functions read a key. Keys are not dumped: a restored database has its own.
@@ -12,4 +13,3 @@ INSERT INTO mantle.prepare_keys (index_group, key)
 VALUES (1, pg_catalog.sha256(pg_catalog.uuid_send(pg_catalog.gen_random_uuid())
     || pg_catalog.uuid_send(pg_catalog.gen_random_uuid())));
 COMMENT ON INDEX mantle.prepare_keys_pkey IS 'The key of a group';
-COMMENT ON TABLE mantle.prepare_keys IS 'The keys with which index groups sign what they have prepared';

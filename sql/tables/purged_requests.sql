@@ -1,3 +1,4 @@
+--- Up to when answers to request ids were purged because there were too many; no row: never
 -- At most one row: up to when answers were purged because there were more than mantle.request_rows_max. A request id
 -- that was made before and has no recorded answer is refused, because its answer may have been purged
 -- (extension/src/steps/request_age.rs). On Citus each node purges alone and has its own row.
@@ -6,7 +7,5 @@ CREATE TABLE mantle.purged_requests (
     up_to    timestamptz NOT NULL
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.purged_requests', '');
-COMMENT ON TABLE mantle.purged_requests IS
-    'Up to when answers to request ids were purged because there were too many; no row: never';
 COMMENT ON COLUMN mantle.purged_requests.up_to IS 'When the youngest purged answer was recorded';
 COMMENT ON INDEX mantle.purged_requests_pkey IS 'At most one row';

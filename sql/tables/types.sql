@@ -1,23 +1,21 @@
+--- One operation of the change stream: a directory's whole record, put or removed. `removed` NULL: one part of a
+--- change across nodes, in `pid`
 -- The types that steps of verbs pass to each other.
 CREATE TYPE mantle.directory_change AS (
     removed boolean, ns bigint, pid bigint, name text, id bigint, version bigint, owner int, grp int, mode int,
     principal int, request uuid
 );
-COMMENT ON TYPE mantle.directory_change IS
-    'One operation of the change stream: a directory''s whole record, put or removed. `removed` NULL: one part '
-    'of a change across nodes, in `pid`';
 
+--- What one change adds to a directory's counts
 CREATE TYPE mantle.delta AS (ns bigint, pid bigint, entries bigint, subdirectories bigint, bytes bigint);
-COMMENT ON TYPE mantle.delta IS 'What one change adds to a directory''s counts';
 
+--- What a verb did with one element: its answer, and what remains to emit and to count
 CREATE TYPE mantle.outcome AS (
     code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn, old_locator text,
     change mantle.directory_change, delta mantle.delta
 );
-COMMENT ON TYPE mantle.outcome IS 'What a verb did with one element: its answer, and what remains to emit and to count';
 
+--- What a change that spans directories reads of a place: see mantle.read_place_delegated
 -- Read under the place's latch (P21). `opposite`: an entry of the other kind, directory or object, has this name.
 -- `removed`: the directory was removed. `epoch`: of the given index group, if that group serves the namespace.
 CREATE TYPE mantle.place_state AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);
-COMMENT ON TYPE mantle.place_state IS
-    'What a change that spans directories reads of a place: see mantle.read_place_delegated';

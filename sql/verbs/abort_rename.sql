@@ -1,8 +1,7 @@
+--- mantle.abort_rename on the node of its record, which is the namespace's
 -- Waits for a transaction of this attempt that is in progress or prepared: the unique key decides.
 CREATE FUNCTION mantle.abort_rename_delegated(p_pid bigint, p_principal int, p_request uuid, p_attempt bigint)
-RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+RETURNS text LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());
@@ -12,17 +11,13 @@ BEGIN
      WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request AND a.attempt = p_attempt;
     RETURN v_state;
 END $$;
-COMMENT ON FUNCTION mantle.abort_rename_delegated IS
-    'mantle.abort_rename on the node of its record, which is the namespace''s';
 
-CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint)
-RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+--- index: Ensures that a rename's attempt can no longer commit, or says that it has: aborted or committed
+CREATE FUNCTION mantle.abort_rename(p_principal int, p_ns bigint, p_request uuid, p_attempt bigint) RETURNS text
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE v_state text;
 BEGIN
     PERFORM mantle.raise_fault(mantle.mutation_fault_code());
     SELECT s INTO v_state FROM mantle.abort_rename_delegated(p_ns, p_principal, p_request, p_attempt) AS s;
     RETURN v_state;
 END $$;
-COMMENT ON FUNCTION mantle.abort_rename IS
-    'Ensures that a rename''s attempt can no longer commit, or says that it has: aborted or committed';
-GRANT EXECUTE ON FUNCTION mantle.abort_rename TO mantle_index;

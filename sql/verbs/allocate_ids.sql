@@ -1,7 +1,8 @@
+--- gateway: Allocates a block of up to 2^24 ids; use them only after the commit
 -- Every block is above all blocks before it. On a new timeline (after a failover or a restore) blocks that were
 -- allocated and then lost may be missing, so this skips further ahead than one block can reach.
 CREATE FUNCTION mantle.allocate_ids(p_owner text, p_count bigint, OUT first_id bigint, OUT last_id bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
 DECLARE
     v_last mantle.id_blocks;
@@ -26,5 +27,3 @@ BEGIN
         EXIT WHEN FOUND;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.allocate_ids IS 'Allocates a block of up to 2^24 ids; use them only after the commit';
-GRANT EXECUTE ON FUNCTION mantle.allocate_ids TO mantle_gateway;

@@ -1,8 +1,9 @@
+--- gateway: Makes a namespace and its root directory, in index group 1 or the given one; {namespace_exists} with
+--- number and owner if the name is taken
 CREATE FUNCTION mantle.create_namespace(
     p_principal int, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_request uuid, p_hash bigint,
-    p_index_group int DEFAULT NULL,
-    OUT code text, OUT ns bigint, OUT owner int, OUT replayed boolean, OUT flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    p_index_group int DEFAULT NULL, OUT code text, OUT ns bigint, OUT owner int, OUT replayed boolean,
+    OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
 DECLARE
     v_root mantle.meta;
@@ -45,7 +46,3 @@ BEGIN
     ns := p_id;
     owner := p_owner;
 END $$;
-COMMENT ON FUNCTION mantle.create_namespace IS
-    'Makes a namespace and its root directory, in index group 1 or the given one; {namespace_exists} with '
-    'number and owner if the name is taken';
-GRANT EXECUTE ON FUNCTION mantle.create_namespace TO mantle_gateway;

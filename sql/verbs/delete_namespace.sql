@@ -1,3 +1,4 @@
+--- Directories to remove with a namespace; NULL if it has content
 -- Returns the directories of a namespace that has only implicit directories, and no more than a batch may latch;
 -- otherwise NULL. Their order does not matter, because all are removed in one transaction.
 CREATE FUNCTION mantle.removable_directories(p_root bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
@@ -24,13 +25,12 @@ BEGIN
     END LOOP;
     RETURN v_all;
 END $$;
-COMMENT ON FUNCTION mantle.removable_directories IS 'Directories to remove with a namespace; NULL if it has content';
 
+--- gateway: Removes a namespace that has only implicit directories; {not_empty} otherwise
 -- Checks first, then latches every directory exclusively, then checks again: an entry that came in between is content.
 CREATE FUNCTION mantle.delete_namespace(
-    p_principal int, p_name text, p_request uuid, p_hash bigint,
-    OUT code text, OUT ns bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+    p_principal int, p_name text, p_request uuid, p_hash bigint, OUT code text, OUT ns bigint, OUT replayed boolean,
+    OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
     o mantle.outcome;
@@ -74,6 +74,3 @@ BEGIN
     DELETE FROM mantle.namespace_grants g WHERE g.ns = v_ns;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.delete_namespace IS
-    'Removes a namespace that has only implicit directories; {not_empty} otherwise';
-GRANT EXECUTE ON FUNCTION mantle.delete_namespace TO mantle_gateway;

@@ -1,6 +1,7 @@
+--- Deletes one object of a batch
 -- This does not decide whether to prune the directory (P17): it queues the directory once per call.
-CREATE FUNCTION mantle.delete_object_one({delete_object.parameters_of_one})
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.delete_object_one({delete_object.parameters_of_one}) RETURNS mantle.outcome
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
     v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
@@ -31,12 +32,11 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.delete_object_one IS 'Deletes one object of a batch';
 
+--- gateway: Deletes objects; answers the data locator that is no longer used
 CREATE FUNCTION mantle.delete_object({delete_object.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {delete_object.answer})
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_fault text;
     e record;
@@ -70,5 +70,3 @@ BEGIN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.delete_object IS 'Deletes objects; answers the data locator that is no longer used';
-GRANT EXECUTE ON FUNCTION mantle.delete_object TO mantle_gateway;

@@ -1,19 +1,18 @@
+--- mantle.{verb} on the node of p_at, the one directory of all elements
 -- On Citus, for a session on another node than the directories: Citus sends the call to their node, once per
 -- directory. A gateway is connected to the right node and comes here only for a shard that has just moved.
 -- Rendered for each verb (extension/build.rs).
-CREATE FUNCTION mantle.{verb}_delegated(p_at bigint, {verb.parameters})
-RETURNS TABLE (ord int, {verb.answer})
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+CREATE FUNCTION mantle.{verb}_delegated(p_at bigint, {verb.parameters}) RETURNS TABLE (ord int, {verb.answer})
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 BEGIN
     -- Otherwise it would be sent on from here, to here.
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
     RETURN QUERY SELECT * FROM mantle.{verb}({verb.arrays});
 END $$;
-COMMENT ON FUNCTION mantle.{verb}_delegated IS 'mantle.{verb} on the node of p_at, the one directory of all elements';
 
-CREATE FUNCTION mantle.{verb}_distributed({verb.parameters})
-RETURNS TABLE (ord int, {verb.answer}) LANGUAGE plpgsql VOLATILE AS $$
+--- mantle.{verb} on the nodes of its directories
+CREATE FUNCTION mantle.{verb}_distributed({verb.parameters}) RETURNS TABLE (ord int, {verb.answer})
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE g record;
 BEGIN
     FOR g
@@ -28,4 +27,3 @@ BEGIN
             USING g.ords, g.directory, {verb.columns_of_g};
     END LOOP;
 END $$;
-COMMENT ON FUNCTION mantle.{verb}_distributed IS 'mantle.{verb} on the nodes of its directories';

@@ -1,8 +1,8 @@
 -- Makes directories. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the fallback.
 
+--- Makes one directory of a batch
 -- One directory. The pid is latched shared and the name exclusively, so what is read here stays true until the commit.
-CREATE FUNCTION mantle.mkdir_one({mkdir.parameters_of_one})
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.mkdir_one({mkdir.parameters_of_one}) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
     v_object boolean;
@@ -62,12 +62,12 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.mkdir_one IS 'Makes one directory of a batch';
 
+--- Makes the directories of a call that the fast path of mantle.mkdir did not make
 -- As mantle.put_object_fallback.
 CREATE FUNCTION mantle.mkdir_fallback({mkdir.parameters}, p_made int[], p_fault text)
 RETURNS TABLE (ord int, {mkdir.answer})
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     e record;
     o mantle.outcome;
@@ -111,13 +111,8 @@ BEGIN
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
-COMMENT ON FUNCTION mantle.mkdir_fallback IS
-    'Makes the directories of a call that the fast path of mantle.mkdir did not make';
 
-CREATE FUNCTION mantle.mkdir({mkdir.parameters} DEFAULT NULL)
-RETURNS TABLE (ord int, {mkdir.answer})
-LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'mantle_mkdir';
-COMMENT ON FUNCTION mantle.mkdir IS
-    'Makes directories. Names end in a slash. {already_exists} with the id if one exists; an explicit mkdir '
-    'of an implicit directory succeeds';
-GRANT EXECUTE ON FUNCTION mantle.mkdir TO mantle_gateway;
+--- gateway: Makes directories. Names end in a slash. {already_exists} with the id if one exists; an explicit mkdir of
+--- an implicit directory succeeds
+CREATE FUNCTION mantle.mkdir({mkdir.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {mkdir.answer})
+LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_mkdir';

@@ -1,10 +1,11 @@
 -- Creates or overwrites objects. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the
 -- fallback. Both latch pids shared and names exclusively, so what is read of an entry stays true until the commit.
 
+--- Creates or overwrites one object of a batch
 -- One object. A separate statement reads the old size (P13). Values that no column or index would accept are refused
 -- here, so that they do not fail the whole batch.
-CREATE FUNCTION mantle.put_object_one({put_object.parameters_of_one})
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.put_object_one({put_object.parameters_of_one}) RETURNS mantle.outcome
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
     v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
@@ -57,13 +58,13 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.put_object_one IS 'Creates or overwrites one object of a batch';
 
+--- Creates or overwrites the objects of a call that the fast path of mantle.put_object did not make
 -- Carries out the elements that the fast path did not make, that is, those not in p_made. If p_made is NULL, the fast
 -- path did not begin: because of p_fault, or without one because the arrays do not fit.
 CREATE FUNCTION mantle.put_object_fallback({put_object.parameters}, p_made int[], p_fault text)
 RETURNS TABLE (ord int, {put_object.answer})
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     e record;
     o mantle.outcome;
@@ -101,13 +102,8 @@ BEGIN
     END IF;
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
-COMMENT ON FUNCTION mantle.put_object_fallback IS
-    'Creates or overwrites the objects of a call that the fast path of mantle.put_object did not make';
 
-CREATE FUNCTION mantle.put_object({put_object.parameters} DEFAULT NULL)
-RETURNS TABLE (ord int, {put_object.answer})
-LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'mantle_put_object';
-COMMENT ON FUNCTION mantle.put_object IS
-    'Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *) or an '
-    'etag (If-Match)';
-GRANT EXECUTE ON FUNCTION mantle.put_object TO mantle_gateway;
+--- gateway: Creates or overwrites objects. Condition: NULL, *absent (If-None-Match: *), *present (If-Match: *) or an
+--- etag (If-Match)
+CREATE FUNCTION mantle.put_object({put_object.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {put_object.answer})
+LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_put_object';

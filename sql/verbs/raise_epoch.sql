@@ -1,12 +1,11 @@
+--- Latches an index group's epoch exclusively, on the node of a partition
 CREATE FUNCTION mantle.latch_epoch_delegated(p_pid bigint, p_index_group int) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, true));
 END $$;
-COMMENT ON FUNCTION mantle.latch_epoch_delegated IS
-    'Latches an index group''s epoch exclusively, on the node of a partition';
 
+--- Latches an index group's epoch exclusively, on every node
 -- Waits for every rename in progress (each holds the latch shared on its own node), and lets none begin before the
 -- commit (P21).
 CREATE FUNCTION mantle.latch_epoch_everywhere(p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -20,10 +19,10 @@ BEGIN
         PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, true));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.latch_epoch_everywhere IS 'Latches an index group''s epoch exclusively, on every node';
 
-CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text)
-RETURNS bigint LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+--- index: Raises an index group's epoch if it is the expected one; NULL if it is not
+CREATE FUNCTION mantle.raise_epoch(p_index_group int, p_expected bigint, p_cluster_id text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE
     v_epoch bigint;
     v_timeline int := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
@@ -36,5 +35,3 @@ BEGIN
     RETURNING g.epoch INTO v_epoch;
     RETURN v_epoch;
 END $$;
-COMMENT ON FUNCTION mantle.raise_epoch IS 'Raises an index group''s epoch if it is the expected one; NULL if it is not';
-GRANT EXECUTE ON FUNCTION mantle.raise_epoch TO mantle_index;

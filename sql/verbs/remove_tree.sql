@@ -4,23 +4,22 @@
 -- `p_attempt`, and refuses while a rename holds a lock below the directory. So no rename moves a directory out of the
 -- trash or into it.
 
-CREATE FUNCTION mantle.begin_operation_delegated(p_pid bigint, p_id uuid, p_ns bigint, p_principal int,
-    p_directory_id bigint)
-RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+--- Records the operation that empties a removed tree
+CREATE FUNCTION mantle.begin_operation_delegated(
+    p_pid bigint, p_id uuid, p_ns bigint, p_principal int, p_directory_id bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
     INSERT INTO mantle.operations (pid, id, ns, principal, kind, directory_id)
     VALUES (p_pid, p_id, p_ns, p_principal, 'remove_tree', p_directory_id);
 END $$;
-COMMENT ON FUNCTION mantle.begin_operation_delegated IS 'Records the operation that empties a removed tree';
 
+--- gateway: Moves a directory with everything below it into the trash, and begins the operation that empties it
 -- The order of checks and the attempt's row are as in mantle.rename_directory.
 CREATE FUNCTION mantle.remove_tree(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_index_group int, p_epoch bigint,
     p_attempt bigint, p_request uuid, p_hash bigint, p_operation uuid, p_lease text DEFAULT NULL,
     p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean,
-        OUT flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+    OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;
@@ -77,6 +76,3 @@ BEGIN
         PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.remove_tree IS
-    'Moves a directory with everything below it into the trash, and begins the operation that empties it';
-GRANT EXECUTE ON FUNCTION mantle.remove_tree TO mantle_gateway;

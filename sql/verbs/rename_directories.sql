@@ -1,12 +1,12 @@
+--- gateway: Commits directory renames that the index prepared, in the order given
 -- mantle.rename_directory for several directories, each prepared alone; see rename_objects.sql. A call is for one
 -- index group, whose epoch is latched with the directories.
 CREATE FUNCTION mantle.rename_directory(
     p_principal int[], p_ns bigint[], p_src_pid bigint[], p_src_name text[], p_src_id bigint[], p_dst_pid bigint[],
-        p_dst_name text[],
-    p_victim_id bigint[], p_index_group int, p_epoch bigint[], p_attempt bigint[], p_request uuid[], p_hash bigint[],
-    p_lease text[] DEFAULT NULL, p_proof bytea[] DEFAULT NULL)
+    p_dst_name text[], p_victim_id bigint[], p_index_group int, p_epoch bigint[], p_attempt bigint[], p_request uuid[],
+    p_hash bigint[], p_lease text[] DEFAULT NULL, p_proof bytea[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 DECLARE
     r record;
     v_victim bigint;
@@ -40,8 +40,3 @@ BEGIN
     END LOOP;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory(int[], bigint[], bigint[], text[], bigint[], bigint[], text[], bigint[],
-    int, bigint[], bigint[], uuid[], bigint[], text[], bytea[]) IS
-    'Commits directory renames that the index prepared, in the order given';
-GRANT EXECUTE ON FUNCTION mantle.rename_directory( int[], bigint[], bigint[], text[], bigint[], bigint[], text[],
-    bigint[], int, bigint[], bigint[], uuid[], bigint[], text[], bytea[]) TO mantle_gateway;

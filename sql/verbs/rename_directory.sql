@@ -4,12 +4,11 @@
 -- The source, the destination, the replaced directory (which must be empty) and the request's record (with the
 -- namespace's root) may be on several nodes: see sql/steps/cross_directory.sql.
 
+--- Why a directory cannot be renamed
 -- Answers the first fault in order, or NULL.
 CREATE FUNCTION mantle.rename_directory_fault(
     s mantle.place_state, d mantle.place_state, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint,
-        p_was_empty boolean,
-    p_is_empty boolean)
-RETURNS text LANGUAGE plpgsql STABLE AS $$
+    p_was_empty boolean, p_is_empty boolean) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE
         WHEN d.removed THEN '{directory_removed}'
@@ -21,13 +20,12 @@ BEGIN
         WHEN d.opposite THEN '{is_object}'
         WHEN NOT p_is_empty THEN '{not_empty}' END;
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory_fault IS 'Why a directory cannot be renamed';
 
+--- Moves a directory's entry after all checks
 -- All checks have passed and the request is recorded: moves the entry and writes the victim's tombstone.
 CREATE FUNCTION mantle.rename_directory_move(
     p_principal int, p_src mantle.meta, p_dst_pid bigint, p_dst_name text, p_victim mantle.meta, p_attempt bigint,
-    p_request uuid)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+    p_request uuid) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_new mantle.meta := p_src;
     v_changes mantle.directory_change[] := '{}';
@@ -53,15 +51,13 @@ BEGIN
     PERFORM mantle.move_entry(
         p_src.pid, p_src::text, v_marker::text, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory_move IS 'Moves a directory''s entry after all checks';
 
+--- gateway: Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free
 CREATE FUNCTION mantle.rename_directory(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text,
     p_victim_id bigint, p_index_group int, p_epoch bigint, p_attempt bigint, p_request uuid, p_hash bigint,
-        p_lease text DEFAULT NULL,
-    p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean,
-        OUT flush_lsn pg_lsn)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+    p_lease text DEFAULT NULL, p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint,
+    OUT replayed boolean, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;
@@ -114,8 +110,3 @@ BEGIN
         PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.rename_directory(int, bigint, bigint, text, bigint, bigint, text, bigint, int, bigint,
-    bigint, uuid, bigint, text, bytea) IS
-    'Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free';
-GRANT EXECUTE ON FUNCTION mantle.rename_directory( int, bigint, bigint, text, bigint, bigint, text, bigint, int,
-    bigint, bigint, uuid, bigint, text, bytea) TO mantle_gateway;

@@ -1,10 +1,10 @@
+--- gateway: Renames an object within its namespace; with overwrite, replaces one and answers its data locator
 -- Renames one object (several: rename_objects.sql). Its old and new place may be on two nodes: see
 -- sql/steps/cross_directory.sql.
 CREATE FUNCTION mantle.rename_object(
     p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
-    p_overwrite boolean, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL,
-    OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    p_overwrite boolean, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL, OUT code text, OUT id bigint,
+    OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text) LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;
@@ -39,7 +39,3 @@ BEGIN
     PERFORM mantle.move_entry(p_src_pid, (s.entry)::text, NULL, p_dst_pid, v_new::text, (d.entry)::text, NULL, 0);
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text) IS
-    'Renames an object within its namespace; with overwrite, replaces one and answers its data locator';
-GRANT EXECUTE ON FUNCTION mantle.rename_object(int, bigint, bigint, text, bigint, text, boolean, uuid, bigint, text)
-    TO mantle_gateway;

@@ -1,12 +1,12 @@
 -- mantle.rename_object for several objects. All places are latched first, in order and bounded. Then the elements run
 -- one after the other, so that an element may move what an earlier one has moved.
 
+--- Latches the places of a batch of renames
 -- Latches a batch whose elements have two places each. Raises `batch_too_large` before the first latch, because on
 -- several nodes mantle.latch_across_nodes latches directory by directory.
 CREATE FUNCTION mantle.latch_rename_batch(
     p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[], p_exclusive bigint[],
-        p_index_group int)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+    p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF (SELECT count(DISTINCT u.pid) FROM unnest(p_src_pid || p_dst_pid || p_exclusive) AS u(pid))
        + (SELECT count(DISTINCT (u.pid, u.name)) FROM unnest(p_src_pid || p_dst_pid, p_src_name || p_dst_name)
@@ -15,13 +15,13 @@ BEGIN
     END IF;
     PERFORM mantle.latch_across_nodes(p_src_pid || p_dst_pid, p_src_name || p_dst_name, p_exclusive, p_index_group);
 END $$;
-COMMENT ON FUNCTION mantle.latch_rename_batch IS 'Latches the places of a batch of renames';
 
+--- gateway: Renames objects, in the order given: one may be moved by several elements
 CREATE FUNCTION mantle.rename_object(
     p_principal int[], p_ns bigint[], p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[],
     p_overwrite boolean[], p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 DECLARE
     r record;
     v_placements bigint := mantle.placements();
@@ -43,8 +43,3 @@ BEGIN
     END LOOP;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.rename_object(int[], bigint[], bigint[], text[], bigint[], text[], boolean[], uuid[],
-    bigint[], text[]) IS
-    'Renames objects, in the order given: one may be moved by several elements';
-GRANT EXECUTE ON FUNCTION mantle.rename_object( int[], bigint[], bigint[], text[], bigint[], text[], boolean[],
-    uuid[], bigint[], text[]) TO mantle_gateway;

@@ -2,11 +2,11 @@
 -- name exclusively) under a lock_timeout, and checks again (P11). A directory's entry is stored with its parent, its
 -- content and its tombstone with itself; they may be on two nodes: see sql/steps/cross_directory.sql.
 
+--- Removes an empty directory from its parent
 -- The parent's part. Answers a fault's code, or the first answer; otherwise only id and version are not NULL.
 CREATE FUNCTION mantle.rmdir_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_fault text)
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET citus.allow_nested_distributed_execution = on AS $$
+RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
 DECLARE
     v_old mantle.meta;
     o mantle.outcome;
@@ -28,11 +28,11 @@ BEGIN
     END IF;
     RETURN o;
 END $$;
-COMMENT ON FUNCTION mantle.rmdir_delegated IS 'Removes an empty directory from its parent';
 
-CREATE FUNCTION mantle.rmdir({rmdir.parameters} DEFAULT NULL)
-RETURNS TABLE (ord int, {rmdir.answer})
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+--- gateway: Removes empty directories. {not_found} if it does not exist, {directory_removed} if another one has its
+--- name, {not_empty} if it has entries
+CREATE FUNCTION mantle.rmdir({rmdir.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {rmdir.answer})
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 DECLARE
     e record;
     o mantle.outcome;
@@ -73,7 +73,3 @@ BEGIN
     END LOOP;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
 END $$;
-COMMENT ON FUNCTION mantle.rmdir IS
-    'Removes empty directories. {not_found} if it does not exist, {directory_removed} if another one has its '
-    'name, {not_empty} if it has entries';
-GRANT EXECUTE ON FUNCTION mantle.rmdir TO mantle_gateway;

@@ -1,6 +1,7 @@
+--- Changes attributes of one entry of a batch
 -- One entry, a directory or an object. Its name is latched, as for every mutation that reads an entry.
-CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one})
-RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one}) RETURNS mantle.outcome
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
     v_new mantle.outcome := mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
@@ -49,12 +50,12 @@ BEGIN
     v_new.replayed := false;
     RETURN v_new;
 END $$;
-COMMENT ON FUNCTION mantle.set_attributes_one IS 'Changes attributes of one entry of a batch';
 
+--- gateway: Changes owner, group, mode, user metadata, or whether a directory stays when empty (explicit); NULL leaves
+--- as it is
 CREATE FUNCTION mantle.set_attributes({set_attributes.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {set_attributes.answer})
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql VOLATILE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_fault text;
     e record;
@@ -87,7 +88,3 @@ BEGIN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
 END $$;
-COMMENT ON FUNCTION mantle.set_attributes IS
-    'Changes owner, group, mode, user metadata, or whether a directory stays when empty (explicit); NULL '
-    'leaves as it is';
-GRANT EXECUTE ON FUNCTION mantle.set_attributes TO mantle_gateway;
