@@ -8,7 +8,7 @@
 //! `verbs/distributed.sql` is rendered once for each of [`DISTRIBUTED`]: `{verb}` is the verb's name, `{verb.parameters}` a list.
 //!
 //! Lines of `--- ` before a CREATE are the object's comment. A function's may begin with the roles that may call it, without their
-//! `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may.
+//! `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may. The doc comment of a `pg_extern` is its comment too.
 
 use std::{
     env, fs, io,
@@ -41,9 +41,10 @@ fn main() -> io::Result<()> {
     let directory = |variable| PathBuf::from(env::var_os(variable).expect("cargo sets it"));
     let home = directory("CARGO_MANIFEST_DIR").join("../sql");
     println!("cargo::rerun-if-changed={}", home.display());
+    println!("cargo::rerun-if-changed=src");
     let mut installed = String::new();
     for part in ORDER {
-        for path in files(&home.join(part))? {
+        for path in files(&home.join(part), "sql")? {
             let name = path.strip_prefix(&home).unwrap_or(&path).display().to_string();
             let text = fs::read_to_string(&path)?;
             let verbs: &[&str] = if name == "verbs/distributed.sql" { &DISTRIBUTED } else { &[""] };
@@ -60,19 +61,19 @@ fn main() -> io::Result<()> {
             }
         }
     }
+    installed += &about_functions_in_rust(Path::new("src"))?;
     let block = format!("pgrx::extension_sql!(r##\"\n{installed}\"##, name = \"sql\", finalize);\n");
     fs::write(directory("OUT_DIR").join("sql.rs"), block)
 }
 
-/// A file, or the SQL files of a directory by name.
-fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+/// A file, or the files below a directory with this extension, by name.
+fn files(path: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     if path.is_file() {
-        return Ok(vec![path.to_owned()]);
+        return Ok(Vec::from_iter(path.extension().is_some_and(|of| of == extension).then(|| path.to_owned())));
     }
-    let mut files = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));
-    files.sort();
-    Ok(files)
+    let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
+    entries.sort();
+    entries.iter().map(|entry| files(entry, extension)).collect::<io::Result<Vec<_>>>().map(|found| found.concat())
 }
 
 fn render(file: &str, number: usize, line: &str) -> String {
@@ -121,6 +122,32 @@ fn about_objects(file: &str) -> String {
         rest = after;
     }
     statements
+}
+
+/// The COMMENTs of functions that Rust declares.
+fn about_functions_in_rust(home: &Path) -> io::Result<String> {
+    let mut statements = String::new();
+    for file in files(home, "rs")? {
+        let (mut doc, mut is_declared) = (Vec::new(), false);
+        for line in fs::read_to_string(file)?.lines() {
+            if let Some(words) = line.strip_prefix("/// ") {
+                doc.push(words.replace(['`', '[', ']'], "").replace('\'', "''"));
+            } else if line.starts_with("#[") {
+                is_declared |= line.starts_with("#[pg_extern");
+            } else {
+                if is_declared {
+                    let name = line
+                        .split_once("fn ")
+                        .and_then(|(_, after)| after.split(['(', '<']).next())
+                        .expect("a function");
+                    statements += &format!("COMMENT ON FUNCTION mantle.{name} IS '{}';\n", doc.join(" "));
+                }
+                doc.clear();
+                is_declared = false;
+            }
+        }
+    }
+    Ok(statements)
 }
 
 /// Kind and name of what a CREATE statement makes, with the types of a function's arguments.

@@ -14,7 +14,7 @@ pub fn sqlstate(code: ErrorCode) -> &'static str {
     code.row().sqlstate
 }
 
-/// Name and meaning of one of our SQLSTATEs, for messages.
+/// Name and meaning of one of our SQLSTATEs.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn error_meaning(sqlstate: &str) -> Option<String> {
     ErrorCode::from_sqlstate(sqlstate).map(|code| format!("{}: {}", code.row().name, code.row().meaning))

@@ -13,7 +13,3 @@ CREATE POLICY index ON mantle.meta FOR SELECT TO mantle_index USING (explicit IS
 COMMENT ON POLICY analyst ON mantle.meta IS 'Entries of the namespaces that are granted to the reading role';
 COMMENT ON POLICY analyst ON mantle.namespaces IS 'Namespaces that are granted to the reading role';
 COMMENT ON POLICY index ON mantle.meta IS 'Directories, for the index';
-
-COMMENT ON FUNCTION mantle.may_read IS
-    'Whether the current role may read a namespace, by grants in the statement''s snapshot (0: all namespaces)';
-GRANT EXECUTE ON FUNCTION mantle.may_read TO mantle_analyst;

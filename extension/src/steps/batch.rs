@@ -41,7 +41,8 @@ pub fn shape_error(elements: usize, mut lengths: impl Iterator<Item = usize>) ->
     (!lengths.all(|length| length == elements)).then_some(ErrorCode::InvalidArgument)
 }
 
-/// Checks a batch before anything else. An array that is NULL has the length NULL.
+/// Checks isolation, commit level, write access (25006), and that the arrays of a batch have equal lengths within the
+/// limit. An array that is NULL has the length NULL.
 #[pg_extern(volatile)]
 fn batch_fault(elements: Option<i32>, lengths: Vec<Option<i32>>) -> Fault {
     if let Some(code) = mutation_fault() {

@@ -157,7 +157,7 @@ fn next_ts() -> i64 {
     delta_ts_base() + 1 + next.unwrap_or_default() % DELTA_RECORDS_MAX
 }
 
-/// See [`Delta::add_to`].
+/// Adds to one directory's counts, as `mantle.delta_records` says.
 #[pg_extern(volatile)]
 fn add_counts(p_ns: i64, p_pid: i64, p_entries: i64, p_subdirectories: i64, p_bytes: i64) {
     let delta = Delta { ns: p_ns, entries: p_entries, subdirectories: p_subdirectories, bytes: p_bytes };

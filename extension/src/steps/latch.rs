@@ -94,7 +94,7 @@ fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
     latch_entries(pids, names, None)
 }
 
-/// Latches pids only.
+/// Latches pids, shared and exclusively.
 #[pg_extern(volatile)]
 fn latch_pids(shared: Array<i64>, exclusive: Array<i64>) -> Fault {
     let shared = shared.iter().flatten().map(|pid| (pid, Mode::Shared));
@@ -131,7 +131,7 @@ fn latch_epoch(index_group: i32, exclusive: bool) -> Fault {
     None
 }
 
-/// Latches the allocation of id blocks.
+/// Latches the allocation of id blocks, which serialises it.
 #[pg_extern(volatile)]
 fn latch_allocation() -> Fault {
     let fault = mutation_fault().map(sqlstate);
@@ -141,8 +141,8 @@ fn latch_allocation() -> Fault {
     fault
 }
 
-/// Checks the transaction where no latch is taken.
+/// Checks isolation, commit level and write access (25006), where no latch is taken.
 #[pg_extern(volatile)]
 fn mutation_fault_code() -> Fault {
-    mutation_fault().map(|code: ErrorCode| sqlstate(code))
+    mutation_fault().map(sqlstate)
 }

@@ -107,8 +107,8 @@ fn lineage() -> String {
     lineage_of_node().to_string()
 }
 
-/// A lease for ids of a namespace that are resolved after this call, for changes on this node. NULL if there is no such
-/// namespace.
+/// A lease (`p_lease` of the verbs) for ids of a namespace that are resolved after this call, for changes on this node.
+/// NULL if there is no such namespace.
 #[pg_extern(volatile, security_definer)]
 #[search_path(pg_catalog, pg_temp)]
 fn lease(ns: Option<i64>) -> Option<String> {
@@ -117,7 +117,8 @@ fn lease(ns: Option<i64>) -> Option<String> {
     Some(lease.to_string())
 }
 
-/// MT044 or MT045 if a lease no longer allows a change in a namespace.
+/// MT044 or MT045 if a lease no longer allows a change in a namespace. A NULL lease: the id was resolved in this
+/// transaction.
 #[pg_extern(volatile)]
 fn lease_fault(ns: Option<i64>, lease: Option<&str>) -> Fault {
     // Another check reports a namespace that does not exist.

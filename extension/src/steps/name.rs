@@ -61,7 +61,7 @@ pub fn next_after_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// See [`next_after_prefix`].
+/// The smallest string above all strings with this prefix.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn prefix_end(prefix: &str) -> Option<String> {
     next_after_prefix(prefix)

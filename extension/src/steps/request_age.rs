@@ -43,7 +43,7 @@ pub fn is_fresh(request: &pgrx::Uuid) -> bool {
     made_us(request).is_none_or(|made_us| clock::now() - made_us < KEPT_AT_LEAST_US)
 }
 
-/// MT021 for an id that is too old for a first execution.
+/// MT021 for a request id (version 7) so old that its answer may have been purged. Called when there is no answer.
 #[pg_extern(volatile)]
 fn request_fault(request: Option<pgrx::Uuid>) -> Fault {
     let request = request.filter(|request| !is_fresh(request))?;

@@ -74,7 +74,7 @@ fn plan(elements: &[Element<'_>]) -> Vec<Planned> {
     planned
 }
 
-/// See [`plan`]. The caller has refused NULLs.
+/// The real places of the directories of an import. The caller has refused NULLs.
 #[pg_extern(immutable)]
 #[allow(clippy::type_complexity)]
 fn import_plan<'a>(

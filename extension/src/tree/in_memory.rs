@@ -80,7 +80,7 @@ fn unreached(ids: Vec<i64>, pids: Vec<i64>) -> Vec<i64> {
     tree.ids.iter().zip(reached).filter(|(_, reached)| reached.is_none()).map(|(id, _)| *id).collect()
 }
 
-/// See [`unreached`].
+/// The directories on a cycle or below one.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn unreached_directories(id: Array<i64>, pid: Array<i64>) -> Vec<i64> {
     unreached(non_null(&id), non_null(&pid))
