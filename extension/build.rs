@@ -15,11 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mantle_types::{
-    error::ERROR_TABLE,
-    limits::LIMITS,
-    verbs::{VERBS, Verb},
-};
+use mantle_types::{error::ERROR_TABLE, limits::LIMITS, verbs::VERBS};
 
 /// Files and directories of `sql/`, each of which may use what those before it made.
 const ORDER: [&str; 10] =
@@ -28,11 +24,42 @@ const ORDER: [&str; 10] =
 /// The batch verbs that change one directory an element, so that Citus can send each directory's elements to its node.
 const DISTRIBUTED: [&str; 4] = ["mkdir", "put_object", "delete_object", "set_attributes"];
 
-/// What functions have in common, by placeholder: how they run, with names looked up in no schema that a caller can write to.
-const ATTRIBUTES: [(&str, &str); 3] = [
+/// Text that several files share, by placeholder. The first three say how a function runs, with names looked up in no schema that a
+/// caller can write to. The fourth adds to the counts of an attribute or delta record.
+const SHARED: [(&str, &str); 4] = [
     ("as_owner", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
     ("as_caller", "SET search_path = pg_catalog, pg_temp"),
     ("delegated", "SET search_path = pg_catalog, pg_temp SET citus.allow_nested_distributed_execution = on"),
+    (
+        "or_add",
+        "ON CONFLICT (pid, name, ts) DO UPDATE SET entries = m.entries + excluded.entries, \
+            subdirectories = m.subdirectories + excluded.subdirectories, bytes = m.bytes + excluded.bytes, \
+            modified = greatest(m.modified, excluded.modified)",
+    ),
+];
+
+/// Lists like those of the batch verbs: what reads answer of an entry, what an index signs, the arguments of renames.
+const LISTS: [(&str, &str); 4] = [
+    (
+        "entry",
+        "id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean, etag text, \
+            content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz",
+    ),
+    (
+        "prepared",
+        "index_group int, epoch bigint, attempt bigint, principal int, ns bigint, request uuid, src_pid bigint, src_name text, \
+            src_id bigint, dst_pid bigint, dst_name text, victim_id bigint",
+    ),
+    (
+        "rename_object",
+        "principal int, ns bigint, src_pid bigint, src_name text, dst_pid bigint, dst_name text, overwrite boolean, request uuid, \
+            hash bigint, lease text",
+    ),
+    (
+        "rename_directory",
+        "principal int, ns bigint, src_pid bigint, src_name text, src_id bigint, dst_pid bigint, dst_name text, victim_id bigint, \
+            index_group int, epoch bigint, attempt bigint, request uuid, hash bigint, lease text",
+    ),
 ];
 
 const ROLES: [&str; 4] = ["gateway", "index", "analyst", "monitor"];
@@ -181,43 +208,58 @@ fn is_placeholder(word: &str) -> bool {
 }
 
 fn value(word: &str) -> Option<String> {
-    if let Some((verb, wanted)) = word.split_once('.') {
-        return list(VERBS.iter().find(|known| known.name == verb)?, wanted);
+    if let Some((name, wanted)) = word.split_once('.') {
+        if let Some(verb) = VERBS.iter().find(|verb| verb.name == name) {
+            let columns = verb.arguments.iter().map(|(name, of)| (name.to_lowercase(), of.name())).collect::<Vec<_>>();
+            return match wanted {
+                "answer" => Some(verb.answer.to_owned()),
+                "answer_names" => list(&declared(verb.answer), "columns"),
+                _ => list(&columns, wanted),
+            };
+        }
+        return LISTS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .and_then(|(_, columns)| list(&declared(columns), wanted));
     }
     let error = ERROR_TABLE.iter().find(|row| row.name == word).map(|row| row.sqlstate.to_owned());
     let limit = || LIMITS.iter().find(|(name, _)| *name == word).map(|(_, limit)| limit.to_string());
-    let attributes = || ATTRIBUTES.iter().find(|(name, _)| *name == word).map(|(_, sql)| (*sql).to_owned());
-    error.or_else(limit).or_else(attributes)
+    let shared = || SHARED.iter().find(|(name, _)| *name == word).map(|(_, sql)| (*sql).to_owned());
+    error.or_else(limit).or_else(shared)
 }
 
-/// A list of a verb's arguments, in order.
-fn list(verb: &Verb, wanted: &str) -> Option<String> {
-    let of_each = |text: &dyn Fn(&str, &str) -> String| -> String {
-        let texts = verb.arguments.iter().map(|(name, of)| text(&name.to_lowercase(), of.name()));
-        texts.collect::<Vec<_>>().join(", ")
+/// Names and types of columns that are written as SQL declares them.
+fn declared(columns: &str) -> Vec<(String, &str)> {
+    let pairs = columns.split(", ").filter_map(|column| column.split_once(' '));
+    pairs.map(|(name, of)| (name.to_owned(), of)).collect()
+}
+
+/// A list of columns or arguments, in order.
+fn list(columns: &[(String, &str)], wanted: &str) -> Option<String> {
+    let of_each = |text: &dyn Fn(&str, &str) -> String| {
+        let texts = columns.iter().map(|(name, of)| text(name, of)).filter(|text| !text.is_empty());
+        Some(texts.collect::<Vec<_>>().join(", "))
     };
-    Some(match wanted {
+    // All elements of a call have one index group.
+    let is_scalar = |name: &str| name == "index_group";
+    match wanted {
         // Of the function, and of one that takes a single element.
-        "parameters" => of_each(&|name, of| format!("p_{name} {of}[]")),
+        "parameters" => of_each(&|name, of| format!("p_{name} {of}{}", if is_scalar(name) { "" } else { "[]" })),
         "parameters_of_one" => of_each(&|name, of| format!("p_{name} {of}")),
-        "answer" => verb.answer.to_owned(),
-        "answer_names" => {
-            let names = verb.answer.split(", ").filter_map(|column| column.split_whitespace().next());
-            names.collect::<Vec<_>>().join(", ")
-        }
-        // The arrays; a row of them by `unnest`; and of a row that has a name of one letter.
-        "arrays" => of_each(&|name, _| format!("p_{name}")),
-        "columns" => of_each(&|name, _| name.to_owned()),
-        "columns_of_e" => of_each(&|name, _| format!("e.{name}")),
-        "columns_of_g" => of_each(&|name, _| format!("g.{name}")),
-        "aggregates_of_u" => of_each(&|name, _| format!("array_agg(u.{name} ORDER BY u.n) AS {name}")),
-        // Lengths of the arrays; that of leases may be none.
+        // The parameters; the elements number `i` of them; and their lengths, where that of leases may be none.
+        "arguments" => of_each(&|name, _| format!("p_{name}")),
+        "elements" => of_each(&|name, _| format!("p_{name}{}", if is_scalar(name) { "" } else { "[i]" })),
         "lengths" => of_each(&|name, _| match name {
-            "lease" => "coalesce(cardinality(p_lease), cardinality(p_name))".to_owned(),
+            "lease" => "coalesce(cardinality(p_lease), cardinality(p_request))".to_owned(),
+            _ if is_scalar(name) => String::new(),
             _ => format!("cardinality(p_{name})"),
         }),
+        // With types; a row of the arrays by `unnest`; of a row that has a name.
+        "declared" => of_each(&|name, of| format!("{name} {of}")),
+        "columns" => of_each(&|name, _| name.to_owned()),
+        "aggregates_of_u" => of_each(&|name, _| format!("array_agg(u.{name} ORDER BY u.n) AS {name}")),
         // Parameters of a statement, after two others.
-        "from_third" => (3..).take(verb.arguments.len()).map(|n| format!("${n}")).collect::<Vec<_>>().join(", "),
-        _ => return None,
-    })
+        "from_third" => Some((3..).take(columns.len()).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ")),
+        _ => wanted.strip_prefix("columns_of_").and_then(|row| of_each(&|name, _| format!("{row}.{name}"))),
+    }
 }

@@ -5,8 +5,7 @@ BEGIN
     RETURN jsonb_build_object(
         'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
         'preloaded', 'mantle' = ANY (string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''),
-            ',')),
-        'worker', ARRAY['*', current_database()::text] &&
+        ',')), 'worker', ARRAY['*', current_database()::text] &&
             string_to_array(replace(current_setting('mantle.compaction_databases'), ' ', ''), ','),
         'wal_level', current_setting('wal_level'),
         'prepared', current_setting('max_prepared_transactions')::int,

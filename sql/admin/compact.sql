@@ -22,9 +22,7 @@ BEGIN
       INTO STRICT v_sum.ns, v_sum.entries, v_sum.subdirectories, v_sum.bytes, v_sum.modified FROM gone g GROUP BY g.ns;
     INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
     VALUES (p_pid, '/_ATTR', 0, v_sum.ns, v_sum.entries, v_sum.subdirectories, v_sum.bytes, v_sum.modified, false)
-    ON CONFLICT (pid, name, ts) DO UPDATE
-       SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
-           bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
+    {or_add};
     RETURN cardinality(v_chosen);
 END $$;
 
@@ -44,9 +42,7 @@ LANGUAGE sql VOLATILE AS $$
         INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
         SELECT g.pid, '/_ATTR', 0, g.ns, sum(g.entries), sum(g.subdirectories), sum(g.bytes), max(g.modified), false
           FROM gone g GROUP BY g.pid, g.ns ORDER BY g.pid
-        ON CONFLICT (pid, name, ts) DO UPDATE
-           SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
-               bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified))
+        {or_add})
     SELECT g.pid, count(*) FROM gone g GROUP BY g.pid;
 $$;
 

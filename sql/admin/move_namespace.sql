@@ -73,8 +73,7 @@ BEGIN
         UPDATE mantle.namespaces s SET move_phase = 'both' WHERE s.ns = p_ns;
     ELSIF p_phase = 'both' THEN
         UPDATE mantle.namespaces s SET index_group = n.other_group, other_group = n.index_group,
-            move_phase = 'switched',
-                                       moves = s.moves + 1
+            move_phase = 'switched', moves = s.moves + 1
          WHERE s.ns = p_ns;
     ELSE
         UPDATE mantle.namespaces s SET other_group = NULL, move_phase = NULL WHERE s.ns = p_ns;

@@ -63,8 +63,7 @@ DECLARE
     v_end timestamptz;
 BEGIN
     SELECT string_agg(format('(SELECT created FROM %s WHERE created < %L ORDER BY created LIMIT %s)', s,
-        now() - interval '1 minute', p_count),
-                      ' UNION ALL ')
+        now() - interval '1 minute', p_count), ' UNION ALL ')
       INTO v_all FROM mantle.local_shards('requests') AS s;
     IF v_all IS NOT NULL THEN
         EXECUTE format('SELECT max(o.created) FROM (SELECT u.created FROM (%s) AS u ORDER BY u.created LIMIT %s) AS o',

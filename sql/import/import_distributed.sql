@@ -15,9 +15,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
     VALUES (p_pid, '/_ATTR', 0, p_ns, p_entries, p_subdirectories, p_bytes, now(), false)
-    ON CONFLICT (pid, name, ts) DO UPDATE
-       SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
-           bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified);
+    {or_add};
 END $$;
 
 --- Latches a directory exclusively; answers which of these names it has, or that it was removed
@@ -90,8 +88,7 @@ BEGIN
     PERFORM mantle.import_count(p_at, p_ns, n, n, 0);
     PERFORM mantle.raise_fault(mantle.emit_directories(
                 NULL, 0, array_fill(false, ARRAY[n]), array_fill(p_ns, ARRAY[n]), array_fill(p_at, ARRAY[n]), p_name,
-                    p_id,
-                array_fill(1::bigint, ARRAY[n]), array_fill(p_owner, ARRAY[n]), array_fill(p_grp, ARRAY[n]),
+                p_id, array_fill(1::bigint, ARRAY[n]), array_fill(p_owner, ARRAY[n]), array_fill(p_grp, ARRAY[n]),
                 array_fill(p_mode, ARRAY[n]), NULL, NULL));
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
 END $$;

@@ -72,8 +72,7 @@ BEGIN
     IF v_distributed THEN
         SELECT r.inserted, r.existing, r.refused_ord, r.refused_code INTO inserted, existing, refused_ord, refused_code
           FROM mantle.import_objects_distributed(p_ns, v_root.owner, v_root.grp, v_root.mode & {IMPORTED_MODE_MAX},
-              p_pid, p_name, p_size, p_first_id,
-                                               p_synthetic, p_modified) AS r;
+              p_pid, p_name, p_size, p_first_id, p_synthetic, p_modified) AS r;
         RETURN;
     END IF;
     SELECT r.refused_ord, r.refused_code, r.passed_ord INTO refused_ord, refused_code, v_passed
@@ -83,8 +82,7 @@ BEGIN
     inserted := n - cardinality(v_skip);
     INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, created, modified)
     SELECT u.pid, u.name, p_ns, p_first_id + u.n - 1, v_root.owner, v_root.grp, v_root.mode & {IMPORTED_MODE_MAX}, 1,
-        u.size,
-           p_synthetic, now(), p_modified
+        u.size, p_synthetic, now(), p_modified
       FROM unnest(p_pid, p_name, p_size) WITH ORDINALITY AS u(pid, name, size, n)
      WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n));
     SELECT array_agg(ROW(p_ns, d.pid, d.n, 0, d.bytes)::mantle.delta) INTO v_deltas

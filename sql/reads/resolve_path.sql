@@ -49,7 +49,6 @@ BEGIN
     END LOOP;
     IF w.id IS NOT NULL THEN
         RETURN QUERY SELECT w.ns, w.depth, w.id, w.parent_id, w.owner, w.grp, w.mode, w.version, w.chain_owner,
-            w.chain_grp,
-                            w.chain_mode;
+            w.chain_grp, w.chain_mode;
     END IF;
 END $$;

@@ -18,8 +18,7 @@ BEGIN
         SELECT e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
                e.user_metadata, e.locator, e.created, e.modified
           INTO id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, user_metadata, locator,
-              created,
-               modified
+              created, modified
           FROM mantle.meta e
          WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL;
         ord := i; name := v_name; code := CASE WHEN id IS NULL THEN '{not_found}' END;

@@ -21,8 +21,7 @@ BEGIN
 END $$;
 
 --- Tries to latch a place, or without a name to latch a directory exclusively
--- As latch_delegated, without waiting: the worker removes only what is not in use. Latches taken are held until the
--- commit.
+-- Without waiting: the worker removes only what is not in use. Latches taken are held until the commit.
 CREATE FUNCTION mantle.try_latch_delegated(p_pid bigint, p_name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
 BEGIN
@@ -65,9 +64,8 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 
---- Replays the answer of a request or answers its fault; else records its answer
--- Replays the first answer if there is one, else answers the fault if there is one, else records the answer and
--- returns NULLs.
+--- Replays the first answer to a request if there is one; else answers its fault if there is one; else records its
+--- answer and returns NULLs
 CREATE FUNCTION mantle.record_request_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_request uuid, p_hash bigint, p_verb text, p_fault text, p_id bigint,
     p_version bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
@@ -85,10 +83,9 @@ BEGIN
 END $$;
 
 --- mantle.record_request_delegated for an attempt that the index has prepared; p_pid is the namespace
--- As record_request_delegated, for what the index has prepared. The answer is recorded with the namespace's root,
--- where all requests and attempts of one key meet, wherever they were resolved. Order: attempt, replay, fault. To
--- check the attempt we must insert its row; the row stays only if the transaction carries the attempt out. Until then
--- an abort of this attempt waits on the unique key.
+-- The answer is recorded with the namespace's root, where all requests and attempts of one key meet, wherever they were
+-- resolved. Order: attempt, replay, fault. To check the attempt we must insert its row; the row stays only if the
+-- transaction carries the attempt out. Until then an abort of this attempt waits on the unique key.
 CREATE FUNCTION mantle.record_attempt_delegated(
     p_pid bigint, p_principal int, p_request uuid, p_hash bigint, p_attempt bigint, p_verb text, p_fault text,
     p_id bigint, p_version bigint) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
@@ -104,9 +101,8 @@ BEGIN
         END IF;
         RETURN o;
     END IF;
-    IF EXISTS (SELECT FROM mantle.rename_attempts a
-                WHERE a.ns = p_pid AND a.principal = p_principal AND a.request_id = p_request
-                    AND a.attempt > p_attempt) THEN
+    IF EXISTS (SELECT FROM mantle.rename_attempts a WHERE a.ns = p_pid AND a.principal = p_principal
+                                                      AND a.request_id = p_request AND a.attempt > p_attempt) THEN
         o.code := '{attempt_superseded}';
     ELSE
         o := mantle.record_request_delegated(p_pid, p_principal, p_pid, p_request, p_hash, p_verb, p_fault, p_id,
@@ -152,27 +148,21 @@ BEGIN
     IF v_replaced.id IS NOT NULL THEN
         DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_replaced.name AND m.ts = 0;
     END IF;
-    INSERT INTO mantle.meta (pid, name, ts, ns, id, owner, grp, mode, version, explicit, size, synthetic, etag,
-        content_type,
-                             user_metadata, locator, created, modified)
-    VALUES (p_pid, v_entry.name, 0, v_entry.ns, v_entry.id, v_entry.owner, v_entry.grp, v_entry.mode, v_entry.version,
-            v_entry.explicit, v_entry.size, v_entry.synthetic, v_entry.etag, v_entry.content_type,
-                v_entry.user_metadata,
-            v_entry.locator, v_entry.created, v_entry.modified);
+    INSERT INTO mantle.meta (pid, name, ts, ns, {entry.columns})
+    VALUES (p_pid, v_entry.name, 0, v_entry.ns, {entry.columns_of_v_entry});
     -- Also when neither count changes, because the directory was modified.
     IF p_pid <> 1 THEN
         PERFORM mantle.add_counts(
             CASE WHEN p_pid = 0 THEN 0 ELSE v_entry.ns END, p_pid, (v_replaced.id IS NULL)::int,
-            CASE WHEN v_replaced.id IS NULL THEN v_directory ELSE 0 END, coalesce(v_entry.size, 0) -
-                coalesce(v_replaced.size, 0));
+            CASE WHEN v_replaced.id IS NULL THEN v_directory ELSE 0 END,
+            coalesce(v_entry.size, 0) - coalesce(v_replaced.size, 0));
     END IF;
     PERFORM mantle.emit(CASE WHEN p_pid = 0 THEN 0 END, p_attempt, p_changes::mantle.directory_change[]);
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 
---- Moves an entry between directories, in the order in which deltas are applied
--- From one directory to another, which may be the same. The message is emitted where the entry is inserted. The
--- directory with the smaller pid comes first: with mantle.delta_records = never each part waits for its directory's
+--- Moves an entry from one directory to another, which may be the same
+-- The directory with the smaller pid comes first: with mantle.delta_records = never each part waits for its directory's
 -- counts, and two opposite moves would deadlock. A message belongs to its own part, so the order of the two has no
 -- meaning (P1, P2).
 CREATE FUNCTION mantle.move_entry(
@@ -189,8 +179,7 @@ BEGIN
 END $$;
 
 --- Latches places and, exclusively, directories, on any node
--- Latches places, and directories exclusively. On one node all at once, otherwise one directory after the other in
--- their order, so that two changes do not deadlock.
+-- On one node all at once, otherwise one directory after the other in their order, so that two changes do not deadlock.
 CREATE FUNCTION mantle.latch_across_nodes(p_pids bigint[], p_names text[], p_exclusive bigint[], p_index_group int)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE d record;

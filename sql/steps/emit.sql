@@ -1,6 +1,5 @@
---- One part of a change across nodes, for the change stream
--- Says that one part of a change across nodes is done, on the node of `p_pid`. The request counts as applied when both
--- parts are (P2), so the change itself then names no request.
+--- Says in the change stream that one part of a change across nodes is done, on the node of p_pid
+-- The request counts as applied when both parts are (P2), so the change itself then names no request.
 CREATE FUNCTION mantle.part_marker(p_ns bigint, p_pid bigint, p_principal int, p_request uuid)
 RETURNS mantle.directory_change LANGUAGE sql IMMUTABLE AS $$
     SELECT ROW(NULL, p_ns, p_pid, '', 0, 0, 0, 0, 0, p_principal, p_request)::mantle.directory_change

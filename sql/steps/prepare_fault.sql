@@ -8,27 +8,18 @@ $$;
 
 --- {not_prepared} for a change that the index has not prepared with these arguments
 -- A removal moves to the trash (pid 1), under an empty name.
-CREATE FUNCTION mantle.prepare_fault(
-    p_proof bytea, p_index_group int, p_epoch bigint, p_attempt bigint, p_principal int, p_ns bigint, p_request uuid,
-    p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text, p_victim_id bigint)
-RETURNS text LANGUAGE plpgsql STABLE {as_caller} AS $$
+CREATE FUNCTION mantle.prepare_fault(p_proof bytea, {prepared.parameters_of_one}) RETURNS text
+LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE v_key bytea := (SELECT k.key FROM mantle.prepare_keys k WHERE k.index_group = p_index_group);
 BEGIN
-    RETURN CASE WHEN v_key IS NOT NULL AND mantle.is_proven(
-                         v_key, p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid,
-                             p_src_name,
-                         p_src_id, p_dst_pid, p_dst_name, p_victim_id) IS NOT TRUE THEN '{not_prepared}' END;
+    RETURN CASE WHEN v_key IS NOT NULL AND mantle.is_proven(v_key, p_proof, {prepared.arguments}) IS NOT TRUE
+                THEN '{not_prepared}' END;
 END $$;
 
 --- The signature that an index group would give to a prepared change; only for use while no index runs
 -- For a superuser who must carry out by hand what no index prepares, and for tests.
-CREATE FUNCTION mantle.prove(
-    p_index_group int, p_epoch bigint, p_attempt bigint, p_principal int, p_ns bigint, p_request uuid, p_src_pid bigint,
-    p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text, p_victim_id bigint) RETURNS bytea
-LANGUAGE plpgsql STABLE {as_caller} AS $$
+CREATE FUNCTION mantle.prove({prepared.parameters_of_one}) RETURNS bytea LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE v_key bytea := mantle.prepare_key(p_index_group);
 BEGIN
-    RETURN mantle.proof(v_key, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid, p_src_name,
-        p_src_id,
-                        p_dst_pid, p_dst_name, p_victim_id);
+    RETURN mantle.proof(v_key, {prepared.arguments});
 END $$;

@@ -1,5 +1,4 @@
---- Records a request's answer; false if it has one already or is too old to get one: mantle.recorded_outcome says
---- which
+--- Records a request's answer; false if it has one already or is too old (mantle.recorded_outcome says which)
 -- Called when every check has passed and nothing is written. Waits for the end of a concurrent call of the same
 -- request; if a row exists then, that call was first.
 CREATE FUNCTION mantle.record_request(
@@ -18,7 +17,7 @@ BEGIN
         RETURN true;
     END IF;
     -- Its answer was purged after this call had searched for it.
-    DELETE FROM mantle.requests r WHERE r.pid = p_pid AND r.ns = p_ns AND r.principal = p_principal
-        AND r.request_id = p_request;
+    DELETE FROM mantle.requests r
+     WHERE r.pid = p_pid AND r.ns = p_ns AND r.principal = p_principal AND r.request_id = p_request;
     RETURN false;
 END $$;

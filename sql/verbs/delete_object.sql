@@ -46,7 +46,7 @@ BEGIN
     -- An assignment is an expression, which costs less than a PERFORM statement.
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[{delete_object.lengths}]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
-        RETURN QUERY SELECT * FROM mantle.delete_object_distributed({delete_object.arrays});
+        RETURN QUERY SELECT * FROM mantle.delete_object_distributed({delete_object.arguments});
         RETURN;
     END IF;
     v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
@@ -54,7 +54,7 @@ BEGIN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
     FOR e
-        IN SELECT u.* FROM unnest({delete_object.arrays}) WITH ORDINALITY AS u({delete_object.columns}, n)
+        IN SELECT u.* FROM unnest({delete_object.arguments}) WITH ORDINALITY AS u({delete_object.columns}, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         o := mantle.delete_object_one({delete_object.columns_of_e});

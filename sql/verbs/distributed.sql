@@ -7,7 +7,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER {delegated} AS $$
 BEGIN
     -- Otherwise it would be sent on from here, to here.
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_at]));
-    RETURN QUERY SELECT * FROM mantle.{verb}({verb.arrays});
+    RETURN QUERY SELECT * FROM mantle.{verb}({verb.arguments});
 END $$;
 
 --- mantle.{verb} on the nodes of its directories
@@ -17,7 +17,7 @@ DECLARE g record;
 BEGIN
     FOR g
         IN SELECT u.pid AS directory, array_agg(u.n ORDER BY u.n) AS ords, {verb.aggregates_of_u}
-          FROM unnest({verb.arrays}) WITH ORDINALITY AS u({verb.columns}, n)
+          FROM unnest({verb.arguments}) WITH ORDINALITY AS u({verb.columns}, n)
          GROUP BY u.pid ORDER BY u.pid
     LOOP
         -- Dynamic, with constants: Citus sends only such a call to another node.

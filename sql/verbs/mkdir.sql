@@ -47,8 +47,7 @@ BEGIN
            SET explicit = true, version = v_new.version, user_metadata = coalesce(p_user_metadata, m.user_metadata)
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
         v_new.change := ROW(false, p_ns, p_pid, p_name, v_old.id, v_new.version, v_old.owner, v_old.grp, v_old.mode,
-            p_principal,
-                            p_request);
+            p_principal, p_request);
     ELSE
         INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, user_metadata, created)
         VALUES (p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, 1, p_explicit, p_user_metadata, now());
@@ -79,7 +78,7 @@ BEGIN
         IF p_fault <> '{wrong_node}' THEN
             PERFORM mantle.raise_fault(p_fault);
         END IF;
-        RETURN QUERY SELECT * FROM mantle.mkdir_distributed({mkdir.arrays});
+        RETURN QUERY SELECT * FROM mantle.mkdir_distributed({mkdir.arguments});
         RETURN;
     END IF;
     version := 1; replayed := false;
@@ -96,7 +95,7 @@ BEGIN
                WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, request, n)
                    WHERE u.n = ANY (p_made);
         FOR e
-            IN SELECT u.* FROM unnest({mkdir.arrays}) WITH ORDINALITY AS u({mkdir.columns}, n)
+            IN SELECT u.* FROM unnest({mkdir.arguments}) WITH ORDINALITY AS u({mkdir.columns}, n)
              WHERE u.n <> ALL (p_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP

@@ -75,7 +75,7 @@ BEGIN
         IF p_fault <> '{wrong_node}' THEN
             PERFORM mantle.raise_fault(p_fault);
         END IF;
-        RETURN QUERY SELECT * FROM mantle.put_object_distributed({put_object.arrays});
+        RETURN QUERY SELECT * FROM mantle.put_object_distributed({put_object.arguments});
         RETURN;
     END IF;
     version := 1; replayed := false;
@@ -88,7 +88,7 @@ BEGIN
                             FROM unnest(p_ns, p_pid, p_size) WITH ORDINALITY AS u(ns, pid, size, n)
                                 WHERE u.n = ANY (p_made));
         FOR e
-            IN SELECT u.* FROM unnest({put_object.arrays}) WITH ORDINALITY AS u({put_object.columns}, n)
+            IN SELECT u.* FROM unnest({put_object.arguments}) WITH ORDINALITY AS u({put_object.columns}, n)
              WHERE u.n <> ALL (p_made)
              ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP

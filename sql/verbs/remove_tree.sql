@@ -43,8 +43,7 @@ BEGIN
         mantle.directory_name_fault(p_src_name),
         CASE WHEN (s.epoch = p_epoch) IS NOT TRUE THEN '{stale_epoch}' END,
         mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid,
-            p_src_name,
-                             p_src_id, 1, '', 0));
+                             p_src_name, p_src_id, 1, '', 0));
     IF code IS NOT NULL THEN
         RETURN;
     END IF;

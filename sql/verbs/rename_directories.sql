@@ -1,10 +1,7 @@
 --- gateway: Commits directory renames that the index prepared, in the order given
 -- mantle.rename_directory for several directories, each prepared alone; see rename_objects.sql. A call is for one
 -- index group, whose epoch is latched with the directories.
-CREATE FUNCTION mantle.rename_directory(
-    p_principal int[], p_ns bigint[], p_src_pid bigint[], p_src_name text[], p_src_id bigint[], p_dst_pid bigint[],
-    p_dst_name text[], p_victim_id bigint[], p_index_group int, p_epoch bigint[], p_attempt bigint[], p_request uuid[],
-    p_hash bigint[], p_lease text[] DEFAULT NULL, p_proof bytea[] DEFAULT NULL)
+CREATE FUNCTION mantle.rename_directory({rename_directory.parameters} DEFAULT NULL, p_proof bytea[] DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, version bigint, replayed boolean, flush_lsn pg_lsn)
 LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 DECLARE
@@ -15,12 +12,7 @@ DECLARE
     v_placements bigint := mantle.placements();
 BEGIN
     PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_src_name), ARRAY[
-        cardinality(p_principal), cardinality(p_ns), cardinality(p_src_pid), cardinality(p_src_id),
-            cardinality(p_dst_pid),
-        cardinality(p_dst_name), cardinality(p_victim_id), cardinality(p_epoch), cardinality(p_attempt),
-            cardinality(p_request),
-        cardinality(p_hash), coalesce(cardinality(p_lease), cardinality(p_src_name)),
-        coalesce(cardinality(p_proof), cardinality(p_src_name))]));
+        {rename_directory.lengths}, coalesce(cardinality(p_proof), cardinality(p_src_name))]));
     -- As in the single rename, a victim that is not empty needs no latch (P11). A victim that this call may empty
     -- does, because a call that holds other latches must not wait for a stronger one.
     FOR v_victim IN SELECT DISTINCT u.id FROM unnest(p_victim_id) AS u(id) WHERE u.id <> 0 LOOP
@@ -31,10 +23,7 @@ BEGIN
     END LOOP;
     PERFORM mantle.latch_rename_batch(p_src_pid, p_src_name, p_dst_pid, p_dst_name, v_exclusive, p_index_group);
     FOR i IN 1..cardinality(p_src_name) LOOP
-        SELECT * INTO r FROM mantle.rename_directory(
-            p_principal[i], p_ns[i], p_src_pid[i], p_src_name[i], p_src_id[i], p_dst_pid[i], p_dst_name[i],
-                p_victim_id[i], p_index_group,
-            p_epoch[i], p_attempt[i], p_request[i], p_hash[i], p_lease[i], p_proof[i]);
+        SELECT * INTO r FROM mantle.rename_directory({rename_directory.elements}, p_proof[i]);
         ord := i; code := r.code; id := r.id; version := r.version; replayed := r.replayed; flush_lsn := r.flush_lsn;
         RETURN NEXT;
     END LOOP;

@@ -40,10 +40,9 @@ BEGIN
         v_changes := v_changes || ROW(true, p_victim.ns, p_victim.pid, p_victim.name, p_victim.id, p_victim.version + 1,
                                       p_victim.owner, p_victim.grp, p_victim.mode, NULL, NULL)::mantle.directory_change;
     END IF;
-    v_changes := v_changes || ROW(false, v_new.ns, v_new.pid, v_new.name, v_new.id, v_new.version, v_new.owner,
-        v_new.grp,
-                                  v_new.mode, p_principal, CASE WHEN NOT v_spans_nodes THEN p_request
-                                      END)::mantle.directory_change;
+    v_changes := v_changes || ROW(
+        false, v_new.ns, v_new.pid, v_new.name, v_new.id, v_new.version, v_new.owner, v_new.grp, v_new.mode,
+        p_principal, CASE WHEN NOT v_spans_nodes THEN p_request END)::mantle.directory_change;
     IF v_spans_nodes THEN
         v_marker := ARRAY[mantle.part_marker(p_src.ns, p_src.pid, p_principal, p_request)];
         v_changes := v_changes || mantle.part_marker(p_src.ns, p_dst_pid, p_principal, p_request);
@@ -54,10 +53,9 @@ END $$;
 
 --- gateway: Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free
 CREATE FUNCTION mantle.rename_directory(
-    p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_src_id bigint, p_dst_pid bigint, p_dst_name text,
-    p_victim_id bigint, p_index_group int, p_epoch bigint, p_attempt bigint, p_request uuid, p_hash bigint,
-    p_lease text DEFAULT NULL, p_proof bytea DEFAULT NULL, OUT code text, OUT id bigint, OUT version bigint,
-    OUT replayed boolean, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
+    {rename_directory.parameters_of_one} DEFAULT NULL, p_proof bytea DEFAULT NULL,
+    OUT code text, OUT id bigint, OUT version bigint, OUT replayed boolean, OUT flush_lsn pg_lsn)
+LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;
@@ -76,8 +74,7 @@ BEGIN
         SELECT e INTO v_was_empty FROM mantle.is_empty_delegated(v_victim) AS e;
     END IF;
     PERFORM mantle.latch_across_nodes(ARRAY[p_src_pid, p_dst_pid], ARRAY[p_src_name, p_dst_name],
-                               CASE WHEN v_victim <> 0 AND v_was_empty THEN ARRAY[v_victim] ELSE '{}' END,
-                                   p_index_group);
+        CASE WHEN v_victim <> 0 AND v_was_empty THEN ARRAY[v_victim] ELSE '{}' END, p_index_group);
     SELECT * INTO s FROM mantle.read_place_delegated(p_src_pid, p_src_name, p_ns, p_index_group);
     SELECT * INTO d FROM mantle.read_place_delegated(p_dst_pid, p_dst_name, p_ns, p_index_group);
     code := coalesce(
@@ -87,9 +84,7 @@ BEGIN
                        '{invalid_argument}' END,
         mantle.directory_name_fault(p_src_name), mantle.directory_name_fault(p_dst_name),
         CASE WHEN (s.epoch = p_epoch AND d.epoch = p_epoch) IS NOT TRUE THEN '{stale_epoch}' END,
-        mantle.prepare_fault(p_proof, p_index_group, p_epoch, p_attempt, p_principal, p_ns, p_request, p_src_pid,
-            p_src_name,
-                             p_src_id, p_dst_pid, p_dst_name, v_victim));
+        mantle.prepare_fault(p_proof, {prepared.arguments}));
     IF code IS NOT NULL THEN
         RETURN;
     END IF;
@@ -105,8 +100,8 @@ BEGIN
     code := o.code; id := o.id; version := o.version; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NULL AND NOT replayed THEN
         id := p_src_id; version := v_version;
-        PERFORM mantle.rename_directory_move(p_principal, s.entry, p_dst_pid, p_dst_name, d.entry, p_attempt,
-            p_request);
+        PERFORM mantle.rename_directory_move(
+            p_principal, s.entry, p_dst_pid, p_dst_name, d.entry, p_attempt, p_request);
         PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));
     END IF;
 END $$;

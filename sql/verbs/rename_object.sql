@@ -2,9 +2,9 @@
 -- Renames one object (several: rename_objects.sql). Its old and new place may be on two nodes: see
 -- sql/steps/cross_directory.sql.
 CREATE FUNCTION mantle.rename_object(
-    p_principal int, p_ns bigint, p_src_pid bigint, p_src_name text, p_dst_pid bigint, p_dst_name text,
-    p_overwrite boolean, p_request uuid, p_hash bigint, p_lease text DEFAULT NULL, OUT code text, OUT id bigint,
-    OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text) LANGUAGE plpgsql VOLATILE {as_owner} AS $$
+    {rename_object.parameters_of_one} DEFAULT NULL,
+    OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)
+LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 #variable_conflict use_column
 DECLARE
     s mantle.place_state;

@@ -2,8 +2,8 @@
 -- one after the other, so that an element may move what an earlier one has moved.
 
 --- Latches the places of a batch of renames
--- Latches a batch whose elements have two places each. Raises `batch_too_large` before the first latch, because on
--- several nodes mantle.latch_across_nodes latches directory by directory.
+-- Raises `batch_too_large` before the first latch, because on several nodes mantle.latch_across_nodes latches directory
+-- by directory.
 CREATE FUNCTION mantle.latch_rename_batch(
     p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[], p_exclusive bigint[],
     p_index_group int) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -17,28 +17,19 @@ BEGIN
 END $$;
 
 --- gateway: Renames objects, in the order given: one may be moved by several elements
-CREATE FUNCTION mantle.rename_object(
-    p_principal int[], p_ns bigint[], p_src_pid bigint[], p_src_name text[], p_dst_pid bigint[], p_dst_name text[],
-    p_overwrite boolean[], p_request uuid[], p_hash bigint[], p_lease text[] DEFAULT NULL)
+CREATE FUNCTION mantle.rename_object({rename_object.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, code text, id bigint, replayed boolean, flush_lsn pg_lsn, old_locator text)
 LANGUAGE plpgsql VOLATILE {as_owner} SET lock_timeout = '2s' AS $$
 DECLARE
     r record;
     v_placements bigint := mantle.placements();
 BEGIN
-    PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_src_name), ARRAY[
-        cardinality(p_principal), cardinality(p_ns), cardinality(p_src_pid), cardinality(p_dst_pid),
-            cardinality(p_dst_name),
-        cardinality(p_overwrite), cardinality(p_request), cardinality(p_hash),
-            coalesce(cardinality(p_lease), cardinality(p_src_name))]));
+    PERFORM mantle.raise_fault(mantle.batch_fault(cardinality(p_src_name), ARRAY[{rename_object.lengths}]));
     PERFORM mantle.latch_rename_batch(p_src_pid, p_src_name, p_dst_pid, p_dst_name, '{}', NULL);
     FOR i IN 1..cardinality(p_src_name) LOOP
-        SELECT * INTO r FROM mantle.rename_object(
-            p_principal[i], p_ns[i], p_src_pid[i], p_src_name[i], p_dst_pid[i], p_dst_name[i], p_overwrite[i],
-                p_request[i], p_hash[i],
-            p_lease[i]);
-        ord := i; code := r.code; id := r.id; replayed := r.replayed; flush_lsn := r.flush_lsn; old_locator
-            := r.old_locator;
+        SELECT * INTO r FROM mantle.rename_object({rename_object.elements});
+        ord := i; code := r.code; id := r.id; replayed := r.replayed; flush_lsn := r.flush_lsn;
+        old_locator := r.old_locator;
         RETURN NEXT;
     END LOOP;
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));

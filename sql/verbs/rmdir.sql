@@ -52,7 +52,7 @@ BEGIN
             p_pid, p_name, ARRAY(SELECT u.id FROM unnest(p_id, v_empty) AS u(id, empty) WHERE u.empty)));
     END IF;
     FOR e
-        IN SELECT u.* FROM unnest({rmdir.arrays}, v_empty) WITH ORDINALITY AS u({rmdir.columns}, empty, n)
+        IN SELECT u.* FROM unnest({rmdir.arguments}, v_empty) WITH ORDINALITY AS u({rmdir.columns}, empty, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         IF NOT v_local THEN

@@ -65,7 +65,7 @@ BEGIN
     -- An assignment is an expression, which costs less than a PERFORM statement.
     v_fault := mantle.batch_fault(cardinality(p_name), ARRAY[{set_attributes.lengths}]);
     IF v_fault IS NULL AND NOT mantle.is_local(p_pid) THEN
-        RETURN QUERY SELECT * FROM mantle.set_attributes_distributed({set_attributes.arrays});
+        RETURN QUERY SELECT * FROM mantle.set_attributes_distributed({set_attributes.arguments});
         RETURN;
     END IF;
     v_fault := coalesce(v_fault, mantle.latch_batch(p_pid, p_name));
@@ -73,7 +73,7 @@ BEGIN
         PERFORM mantle.raise_fault(v_fault);
     END IF;
     FOR e
-        IN SELECT u.* FROM unnest({set_attributes.arrays}) WITH ORDINALITY AS u({set_attributes.columns}, n)
+        IN SELECT u.* FROM unnest({set_attributes.arguments}) WITH ORDINALITY AS u({set_attributes.columns}, n)
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         o := mantle.set_attributes_one({set_attributes.columns_of_e});
