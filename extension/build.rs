@@ -7,8 +7,9 @@
 //!
 //! `verbs/distributed.sql` is rendered once for each of [`DISTRIBUTED`]: `{verb}` is the verb's name, `{verb.parameters}` a list.
 //!
-//! Lines of `--- ` before a CREATE are the object's comment. A function's may begin with the roles that may call it, without their
-//! `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may. The doc comment of a `pg_extern` is its comment too.
+//! Lines of `--- ` before a CREATE, or before a column in it, are the object's comment. A function's may begin with the
+//! roles that may call it, without their `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may.
+//! The doc comment of a `pg_extern` is the function's comment in the database too.
 
 use std::{
     env, fs, io,
@@ -82,9 +83,7 @@ fn main() -> io::Result<()> {
                     rendered += &render(&name, at + 1, &line);
                     rendered.push('\n');
                 }
-                let about = about_objects(&rendered);
-                installed += &rendered;
-                installed += &about;
+                installed += &with_comments(&rendered);
             }
         }
     }
@@ -126,29 +125,41 @@ fn render(file: &str, number: usize, line: &str) -> String {
     rendered + rest
 }
 
-/// The COMMENTs and GRANTs that the `--- ` lines of a file stand for.
-fn about_objects(file: &str) -> String {
-    let mut statements = String::new();
-    let mut meaning = String::new();
+/// A file without its `--- ` lines, then the COMMENTs and GRANTs that they stand for.
+fn with_comments(file: &str) -> String {
+    let (mut text, mut statements) = (String::new(), String::new());
+    let (mut table, mut meaning) = (String::new(), Vec::new());
     let mut rest = file;
     while let Some((line, after)) = rest.split_once('\n') {
-        if let Some(words) = line.strip_prefix("--- ") {
-            meaning = if meaning.is_empty() { words.to_owned() } else { meaning + " " + words };
-        } else if !meaning.is_empty() && !line.starts_with("--") {
-            let object = object(rest).unwrap_or_else(|| panic!("`--- {meaning}` is not before a CREATE"));
-            let (roles, text) = meaning.split_once(": ").map_or((None, &*meaning), |(first, text)| {
-                let roles: Vec<_> = first.split(", ").collect();
-                if roles.iter().all(|role| ROLES.contains(role)) { (Some(roles), text) } else { (None, &*meaning) }
-            });
-            statements += &format!("COMMENT ON {object} IS '{}';\n", text.replace('\'', "''"));
-            for role in roles.into_iter().flatten() {
-                statements += &format!("GRANT EXECUTE ON {object} TO mantle_{role};\n");
+        if let Some(words) = line.trim_start().strip_prefix("--- ") {
+            meaning.push(words);
+        } else {
+            text += line;
+            text.push('\n');
+            if line.starts_with("CREATE TABLE ") {
+                table = line.split(' ').nth(2).unwrap_or_default().to_owned();
             }
-            meaning.clear();
+            if !meaning.is_empty() && !line.starts_with("--") {
+                let column = line.strip_prefix("    ").and_then(|line| line.split(' ').next());
+                let object = column.map(|column| format!("COLUMN {table}.{column}")).or_else(|| object(rest));
+                statements += &about(&object.expect("`--- ` is before a CREATE or a column"), &meaning.join(" "));
+                meaning.clear();
+            }
         }
         rest = after;
     }
-    statements
+    text + &statements
+}
+
+/// The COMMENT and the GRANTs of an object.
+fn about(object: &str, meaning: &str) -> String {
+    let (roles, text) = meaning
+        .split_once(": ")
+        .filter(|(roles, _)| roles.split(", ").all(|role| ROLES.contains(&role)))
+        .unwrap_or(("", meaning));
+    let comment = format!("COMMENT ON {object} IS '{}';\n", text.replace('\'', "''"));
+    let granted = roles.split(", ").filter(|role| !role.is_empty());
+    granted.fold(comment, |all, role| all + &format!("GRANT EXECUTE ON {object} TO mantle_{role};\n"))
 }
 
 /// The COMMENTs of functions that Rust declares.
@@ -158,7 +169,7 @@ fn about_functions_in_rust(home: &Path) -> io::Result<String> {
         let (mut doc, mut is_declared) = (Vec::new(), false);
         for line in fs::read_to_string(file)?.lines() {
             if let Some(words) = line.strip_prefix("/// ") {
-                doc.push(words.replace(['`', '[', ']'], "").replace('\'', "''"));
+                doc.push(words.replace(['`', '[', ']'], ""));
             } else if line.starts_with("#[") {
                 is_declared |= line.starts_with("#[pg_extern");
             } else {
@@ -167,7 +178,7 @@ fn about_functions_in_rust(home: &Path) -> io::Result<String> {
                         .split_once("fn ")
                         .and_then(|(_, after)| after.split(['(', '<']).next())
                         .expect("a function");
-                    statements += &format!("COMMENT ON FUNCTION mantle.{name} IS '{}';\n", doc.join(" "));
+                    statements += &about(&format!("FUNCTION mantle.{name}"), &doc.join(" "));
                 }
                 doc.clear();
                 is_declared = false;

@@ -5,8 +5,7 @@ RETURNS TABLE (ns bigint, is_served boolean, move_phase text, moves int) LANGUAG
      WHERE n.index_group = p_index_group OR n.other_group = p_index_group
 $$;
 
---- index: The namespaces of removed trees that are not emptied yet; a namespace may itself be deleted
--- A tree that is being emptied may outlive its namespace.
+--- index: The namespaces of removed trees that are not emptied yet, which may outlive their namespace
 CREATE FUNCTION mantle.trash_namespaces() RETURNS SETOF bigint LANGUAGE sql STABLE {as_owner} AS $$
     SELECT DISTINCT m.ns FROM mantle.meta m WHERE m.pid = 1 AND m.explicit IS NOT NULL
 $$;
@@ -20,13 +19,11 @@ $$;
 
 --- gateway: The index group that serves a namespace, and the one that must also apply its changes; NULL if the
 --- namespace does not exist
--- `changes` belongs to the group and is read at the same moment: while it stays the same, so does every assignment to
--- the group.
+-- `changes` is the group's, read at the same moment: while it stays the same, so does every assignment to the group.
 CREATE FUNCTION mantle.assignment(p_name text, OUT index_group int, OUT also int, OUT changes bigint)
 LANGUAGE sql STABLE {as_owner} AS $$
-    SELECT n.index_group, CASE WHEN n.move_phase <> 'copy' THEN n.other_group END, g.changes FROM mantle.namespaces n
-        JOIN mantle.index_groups g ON g.index_group = n.index_group
-     WHERE n.name = p_name
+    SELECT n.index_group, CASE WHEN n.move_phase <> 'copy' THEN n.other_group END, g.changes
+      FROM mantle.namespaces n JOIN mantle.index_groups g ON g.index_group = n.index_group WHERE n.name = p_name
 $$;
 
 --- gateway: Counts the namespaces that left an index group or began to leave it

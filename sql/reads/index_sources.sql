@@ -1,7 +1,6 @@
---- index: The nodes whose change streams an index group reads
--- The PostgreSQL nodes whose change streams together contain every change of a directory: those that have shards of
--- the MetaTable or may get some. Without Citus it is this node, whatever its address. A node keeps its number when a
--- standby takes over.
+--- index: The nodes whose change streams together contain every change of a directory
+-- These have shards of the MetaTable or may get some. Without Citus it is this node, whatever its address. A node keeps
+-- its number when a standby takes over.
 CREATE FUNCTION mantle.index_sources() RETURNS TABLE (source int, host text, port int)
 LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN
@@ -17,6 +16,7 @@ BEGIN
                 WHERE p.groupid = n.groupid AND s.logicalrelid = 'mantle.meta'::regclass))
      ORDER BY 1;
 END $$;
+
 --- gateway: The number of this node among mantle.index_sources(); NULL if it is not among them
 -- Gateways ask this every second on each node.
 CREATE FUNCTION mantle.index_source() RETURNS int LANGUAGE plpgsql STABLE {as_owner} AS $$

@@ -2,9 +2,7 @@
 -- The walk finds the page's keys (extension/src/tree/walk.rs); this adds their rows under the same snapshot. The
 -- settings also apply to the walk's statements.
 CREATE FUNCTION mantle.list_tree(p_ns bigint, p_pid bigint, p_prefix text, p_start_after text, p_limit int)
-RETURNS TABLE (
-    key text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean, size bigint, synthetic boolean,
-    etag text, content_type text, user_metadata jsonb, locator text, created timestamptz, modified timestamptz)
+RETURNS TABLE (key text, {entry.declared})
 LANGUAGE plpgsql STABLE {as_owner} SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -19,16 +17,13 @@ BEGIN
         RETURN QUERY EXECUTE $q$
         WITH found AS MATERIALIZED (
             SELECT * FROM mantle.meta m WHERE m.pid = ANY ($2) AND m.name = ANY ($3) AND m.ts = 0 AND m.ns = $4)
-        SELECT w.key, e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
-               e.user_metadata, e.locator, e.created, e.modified
-          FROM unnest($1, $2, $3) WITH ORDINALITY AS w(key, pid, name, n)
+        SELECT w.key, {entry.columns_of_e} FROM unnest($1, $2, $3) WITH ORDINALITY AS w(key, pid, name, n)
           JOIN found AS e ON e.pid = w.pid AND e.name = w.name ORDER BY w.n
         $q$ USING v_keys, v_pids, v_names, p_ns;
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT w.key, e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
-           e.user_metadata, e.locator, e.created, e.modified
+    SELECT w.key, {entry.columns_of_e}
       FROM mantle.walk_tree(p_pid, coalesce(p_prefix, ''), p_start_after, p_limit) AS w
       CROSS JOIN LATERAL (SELECT * FROM mantle.meta m
                            WHERE m.pid = w.pid AND m.name = w.name AND m.ts = 0 AND m.ns = p_ns OFFSET 0) AS e;

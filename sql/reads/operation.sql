@@ -1,5 +1,4 @@
---- gateway: One background operation of a principal (0: of any principal), or no row
--- Only the principal that started an operation sees it, and the superuser.
+--- gateway: One background operation of the principal that started it (0: of any principal), or no row
 CREATE FUNCTION mantle.operation(p_principal int, p_id uuid)
 RETURNS TABLE (
     id uuid, ns bigint, kind text, state text, directory_id bigint, objects bigint, directories bigint, bytes bigint,

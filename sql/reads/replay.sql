@@ -1,7 +1,6 @@
 --- gateway: The first answer to a request id, if there is one; {request_mismatch} if it was used for another request,
 --- {request_expired} if it is too old to be known
--- Called before resolving if the client supplied the request id: a retry might resolve differently and apply twice
--- (P19).
+-- Called before resolving if the client supplied the request id, because a retry might resolve differently (P19).
 CREATE FUNCTION mantle.replay(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint, OUT known boolean, OUT code text, OUT verb text,
     OUT id bigint, OUT version bigint, OUT flush_lsn pg_lsn) LANGUAGE plpgsql VOLATILE {as_owner} AS $$

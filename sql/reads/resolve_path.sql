@@ -16,8 +16,8 @@ BEGIN
         SELECT e.ns, e.id, e.owner, e.grp, e.mode, e.version INTO m
           FROM mantle.meta e WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0;
         EXIT WHEN m.id IS NULL;
-        ns := m.ns; id := m.id; parent_id := v_pid; owner := m.owner; grp := m.grp; mode := m.mode; version
-            := m.version;
+        ns := m.ns; id := m.id; parent_id := v_pid; owner := m.owner; grp := m.grp; mode := m.mode;
+        version := m.version;
         depth := coalesce(depth + 1, 0);
         chain_owner := chain_owner || owner; chain_grp := chain_grp || grp; chain_mode := chain_mode || mode;
         ids := ids || id || version;
@@ -42,13 +42,13 @@ BEGIN
         SELECT * INTO w FROM mantle.walk_down(p_ns_name, p_components);
         EXIT WHEN NOT mantle.is_distributed() OR w.ids IS NOT DISTINCT FROM v_before AND i > 1;
         IF i = 4 THEN
-            RAISE EXCEPTION 'directories on the path are changed faster than they are read' USING ERRCODE =
-                'serialization_failure';
+            RAISE EXCEPTION 'directories on the path are changed faster than they are read'
+                USING ERRCODE = 'serialization_failure';
         END IF;
         v_before := w.ids;
     END LOOP;
     IF w.id IS NOT NULL THEN
-        RETURN QUERY SELECT w.ns, w.depth, w.id, w.parent_id, w.owner, w.grp, w.mode, w.version, w.chain_owner,
-            w.chain_grp, w.chain_mode;
+        RETURN QUERY SELECT w.ns, w.depth, w.id, w.parent_id, w.owner, w.grp, w.mode, w.version,
+                            w.chain_owner, w.chain_grp, w.chain_mode;
     END IF;
 END $$;

@@ -1,6 +1,5 @@
---- gateway: Citus: which node has which hash values of pid
--- Gateways cache this: the smallest hash value (hashint8) of each shard of the MetaTable, in order, and the shard's
--- node. No row: there is one node.
+--- gateway: The smallest hash value (hashint8 of pid) of each shard of the MetaTable, in order, and the shard's node
+-- Gateways cache this. No row: there is one node.
 CREATE FUNCTION mantle.shard_map() RETURNS TABLE (hash_from int, host text, port int)
 LANGUAGE plpgsql STABLE {as_owner} AS $$
 BEGIN

@@ -1,10 +1,7 @@
 --- gateway: Entries by place: a name with a slash is a directory (the root: pid 0). {not_found} if there is none
 -- One primary-key lookup per element, in the calling statement's snapshot.
 CREATE FUNCTION mantle.stat(p_ns bigint, p_pid bigint[], p_name text[])
-RETURNS TABLE (
-    ord int, code text, name text, id bigint, owner int, grp int, mode int, version bigint, explicit boolean,
-    size bigint, synthetic boolean, etag text, content_type text, user_metadata jsonb, locator text,
-    created timestamptz, modified timestamptz)
+RETURNS TABLE (ord int, code text, name text, {entry.declared})
 LANGUAGE plpgsql STABLE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -15,11 +12,7 @@ BEGIN
         -- Citus plans ahead only for plain variables.
         v_pid := p_pid[i];
         v_name := p_name[i];
-        SELECT e.id, e.owner, e.grp, e.mode, e.version, e.explicit, e.size, e.synthetic, e.etag, e.content_type,
-               e.user_metadata, e.locator, e.created, e.modified
-          INTO id, owner, grp, mode, version, explicit, size, synthetic, etag, content_type, user_metadata, locator,
-              created, modified
-          FROM mantle.meta e
+        SELECT {entry.columns_of_e} INTO {entry.columns} FROM mantle.meta e
          WHERE e.pid = v_pid AND e.name = v_name AND e.ts = 0 AND e.ns = p_ns AND e.id IS NOT NULL;
         ord := i; name := v_name; code := CASE WHEN id IS NULL THEN '{not_found}' END;
         RETURN NEXT;

@@ -1,8 +1,9 @@
 --- Allocated id ranges, never overlapping, never reused
--- Allocated id ranges. They are committed rows, because a sequence repeats ids after a failover (P9).
+-- They are committed rows, because a sequence repeats ids after a failover (P9).
 CREATE TABLE mantle.id_blocks (
     first_id  bigint PRIMARY KEY,
     last_id   bigint NOT NULL,
+    --- Citus group of the node that allocated the block, to which the timeline belongs; 0 without Citus
     node      int NOT NULL DEFAULT 0,
     timeline  int NOT NULL,
     owner     text NOT NULL,
@@ -11,6 +12,4 @@ CREATE TABLE mantle.id_blocks (
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.id_blocks', '');
 GRANT SELECT ON mantle.id_blocks TO mantle_analyst;
-COMMENT ON COLUMN mantle.id_blocks.node IS
-    'Citus group of the node that allocated the block, to which the timeline belongs; 0 without Citus';
 COMMENT ON INDEX mantle.id_blocks_pkey IS 'Finds the block of an id';

@@ -6,6 +6,8 @@ CREATE TABLE mantle.index_groups (
     slot_name         text NOT NULL,
     system_identifier bigint,
     timeline          int,
+    --- Counts the namespaces that left the group or began to leave it: a gateway may use remembered assignments while
+    --- this stays the same
     changes           bigint NOT NULL DEFAULT 0
 );
 INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (1, 'mantle_index_1');
@@ -13,10 +15,6 @@ INSERT INTO mantle.index_groups (index_group, slot_name) VALUES (1, 'mantle_inde
 -- index history.
 SELECT pg_catalog.pg_extension_config_dump('mantle.index_groups', 'WHERE index_group <> 1');
 GRANT SELECT ON mantle.index_groups TO mantle_analyst, mantle_index, mantle_monitor;
-
-COMMENT ON COLUMN mantle.index_groups.changes IS
-    'Counts the namespaces that left the group or began to leave it: a gateway may use remembered assignments '
-    'while this stays the same';
 
 -- Empty, because the stream carries only our logical messages. It must exist before the slot is made. Neither CREATE
 -- PUBLICATION nor ALTER EXTENSION makes it a member of the extension, so we insert its dependency. Otherwise pg_dump

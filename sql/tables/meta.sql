@@ -1,5 +1,5 @@
 --- The MetaTable: entries, attribute records and delta records of all directories
--- The MetaTable. It has three kinds of rows:
+-- It has three kinds of rows:
 -- - an entry (pid, name, 0). A directory's name ends in a slash and its `explicit` is not null; an object's is null;
 -- - a primary attribute record (pid, '/_ATTR', 0): the counts of directory pid; removed = true makes it a tombstone;
 -- - a delta record (pid, '/_ATTR', ts > 0): what one call adds to the counts.
@@ -8,27 +8,38 @@
 -- A directory without an attribute record is live and empty. `pid` says where entries are stored (a partition id),
 -- `id` names a directory or object. Today each directory has one partition, with the directory's id.
 CREATE TABLE mantle.meta (
+    --- Where the entry is: partition (= id) of the parent directory
     pid            bigint NOT NULL,
+    --- Name in the parent; a directory's ends in a slash; /_ATTR for attribute and delta records
     name           text COLLATE "C" NOT NULL,
+    --- 0, or > 0 for a delta record
     ts             bigint NOT NULL DEFAULT 0,
+    --- Namespace: id of its root directory
     ns             bigint NOT NULL,
+    --- Permanent id of the directory or object, never reused
     id             bigint,
     owner          int,
     grp            int,
     mode           int,
+    --- Record version, 1 at creation, raised by every change of the entry
     version        bigint,
+    --- Directories only: true if made by request, false if implied by a key; an implicit directory is removed after
+    --- its last entry
     explicit       boolean,
     size           bigint,
+    --- True if the import invented the size
     synthetic      boolean,
     etag           text,
     content_type   text,
     user_metadata  jsonb,
     locator        text,
+    --- When the entry was made; for a tombstone, when the directory was removed
     created        timestamptz,
     modified       timestamptz,
     entries        bigint,
     subdirectories bigint,
     bytes          bigint,
+    --- Attribute records only: true for a tombstone
     removed        boolean,
     PRIMARY KEY (pid, name, ts)
 ) WITH (
@@ -71,17 +82,4 @@ SELECT pg_catalog.pg_extension_config_dump('mantle.meta', '');
 SELECT pg_catalog.pg_extension_config_dump('mantle.delta_ts', '');
 GRANT SELECT ON mantle.meta TO mantle_analyst;
 
-COMMENT ON COLUMN mantle.meta.pid IS 'Where the entry is: partition (= id) of the parent directory';
-COMMENT ON COLUMN mantle.meta.name IS
-    'Name in the parent; a directory''s ends in a slash; /_ATTR for attribute and delta records';
-COMMENT ON COLUMN mantle.meta.ts IS '0, or > 0 for a delta record';
-COMMENT ON COLUMN mantle.meta.ns IS 'Namespace: id of its root directory';
-COMMENT ON COLUMN mantle.meta.id IS 'Permanent id of the directory or object, never reused';
-COMMENT ON COLUMN mantle.meta.version IS 'Record version, 1 at creation, raised by every change of the entry';
-COMMENT ON COLUMN mantle.meta.explicit IS
-    'Directories only: true if made by request, false if implied by a key; an implicit directory is removed '
-    'after its last entry';
-COMMENT ON COLUMN mantle.meta.synthetic IS 'True if the import invented the size';
-COMMENT ON COLUMN mantle.meta.created IS 'When the entry was made; for a tombstone, when the directory was removed';
-COMMENT ON COLUMN mantle.meta.removed IS 'Attribute records only: true for a tombstone';
 COMMENT ON INDEX mantle.meta_pkey IS 'Serves every read and change of an entry, and lists in name order';

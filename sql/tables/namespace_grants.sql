@@ -4,10 +4,10 @@
 -- extension/src/row_security.rs reads columns 1 and 2 by position.
 CREATE TABLE mantle.namespace_grants (
     role    name NOT NULL,
+    --- Namespace; 0 means all, including future ones
     ns      bigint NOT NULL,
     granted timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (role, ns)
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespace_grants', '');
-COMMENT ON COLUMN mantle.namespace_grants.ns IS 'Namespace; 0 means all, including future ones';
 COMMENT ON INDEX mantle.namespace_grants_pkey IS 'What a role may read';

@@ -2,23 +2,20 @@
 CREATE TABLE mantle.namespaces (
     ns          bigint PRIMARY KEY,
     name        text COLLATE "C" NOT NULL UNIQUE,
+    --- The index group that answers lookups and prepares renames
     index_group int NOT NULL DEFAULT 1,
     owner       int NOT NULL,
     created     timestamptz NOT NULL DEFAULT now(),
+    --- During a move: the group that it moves to; after the switch, the group that it came from
     other_group int,
+    --- copy: the other group copies it; both and switched: a change is acknowledged when both groups have applied it
     move_phase  text CHECK (move_phase IN ('copy', 'both', 'switched')),
+    --- Raised when a move begins and when the new group takes over. It orders the attempts of renames that different
+    --- groups prepare, and an index has missed nothing of a namespace that never moved
     moves       int NOT NULL DEFAULT 0,
     CONSTRAINT namespaces_move CHECK ((other_group IS NULL) = (move_phase IS NULL))
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.namespaces', '');
 GRANT SELECT ON mantle.namespaces TO mantle_analyst;
-COMMENT ON COLUMN mantle.namespaces.index_group IS 'The index group that answers lookups and prepares renames';
-COMMENT ON COLUMN mantle.namespaces.other_group IS
-    'During a move: the group that it moves to; after the switch, the group that it came from';
-COMMENT ON COLUMN mantle.namespaces.move_phase IS
-    'copy: the other group copies it; both and switched: a change is acknowledged when both groups have applied it';
-COMMENT ON COLUMN mantle.namespaces.moves IS
-    'Raised when a move begins and when the new group takes over. It orders the attempts of renames that '
-    'different groups prepare, and an index has missed nothing of a namespace that never moved';
 COMMENT ON INDEX mantle.namespaces_pkey IS 'A namespace by its number';
 COMMENT ON INDEX mantle.namespaces_name_key IS 'A namespace by its name; names are unique';

@@ -3,8 +3,11 @@
 -- because two concurrent last deletes each see the other's row, and an eager check would never prune. The worker
 -- checks after mantle.prune_grace_ms. `pid` is where the change was, so the row is on the node of the change.
 CREATE TABLE mantle.prune_queue (
+    --- Where the change was: in the directory itself or in its parent
     pid    bigint NOT NULL,
+    --- Distinguishes rows of one directory
     seq    bigint NOT NULL,
+    --- The directory to check
     id     bigint NOT NULL,
     queued timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (pid, seq)
@@ -12,7 +15,4 @@ CREATE TABLE mantle.prune_queue (
 --- By age, for the rows that are due
 CREATE INDEX prune_queue_queued ON mantle.prune_queue (queued);
 SELECT pg_catalog.pg_extension_config_dump('mantle.prune_queue', '');
-COMMENT ON COLUMN mantle.prune_queue.pid IS 'Where the change was: in the directory itself or in its parent';
-COMMENT ON COLUMN mantle.prune_queue.seq IS 'Distinguishes rows of one directory';
-COMMENT ON COLUMN mantle.prune_queue.id IS 'The directory to check';
 COMMENT ON INDEX mantle.prune_queue_pkey IS 'Rows of a directory';

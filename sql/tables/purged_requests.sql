@@ -4,8 +4,8 @@
 -- (extension/src/steps/request_age.rs). On Citus each node purges alone and has its own row.
 CREATE TABLE mantle.purged_requests (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    --- When the youngest purged answer was recorded
     up_to    timestamptz NOT NULL
 );
 SELECT pg_catalog.pg_extension_config_dump('mantle.purged_requests', '');
-COMMENT ON COLUMN mantle.purged_requests.up_to IS 'When the youngest purged answer was recorded';
 COMMENT ON INDEX mantle.purged_requests_pkey IS 'At most one row';

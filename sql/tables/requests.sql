@@ -6,19 +6,17 @@ CREATE TABLE mantle.requests (
     ns           bigint NOT NULL,
     principal    int NOT NULL,
     request_id   uuid NOT NULL,
+    --- Hash of the request as the client sees it; another hash under the same id is refused ({request_mismatch})
     request_hash bigint NOT NULL,
     verb         text NOT NULL,
     pid          bigint NOT NULL,
     id           bigint,
     version      bigint,
+    --- When it was recorded, while all latches were held: so it orders conflicting changes
     created      timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (ns, principal, request_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 --- By age, for the purge
 CREATE INDEX requests_created ON mantle.requests (created);
 SELECT pg_catalog.pg_extension_config_dump('mantle.requests', '');
-COMMENT ON COLUMN mantle.requests.created IS
-    'When it was recorded, while all latches were held: so it orders conflicting changes';
-COMMENT ON COLUMN mantle.requests.request_hash IS
-    'Hash of the request as the client sees it; another hash under the same id is refused ({request_mismatch})';
 COMMENT ON INDEX mantle.requests_pkey IS 'One answer per request id; on Citus, per directory';

@@ -16,16 +16,15 @@ BEGIN
     -- Latches the group's epoch too, so that the group is not dropped (mantle.drop_index_group).
     PERFORM mantle.latch_across_nodes(ARRAY[0::bigint], ARRAY[p_name], '{}', v_index_group);
     SELECT '{namespace_exists}', n.ns, n.owner INTO code, ns, owner FROM mantle.namespaces n WHERE n.name = p_name;
-    code := CASE
-        WHEN mantle.namespace_name_fault(p_name) IS NOT NULL THEN mantle.namespace_name_fault(p_name)
-        WHEN code IS NOT NULL THEN code
-        WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX} AND p_request IS NOT NULL
-              AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}'
-        WHEN NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group) THEN
-            '{invalid_argument}'
-        ELSE mantle.id_fault(p_id) END;
-    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'create_namespace',
-        code, p_id, 1);
+    code := coalesce(
+        mantle.namespace_name_fault(p_name), code,
+        CASE WHEN (p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX} AND p_request IS NOT NULL
+                   AND p_principal IS NOT NULL
+                   AND EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = v_index_group)) IS NOT TRUE
+             THEN '{invalid_argument}' END,
+        mantle.id_fault(p_id));
+    SELECT * INTO o FROM mantle.record_request_delegated(
+        0, p_principal, 0, p_request, p_hash, 'create_namespace', code, p_id, 1);
     code := o.code; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF replayed THEN
         ns := o.id;
@@ -37,9 +36,8 @@ BEGIN
     INSERT INTO mantle.namespaces (ns, name, index_group, owner) VALUES (p_id, p_name, v_index_group, p_owner);
     v_root.name := p_name || '/'; v_root.ns := p_id; v_root.id := p_id; v_root.version := 1; v_root.explicit := true;
     v_root.owner := p_owner; v_root.grp := p_grp; v_root.mode := p_mode; v_root.created := now();
-    v_changes := ARRAY[
-        ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode, p_principal,
-            p_request)::mantle.directory_change];
+    v_changes := ARRAY[ROW(false, p_id, 0, v_root.name, p_id, 1, p_owner, p_grp, p_mode,
+                           p_principal, p_request)::mantle.directory_change];
     v_row := v_root;
     PERFORM FROM mantle.insert_entry_delegated(0, v_row, NULL, v_changes, 0);
     PERFORM mantle.raise_fault(mantle.placements_fault(v_placements));

@@ -1,6 +1,5 @@
---- Directories to remove with a namespace; NULL if it has content
--- Returns the directories of a namespace that has only implicit directories, and no more than a batch may latch;
--- otherwise NULL. Their order does not matter, because all are removed in one transaction.
+--- The directories of a namespace that has only implicit ones, and no more than a batch may latch; otherwise NULL
+-- Their order does not matter, because all are removed in one transaction.
 CREATE FUNCTION mantle.removable_directories(p_root bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all bigint[] := ARRAY[p_root];
@@ -8,15 +7,14 @@ DECLARE
 BEGIN
     LOOP
         -- Selects a column, because Citus keeps no result of a subquery without columns.
-        IF EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name < '/'
-            AND m.explicit IS DISTINCT FROM false)
-           OR EXISTS (SELECT m.pid FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.name >= '0'
-               AND m.explicit IS DISTINCT FROM false)
-        THEN
+        IF EXISTS (SELECT m.pid FROM mantle.meta m
+                    WHERE m.pid = ANY (v_level) AND m.name < '/' AND m.explicit IS DISTINCT FROM false)
+           OR EXISTS (SELECT m.pid FROM mantle.meta m
+                       WHERE m.pid = ANY (v_level) AND m.name >= '0' AND m.explicit IS DISTINCT FROM false) THEN
             RETURN NULL;
         END IF;
-        v_level := ARRAY(SELECT m.id FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.explicit IS NOT NULL
-            LIMIT 512);
+        v_level := ARRAY(
+            SELECT m.id FROM mantle.meta m WHERE m.pid = ANY (v_level) AND m.explicit IS NOT NULL LIMIT 512);
         EXIT WHEN cardinality(v_level) = 0;
         v_all := v_all || v_level;
         IF cardinality(v_all) > 500 THEN
@@ -51,8 +49,8 @@ BEGIN
         WHEN p_request IS NULL OR p_principal IS NULL THEN '{invalid_argument}'
         WHEN v_ns IS NULL OR NOT EXISTS (SELECT FROM mantle.namespaces n WHERE n.ns = v_ns) THEN '{namespace_not_found}'
         WHEN v_all IS NULL OR (mantle.removable_directories(v_ns) <@ v_all) IS NOT TRUE THEN '{not_empty}' END;
-    SELECT * INTO o FROM mantle.record_request_delegated(0, p_principal, 0, p_request, p_hash, 'delete_namespace',
-        v_fault, v_ns, NULL);
+    SELECT * INTO o FROM mantle.record_request_delegated(
+        0, p_principal, 0, p_request, p_hash, 'delete_namespace', v_fault, v_ns, NULL);
     code := o.code; ns := o.id; replayed := coalesce(o.replayed, false); flush_lsn := o.flush_lsn;
     IF code IS NOT NULL OR replayed THEN
         RETURN;

@@ -1,5 +1,4 @@
 --- Deletes one object of a batch
--- This does not decide whether to prune the directory (P17): it queues the directory once per call.
 CREATE FUNCTION mantle.delete_object_one({delete_object.parameters_of_one}) RETURNS mantle.outcome
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -21,8 +20,8 @@ BEGIN
         v_new.code := '{not_found}';
         RETURN v_new;
     END IF;
-    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version)
-        THEN
+    IF NOT mantle.record_request(
+        p_principal, p_ns, p_request, p_hash, 'delete_object', p_pid, v_old.id, v_old.version) THEN
         RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
@@ -63,6 +62,7 @@ BEGIN
         flush_lsn := o.flush_lsn; old_locator := o.old_locator;
         RETURN NEXT;
     END LOOP;
+    -- Whether to prune a directory is decided later (P17).
     PERFORM mantle.queue_pruning(d.pid, d.pid) FROM (SELECT DISTINCT u.pid FROM unnest(v_deltas) AS u) AS d;
     PERFORM mantle.count_and_emit(0, '{}', v_deltas);
     v_fault := mantle.placement_fault(p_pid);

@@ -1,7 +1,7 @@
 -- Makes directories. The fast path makes new ones (extension/src/verbs/fast_path.rs); this file is the fallback.
 
 --- Makes one directory of a batch
--- One directory. The pid is latched shared and the name exclusively, so what is read here stays true until the commit.
+-- The pid is latched shared and the name exclusively, so what is read here stays true until the commit.
 CREATE FUNCTION mantle.mkdir_one({mkdir.parameters_of_one}) RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_old mantle.meta;
@@ -14,8 +14,8 @@ BEGIN
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.directory_name_fault(p_name),
         CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX}
-            AND p_explicit IS NOT NULL
-                   AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
+                   AND p_explicit IS NOT NULL AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE
+             THEN '{invalid_argument}' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
@@ -47,7 +47,7 @@ BEGIN
            SET explicit = true, version = v_new.version, user_metadata = coalesce(p_user_metadata, m.user_metadata)
          WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0;
         v_new.change := ROW(false, p_ns, p_pid, p_name, v_old.id, v_new.version, v_old.owner, v_old.grp, v_old.mode,
-            p_principal, p_request);
+                            p_principal, p_request);
     ELSE
         INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, explicit, user_metadata, created)
         VALUES (p_pid, p_name, p_ns, p_id, p_owner, p_grp, p_mode, 1, p_explicit, p_user_metadata, now());
@@ -62,8 +62,7 @@ BEGIN
     RETURN v_new;
 END $$;
 
---- Makes the directories of a call that the fast path of mantle.mkdir did not make
--- As mantle.put_object_fallback.
+--- Makes the directories of a call that the fast path of mantle.mkdir did not make; see mantle.put_object_fallback
 CREATE FUNCTION mantle.mkdir_fallback({mkdir.parameters}, p_made int[], p_fault text)
 RETURNS TABLE (ord int, {mkdir.answer})
 LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan AS $$
@@ -91,13 +90,11 @@ BEGIN
                                       u.request)::mantle.directory_change), '{}'),
                coalesce(array_agg(ROW(u.ns, u.pid, 1, 1, 0)::mantle.delta), '{}')
           INTO v_changes, v_deltas
-          FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_request)
-               WITH ORDINALITY AS u(principal, ns, pid, name, id, owner, grp, mode, request, n)
-                   WHERE u.n = ANY (p_made);
+          FROM unnest(p_principal, p_ns, p_pid, p_name, p_id, p_owner, p_grp, p_mode, p_request) WITH ORDINALITY
+               AS u(principal, ns, pid, name, id, owner, grp, mode, request, n) WHERE u.n = ANY (p_made);
         FOR e
             IN SELECT u.* FROM unnest({mkdir.arguments}) WITH ORDINALITY AS u({mkdir.columns}, n)
-             WHERE u.n <> ALL (p_made)
-             ORDER BY u.pid, u.name COLLATE "C", u.n
+             WHERE u.n <> ALL (p_made) ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
             o := mantle.mkdir_one({mkdir.columns_of_e});
             IF (o.change).id IS NOT NULL THEN v_changes := v_changes || o.change; END IF;

@@ -2,7 +2,7 @@
 -- fallback. Both latch pids shared and names exclusively, so what is read of an entry stays true until the commit.
 
 --- Creates or overwrites one object of a batch
--- One object. A separate statement reads the old size (P13). Values that no column or index would accept are refused
+-- A separate statement reads the old size (P13). Values that no column or index would accept are refused
 -- here, so that they do not fail the whole batch.
 CREATE FUNCTION mantle.put_object_one({put_object.parameters_of_one}) RETURNS mantle.outcome
 LANGUAGE plpgsql VOLATILE AS $$
@@ -16,8 +16,8 @@ BEGIN
     v_new.code := coalesce(
         mantle.namespace_fault(p_ns), mantle.lease_fault(p_ns, p_lease), mantle.object_name_fault(p_name),
         CASE WHEN (p_pid >= {ID_MIN} AND p_owner >= 0 AND p_grp >= 0 AND p_mode BETWEEN 0 AND {MODE_MAX}
-                   AND p_size BETWEEN 0 AND {OBJECT_BYTES_MAX} AND coalesce(octet_length(p_locator), 0)
-                       <= {LOCATOR_BYTES_MAX}
+                   AND p_size BETWEEN 0 AND {OBJECT_BYTES_MAX}
+                   AND coalesce(octet_length(p_locator), 0) <= {LOCATOR_BYTES_MAX}
                    AND p_request IS NOT NULL AND p_principal IS NOT NULL) IS NOT TRUE THEN '{invalid_argument}' END,
         mantle.id_fault(p_id), mantle.removed_fault(p_pid));
     IF v_new.code IS NOT NULL THEN
@@ -28,8 +28,7 @@ BEGIN
     IF FOUND AND v_old.id IS NULL THEN
         v_new.code := '{is_directory}';
     ELSIF (CASE p_condition WHEN '*absent' THEN v_old.id IS NULL WHEN '*present' THEN v_old.id IS NOT NULL
-                            ELSE p_condition IS NULL OR p_condition IS NOT DISTINCT FROM v_old.etag END) IS NOT TRUE
-                                THEN
+                ELSE p_condition IS NULL OR p_condition IS NOT DISTINCT FROM v_old.etag END) IS NOT TRUE THEN
         v_new.code := '{precondition_failed}';
     END IF;
     IF v_new.code IS NOT NULL THEN
@@ -37,8 +36,8 @@ BEGIN
     END IF;
     v_new.id := coalesce(v_old.id, p_id);
     v_new.version := coalesce(v_old.version, 0) + 1;
-    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'put_object', p_pid, v_new.id, v_new.version)
-        THEN
+    IF NOT mantle.record_request(
+        p_principal, p_ns, p_request, p_hash, 'put_object', p_pid, v_new.id, v_new.version) THEN
         RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     IF v_old.id IS NULL THEN
@@ -59,9 +58,8 @@ BEGIN
     RETURN v_new;
 END $$;
 
---- Creates or overwrites the objects of a call that the fast path of mantle.put_object did not make
--- Carries out the elements that the fast path did not make, that is, those not in p_made. If p_made is NULL, the fast
--- path did not begin: because of p_fault, or without one because the arrays do not fit.
+--- Creates or overwrites the objects of a call that the fast path of mantle.put_object did not make (not in p_made)
+-- If p_made is NULL, the fast path did not begin: because of p_fault, or without one because the arrays do not fit.
 CREATE FUNCTION mantle.put_object_fallback({put_object.parameters}, p_made int[], p_fault text)
 RETURNS TABLE (ord int, {put_object.answer})
 LANGUAGE plpgsql VOLATILE {as_caller} SET plan_cache_mode = force_generic_plan AS $$
@@ -86,11 +84,10 @@ BEGIN
     IF cardinality(p_made) < cardinality(p_name) THEN
         v_deltas := ARRAY(SELECT ROW(u.ns, u.pid, 1, 0, u.size)::mantle.delta
                             FROM unnest(p_ns, p_pid, p_size) WITH ORDINALITY AS u(ns, pid, size, n)
-                                WHERE u.n = ANY (p_made));
+                           WHERE u.n = ANY (p_made));
         FOR e
             IN SELECT u.* FROM unnest({put_object.arguments}) WITH ORDINALITY AS u({put_object.columns}, n)
-             WHERE u.n <> ALL (p_made)
-             ORDER BY u.pid, u.name COLLATE "C", u.n
+             WHERE u.n <> ALL (p_made) ORDER BY u.pid, u.name COLLATE "C", u.n
         LOOP
             o := mantle.put_object_one({put_object.columns_of_e});
             IF (o.delta).pid IS NOT NULL THEN v_deltas := v_deltas || o.delta; END IF;

@@ -28,7 +28,6 @@ DECLARE
     v_fault text;
     v_row text;
     v_changes mantle.directory_change[];
-    v_marker mantle.directory_change[];
     v_emitted text;
     v_placements bigint := mantle.placements();
     v_spans_nodes boolean := NOT mantle.is_local(ARRAY[p_src_pid, 1]);
@@ -62,11 +61,10 @@ BEGIN
         v_changes := ARRAY[ROW(false, p_ns, 1, v_dir.name, v_dir.id, v_dir.version, v_dir.owner, v_dir.grp, v_dir.mode,
                                p_principal, CASE WHEN NOT v_spans_nodes THEN p_request END)::mantle.directory_change];
         IF v_spans_nodes THEN
-            v_marker := ARRAY[mantle.part_marker(p_ns, p_src_pid, p_principal, p_request)];
+            v_emitted := ARRAY[mantle.part_marker(p_ns, p_src_pid, p_principal, p_request)];
             v_changes := v_changes || mantle.part_marker(p_ns, 1, p_principal, p_request);
         END IF;
         v_row := s.entry;
-        v_emitted := v_marker;
         PERFORM FROM mantle.remove_entry_delegated(p_src_pid, v_row, v_emitted, p_attempt);
         v_row := v_dir;
         v_emitted := v_changes;

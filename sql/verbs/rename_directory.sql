@@ -29,7 +29,7 @@ CREATE FUNCTION mantle.rename_directory_move(
 DECLARE
     v_new mantle.meta := p_src;
     v_changes mantle.directory_change[] := '{}';
-    v_marker mantle.directory_change[];
+    v_marker text;
     v_spans_nodes boolean := NOT mantle.is_local(ARRAY[p_src.pid, p_dst_pid]);
 BEGIN
     v_new.pid := p_dst_pid;
@@ -48,7 +48,7 @@ BEGIN
         v_changes := v_changes || mantle.part_marker(p_src.ns, p_dst_pid, p_principal, p_request);
     END IF;
     PERFORM mantle.move_entry(
-        p_src.pid, p_src::text, v_marker::text, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
+        p_src.pid, p_src::text, v_marker, p_dst_pid, v_new::text, p_victim::text, v_changes::text, p_attempt);
 END $$;
 
 --- gateway: Commits a directory rename that the index prepared; p_victim_id 0: the destination must be free

@@ -2,8 +2,7 @@
 -- name exclusively) under a lock_timeout, and checks again (P11). A directory's entry is stored with its parent, its
 -- content and its tombstone with itself; they may be on two nodes: see sql/steps/cross_directory.sql.
 
---- Removes an empty directory from its parent
--- The parent's part. Answers a fault's code, or the first answer; otherwise only id and version are not NULL.
+--- The parent's part: a fault's code, or the first answer; otherwise only id and version are not NULL
 CREATE FUNCTION mantle.rmdir_delegated(
     p_pid bigint, p_principal int, p_ns bigint, p_name text, p_id bigint, p_request uuid, p_hash bigint, p_fault text)
 RETURNS mantle.outcome LANGUAGE plpgsql VOLATILE {delegated} AS $$
@@ -14,15 +13,15 @@ BEGIN
     SELECT * INTO v_old FROM mantle.meta m WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 FOR UPDATE;
     o := mantle.record_request_delegated(p_pid, p_principal, p_ns, p_request, p_hash, 'rmdir', coalesce(
             mantle.namespace_fault(p_ns), mantle.directory_name_fault(p_name),
-            CASE WHEN p_pid IS NULL OR p_pid < {ID_MIN} OR p_id IS NULL OR p_request IS NULL OR p_principal IS NULL
-                THEN '{invalid_argument}'
+            CASE WHEN (p_pid >= {ID_MIN} AND p_id IS NOT NULL AND p_request IS NOT NULL AND p_principal IS NOT NULL)
+                      IS NOT TRUE THEN '{invalid_argument}'
                  WHEN v_old.id IS NULL OR v_old.ns <> p_ns THEN '{not_found}'
                  WHEN v_old.id <> p_id THEN '{directory_removed}'
                  ELSE p_fault END), p_id, v_old.version + 1);
     IF o IS NULL THEN
         PERFORM mantle.remove_entry_delegated(p_pid, v_old::text, ARRAY[
-            ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode, p_principal,
-                p_request)::mantle.directory_change]::text, 0);
+            ROW(true, p_ns, p_pid, p_name, p_id, v_old.version + 1, v_old.owner, v_old.grp, v_old.mode,
+                p_principal, p_request)::mantle.directory_change]::text, 0);
         o.id := p_id;
         o.version := v_old.version + 1;
     END IF;
@@ -56,8 +55,8 @@ BEGIN
          ORDER BY u.pid, u.name COLLATE "C", u.n
     LOOP
         IF NOT v_local THEN
-            PERFORM mantle.latch_across_nodes(ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}'
-                END, NULL);
+            PERFORM mantle.latch_across_nodes(
+                ARRAY[e.pid], ARRAY[e.name], CASE WHEN e.empty THEN ARRAY[e.id] ELSE '{}' END, NULL);
         END IF;
         v_is := e.empty;
         IF v_is THEN

@@ -1,5 +1,5 @@
---- Changes attributes of one entry of a batch
--- One entry, a directory or an object. Its name is latched, as for every mutation that reads an entry.
+--- Changes attributes of one entry of a batch, a directory or an object
+-- Its name is latched, as for every mutation that reads an entry.
 CREATE FUNCTION mantle.set_attributes_one({set_attributes.parameters_of_one}) RETURNS mantle.outcome
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -19,15 +19,15 @@ BEGIN
     SELECT * INTO v_old FROM mantle.meta m
      WHERE m.pid = p_pid AND m.name = p_name AND m.ts = 0 AND m.ns = p_ns FOR UPDATE;
     v_new.code := CASE WHEN v_old.id IS NULL THEN '{not_found}' WHEN v_old.id <> p_id THEN '{directory_removed}'
-                       WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0) THEN '{invalid_argument}'
-                           END;
+                       WHEN p_explicit IS NOT NULL AND (v_old.explicit IS NULL OR p_pid = 0)
+                       THEN '{invalid_argument}' END;
     IF v_new.code IS NOT NULL THEN
         RETURN v_new;
     END IF;
     v_new.id := v_old.id;
     v_new.version := v_old.version + 1;
-    IF NOT mantle.record_request(p_principal, p_ns, p_request, p_hash, 'set_attributes', p_pid, v_new.id,
-        v_new.version) THEN
+    IF NOT mantle.record_request(
+        p_principal, p_ns, p_request, p_hash, 'set_attributes', p_pid, v_new.id, v_new.version) THEN
         RETURN mantle.recorded_outcome(p_principal, p_ns, p_request, p_hash, p_pid);
     END IF;
     UPDATE mantle.meta m
