@@ -1,11 +1,11 @@
---- The facts of a node, for check_cluster
--- The facts of one node as jsonb; check_cluster asks every node for them.
+--- The facts of one node; check_cluster asks every node for them
 CREATE FUNCTION mantle.node_facts() RETURNS jsonb LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
     RETURN jsonb_build_object(
         'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
-        'preloaded', 'mantle' = ANY (string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''),
-        ',')), 'worker', ARRAY['*', current_database()::text] &&
+        'preloaded', 'mantle' = ANY (
+            string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''), ',')),
+        'worker', ARRAY['*', current_database()::text] &&
             string_to_array(replace(current_setting('mantle.compaction_databases'), ' ', ''), ','),
         'wal_level', current_setting('wal_level'),
         'prepared', current_setting('max_prepared_transactions')::int,
@@ -16,20 +16,19 @@ BEGIN
                              WHERE r.state = 'streaming' AND s.slot_type IS DISTINCT FROM 'logical'),
         'wal_keep', current_setting('max_slot_wal_keep_size'),
         'publication', EXISTS (SELECT FROM pg_publication p WHERE p.pubname = 'mantle_stream'),
-        'emit_is_public', (SELECT bool_or(has_function_privilege('public', p.oid, 'EXECUTE')) FROM pg_proc p
-                            WHERE p.proname = 'pg_logical_emit_message'
-                                AND p.pronamespace = 'pg_catalog'::regnamespace),
+        'emit_is_public', (
+            SELECT bool_or(has_function_privilege('public', p.oid, 'EXECUTE')) FROM pg_proc p
+             WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace),
         'slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, s.wal_status), '{}') FROM pg_replication_slots s
                    WHERE s.database = current_database()),
         'roles', (SELECT coalesce(jsonb_agg(r.rolname), '[]') FROM pg_roles r
                    WHERE r.rolname IN ('mantle_gateway', 'mantle_index', 'mantle_analyst', 'mantle_monitor')),
-        'hot_shards', (SELECT count(*) FROM pg_class c WHERE c.relname ~ '^meta_\d+$'
-            AND c.relnamespace = 'mantle'::regnamespace
-                          AND NOT coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_vacuum_scale_factor=0']));
+        'hot_shards', (
+            SELECT count(*) FROM pg_class c WHERE c.relname ~ '^meta_\d+$' AND c.relnamespace = 'mantle'::regnamespace
+               AND NOT coalesce(c.reloptions, '{}') @> ARRAY['autovacuum_vacuum_scale_factor=0']));
 END $$;
 
---- The problems that a node's facts show, for check_cluster
--- The problems of one node; with NULL slots, slots are not checked.
+--- The problems that a node's facts show, for check_cluster; with NULL slots, slots are not checked
 CREATE FUNCTION mantle.node_problems(f jsonb, p_version text, p_slots text[]) RETURNS TABLE (problem text, detail text)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT p.problem, p.detail FROM (VALUES
@@ -44,9 +43,8 @@ LANGUAGE sql IMMUTABLE AS $$
             || ': a batch takes up to {BATCH_LATCHES_MAX} latches'),
         -- The same condition as in extension/src/steps/batch.rs.
         (f->>'commit' = 'off' OR f->>'commit' IN ('local', 'remote_write') AND (f->>'synchronous')::boolean,
-            'synchronous_commit',
-         'is ' || (f->>'commit') || CASE WHEN f->>'commit' <> 'off' THEN ' with a synchronous standby' ELSE '' END
-             || ': mutations are refused ({weak_commit})'),
+         'synchronous_commit', 'is ' || (f->>'commit') || CASE WHEN f->>'commit' <> 'off'
+             THEN ' with a synchronous standby' ELSE '' END || ': mutations are refused ({weak_commit})'),
         ((f->>'followed')::boolean AND NOT (f->>'synchronous')::boolean, 'synchronous_standby_names',
          'is empty, though a standby follows: a failover loses acknowledged changes, of which other nodes keep parts'),
         (f->>'wal_keep' = '-1', 'max_slot_wal_keep_size', 'is unlimited: a slot that nobody reads fills the disk'),
@@ -58,16 +56,13 @@ LANGUAGE sql IMMUTABLE AS $$
         (jsonb_array_length(f->'roles') < 4, 'roles', 'only ' || (f->'roles')::text || ' are there')
     ) AS p(is_so, problem, detail) WHERE p.is_so
     UNION ALL
-    SELECT 'slot', s || ' is missing: no index reads this node''s changes' FROM unnest(p_slots) AS s
-        WHERE NOT f->'slots' ? s
-    UNION ALL
-    SELECT 'slot', s || ' has lost its position: the index must be rebuilt' FROM unnest(p_slots) AS s
-        WHERE f->'slots'->>s = 'lost'
+    SELECT 'slot', s || CASE WHEN f->'slots' ? s THEN ' has lost its position: the index must be rebuilt'
+                             ELSE ' is missing: no index reads this node''s changes' END
+      FROM unnest(p_slots) AS s WHERE NOT f->'slots' ? s OR f->'slots'->>s = 'lost'
 $$;
 
 --- The problems of shards, for check_cluster, with Citus
--- The problems of shards. The fast path writes to shards directly only if one lock keeps out all other writers of the
--- shard.
+-- The fast path writes to shards directly only if one lock keeps out all other writers of the shard.
 CREATE FUNCTION mantle.shard_problems() RETURNS TABLE (problem text, detail text)
 LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
@@ -82,9 +77,8 @@ BEGIN
     SELECT 'colocation', format('mantle.%s does not go where mantle.meta goes', t.name)
       FROM mantle.distributed_tables() AS t
       JOIN pg_dist_partition m ON m.logicalrelid = 'mantle.meta'::regclass AND t.by_column IS NOT NULL
-     WHERE NOT EXISTS (SELECT FROM pg_dist_partition d
-                        WHERE d.logicalrelid = format('mantle.%I', t.name)::regclass
-                            AND d.colocationid = m.colocationid);
+     WHERE NOT EXISTS (SELECT FROM pg_dist_partition d WHERE d.logicalrelid = format('mantle.%I', t.name)::regclass
+                                                         AND d.colocationid = m.colocationid);
 END $$;
 
 --- monitor: What is missing on which node: extension, worker, publication, slots, settings, privileges. No row:
@@ -98,13 +92,13 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT CASE WHEN mantle.is_distributed() THEN 'cluster' ELSE 'this node' END, 'prepare_keys',
-        format('index group %s has no key: directories are renamed unproven. When no older IndexNode and '
-                                             'gateway runs: SELECT mantle.make_prepare_keys()', g.index_group)
+           format('index group %s has no key: directories are renamed unproven. When no older IndexNode and '
+                  'gateway runs: SELECT mantle.make_prepare_keys()', g.index_group)
       FROM mantle.index_groups g
      WHERE NOT EXISTS (SELECT FROM mantle.prepare_keys k WHERE k.index_group = g.index_group) ORDER BY g.index_group;
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
-        RETURN QUERY SELECT 'this node', p.problem, p.detail FROM mantle.node_problems(mantle.node_facts(), v_version,
-            v_slots) AS p;
+        RETURN QUERY SELECT 'this node', p.problem, p.detail
+                       FROM mantle.node_problems(mantle.node_facts(), v_version, v_slots) AS p;
         RETURN;
     END IF;
     IF NOT mantle.is_distributed() THEN
@@ -113,23 +107,21 @@ BEGIN
     -- An index reads the nodes that have directories or may get some.
     FOR n IN SELECT format('%s:%s', d.nodename, d.nodeport) AS name, r.success, r.result,
                     CASE WHEN d.groupid IN (SELECT i.source FROM mantle.index_sources() AS i) THEN v_slots END AS slots
-               FROM run_command_on_all_nodes('SELECT mantle.node_facts()') AS r JOIN pg_dist_node d ON d.nodeid
-                   = r.nodeid
-              ORDER BY 1
+               FROM run_command_on_all_nodes('SELECT mantle.node_facts()') AS r
+               JOIN pg_dist_node d ON d.nodeid = r.nodeid ORDER BY 1
     LOOP
         IF n.success THEN
-            RETURN QUERY SELECT n.name, p.problem, p.detail FROM mantle.node_problems(n.result::jsonb, v_version,
-                n.slots) AS p;
+            RETURN QUERY SELECT n.name, p.problem, p.detail
+                           FROM mantle.node_problems(n.result::jsonb, v_version, n.slots) AS p;
         ELSE
             RETURN QUERY VALUES (n.name, 'extension', n.result);
         END IF;
     END LOOP;
-    RETURN QUERY
-    SELECT 'cluster', p.problem, p.detail FROM mantle.shard_problems() AS p;
+    RETURN QUERY SELECT 'cluster', p.problem, p.detail FROM mantle.shard_problems() AS p;
     RETURN QUERY
     SELECT 'cluster', 'function', f::text || ' is not known to Citus: SELECT mantle.delegate_functions()'
       FROM mantle.delegated_functions() AS f
      WHERE mantle.is_distributed() AND NOT EXISTS (
-               SELECT FROM pg_dist_object o WHERE o.classid = 'pg_proc'::regclass AND o.objid = f
-                   AND o.force_delegation);
+               SELECT FROM pg_dist_object o
+                WHERE o.classid = 'pg_proc'::regclass AND o.objid = f AND o.force_delegation);
 END $$;

@@ -1,8 +1,7 @@
---- Folds delta records of a directory, up to a limit
--- Folds delta records of one directory into its primary attribute record, and makes a missing one. It takes the shared
--- latch: an exclusive one would queue every create behind it, and a try-lock would starve (P11). Under it no tombstone
--- can appear, and a directory with a tombstone has no deltas. Two concurrent compactions take different rows.
--- In three statements, because Citus would send intermediate results between parts of one statement to every node.
+--- Folds delta records of a directory into its primary attribute record, up to a limit, and makes a missing one
+-- It takes the shared latch: an exclusive one would queue every create behind it, and a try-lock would starve (P11).
+-- Under it no tombstone can appear, and a directory with a tombstone has no deltas. Two concurrent compactions take
+-- different rows. In three statements, because Citus would send intermediate results between parts of one to every node.
 CREATE FUNCTION mantle.compact_directory(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_chosen bigint[];
@@ -26,10 +25,9 @@ BEGIN
     RETURN cardinality(v_chosen);
 END $$;
 
---- Folds delta records of several directories, up to a limit
--- As compact_directory, for many directories in one statement; the caller has latched each. In order, like every other
--- caller that waits for several attribute records. Answers how many were folded of each. Not on Citus, where the rows
--- are on many shards.
+--- mantle.compact_directory for several directories in one statement; answers how many were folded of each
+-- The caller has latched each. In order, like every other caller that waits for several attribute records. Not on Citus,
+-- where the rows are on many shards.
 CREATE FUNCTION mantle.compact_directories(p_pids bigint[], p_limit int) RETURNS TABLE (pid bigint, folded bigint)
 LANGUAGE sql VOLATILE AS $$
     WITH chosen AS MATERIALIZED (
@@ -46,8 +44,7 @@ LANGUAGE sql VOLATILE AS $$
     SELECT g.pid, count(*) FROM gone g GROUP BY g.pid;
 $$;
 
---- mantle.compact_directory on the node that has the directory
--- Runs on the directory's node, where its latch is.
+--- mantle.compact_directory on the node that has the directory and its latch
 CREATE FUNCTION mantle.compact_delegated(p_pid bigint, p_limit int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '1s' AS $$
 DECLARE v_folded bigint := mantle.compact_directory(p_pid, p_limit);

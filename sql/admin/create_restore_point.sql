@@ -6,8 +6,7 @@
 -- node and blocks new ones: a lock on a distributed table is a lock on all nodes, and prepared transactions hold it
 -- too.
 CREATE FUNCTION mantle.create_restore_point(p_name text) RETURNS pg_lsn LANGUAGE plpgsql VOLATILE {as_caller} AS $$
-DECLARE
-    v_lsn pg_lsn;
+DECLARE v_lsn pg_lsn;
 BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN pg_create_restore_point(p_name);

@@ -2,25 +2,21 @@
 -- on every node. Functions that do their part in one directory are registered with Citus, which runs them on the
 -- directory's node.
 
---- Citus: how each table is distributed
--- The tables, with the column that decides where a row is; NULL: on every node.
+--- Citus: the tables, with the column that decides where a row is; NULL: on every node
 CREATE FUNCTION mantle.distributed_tables() RETURNS TABLE (name text, by_column text) LANGUAGE sql IMMUTABLE AS $$
     VALUES ('meta', 'pid'), ('requests', 'pid'), ('prune_queue', 'pid'), ('operations', 'pid'),
-        ('rename_attempts', 'ns'),
-           ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL), ('index_groups', NULL),
-               ('prepare_keys', NULL)
+           ('rename_attempts', 'ns'), ('namespaces', NULL), ('namespace_grants', NULL), ('id_blocks', NULL),
+           ('index_groups', NULL), ('prepare_keys', NULL)
 $$;
 
---- Citus: functions that run on the node of their first argument
--- The functions that run on the node of the directory that their first argument names.
+--- Citus: functions that run on the node of the directory that their first argument names
 CREATE FUNCTION mantle.delegated_functions() RETURNS SETOF regprocedure LANGUAGE sql STABLE AS $$
     SELECT p.oid::regprocedure FROM pg_proc p
      WHERE p.pronamespace = 'mantle'::regnamespace AND p.prokind = 'f'
        AND p.proname LIKE '%\_delegated' AND p.proargtypes[0] = 'bigint'::regtype
 $$;
 
---- Citus: registers the functions that run on the node of their first argument
--- Call it also after an upgrade of the extension that brings new functions.
+--- Citus: registers the functions that run on the node of their first argument; also after an upgrade with new ones
 CREATE FUNCTION mantle.delegate_functions() RETURNS void LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 BEGIN
     PERFORM create_distributed_function(
@@ -30,8 +26,7 @@ BEGIN
 END $$;
 
 --- Citus: adds the directory to the key of the request ids
--- A row of requests is where the change was, so the table's key must contain the directory. A request id is then
--- unique only in its directory; mantle.replay reads every node.
+-- A row is where the change was. A request id is then unique only in its directory; mantle.replay reads every node.
 CREATE FUNCTION mantle.rekey_requests() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     ALTER TABLE mantle.requests DROP CONSTRAINT requests_pkey, ADD PRIMARY KEY (pid, ns, principal, request_id);
@@ -55,13 +50,12 @@ BEGIN
             MESSAGE = 'the MetaTable is distributed already';
     END IF;
     SELECT string_agg(format('%s:%s %s', r.nodename, r.nodeport, r.result), '; ') INTO v_bad
-      FROM run_command_on_workers($c$ SELECT CASE WHEN EXISTS (SELECT FROM mantle.meta) THEN 'holds entries of its own'
-          END $c$) AS r
+      FROM run_command_on_workers(
+               $c$ SELECT CASE WHEN EXISTS (SELECT FROM mantle.meta) THEN 'holds entries of its own' END $c$) AS r
      WHERE r.result <> '' OR NOT r.success;
     IF v_bad IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state', MESSAGE = 'a worker is not ready: ' ||
-            v_bad,
-            HINT = 'CREATE EXTENSION mantle, on every node.';
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'a worker is not ready: ' || v_bad, HINT = 'CREATE EXTENSION mantle, on every node.';
     END IF;
     -- In the order in which changes open them.
     LOCK TABLE mantle.meta, mantle.requests;
@@ -71,9 +65,9 @@ BEGIN
         IF t.by_column IS NULL THEN
             PERFORM create_reference_table(format('mantle.%I', t.name)::regclass);
         ELSE
-            PERFORM create_distributed_table(format('mantle.%I', t.name)::regclass, t.by_column,
-                                             colocate_with => CASE t.name WHEN 'meta' THEN 'none' ELSE 'mantle.meta'
-                                                 END);
+            PERFORM create_distributed_table(
+                format('mantle.%I', t.name)::regclass, t.by_column,
+                colocate_with => CASE t.name WHEN 'meta' THEN 'none' ELSE 'mantle.meta' END);
         END IF;
         PERFORM truncate_local_data_after_distributing_table(format('mantle.%I', t.name)::regclass);
     END LOOP;

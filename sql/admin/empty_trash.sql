@@ -4,8 +4,7 @@
 -- resolved the directory before its removal may still come: what they made before the latch is removed too, later ones
 -- meet the tombstone.
 
---- The first entries of a directory, in name order
--- The first entries in name order, up to a limit, from two ranges of the primary key as in mantle.list.
+--- The first entries of a directory in name order, up to a limit, from two ranges of the primary key as in mantle.list
 CREATE FUNCTION mantle.first_entries(p_pid bigint, p_limit int)
 RETURNS TABLE (name text, id bigint, is_directory boolean)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
@@ -20,8 +19,7 @@ BEGIN
     LIMIT p_limit;
 END $$;
 
---- Whether a directory is in a removed tree that is not emptied yet
--- Whether a directory is in the trash or below a directory that is.
+--- Whether a directory is in the trash or below a directory that is
 CREATE FUNCTION mantle.is_in_trash(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_id bigint := p_id;
 BEGIN
@@ -34,9 +32,8 @@ BEGIN
 END $$;
 
 --- Directories of a removed tree that have objects to remove now or are empty
--- The directories to work on now. Descends from a removed directory to the first one that begins with an object or is
--- empty; or returns the children of one directory if one of them is such. At most 100 directories: two latches each,
--- and one for the parent.
+-- Descends from a removed directory to the first one that begins with an object or is empty; or returns the children of
+-- one directory if one of them is such. At most 100 directories: two latches each, and one for the parent.
 CREATE FUNCTION mantle.trash_targets(p_root bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_id bigint := p_root;
@@ -44,22 +41,20 @@ DECLARE
     v_leaf boolean;
 BEGIN
     LOOP
-        SELECT array_agg(e.id), NOT coalesce(bool_and(e.is_directory), false) INTO v_children, v_leaf
+        SELECT array_agg(e.id), bool_and(e.is_directory) IS NOT TRUE INTO v_children, v_leaf
           FROM mantle.first_entries(v_id, 100) AS e;
         IF v_leaf THEN
             RETURN ARRAY[v_id];
         END IF;
         IF EXISTS (SELECT FROM unnest(v_children) AS c(id)
-                    WHERE NOT coalesce((SELECT bool_and(e.is_directory) FROM mantle.first_entries(c.id, 10) AS e),
-                        false)) THEN
+                    WHERE (SELECT bool_and(e.is_directory) FROM mantle.first_entries(c.id, 10) AS e) IS NOT TRUE) THEN
             RETURN v_children;
         END IF;
         v_id := v_children[1];
     END LOOP;
 END $$;
 
---- Removes objects of a directory of a removed tree; answers whether it is empty then
--- The content's part: removes objects of a directory if it can be latched exclusively. NULL objects: it is in use.
+--- Removes objects of a directory of a removed tree; answers whether it is empty then. NULL: another session uses it
 CREATE FUNCTION mantle.empty_delegated(
     p_pid bigint, p_ns bigint, p_limit int, OUT objects bigint, OUT bytes bigint, OUT empty boolean)
 LANGUAGE plpgsql VOLATILE {delegated} AS $$
@@ -71,8 +66,8 @@ BEGIN
     WITH gone AS (
         DELETE FROM mantle.meta m
          WHERE m.pid = p_pid AND m.ts = 0
-           AND m.name = ANY (ARRAY(SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e
-               WHERE NOT e.is_directory))
+           AND m.name = ANY (ARRAY(
+                   SELECT e.name FROM mantle.first_entries(p_pid, p_limit) AS e WHERE NOT e.is_directory))
         RETURNING m.size)
     SELECT count(*), coalesce(sum(g.size), 0) INTO objects, bytes FROM gone AS g;
     empty := mantle.is_empty(p_pid);
@@ -83,8 +78,7 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(ARRAY[p_pid]));
 END $$;
 
---- Removes objects of a removed tree, and the directories that are empty then
--- Removes objects of these directories, and the directories that are empty then. Skips a directory in use.
+--- Removes objects of a removed tree, and the directories that are empty then; skips a directory in use
 CREATE FUNCTION mantle.empty_directories(
     p_ns bigint, p_targets bigint[], p_batch int, OUT objects bigint, OUT bytes bigint, OUT directories bigint)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -118,7 +112,7 @@ BEGIN
 END $$;
 
 --- The worker's step that empties removed trees
--- Takes the operation that has waited longest, so that no operation waits for another one's end.
+-- It takes the operation that has waited longest, so that none waits for another one's end.
 CREATE FUNCTION mantle.maintain_trash(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_operation mantle.operations;
@@ -136,8 +130,8 @@ BEGIN
     IF v_operation.id IS NULL THEN
         RETURN 0;
     END IF;
-    SELECT * INTO s FROM mantle.empty_directories(v_operation.ns, mantle.trash_targets(v_operation.directory_id),
-        p_batch);
+    SELECT * INTO s FROM mantle.empty_directories(
+        v_operation.ns, mantle.trash_targets(v_operation.directory_id), p_batch);
     v_now := clock_timestamp();
     v_done := NOT EXISTS (SELECT FROM mantle.meta m WHERE m.pid = 1 AND m.name = v_operation.directory_id || '/');
     -- Citus accepts no volatile function in an UPDATE.

@@ -1,8 +1,7 @@
 -- For the DBA: only the extension's owner and superusers may call these functions.
 
---- The number of a namespace in namespace_grants; * means all
--- The number of a namespace to grant or revoke. `*` is 0, which means all namespaces, including future ones; no
--- namespace can have that name.
+--- The number of a namespace in namespace_grants; 0 for *, which means all, including future ones
+-- No namespace can have that name.
 CREATE FUNCTION mantle.grantable(p_name text) RETURNS bigint LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE v_ns bigint;
 BEGIN

@@ -1,8 +1,7 @@
 -- Create an index group before its processes host it (`groups` in their settings), and drop it after no process hosts
 -- it any more.
 
---- Makes the keys of index groups that have none, and answers how many. From then on PostgreSQL carries out only what
---- they have signed
+--- Makes the keys of index groups that have none, and answers how many; PostgreSQL then does only what they have signed
 -- Call it after an upgrade from a version whose index groups signed nothing, and after a restore, which has no keys.
 CREATE FUNCTION mantle.make_prepare_keys() RETURNS bigint LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE
@@ -11,8 +10,8 @@ DECLARE
 BEGIN
     FOR g IN SELECT i.index_group FROM mantle.index_groups i ORDER BY i.index_group LOOP
         INSERT INTO mantle.prepare_keys (index_group, key)
-        VALUES (g.index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO
-            NOTHING;
+        VALUES (g.index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())))
+        ON CONFLICT DO NOTHING;
         v_made := v_made + FOUND::int;
     END LOOP;
     RETURN v_made;
@@ -29,8 +28,8 @@ BEGIN
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
         INSERT INTO mantle.prepare_keys (index_group, key)
-        VALUES (p_index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))) ON CONFLICT DO
-            NOTHING;
+        VALUES (p_index_group, sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())))
+        ON CONFLICT DO NOTHING;
     END IF;
     RETURN (SELECT g.slot_name FROM mantle.index_groups g WHERE g.index_group = p_index_group);
 END $$;
@@ -55,8 +54,7 @@ BEGIN
     -- Waits for namespaces that are being created in the group; later ones find it gone.
     PERFORM mantle.latch_epoch_everywhere(p_index_group);
     IF EXISTS (SELECT FROM mantle.namespaces n WHERE p_index_group IN (n.index_group, n.other_group)) THEN
-        RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespaces are in index group %s',
-            p_index_group);
+        RAISE EXCEPTION 'namespaces are in index group %', p_index_group USING ERRCODE = 'object_in_use';
     END IF;
     DELETE FROM mantle.index_groups g WHERE g.index_group = p_index_group RETURNING g.slot_name INTO v_slot;
     DELETE FROM mantle.prepare_keys k WHERE k.index_group = p_index_group;

@@ -12,21 +12,19 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.latch_epoch(p_index_group, false));
     SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
     IF n.ns IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no namespace %s', p_name);
+        RAISE EXCEPTION 'there is no namespace %', p_name USING ERRCODE = 'undefined_object';
     ELSIF NOT EXISTS (SELECT FROM mantle.index_groups g WHERE g.index_group = p_index_group) THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no index group %s',
-            p_index_group);
+        RAISE EXCEPTION 'there is no index group %', p_index_group USING ERRCODE = 'undefined_object';
     ELSIF n.move_phase IS NOT NULL THEN
         IF p_index_group <> (CASE n.move_phase WHEN 'switched' THEN n.index_group ELSE n.other_group END) THEN
-            RAISE EXCEPTION USING ERRCODE = 'object_in_use', MESSAGE = format('namespace %s is being moved already',
-                p_name);
+            RAISE EXCEPTION 'namespace % is being moved already', p_name USING ERRCODE = 'object_in_use';
         END IF;
         RETURN n.move_phase;
     ELSIF n.index_group = p_index_group THEN
         RETURN 'done';
     END IF;
     UPDATE mantle.namespaces s SET other_group = p_index_group, move_phase = 'copy', moves = s.moves + 1
-        WHERE s.ns = n.ns;
+     WHERE s.ns = n.ns;
     UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
     RETURN 'copy';
 END $$;
@@ -37,7 +35,7 @@ DECLARE n mantle.namespaces;
 BEGIN
     SELECT * INTO n FROM mantle.namespaces s WHERE s.name = p_name FOR UPDATE;
     IF n.ns IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_object', MESSAGE = format('there is no namespace %s', p_name);
+        RAISE EXCEPTION 'there is no namespace %', p_name USING ERRCODE = 'undefined_object';
     ELSIF n.move_phase IN ('copy', 'both') THEN
         UPDATE mantle.namespaces s SET other_group = NULL, move_phase = NULL WHERE s.ns = n.ns;
         UPDATE mantle.index_groups g SET changes = g.changes + 1 WHERE g.index_group = n.index_group;
@@ -72,8 +70,8 @@ BEGIN
     IF p_phase = 'copy' THEN
         UPDATE mantle.namespaces s SET move_phase = 'both' WHERE s.ns = p_ns;
     ELSIF p_phase = 'both' THEN
-        UPDATE mantle.namespaces s SET index_group = n.other_group, other_group = n.index_group,
-            move_phase = 'switched', moves = s.moves + 1
+        UPDATE mantle.namespaces s
+           SET index_group = n.other_group, other_group = n.index_group, move_phase = 'switched', moves = s.moves + 1
          WHERE s.ns = p_ns;
     ELSE
         UPDATE mantle.namespaces s SET other_group = NULL, move_phase = NULL WHERE s.ns = p_ns;

@@ -1,21 +1,17 @@
---- Removes a directory that is latched and empty
--- For a directory that is empty and latched exclusively, with its name: writes the tombstone, updates the parent's
--- count, emits the message.
+--- Removes a directory that is empty and latched exclusively, with its name
 CREATE FUNCTION mantle.remove_directory(d mantle.meta) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_row text := d;
-    v_changes text := ARRAY[
-        ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode, NULL,
-            NULL)::mantle.directory_change];
+    v_changes text := ARRAY[ROW(true, d.ns, d.pid, d.name, d.id, d.version + 1, d.owner, d.grp, d.mode,
+                                NULL, NULL)::mantle.directory_change];
 BEGIN
     PERFORM FROM mantle.write_tombstone_delegated(d.id, d.ns);
     PERFORM FROM mantle.remove_entry_delegated(d.pid, v_row, v_changes, 0);
 END $$;
 
---- Removes an implicit directory that is empty
--- Removes one implicit, empty directory and queues its parent, so that pruning goes bottom-up (P17). Reads its entry
--- without a latch first, then tries to latch: a directory in use is not pruned now. Answers false if the directory
--- must be checked again, true otherwise.
+--- Removes an implicit directory that is empty; false if it must be checked again
+-- Queues its parent, so that pruning goes bottom-up (P17). Reads its entry without a latch first, then tries to latch: a
+-- directory in use is not pruned now.
 CREATE FUNCTION mantle.prune(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_seen mantle.meta;

@@ -2,7 +2,6 @@
 -- if there are more than mantle.request_rows_max.
 
 --- This node's shards of a table under Citus, else the table
--- Citus: this node's shards of a table; without Citus the table itself.
 CREATE FUNCTION mantle.local_shards(p_table text) RETURNS SETOF regclass LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
@@ -16,10 +15,9 @@ BEGIN
      WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass;
 END $$;
 
---- Deletes rows that were kept long enough, up to a batch
--- Deletes rows that match a condition, up to a batch. `p_where` comes from our code, never from a client. On Citus it
--- finds the rows in this node's shards and deletes them through the distributed table, which knows when a shard has
--- moved, one partition after the other.
+--- Deletes rows that match a condition, up to a batch
+-- The condition comes from our code, never from a client. On Citus it finds the rows in this node's shards and deletes
+-- them through the distributed table, which knows when a shard has moved, one partition after the other.
 CREATE FUNCTION mantle.purge(p_table text, p_column text, p_where text, p_batch int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -31,21 +29,21 @@ DECLARE
 BEGIN
     IF NOT mantle.is_distributed() THEN
         EXECUTE format('DELETE FROM mantle.%1$I t WHERE t.ctid = ANY (ARRAY(
-                            SELECT o.ctid FROM mantle.%1$I o WHERE %2$s LIMIT %3$s FOR UPDATE SKIP LOCKED))', p_table,
-                                p_where, p_batch);
+                            SELECT o.ctid FROM mantle.%1$I o WHERE %2$s LIMIT %3$s FOR UPDATE SKIP LOCKED))',
+                       p_table, p_where, p_batch);
         GET DIAGNOSTICS v_purged = ROW_COUNT;
         RETURN v_purged;
     END IF;
     SELECT string_agg(format('(SELECT %I AS pid FROM %s WHERE %s LIMIT %s)', p_column, s, p_where, p_batch),
-        ' UNION ALL ')
+                      ' UNION ALL ')
       INTO v_all FROM mantle.local_shards(p_table) AS s;
     IF v_all IS NOT NULL THEN
         EXECUTE format('SELECT array_agg(DISTINCT u.pid) FROM (%s LIMIT %s) AS u', v_all, p_batch) INTO v_pids;
     END IF;
     FOREACH v_pid IN ARRAY coalesce(v_pids, '{}') LOOP
         EXECUTE format('DELETE FROM mantle.%1$I t WHERE t.%2$I = %3$s AND t.ctid = ANY (ARRAY(
-                            SELECT o.ctid FROM mantle.%1$I o WHERE o.%2$I = %3$s AND %4$s LIMIT %5$s
-                                FOR UPDATE SKIP LOCKED))',
+                            SELECT o.ctid FROM mantle.%1$I o WHERE o.%2$I = %3$s AND %4$s
+                             LIMIT %5$s FOR UPDATE SKIP LOCKED))',
                        p_table, p_column, v_pid, p_where, p_batch - v_purged);
         GET DIAGNOSTICS v_rows = ROW_COUNT;
         v_purged := v_purged + v_rows;
@@ -54,28 +52,26 @@ BEGIN
     RETURN v_purged;
 END $$;
 
---- When the last of the oldest answers, as many as given, was recorded
--- When the last of this node's oldest answers, as many as given, was recorded. Answers of the last minute are never
--- purged: so for a younger id no lookup of the purge is needed (extension/src/steps/request_age.rs).
+--- When the last of this node's oldest answers, as many as given, was recorded
+-- Answers of the last minute are never purged: so for a younger id no lookup of the purge is needed
+-- (extension/src/steps/request_age.rs).
 CREATE FUNCTION mantle.oldest_requests_end(p_count bigint) RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all text;
     v_end timestamptz;
 BEGIN
-    SELECT string_agg(format('(SELECT created FROM %s WHERE created < %L ORDER BY created LIMIT %s)', s,
-        now() - interval '1 minute', p_count), ' UNION ALL ')
+    SELECT string_agg(format('(SELECT created FROM %s WHERE created < %L ORDER BY created LIMIT %s)',
+                             s, now() - interval '1 minute', p_count), ' UNION ALL ')
       INTO v_all FROM mantle.local_shards('requests') AS s;
     IF v_all IS NOT NULL THEN
         EXECUTE format('SELECT max(o.created) FROM (SELECT u.created FROM (%s) AS u ORDER BY u.created LIMIT %s) AS o',
-            v_all, p_count)
-           INTO v_end;
+                       v_all, p_count) INTO v_end;
     END IF;
     RETURN v_end;
 END $$;
 
 --- Deletes the oldest of too many answers to request ids, up to a batch
--- Deletes the oldest of too many answers, up to a batch. It first records up to when it purges, so that a call that no
--- longer finds its answer finds that record.
+-- It first records up to when it purges, so that a call that no longer finds its answer finds that record.
 CREATE FUNCTION mantle.purge_oldest_requests(p_excess bigint, p_batch int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE v_end timestamptz := mantle.oldest_requests_end(least(p_excess, p_batch));
@@ -91,7 +87,7 @@ BEGIN
 END $$;
 
 --- The worker's step that purges answers to request ids: too old ones, and the oldest of too many
--- The worker's step. The number of answers comes from the statistics. These lack changes of the last seconds and,
+-- The number of answers comes from the statistics. These lack changes of the last seconds and,
 -- after a crash, everything before the next vacuum or analyze.
 CREATE FUNCTION mantle.maintain_requests(p_due timestamptz, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

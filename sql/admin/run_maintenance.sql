@@ -3,17 +3,16 @@
 -- On Citus every node's worker searches for work in its own shards. The work itself goes through the distributed
 -- table, which knows when a shard has moved.
 
---- Citus: partitions with matching rows in this node's shards
--- Partitions with matching rows in this node's shards, the least first, up to a limit. `p_where` comes from our code,
--- never from a client.
+--- Citus: partitions with matching rows in this node's shards, the least first, up to a limit
+-- The condition comes from our code, never from a client.
 CREATE FUNCTION mantle.local_partitions(p_table text, p_column text, p_where text, p_limit int) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_all text;
     v_pids bigint[];
 BEGIN
-    SELECT string_agg(format('(SELECT DISTINCT %1$I AS pid FROM %2$s WHERE %3$s ORDER BY 1 LIMIT %4$s)', p_column, s,
-        p_where, p_limit), ' UNION ')
+    SELECT string_agg(format('(SELECT DISTINCT %I AS pid FROM %s WHERE %s ORDER BY 1 LIMIT %s)',
+                             p_column, s, p_where, p_limit), ' UNION ')
       INTO v_all FROM mantle.local_shards(p_table) AS s;
     IF v_all IS NOT NULL THEN
         EXECUTE format('SELECT array_agg(u.pid) FROM (%s ORDER BY 1 LIMIT %s) AS u', v_all, p_limit) INTO v_pids;
@@ -21,11 +20,9 @@ BEGIN
     RETURN coalesce(v_pids, '{}');
 END $$;
 
---- Folds delta records of directories, and remembers the busy ones
--- Folds the directories that it can latch, in order of pids, up to a batch. Answers the directory at which it stopped,
--- if there was more than a batch. The session remembers busy directories, which had many delta records: they are also
--- checked between rounds, as long as they have some then. (A round does not end that, because the one right after it
--- finds few.)
+--- Folds the directories that it can latch, in order of pids, up to a batch; answers where it stopped if there was more
+-- The session remembers busy directories, which had many delta records: they are also checked between rounds, as long as
+-- they have some then. (A round does not end that, because the one right after it finds few.)
 CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int, p_is_round boolean)
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -47,7 +44,7 @@ BEGIN
     END LOOP;
     IF NOT mantle.is_distributed() THEN
         SELECT coalesce(sum(c.folded), 0), coalesce(array_agg(c.pid) FILTER (WHERE c.folded >= p_busy_min), '{}'),
-            max(c.pid)
+               max(c.pid)
           INTO v_folded, v_found, v_last FROM mantle.compact_directories(v_latched, p_batch) AS c;
     ELSE
         FOREACH v_last IN ARRAY v_latched LOOP
@@ -97,11 +94,9 @@ BEGIN
     RETURN cardinality(v_pids);
 END $$;
 
---- The worker's compaction of busy directories
--- Between two rounds: compacts the busy directories, and answers how many of them still are.
+--- The worker's compaction of busy directories between two rounds; answers how many of them still are
 CREATE FUNCTION mantle.maintain_busy_directories(p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    v_busy bigint[] := nullif(current_setting('mantle.compact_busy', true), '')::bigint[];
+DECLARE v_busy bigint[] := nullif(current_setting('mantle.compact_busy', true), '')::bigint[];
 BEGIN
     IF cardinality(v_busy) > 0 THEN
         PERFORM mantle.maintain_directories(v_busy[:64], p_batch, 5, false);
@@ -120,8 +115,8 @@ DECLARE
 BEGIN
     IF mantle.is_distributed() THEN
         v_pid := (mantle.local_partitions('prune_queue', 'pid', format('queued <= %L', v_due), 1))[1];
-        SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.pid = v_pid AND q.queued <= v_due ORDER BY q.queued
-            LIMIT 1 FOR UPDATE SKIP LOCKED;
+        SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.pid = v_pid AND q.queued <= v_due
+         ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
     ELSE
         SELECT * INTO v_head FROM mantle.prune_queue q WHERE q.queued <= v_due
          ORDER BY q.queued LIMIT 1 FOR UPDATE SKIP LOCKED;
@@ -150,11 +145,11 @@ BEGIN
         WHEN 'compact_busy' THEN mantle.maintain_busy_directories(v_batch)
         WHEN 'prune' THEN mantle.maintain_pruning()
         WHEN 'empty_trash' THEN mantle.maintain_trash(v_batch)
-        WHEN 'purge_operations' THEN mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L',
-            v_requests), v_batch)
+        WHEN 'purge_operations' THEN
+            mantle.purge('operations', 'pid', format('state = ''done'' AND finished < %L', v_requests), v_batch)
         WHEN 'purge_requests' THEN mantle.maintain_requests(v_requests, v_batch)
-        WHEN 'purge_tombstones' THEN mantle.purge('meta', 'pid', format('removed AND created < %L', v_tombstones),
-            v_batch)
+        WHEN 'purge_tombstones' THEN
+            mantle.purge('meta', 'pid', format('removed AND created < %L', v_tombstones), v_batch)
         WHEN 'purge_attempts' THEN mantle.purge('rename_attempts', 'ns', format('created < %L', v_tombstones), v_batch)
     END;
 END $$;

@@ -15,15 +15,15 @@ DECLARE
     e record;
 BEGIN
     SELECT coalesce(array_agg(b.first_id ORDER BY b.first_id), '{}'),
-        coalesce(array_agg(b.last_id ORDER BY b.first_id), '{}')
+           coalesce(array_agg(b.last_id ORDER BY b.first_id), '{}')
       INTO v_first, v_last FROM mantle.id_blocks b;
     FOR e IN EXECUTE
         'SELECT m.ns, m.pid, m.name, m.id, m.explicit, mantle.entry_name_fault(m.name) AS fault, m.recorded
-           FROM (SELECT m.ns, m.pid, m.name, m.id, m.explicit, (m.id <= ($2)[width_bucket(m.id,
-               $1)]) IS TRUE AS recorded
+           FROM (SELECT m.ns, m.pid, m.name, m.id, m.explicit,
+                        (m.id <= ($2)[width_bucket(m.id, $1)]) IS TRUE AS recorded
                    FROM mantle.meta m WHERE m.id IS NOT NULL) AS m
-          WHERE NOT m.recorded OR mantle.entry_name_fault(m.name) IS NOT NULL OR (right(m.name,
-              1) = ''/'') <> (m.explicit IS NOT NULL)'
+          WHERE NOT m.recorded OR mantle.entry_name_fault(m.name) IS NOT NULL
+                OR (right(m.name, 1) = ''/'') <> (m.explicit IS NOT NULL)'
         USING v_first, v_last
     LOOP
         ns := e.ns; pid := e.pid; name := e.name;
@@ -64,9 +64,8 @@ BEGIN
     FOR r IN EXECUTE $query$
         WITH p AS MATERIALIZED (
             SELECT m.pid, min(m.ns) AS ns, max(m.ns) AS last_ns, count(m.id) AS found, bool_or(m.removed) AS removed,
-                   coalesce(sum(m.entries), 0)::bigint AS entries, coalesce(sum(m.subdirectories), 0)::bigint
-                       AS subdirectories,
-                   coalesce(sum(m.bytes), 0)::bigint AS bytes,
+                   coalesce(sum(m.entries), 0)::bigint AS entries, coalesce(sum(m.bytes), 0)::bigint AS bytes,
+                   coalesce(sum(m.subdirectories), 0)::bigint AS subdirectories,
                    CASE m.pid WHEN 1 THEN 0 ELSE count(m.id) END AS real_entries,
                    CASE m.pid WHEN 1 THEN 0 ELSE count(m.explicit) END AS real_subdirectories,
                    CASE m.pid WHEN 1 THEN 0 ELSE coalesce(sum(m.size), 0)::bigint END AS real_bytes
@@ -75,27 +74,26 @@ BEGIN
         SELECT f.problem, p.*, d.ns AS directory_ns
           FROM p LEFT JOIN d ON d.id = p.pid
          CROSS JOIN LATERAL (VALUES
-               ('counts', (p.pid <> 0 OR $3)
-                   AND (p.entries <> p.real_entries OR p.subdirectories <> p.real_subdirectories OR p.bytes
-                   <> p.real_bytes)),
+               ('counts', (p.pid <> 0 OR $3) AND (p.entries, p.subdirectories, p.bytes)
+                                                 <> (p.real_entries, p.real_subdirectories, p.real_bytes)),
                ('removed_parent', p.removed AND p.found > 0),
                ('no_parent', d.id IS NULL AND p.found > 0 AND p.pid > 1),
                ('other_namespace', p.ns <> d.ns OR p.last_ns <> d.ns)) AS f(problem, is_so)
          WHERE f.is_so $query$ USING p_ids, p_namespaces, v_all
     LOOP
-        RETURN QUERY SELECT r.problem, r.ns, r.pid, '/_ATTR', format(
-            'recorded %s entries, %s subdirectories, %s bytes; there are %s, %s, %s',
-            r.entries, r.subdirectories, r.bytes, r.real_entries, r.real_subdirectories, r.real_bytes)
-                WHERE r.problem = 'counts';
-        IF r.problem <> 'counts' THEN
+        IF r.problem = 'counts' THEN
+            RETURN QUERY SELECT r.problem, r.ns, r.pid, '/_ATTR', format(
+                'recorded %s entries, %s subdirectories, %s bytes; there are %s, %s, %s',
+                r.entries, r.subdirectories, r.bytes, r.real_entries, r.real_subdirectories, r.real_bytes);
+        ELSE
             RETURN QUERY
             SELECT r.problem, m.ns, m.pid, m.name,
                    CASE r.problem WHEN 'no_parent' THEN 'directory ' || r.pid || ' has no entry'
                                   WHEN 'removed_parent' THEN 'directory ' || r.pid || ' has a tombstone'
                                   ELSE 'its directory is in namespace ' || r.directory_ns END
               FROM mantle.meta m
-             WHERE m.pid = r.pid AND CASE r.problem WHEN 'other_namespace' THEN m.ns <> r.directory_ns ELSE m.id IS
-                 NOT NULL END;
+             WHERE m.pid = r.pid
+               AND CASE r.problem WHEN 'other_namespace' THEN m.ns <> r.directory_ns ELSE m.id IS NOT NULL END;
         END IF;
     END LOOP;
 END $$;
@@ -108,8 +106,8 @@ DECLARE
     v_ids bigint[];
     v_names text[];
 BEGIN
-    SELECT array_agg(m.id), array_agg(m.name) INTO v_ids, v_names FROM mantle.meta m WHERE m.pid = 0
-        AND m.id IS NOT NULL;
+    SELECT array_agg(m.id), array_agg(m.name) INTO v_ids, v_names
+      FROM mantle.meta m WHERE m.pid = 0 AND m.id IS NOT NULL;
     RETURN QUERY
     SELECT 'namespace_without_root', n.ns, 0::bigint, n.name || '/', 'no entry of that id in the super-root'
       FROM mantle.namespaces n

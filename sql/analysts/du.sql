@@ -8,8 +8,8 @@ CREATE FUNCTION mantle.du_rows(
     p_ids bigint[], p_rows int[], p_paths text[], OUT ids bigint[], OUT above int[], OUT paths text[], OUT owners int[],
     OUT grps int[], OUT modes int[]) LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
-    EXECUTE 'SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name), array_agg(m.owner), array_agg(m.grp),
-        array_agg(m.mode)
+    EXECUTE 'SELECT array_agg(m.id), array_agg(u.n), array_agg(u.path || m.name),
+                    array_agg(m.owner), array_agg(m.grp), array_agg(m.mode)
                FROM unnest($1, $2, $3) AS u(id, n, path) JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
@@ -31,21 +31,19 @@ DECLARE
     r_level int[] := '{0}';
     r_above int[] := '{0}';
     r_owner int[]; r_grp int[]; r_mode int[];
-    r_objects bigint[];
-    r_directories bigint[];
-    r_bytes bigint[];
+    r_objects bigint[]; r_directories bigint[]; r_bytes bigint[];
     v_first int := 1;  -- of the level that is read
     v_last int := 1;
     c record;
 BEGIN
     SELECT d.ns, m.id, m.owner, m.grp, m.mode INTO v_start
-      FROM mantle.directory_at(ns, path) AS d CROSS JOIN LATERAL mantle.resolve(du.ns, trim(BOTH '/' FROM path) || '/')
-          AS m;
+      FROM mantle.directory_at(ns, path) AS d
+     CROSS JOIN LATERAL mantle.resolve(du.ns, trim(BOTH '/' FROM path) || '/') AS m;
     IF NOT FOUND OR (depth >= 0) IS NOT TRUE THEN
         RETURN;
     END IF;
-    r_id := ARRAY[v_start.id]; r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp];
-    r_mode := ARRAY[v_start.mode];
+    r_id := ARRAY[v_start.id];
+    r_owner := ARRAY[v_start.owner]; r_grp := ARRAY[v_start.grp]; r_mode := ARRAY[v_start.mode];
     FOR v_level IN 1..depth LOOP
         SELECT * INTO c FROM mantle.du_rows(
             r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)), r_path[v_first:v_last]);
@@ -57,15 +55,14 @@ BEGIN
         v_last := cardinality(r_id);
     END LOOP;
     -- Only rows of the last level may have directories below them that are not rows themselves.
-    SELECT * INTO c FROM mantle.rows_below(v_start.ns, r_id[v_first:v_last],
-        ARRAY(SELECT generate_series(v_first, v_last)));
+    SELECT * INTO c FROM mantle.rows_below(
+        v_start.ns, r_id[v_first:v_last], ARRAY(SELECT generate_series(v_first, v_last)));
     SELECT array_agg(coalesce(s.objects, 0) ORDER BY g.n), array_agg(coalesce(s.directories, 0) ORDER BY g.n),
            array_agg(coalesce(s.bytes, 0) ORDER BY g.n)
       INTO r_objects, r_directories, r_bytes
       FROM generate_series(1, v_last) AS g(n)
       LEFT JOIN mantle.sums_by_row(ARRAY[v_start.ns], r_id[:v_first - 1] || c.ids,
-          ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s
-           ON s.n = g.n;
+                                   ARRAY(SELECT generate_series(1, v_first - 1)) || c.rows) AS s ON s.n = g.n;
     FOR i IN REVERSE v_last..2 LOOP
         r_objects[r_above[i]] := r_objects[r_above[i]] + r_objects[i];
         r_directories[r_above[i]] := r_directories[r_above[i]] + r_directories[i];

@@ -18,7 +18,7 @@ BEGIN
     SELECT * INTO t FROM mantle.keys_below(v_start.ns, v_start.id, v_start.key);
     RETURN QUERY EXECUTE
         'SELECT $4, u.key || e.name, coalesce(e.size, 0), e.etag, coalesce(e.modified, e.created), e.content_type,
-            e.owner, e.grp, mantle.octal(e.mode), e.user_metadata, e.created, e.id, e.version
+                e.owner, e.grp, mantle.octal(e.mode), e.user_metadata, e.created, e.id, e.version
            FROM unnest($2, $3) AS u(id, key)
            JOIN (SELECT m.pid, m.name, m.size, m.etag, m.modified, m.created, m.content_type, m.owner, m.grp, m.mode,
                         m.user_metadata, m.id, m.version

@@ -23,8 +23,8 @@ BEGIN
     LOOP
         -- A name with a slash is a directory's. An explicit condition would offer the planner the indexes of
         -- directories by pid alone.
-        SELECT m.ns, m.id INTO r FROM mantle.meta m WHERE m.pid = walk_path.pid AND m.name = walk_path.name
-            AND m.ts = 0;
+        SELECT m.ns, m.id INTO r FROM mantle.meta m
+         WHERE m.pid = walk_path.pid AND m.name = walk_path.name AND m.ts = 0;
         EXIT WHEN NOT FOUND;
         ns := r.ns;
         id := r.id;
@@ -35,8 +35,7 @@ BEGIN
     END LOOP;
 END $$;
 
---- analyst: The directory at a path, and its key (empty: the root); NULLs if there is none
--- The directory at which a function for analysts starts.
+--- analyst: The directory at a path, where a function starts, and its key (empty: the root); NULLs if there is none
 CREATE FUNCTION mantle.directory_at(p_ns text, p_path text, OUT ns bigint, OUT id bigint, OUT key text)
 LANGUAGE plpgsql STABLE {as_caller} AS $$
 DECLARE

@@ -1,6 +1,5 @@
 --- analyst: The largest directories below one (and itself) by their own content: bytes, objects or entries
--- By own content, from attribute and delta records, without reading objects. Builds keys only for the few rows of the
--- result.
+-- From attribute and delta records, without reading objects. Builds keys only for the few rows of the result.
 CREATE FUNCTION mantle.top_dirs(ns text, path text, n int DEFAULT 10, "by" text DEFAULT 'bytes')
 RETURNS TABLE (directory text, id bigint, entries bigint, objects bigint, bytes bigint)
 LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
@@ -22,8 +21,8 @@ BEGIN
     FOR id, entries, objects, bytes
         IN SELECT v_ids[s.n], s.objects + s.directories, s.objects, s.bytes
           FROM mantle.sums_by_row(ARRAY[v_start.ns], v_ids, ARRAY(SELECT generate_series(1, cardinality(v_ids)))) AS s
-         CROSS JOIN LATERAL (SELECT CASE "by" WHEN 'bytes' THEN s.bytes WHEN 'objects' THEN s.objects ELSE s.objects +
-             s.directories END) AS o(size)
+         CROSS JOIN LATERAL (SELECT CASE "by" WHEN 'bytes' THEN s.bytes WHEN 'objects' THEN s.objects
+                                              ELSE s.objects + s.directories END) AS o(size)
          WHERE o.size > 0 ORDER BY o.size DESC, s.n LIMIT top_dirs.n
     LOOP
         directory := mantle.path_of(ns, id);

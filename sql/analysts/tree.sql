@@ -22,8 +22,8 @@ BEGIN
     ids := p_ids; rows := p_rows;
     WHILE NOT mantle.are_many(ids) LOOP
         EXECUTE 'SELECT array_agg(m.id), array_agg(u.n) FROM unnest($1, $2) AS u(id, n)
-                   JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL' INTO v_ids, v_rows USING v_ids,
-                       v_rows;
+                   JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
+            INTO v_ids, v_rows USING v_ids, v_rows;
         IF v_ids IS NULL THEN
             RETURN;
         END IF;
@@ -46,8 +46,8 @@ BEGIN
     ids := v_ids; keys := v_keys;
     WHILE NOT mantle.are_many(ids) LOOP
         EXECUTE 'SELECT array_agg(m.id), array_agg(u.key || m.name) FROM unnest($1, $2) AS u(id, key)
-                   JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL' INTO v_ids, v_keys USING v_ids,
-                       v_keys;
+                   JOIN mantle.meta m ON m.pid = u.id AND m.explicit IS NOT NULL'
+            INTO v_ids, v_keys USING v_ids, v_keys;
         IF v_ids IS NULL THEN
             RETURN;
         END IF;
@@ -64,16 +64,14 @@ CREATE FUNCTION mantle.sums_by_row(p_namespaces bigint[], p_ids bigint[], p_rows
 RETURNS TABLE (n int, objects bigint, directories bigint, bytes bigint)
 LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 DECLARE
-    v_of_kind text
-        := 'SELECT c.pid, u.n, c.entries, c.subdirectories, c.bytes FROM unnest($2, $3) AS u(id, n)
+    v_of_kind text := 'SELECT c.pid, u.n, c.entries, c.subdirectories, c.bytes FROM unnest($2, $3) AS u(id, n)
            JOIN (SELECT m.pid, m.entries, m.subdirectories, m.bytes FROM mantle.meta m
-                  WHERE m.ns = ANY ($1) AND m.name = ''/_ATTR'' AND m.ts %s) AS c ON c.pid = u.id
-                      WHERE u.n IS NOT NULL';
+                  WHERE m.ns = ANY ($1) AND m.name = ''/_ATTR'' AND m.ts %s) AS c ON c.pid = u.id WHERE u.n IS NOT NULL';
     v_fence text := CASE WHEN mantle.are_many(p_ids) THEN ' OFFSET 0' ELSE '' END;
 BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT c.n, sum(c.entries - c.subdirectories)::bigint, sum(c.subdirectories)::bigint, sum(c.bytes)::bigint
-           FROM (' || v_of_kind || ' UNION ALL ' || v_of_kind || ') AS c GROUP BY c.n', '= 0' || v_fence,
-               '> 0' || v_fence)
+           FROM (' || v_of_kind || ' UNION ALL ' || v_of_kind || ') AS c GROUP BY c.n',
+        '= 0' || v_fence, '> 0' || v_fence)
         USING p_namespaces, p_ids, p_rows;
 END $$;

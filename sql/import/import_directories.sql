@@ -5,9 +5,7 @@
 -- them shared. So counts go directly into primary attribute records, and compaction has no work (P10 forbids this only
 -- under a shared latch).
 
---- Finds which directories of an import exist already
--- Looks up the elements that the plan has not settled yet, below parents that the plan has found: which are refused,
--- which exist.
+--- Finds which elements that the plan has not settled are refused or exist, below the parents that it has found
 CREATE FUNCTION mantle.import_lookup(
     p_pid bigint[], p_name text[], p_planned text[], p_fresh bigint[], INOUT p_code text[], INOUT p_existing bigint[])
 LANGUAGE plpgsql VOLATILE AS $$
@@ -28,12 +26,11 @@ BEGIN
       LEFT JOIN LATERAL (SELECT m.id FROM mantle.meta m
                           WHERE u.looked_up AND m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0) AS d ON true
       LEFT JOIN LATERAL (SELECT m.id FROM mantle.meta m
-                          WHERE u.looked_up AND m.pid = u.pid AND m.name = left(u.name, -1) AND m.ts = 0 OFFSET 0) AS o
-                              ON true;
+                          WHERE u.looked_up AND m.pid = u.pid AND m.name = left(u.name, -1) AND m.ts = 0
+                         OFFSET 0) AS o ON true;
 END $$;
 
---- Inserts the directories of an import that the plan left
--- Inserts the directories that the plan left, counts them, emits one message.
+--- Inserts the directories of an import that the plan left, counts them, emits one message
 CREATE FUNCTION mantle.import_insert(p_ns bigint, p_pid bigint[], p_name text[], p_id bigint[], p_code text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -45,16 +42,16 @@ BEGIN
     SELECT u.pid, u.name, p_ns, u.id, v_root.owner, v_root.grp, v_root.mode, 1, false, now()
       FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
     SELECT array_agg(ROW(p_ns, u.pid, u.n, u.n, 0)::mantle.delta) INTO v_deltas
-      FROM (SELECT x.pid, count(*) AS n FROM unnest(p_pid, p_code) AS x(pid, code) WHERE x.code IS NULL GROUP BY x.pid)
-          AS u;
+      FROM (SELECT x.pid, count(*) AS n FROM unnest(p_pid, p_code) AS x(pid, code)
+             WHERE x.code IS NULL GROUP BY x.pid) AS u;
     IF v_deltas IS NULL THEN
         RETURN;
     END IF;
     PERFORM mantle.add_deltas_waiting(v_deltas);
     PERFORM mantle.raise_fault(mantle.emit_directories(
                 NULL, 0, array_agg(false), array_agg(p_ns), array_agg(u.pid), array_agg(u.name), array_agg(u.id),
-                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode), NULL,
-                    NULL))
+                array_agg(1::bigint), array_agg(v_root.owner), array_agg(v_root.grp), array_agg(v_root.mode),
+                NULL, NULL))
        FROM unnest(p_pid, p_name, p_id, p_code) AS u(pid, name, id, code) WHERE u.code IS NULL;
 END $$;
 
@@ -82,15 +79,13 @@ BEGIN
     END IF;
     -- Usually all ids are from one block; then its two ends suffice.
     v_unrecorded := CASE WHEN NOT EXISTS (
-            SELECT FROM mantle.id_blocks b JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id))
-                AS i
+            SELECT FROM mantle.id_blocks b
+              JOIN (SELECT min(u.id) AS low, max(u.id) AS high FROM unnest(p_id) AS u(id)) AS i
                 ON b.first_id <= i.low AND b.last_id >= i.high)
         THEN ARRAY(SELECT u.id FROM unnest(p_id) AS u(id) WHERE mantle.id_fault(u.id) IS NOT NULL) ELSE '{}' END;
-    SELECT array_agg(CASE
-               WHEN v_missing IS NOT NULL THEN v_missing
-               WHEN mantle.directory_name_fault(u.name) IS NOT NULL THEN mantle.directory_name_fault(u.name)
+    SELECT array_agg(coalesce(v_missing, mantle.directory_name_fault(u.name), CASE
                WHEN u.pid IS NULL OR u.pid < {ID_MIN} THEN '{invalid_argument}'
-               WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN '{invalid_id}' END), array_agg(NULL::bigint)
+               WHEN u.id IS NULL OR u.id = ANY (v_unrecorded) THEN '{invalid_id}' END)), array_agg(NULL::bigint)
       INTO v_code, v_existing FROM unnest(p_pid, p_name, p_id) AS u(pid, name, id);
     LOOP
         -- Rows come in order. Each pass moves the children of parents that the pass before found to their real places.
@@ -119,5 +114,5 @@ BEGIN
     END IF;
     RETURN QUERY SELECT u.n::int, u.code, u.existing
                    FROM unnest(v_planned, v_planned_existing) WITH ORDINALITY AS u(code, existing, n)
-                       WHERE u.code IS NOT NULL;
+                  WHERE u.code IS NOT NULL;
 END $$;

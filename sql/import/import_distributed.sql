@@ -7,8 +7,7 @@
 -- reader may find an entry before the directories imported below it.
 
 --- Adds to one directory's primary attribute record, and makes a missing one
--- Adds to the primary attribute record and makes a missing one, which only the holder of the exclusive latch may do
--- (P10).
+-- Only the holder of the exclusive latch may do so (P10).
 CREATE FUNCTION mantle.import_count(
     p_pid bigint, p_ns bigint, p_entries bigint, p_subdirectories bigint, p_bytes bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -18,8 +17,7 @@ BEGIN
     {or_add};
 END $$;
 
---- Latches a directory exclusively; answers which of these names it has, or that it was removed
--- Only the row (/_ATTR, NULL): the directory was removed.
+--- Latches a directory exclusively; answers which of these names it has, or only (/_ATTR, NULL) if it was removed
 CREATE FUNCTION mantle.import_lookup_delegated(p_at bigint, p_name text[]) RETURNS TABLE (name text, id bigint)
 LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '10s' AS $$
 #variable_conflict use_column
@@ -131,12 +129,11 @@ DECLARE
 BEGIN
     PERFORM mantle.raise_fault(mantle.latch_pids('{}', ARRAY[p_at]));
     v_removed := CASE WHEN mantle.removed_fault(p_at) IS NULL THEN '{}' ELSE ARRAY[p_at] END;
-    SELECT * INTO s FROM mantle.import_screen(array_fill(p_at, ARRAY[cardinality(p_name)]), p_name, p_size, v_removed,
-        ARRAY[p_at]);
-    v_probed := ARRAY(SELECT u.name FROM unnest(s.check_name) AS u(name) UNION ALL SELECT u.name || '/'
-        FROM unnest(s.check_name) AS u(name));
-    SELECT array_agg(m.name) INTO v_there FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (v_probed)
-        AND m.ts = 0;
+    SELECT * INTO s FROM mantle.import_screen(
+        array_fill(p_at, ARRAY[cardinality(p_name)]), p_name, p_size, v_removed, ARRAY[p_at]);
+    v_probed := s.check_name || ARRAY(SELECT u.name || '/' FROM unnest(s.check_name) AS u(name));
+    SELECT array_agg(m.name) INTO v_there
+      FROM mantle.meta m WHERE m.pid = p_at AND m.name = ANY (v_probed) AND m.ts = 0;
     refused_ord := s.refused_ord;
     refused_code := s.refused_code;
     existing := cardinality(s.repeated_ord);
@@ -191,17 +188,17 @@ BEGIN
         ELSE
             -- Not a directory: screening alone refuses all of it.
             SELECT 0 AS inserted, 0 AS existing, s.refused_ord, s.refused_code INTO r
-              FROM mantle.import_screen(array_fill(g.pid, ARRAY[cardinality(g.names)]), g.names, g.sizes, '{}', '{}')
-                  AS s;
+              FROM mantle.import_screen(
+                       array_fill(g.pid, ARRAY[cardinality(g.names)]), g.names, g.sizes, '{}', '{}') AS s;
         END IF;
         inserted := inserted + r.inserted;
         existing := existing + r.existing;
-        refused_ord := refused_ord || ARRAY(SELECT (g.ords)[x.n] FROM unnest(r.refused_ord) WITH ORDINALITY AS x(n, at)
-            ORDER BY x.at);
+        refused_ord := refused_ord || ARRAY(
+            SELECT (g.ords)[x.n] FROM unnest(r.refused_ord) WITH ORDINALITY AS x(n, at) ORDER BY x.at);
         refused_code := refused_code || r.refused_code;
     END LOOP;
     -- In the order of the elements, but elements that exist as directories last, as without Citus.
     SELECT coalesce(array_agg(x.n ORDER BY x.code = '{is_directory}', x.n), '{}'),
-        coalesce(array_agg(x.code ORDER BY x.code = '{is_directory}', x.n), '{}')
+           coalesce(array_agg(x.code ORDER BY x.code = '{is_directory}', x.n), '{}')
       INTO refused_ord, refused_code FROM unnest(refused_ord, refused_code) AS x(n, code);
 END $$;

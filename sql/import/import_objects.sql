@@ -4,8 +4,7 @@
 -- primary attribute records (see import_directories). An object that exists is counted and not changed, so a call can
 -- be repeated.
 
---- Which objects of an import are not inserted: refused, or existing
--- Which elements are not inserted: refused with a code, or skipped because they exist or occur twice.
+--- Which objects of an import are not inserted: refused with a code, or skipped because they exist or occur twice
 CREATE FUNCTION mantle.import_refusals(
     p_pid bigint[], p_name text[], p_size bigint[], OUT refused_ord int[], OUT refused_code text[], OUT passed_ord int[])
 LANGUAGE plpgsql VOLATILE AS $$
@@ -24,21 +23,19 @@ BEGIN
              GROUP BY m.pid) AS a;
     SELECT * INTO s FROM mantle.import_screen(p_pid, p_name, p_size, v_removed, v_occupied);
     SELECT array_agg(f.n ORDER BY f.n), array_agg(f.code ORDER BY f.n) INTO v_ords, v_codes
-      FROM (SELECT u.n, CASE WHEN EXISTS (SELECT FROM mantle.meta m
-                                           WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0 OFFSET 0) THEN
-                                               '{is_directory}'
-                             WHEN EXISTS (SELECT FROM mantle.meta m
-                                           WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0 OFFSET 0) THEN
-                                               '{already_exists}'
-                        END AS code
+      FROM (SELECT u.n, CASE
+                       WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0
+                                    OFFSET 0) THEN '{is_directory}'
+                       WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0
+                                    OFFSET 0) THEN '{already_exists}' END AS code
               FROM unnest(s.check_ord, s.check_pid, s.check_name) AS u(n, pid, name)) AS f
      WHERE f.code IS NOT NULL;
-    refused_ord := s.refused_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code)
-        WHERE f.code = '{is_directory}');
-    refused_code := s.refused_code || array_fill('{is_directory}'::text,
-        ARRAY[cardinality(refused_ord) - cardinality(s.refused_ord)]);
-    passed_ord := s.repeated_ord || ARRAY(SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code)
-        WHERE f.code = '{already_exists}');
+    refused_ord := s.refused_ord || ARRAY(
+        SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = '{is_directory}');
+    refused_code := s.refused_code || array_fill(
+        '{is_directory}'::text, ARRAY[cardinality(refused_ord) - cardinality(s.refused_ord)]);
+    passed_ord := s.repeated_ord || ARRAY(
+        SELECT f.n FROM unnest(v_ords, v_codes) AS f(n, code) WHERE f.code = '{already_exists}');
 END $$;
 
 --- gateway: Imports objects without bytes; ids p_first_id + ord - 1, owner and mode like the namespace's root
@@ -65,14 +62,15 @@ BEGIN
     SELECT * INTO v_root FROM mantle.meta m WHERE m.id = p_ns AND m.explicit IS NOT NULL AND m.pid = 0;
     IF v_root.id IS NULL THEN
         PERFORM mantle.raise_fault('{namespace_not_found}');
-    ELSIF NOT EXISTS (SELECT FROM mantle.id_blocks b WHERE b.first_id <= p_first_id AND b.last_id >= p_first_id + n -
-        1) THEN
+    ELSIF NOT EXISTS (SELECT FROM mantle.id_blocks b
+                       WHERE b.first_id <= p_first_id AND b.last_id >= p_first_id + n - 1) THEN
         PERFORM mantle.raise_fault('{invalid_id}');
     END IF;
+    v_root.mode := v_root.mode & {IMPORTED_MODE_MAX};
     IF v_distributed THEN
         SELECT r.inserted, r.existing, r.refused_ord, r.refused_code INTO inserted, existing, refused_ord, refused_code
-          FROM mantle.import_objects_distributed(p_ns, v_root.owner, v_root.grp, v_root.mode & {IMPORTED_MODE_MAX},
-              p_pid, p_name, p_size, p_first_id, p_synthetic, p_modified) AS r;
+          FROM mantle.import_objects_distributed(p_ns, v_root.owner, v_root.grp, v_root.mode, p_pid, p_name, p_size,
+                                                 p_first_id, p_synthetic, p_modified) AS r;
         RETURN;
     END IF;
     SELECT r.refused_ord, r.refused_code, r.passed_ord INTO refused_ord, refused_code, v_passed
@@ -81,8 +79,8 @@ BEGIN
     existing := cardinality(v_passed);
     inserted := n - cardinality(v_skip);
     INSERT INTO mantle.meta (pid, name, ns, id, owner, grp, mode, version, size, synthetic, created, modified)
-    SELECT u.pid, u.name, p_ns, p_first_id + u.n - 1, v_root.owner, v_root.grp, v_root.mode & {IMPORTED_MODE_MAX}, 1,
-        u.size, p_synthetic, now(), p_modified
+    SELECT u.pid, u.name, p_ns, p_first_id + u.n - 1, v_root.owner, v_root.grp, v_root.mode, 1, u.size, p_synthetic,
+           now(), p_modified
       FROM unnest(p_pid, p_name, p_size) WITH ORDINALITY AS u(pid, name, size, n)
      WHERE v_skip = '{}' OR u.n NOT IN (SELECT s.n FROM unnest(v_skip) AS s(n));
     SELECT array_agg(ROW(p_ns, d.pid, d.n, 0, d.bytes)::mantle.delta) INTO v_deltas

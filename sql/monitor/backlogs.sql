@@ -1,31 +1,28 @@
---- PostgreSQL's estimate of rows, on this node
--- PostgreSQL's own estimate of the rows of a table or an index on this node; on Citus, of its shards here. -1: none
--- was vacuumed or analyzed yet.
+--- PostgreSQL's estimate of the rows of a table or an index on this node; -1 before the first vacuum or analyze
 CREATE FUNCTION mantle.local_rows_estimate(p_table text, p_index text) RETURNS bigint
 LANGUAGE plpgsql STABLE {as_caller} AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN (SELECT c.reltuples::bigint FROM pg_class c
-            WHERE c.oid = format('mantle.%I', coalesce(p_index, p_table))::regclass);
+                 WHERE c.oid = format('mantle.%I', coalesce(p_index, p_table))::regclass);
     END IF;
     RETURN (SELECT coalesce(sum(c.reltuples::bigint) FILTER (WHERE c.reltuples >= 0), -1)::bigint
               FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
               JOIN pg_dist_local_group l ON l.groupid = p.groupid
-              JOIN pg_class c ON c.relnamespace = 'mantle'::regnamespace AND c.relname = coalesce(p_index, p_table)
-                  || '_' || s.shardid
+              JOIN pg_class c ON c.relnamespace = 'mantle'::regnamespace
+                             AND c.relname = coalesce(p_index, p_table) || '_' || s.shardid
              WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass);
 END $$;
 
---- PostgreSQL's estimate of rows, on all nodes
--- On all nodes; -1 if no table was vacuumed or analyzed yet.
+--- mantle.local_rows_estimate of all nodes
 CREATE FUNCTION mantle.rows_estimate(p_table text, p_index text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN
         RETURN mantle.local_rows_estimate(p_table, p_index);
     END IF;
     RETURN (SELECT coalesce(sum(r.result::bigint) FILTER (WHERE r.success AND r.result <> '-1'), -1)
-              FROM run_command_on_all_nodes(format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index))
-                  AS r);
+              FROM run_command_on_all_nodes(
+                       format('SELECT mantle.local_rows_estimate(%L, %L)', p_table, p_index)) AS r);
 END $$;
 
 --- monitor: The rows of mantle.backlogs

@@ -3,8 +3,8 @@
 -- numbers in pg_locks.
 CREATE VIEW mantle.latches AS
 SELECT l.pid AS backend, a.usename AS role, a.application_name AS application,
-       CASE l.objsubid WHEN 19713 THEN 'directory' WHEN 19714 THEN 'name' WHEN 19715 THEN 'epoch' WHEN 19716 THEN
-           'allocation' END AS class,
+       CASE l.objsubid WHEN 19713 THEN 'directory' WHEN 19714 THEN 'name' WHEN 19715 THEN 'epoch'
+                       WHEN 19716 THEN 'allocation' END AS class,
        (l.classid::bigint << 32) | l.objid::bigint AS key, l.mode = 'ExclusiveLock' AS exclusive, l.granted,
        l.waitstart AS waits_since, pg_catalog.pg_blocking_pids(l.pid) AS blocked_by
   FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
