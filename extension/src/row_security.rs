@@ -105,9 +105,7 @@ unsafe fn read(view: View) -> Grants {
         }
         let mut namespaces = Vec::new();
         let mut is_of_user = HashMap::new();
-        let table = pg_sys::table_open(grants_table(), pg_sys::AccessShareLock as i32);
-        let snapshot = pg_sys::GetActiveSnapshot();
-        scan(table, pg_sys::InvalidOid, snapshot, &[], |row| {
+        scan(grants_table(), pg_sys::InvalidOid, pg_sys::GetActiveSnapshot(), &[], |row| {
             let (Some(role), Some(ns)) = (row.datum(1), row.get::<i64>(2)) else { return };
             let role = role.cast_mut_ptr::<pg_sys::NameData>();
             let has = *is_of_user.entry((*role).data).or_insert_with(|| {
@@ -118,7 +116,6 @@ unsafe fn read(view: View) -> Grants {
                 namespaces.push(ns);
             }
         });
-        pg_sys::table_close(table, pg_sys::AccessShareLock as i32);
         namespaces.sort_unstable();
         Grants { view, all: namespaces.binary_search(&ALL).is_ok(), namespaces }
     }
@@ -136,12 +133,10 @@ fn grants_table() -> pg_sys::Oid {
     let mut shard = pg_sys::InvalidOid;
     // SAFETY: the first columns of Citus' catalog are logicalrelid, which the PostgreSQL index is on, and shardid.
     unsafe {
-        let shards = pg_sys::table_open(shards, pg_sys::AccessShareLock as i32);
         scan(shards, index, std::ptr::null_mut(), &[Key::oid(1, table)], |row| {
             let name = format!("namespace_grants_{}", row.get::<i64>(2).unwrap_or_default());
             shard = find_relation(&CString::new(name).expect("numbers have no NUL"), schema());
         });
-        pg_sys::table_close(shards, pg_sys::AccessShareLock as i32);
     }
     if shard == pg_sys::InvalidOid { table } else { shard }
 }

@@ -22,24 +22,16 @@ pub enum DeltaRecords {
 /// Changed only in measurements.
 pub static DELTA_RECORDS: GucSetting<DeltaRecords> = GucSetting::<DeltaRecords>::new(DeltaRecords::Auto);
 
-/// See [`compaction_databases`].
+// `INTEGERS` says what the numbers mean.
 static COMPACTION_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"*"));
-/// Longest pause between two rounds of the worker over all directories with delta records, and between looks for other
-/// work.
 pub static COMPACTION_NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1_000);
-/// Most delta records folded, directories pruned or rows purged in one transaction of the worker.
 pub static COMPACTION_BATCH: GucSetting<i32> = GucSetting::<i32>::new(1_000);
-/// How long an implicit directory stays after its last entry was removed.
 pub static PRUNE_GRACE_MS: GucSetting<i32> = GucSetting::<i32>::new(5_000);
-/// How long the answer to a request id is kept.
 pub static REQUEST_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
-/// Most answers to request ids that are kept, on one node; 0: any number.
 pub static REQUEST_ROWS_MAX: GucSetting<i32> = GucSetting::<i32>::new(50_000_000);
-/// How long tombstones and rename attempts are kept: longer than the deadline of any request.
 pub static TOMBSTONE_RETENTION_S: GucSetting<i32> = GucSetting::<i32>::new(86_400);
-/// How long gateways may look up and acknowledge by what they have read of an index group. Gateways read it with the
-/// group. Those that must wait for its end read it too: a group founded beside one that may still live, and each step
-/// of a namespace's move.
+/// Gateways read it with the index group. Those that must wait for its end read it too: a group founded beside one that
+/// may still live, and each step of a namespace's move.
 pub static EPOCH_LEASE_MS: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 
 /// Databases that get a worker.

@@ -93,13 +93,12 @@ pub unsafe fn find<T>(table: pg_sys::Relation, key: &[Key], read: impl FnOnce(&R
     }
 }
 
-/// Reads each row with this key; without a key, all rows. A null snapshot means a new catalog snapshot.
+/// Reads each row of a table with this key; without a key, all rows. A null snapshot means a new catalog snapshot.
 ///
 /// # Safety
-/// The table is open, and the snapshot is registered, active or null. The PostgreSQL index is `InvalidOid`, or begins
-/// with the key's columns.
+/// The snapshot is registered, active or null. The PostgreSQL index is `InvalidOid`, or begins with the key's columns.
 pub unsafe fn scan(
-    table: pg_sys::Relation,
+    table: pg_sys::Oid,
     index: pg_sys::Oid,
     snapshot: pg_sys::Snapshot,
     key: &[Key],
@@ -109,15 +108,13 @@ pub unsafe fn scan(
     let is_indexed = index != pg_sys::InvalidOid;
     // SAFETY: see above; the keys outlive the scan, and each row is read before the scan moves on.
     unsafe {
+        let table = pg_sys::table_open(table, pg_sys::AccessShareLock as i32);
         let scan = pg_sys::systable_beginscan(table, index, is_indexed, snapshot, keys.len() as i32, keys.as_mut_ptr());
-        loop {
-            let tuple = pg_sys::systable_getnext(scan);
-            if tuple.is_null() {
-                break;
-            }
+        while let Some(tuple) = Some(pg_sys::systable_getnext(scan)).filter(|tuple| !tuple.is_null()) {
             read(&Row::new(tuple, (*table).rd_att));
         }
         pg_sys::systable_endscan(scan);
+        pg_sys::table_close(table, pg_sys::AccessShareLock as i32);
     }
 }
 

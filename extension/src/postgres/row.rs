@@ -11,6 +11,12 @@ pub fn value(of: impl IntoDatum) -> Value {
     of.into_datum()
 }
 
+/// Values for columns, in order.
+macro_rules! values {
+    ($($of:expr),+ $(,)?) => { [$($crate::postgres::row::value($of)),+] };
+}
+pub(crate) use values;
+
 /// A row of a table or a result.
 pub struct Row {
     tuple: pg_sys::HeapTuple,

@@ -8,13 +8,12 @@ use pgrx::prelude::*;
 
 use crate::fault::{Fault, sqlstate};
 
-/// Checks the transaction. Under another isolation level than READ COMMITTED the snapshot may be older than the latch
-/// (P7), and a create could commit below a removed directory. A commit that does not wait for the flush could be
-/// acknowledged, then lost.
-///
-/// Raises 25006 in a read-only transaction or on a standby, like a statement that writes: not every write of a mutation
-/// is a statement.
-pub fn mutation_fault() -> Option<ErrorCode> {
+/// Checks isolation, commit level and write access (25006). Under another isolation level than READ COMMITTED the
+/// snapshot may be older than the latch (P7), and a create could commit below a removed directory. A commit that does
+/// not wait for the flush could be acknowledged, then lost. Not every write of a mutation is a statement, so 25006 is
+/// raised here.
+#[pg_extern(volatile)]
+pub fn mutation_fault_code() -> Fault {
     // SAFETY: the name ends with NUL; an error leaves through pgrx's guard.
     unsafe { pg_sys::PreventCommandIfReadOnly(c"a mutation of mantle".as_ptr()) };
     // SAFETY: plain reads of backend-local settings; a string that is not null ends with NUL.
@@ -23,14 +22,14 @@ pub fn mutation_fault() -> Option<ErrorCode> {
         (pg_sys::XactIsoLevel as u32, pg_sys::synchronous_commit as u32, !names.is_null() && *names != 0)
     };
     if isolation > pg_sys::XACT_READ_COMMITTED {
-        return Some(ErrorCode::WrongIsolation);
+        return Some(sqlstate(ErrorCode::WrongIsolation));
     }
     let weakest = if standbys {
         pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_REMOTE_FLUSH
     } else {
         pg_sys::SyncCommitLevel::SYNCHRONOUS_COMMIT_LOCAL_FLUSH
     };
-    (commit < weakest).then_some(ErrorCode::WeakCommit)
+    (commit < weakest).then(|| sqlstate(ErrorCode::WeakCommit))
 }
 
 /// Refuses too many elements, and arrays of unequal lengths.
@@ -45,8 +44,9 @@ pub fn shape_error(elements: usize, mut lengths: impl Iterator<Item = usize>) ->
 /// limit. An array that is NULL has the length NULL.
 #[pg_extern(volatile)]
 fn batch_fault(elements: Option<i32>, lengths: Vec<Option<i32>>) -> Fault {
-    if let Some(code) = mutation_fault() {
-        return Some(sqlstate(code));
+    let fault = mutation_fault_code();
+    if fault.is_some() {
+        return fault;
     }
     let Some(elements) = elements else { return Some(sqlstate(ErrorCode::InvalidArgument)) };
     let lengths = lengths.into_iter().map(|length| length.map_or(usize::MAX, |length| length as usize));
@@ -54,6 +54,6 @@ fn batch_fault(elements: Option<i32>, lengths: Vec<Option<i32>>) -> Fault {
 }
 
 /// Refuses too many latches, before the first is taken.
-pub fn latches_fault(latches: usize) -> Option<ErrorCode> {
-    (latches > BATCH_LATCHES_MAX).then_some(ErrorCode::BatchTooLarge)
+pub fn latches_fault(latches: usize) -> Fault {
+    (latches > BATCH_LATCHES_MAX).then(|| sqlstate(ErrorCode::BatchTooLarge))
 }

@@ -9,11 +9,8 @@ use mantle_types::{
 use pgrx::prelude::*;
 use uuid::Uuid;
 
-use super::{batch::mutation_fault, name::stem};
-use crate::{
-    fault::{Fault, sqlstate},
-    postgres::logical_message::log_message,
-};
+use super::{batch::mutation_fault_code, name::stem};
+use crate::{fault::Fault, postgres::logical_message::log_message};
 
 /// A directory as the index knows it.
 pub fn record(ns: i64, pid: i64, name: &str, id: i64, version: i64, permission: [i32; 3]) -> DirectoryRecord {
@@ -65,8 +62,9 @@ fn emit_directories(
     principal: Option<Array<i32>>,
     request: Option<Array<pgrx::Uuid>>,
 ) -> Fault {
-    if let Some(code) = mutation_fault() {
-        return Some(sqlstate(code));
+    let fault = mutation_fault_code();
+    if fault.is_some() {
+        return fault;
     }
     let (mut ns, mut id, mut version, mut owner) = (ns.iter(), id.iter(), version.iter(), owner.iter());
     let (mut grp, mut mode, mut removed) = (grp.iter(), mode.iter(), removed.iter());

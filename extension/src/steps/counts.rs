@@ -30,20 +30,13 @@ thread_local! {
     // dead index entries of all records since the last vacuum (4,000 a second for 60 s: 1,060 pages, 3 to 8 ms). A
     // number that is taken means that thousands of records wait for compaction, or that two sessions took it at once:
     // the record is added to.
-    static APPEND: SavedPlan = const { SavedPlan::new(
-        c"INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified)
-          VALUES ($1, '/_ATTR', $6, $5, $2, $3, $4, now())
-              ON CONFLICT (pid, name, ts) DO UPDATE
-             SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
-                 bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified)",
-        &[INT8, INT8, INT8, INT8, INT8, INT8]) };
-    static WAIT_AND_ADD: SavedPlan = const { SavedPlan::new(
+    static ADD: SavedPlan = const { SavedPlan::new(
         c"INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
-          VALUES ($1, '/_ATTR', 0, $5, $2, $3, $4, now(), false)
+          VALUES ($1, '/_ATTR', $6, $5, $2, $3, $4, now(), $7)
               ON CONFLICT (pid, name, ts) DO UPDATE
              SET entries = m.entries + excluded.entries, subdirectories = m.subdirectories + excluded.subdirectories,
                  bytes = m.bytes + excluded.bytes, modified = greatest(m.modified, excluded.modified)",
-        &[INT8, INT8, INT8, INT8, INT8]) };
+        &[INT8, INT8, INT8, INT8, INT8, INT8, pg_sys::BOOLOID]) };
 }
 
 /// A change of one directory's counts.
@@ -63,7 +56,7 @@ impl Delta {
     pub fn add_to(&self, pid: i64, meta: Option<&mut Writer>) {
         let is_done = match (DELTA_RECORDS.get(), meta) {
             (DeltaRecords::Never, _) => {
-                WAIT_AND_ADD.with(|s| s.run(&self.arguments(pid)));
+                self.add_by_statement(pid, 0, Some(false));
                 true
             }
             (DeltaRecords::Auto, Some(meta)) => self.add_in_place(pid, meta) || self.append(pid, meta),
@@ -71,9 +64,14 @@ impl Delta {
             (_, None) => false,
         };
         if !is_done {
-            let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
-            APPEND.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, value(next_ts())]));
+            self.add_by_statement(pid, next_ts(), None);
         }
+    }
+
+    /// Adds to the record with this `ts`, waiting for it if it is locked, or makes it.
+    fn add_by_statement(&self, pid: i64, ts: i64, removed: Option<bool>) {
+        let [key, entries, subdirectories, bytes, ns] = self.arguments(pid);
+        ADD.with(|s| s.run(&[key, entries, subdirectories, bytes, ns, value(ts), value(removed)]));
     }
 
     fn arguments(&self, pid: i64) -> [Value; 5] {

@@ -11,7 +11,7 @@ use mantle_types::ErrorCode;
 use pgrx::{bgworkers::BackgroundWorker, prelude::*};
 
 use super::{
-    batch::{latches_fault, mutation_fault},
+    batch::{latches_fault, mutation_fault_code},
     name::stem,
 };
 use crate::{
@@ -56,8 +56,9 @@ fn take(mut pids: Vec<(i64, Mode)>, mut names: Vec<u64>) -> Fault {
     pids.dedup_by_key(|(pid, _)| *pid);
     names.sort_unstable();
     names.dedup();
-    if let Some(code) = mutation_fault().or_else(|| latches_fault(pids.len() + names.len())) {
-        return Some(sqlstate(code));
+    let fault = mutation_fault_code().or_else(|| latches_fault(pids.len() + names.len()));
+    if fault.is_some() {
+        return fault;
     }
     for (pid, mode) in pids {
         acquire(Class::Pid, pid as u64, mode, true);
@@ -84,8 +85,9 @@ fn latch_entries(pids: Array<i64>, names: Array<&str>, exclusive: default!(Optio
 #[pg_extern(volatile)]
 fn latch_batch(pids: Array<i64>, names: Array<&str>) -> Fault {
     // Before any read of a catalog.
-    if let Some(code) = mutation_fault() {
-        return Some(sqlstate(code));
+    let fault = mutation_fault_code();
+    if fault.is_some() {
+        return fault;
     }
     if !are_local(&pids) {
         return Some(sqlstate(ErrorCode::WrongNode));
@@ -123,26 +125,20 @@ fn try_latch_shared(pid: i64) -> bool {
 /// Latches the epoch of an index group: a rename shared, `raise_epoch` exclusively (P21).
 #[pg_extern(volatile)]
 fn latch_epoch(index_group: i32, exclusive: bool) -> Fault {
-    if let Some(code) = mutation_fault() {
-        return Some(sqlstate(code));
+    let fault = mutation_fault_code();
+    if fault.is_none() {
+        let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
+        acquire(Class::Epoch, index_group as u64, mode, true);
     }
-    let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
-    acquire(Class::Epoch, index_group as u64, mode, true);
-    None
+    fault
 }
 
 /// Latches the allocation of id blocks, which serialises it.
 #[pg_extern(volatile)]
 fn latch_allocation() -> Fault {
-    let fault = mutation_fault().map(sqlstate);
+    let fault = mutation_fault_code();
     if fault.is_none() {
         acquire(Class::Allocation, 0, Mode::Exclusive, true);
     }
     fault
-}
-
-/// Checks isolation, commit level and write access (25006), where no latch is taken.
-#[pg_extern(volatile)]
-fn mutation_fault_code() -> Fault {
-    mutation_fault().map(sqlstate)
 }

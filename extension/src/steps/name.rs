@@ -43,9 +43,10 @@ fn namespace_name_fault(name: Option<&str>) -> Fault {
     check_namespace_name(name).err().map(|e| sqlstate(e.code()))
 }
 
-/// The smallest string above all strings that begin with `prefix`, in byte order (COLLATE "C"; for UTF-8 that is code
-/// point order). `None` if there is none.
-pub fn next_after_prefix(prefix: &str) -> Option<String> {
+/// The smallest string above all strings with this prefix, in byte order (COLLATE "C"; for UTF-8 that is code point
+/// order). NULL if there is none.
+#[pg_extern(immutable, parallel_safe, strict)]
+pub fn prefix_end(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
         // D800..DFFF are not characters; 10FFFF is the last code point.
@@ -61,22 +62,16 @@ pub fn next_after_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// The smallest string above all strings with this prefix.
-#[pg_extern(immutable, parallel_safe, strict)]
-fn prefix_end(prefix: &str) -> Option<String> {
-    next_after_prefix(prefix)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::next_after_prefix;
+    use super::prefix_end;
 
     #[test]
     fn prefix_ends() {
-        assert_eq!(next_after_prefix("ab").as_deref(), Some("ac"));
-        assert_eq!(next_after_prefix("a\u{10ffff}").as_deref(), Some("b"));
-        assert_eq!(next_after_prefix("\u{d7ff}").as_deref(), Some("\u{e000}"));
-        assert_eq!(next_after_prefix(""), None);
-        assert_eq!(next_after_prefix("\u{10ffff}"), None);
+        assert_eq!(prefix_end("ab").as_deref(), Some("ac"));
+        assert_eq!(prefix_end("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(prefix_end("\u{d7ff}").as_deref(), Some("\u{e000}"));
+        assert_eq!(prefix_end(""), None);
+        assert_eq!(prefix_end("\u{10ffff}"), None);
     }
 }

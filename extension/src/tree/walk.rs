@@ -14,7 +14,7 @@ use pgrx::{
     spi::{OwnedPreparedStatement, SpiClient, SpiResult},
 };
 
-use crate::steps::name::next_after_prefix;
+use crate::steps::name::prefix_end;
 
 /// Siblings per statement, at first and at most.
 const CHUNK_MIN: i64 = 64;
@@ -72,7 +72,7 @@ impl Frame {
 
     fn only_prefix(mut self, prefix: &str) -> Self {
         self.from = prefix.to_owned();
-        if let Some(end) = next_after_prefix(prefix) {
+        if let Some(end) = prefix_end(prefix) {
             self.below = end;
         }
         self

@@ -78,21 +78,6 @@ pub struct EntryArguments {
     pub mode: Argument<Int>,
 }
 
-/// The [`EntryArguments`] of a verb.
-macro_rules! entry_arguments {
-    ($verb:ident) => {
-        $crate::verbs::elements::EntryArguments {
-            verb: $verb::VERB,
-            name: $verb::NAME,
-            id: $verb::ID,
-            owner: $verb::OWNER,
-            grp: $verb::GRP,
-            mode: $verb::MODE,
-        }
-    };
-}
-pub(super) use entry_arguments;
-
 /// The arrays that both verbs have.
 pub struct Columns<'a> {
     principal: Vec<Option<i32>>,

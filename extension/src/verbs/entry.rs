@@ -106,9 +106,24 @@ fn answer(call: &Arguments, made: &[i32], ids: &Option<Array<i64>>) {
     }
 }
 
-/// Defines the symbols by which PostgreSQL calls a verb: the function and its calling convention.
+/// Defines a verb with its `fast_path`, and the symbols by which PostgreSQL calls it: the function and its calling
+/// convention.
 macro_rules! verb {
-    ($name:ident, $convention:ident, $verb:expr) => {
+    ($verb:ident, $static:ident, $fallback:literal, $name:ident, $convention:ident) => {
+        static $static: $crate::verbs::entry::Verb = $crate::verbs::entry::Verb {
+            arguments: $crate::verbs::elements::EntryArguments {
+                verb: $verb::VERB,
+                name: $verb::NAME,
+                id: $verb::ID,
+                owner: $verb::OWNER,
+                grp: $verb::GRP,
+                mode: $verb::MODE,
+            },
+            fallback: $fallback,
+            fallback_types: &const { $crate::verbs::elements::fallback_types::<{ $verb::COUNT + 2 }>(&$verb::VERB) },
+            fast_path,
+        };
+
         #[doc(hidden)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $convention() -> &'static pgrx::pg_sys::Pg_finfo_record {
@@ -122,7 +137,7 @@ macro_rules! verb {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(call: pgrx::pg_sys::FunctionCallInfo) -> pgrx::pg_sys::Datum {
             // SAFETY: `sql/verbs` declares the function so.
-            unsafe { $verb.enter(call) }
+            unsafe { $static.enter(call) }
         }
     };
 }

@@ -6,8 +6,8 @@ use mantle_types::{message::DirectoryOp, verbs::mkdir};
 use pgrx::prelude::*;
 
 use super::{
-    elements::{Columns, Element, Texts, documents, entry_arguments, fallback_types, values},
-    entry::{Verb, verb},
+    elements::{Columns, Element, Texts, documents, values},
+    entry::verb,
     fast_path::Batch,
     tables::LocalTables,
 };
@@ -24,17 +24,7 @@ thread_local! {
         c"SELECT mantle.queue_pruning($1, $2)", &[pg_sys::INT8OID, pg_sys::INT8OID]) };
 }
 
-const FALLBACK_TYPES: [pg_sys::Oid; mkdir::COUNT + 2] = fallback_types(&mkdir::VERB);
-
-/// `mantle.mkdir`.
-static MKDIR: Verb = Verb {
-    arguments: entry_arguments!(mkdir),
-    fallback: c"mkdir_fallback",
-    fallback_types: &FALLBACK_TYPES,
-    fast_path,
-};
-
-verb!(mantle_mkdir, pg_finfo_mantle_mkdir, MKDIR);
+verb!(mkdir, MKDIR, c"mkdir_fallback", mantle_mkdir, pg_finfo_mantle_mkdir);
 
 /// Makes the new directories of a batch; returns the numbers of those made, from 1. If these are all, it also adds to
 /// the counts and emits the message; otherwise the fallback does both for the whole batch.

@@ -9,27 +9,17 @@ use mantle_types::{
 use pgrx::prelude::*;
 
 use super::{
-    elements::{self, Columns, Texts, documents, entry_arguments, fallback_types, values},
-    entry::{Verb, verb},
+    elements::{self, Columns, Texts, documents, values},
+    entry::verb,
     fast_path::Batch,
     tables::LocalTables,
 };
-use crate::postgres::{call::Arguments, clock::now, row::value};
+use crate::postgres::{call::Arguments, clock::now, row::values as column_values};
 
 const COLUMNS: [&CStr; 8] =
     [c"size", c"synthetic", c"etag", c"content_type", c"user_metadata", c"locator", c"created", c"modified"];
 
-const FALLBACK_TYPES: [pg_sys::Oid; put_object::COUNT + 2] = fallback_types(&put_object::VERB);
-
-/// `mantle.put_object`.
-static PUT_OBJECT: Verb = Verb {
-    arguments: entry_arguments!(put_object),
-    fallback: c"put_object_fallback",
-    fallback_types: &FALLBACK_TYPES,
-    fast_path,
-};
-
-verb!(mantle_put_object, pg_finfo_mantle_put_object, PUT_OBJECT);
+verb!(put_object, PUT_OBJECT, c"put_object_fallback", mantle_put_object, pg_finfo_mantle_put_object);
 
 /// Makes the new objects of a batch; returns the numbers of those made, from 1. If these are all, it also adds to the
 /// counts; otherwise the fallback does that for the whole batch.
@@ -66,19 +56,7 @@ fn fast_path(call: &Arguments) -> Option<Vec<i32>> {
             if !batch.claim(tables, &e, "put_object") {
                 continue;
             }
-            tables.insert(
-                &e,
-                [
-                    value(size),
-                    value(false),
-                    value(etag),
-                    value(content_type),
-                    user_metadata,
-                    value(locator),
-                    value(now()),
-                    value(now()),
-                ],
-            );
+            tables.insert(&e, column_values![size, false, etag, content_type, user_metadata, locator, now(), now()]);
             batch.count(at, &e, 0, size);
         }
         if batch.made.len() == columns.name.len() {

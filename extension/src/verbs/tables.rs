@@ -11,7 +11,7 @@ use crate::{
     postgres::{
         clock::clock_timestamp,
         probe::Probe,
-        row::{Value, value},
+        row::{Value, values},
         writer::Writer,
     },
     steps::{counts::Delta, key::entry_key},
@@ -48,33 +48,15 @@ impl<const N: usize> Tables<N> {
 
     /// Records the answer to a request; `false` if there is one, or another call has just recorded it.
     pub fn record(&mut self, element: &Element<'_>, verb: &str) -> bool {
-        let values = [
-            value(element.ns),
-            value(element.principal),
-            value(element.request),
-            value(element.hash),
-            value(verb),
-            value(element.pid),
-            value(element.id),
-            value(1_i64),
-            // Not the start of the transaction.
-            value(clock_timestamp()),
-        ];
+        // Not the start of the transaction.
+        let now = clock_timestamp();
+        let Element { ns, principal, request, hash, pid, id, .. } = *element;
+        let values = values![ns, principal, request, hash, verb, pid, id, 1_i64, now];
         self.requests.insert_if_free(zip(self.request_columns, values))
     }
 
     pub fn insert(&mut self, e: &Element<'_>, values: [Value; N]) {
-        let entry = [
-            value(e.pid),
-            value(e.name),
-            value(0_i64),
-            value(e.ns),
-            value(e.id),
-            value(e.owner),
-            value(e.grp),
-            value(e.mode),
-            value(1_i64),
-        ];
+        let entry = values![e.pid, e.name, 0_i64, e.ns, e.id, e.owner, e.grp, e.mode, 1_i64];
         self.meta.insert(zip(self.entry_columns, entry).chain(zip(self.columns, values)));
     }
 }

@@ -75,8 +75,7 @@ fn databases() -> Vec<Database> {
         let mut found = Vec::new();
         // SAFETY: a catalog scan in a transaction; each tuple is used before the scan moves on.
         unsafe {
-            let relation = pg_sys::table_open(pg_sys::DatabaseRelationId, pg_sys::AccessShareLock as i32);
-            scan(relation, pg_sys::InvalidOid, std::ptr::null_mut(), &[], |row| {
+            scan(pg_sys::DatabaseRelationId, pg_sys::InvalidOid, std::ptr::null_mut(), &[], |row| {
                 let database: pg_sys::Form_pg_database = pg_sys::heap_tuple_get_struct(row.tuple());
                 let is_open = (*database).datallowconn && (*database).datconnlimit != INVALID_DATABASE;
                 if is_open && !(*database).datistemplate {
@@ -84,7 +83,6 @@ fn databases() -> Vec<Database> {
                     found.push(Database { oid: (*database).oid, name });
                 }
             });
-            pg_sys::table_close(relation, pg_sys::AccessShareLock as i32);
         }
         found
     })
