@@ -36,12 +36,17 @@ impl SavedPlan {
         Self::read_all(self.execute(arguments), read)
     }
 
+    /// Like [`rows`](Self::rows), but under the caller's snapshot, as in a stable function. The statement may not write.
+    pub fn stable_rows<T>(&self, arguments: &[Value], read: impl Fn(&Row) -> T) -> Vec<T> {
+        Self::read_all(self.execute_under(std::ptr::null_mut(), arguments, true), read)
+    }
+
     /// Like [`rows`](Self::rows), but sees everything committed by now, even if the transaction's snapshot is older.
     pub fn newest_rows<T>(&self, arguments: &[Value], read: impl Fn(&Row) -> T) -> Vec<T> {
         // SAFETY: a catalog snapshot is always new, and InvalidOid names no table in particular. It is released below,
         // or at the end of a failed transaction.
         let snapshot = unsafe { pg_sys::RegisterSnapshot(pg_sys::GetCatalogSnapshot(pg_sys::InvalidOid)) };
-        let found = Self::read_all(self.execute_under(snapshot, arguments), read);
+        let found = Self::read_all(self.execute_under(snapshot, arguments, false), read);
         // SAFETY: registered above.
         unsafe { pg_sys::UnregisterSnapshot(snapshot) };
         found
@@ -59,11 +64,11 @@ impl SavedPlan {
     }
 
     fn execute(&self, arguments: &[Value]) -> u64 {
-        self.execute_under(std::ptr::null_mut(), arguments)
+        self.execute_under(std::ptr::null_mut(), arguments, false)
     }
 
-    /// With a null snapshot PostgreSQL takes one for the statement.
-    fn execute_under(&self, snapshot: pg_sys::Snapshot, arguments: &[Value]) -> u64 {
+    /// With a null snapshot PostgreSQL takes one for the statement, or the caller's if the statement only reads.
+    fn execute_under(&self, snapshot: pg_sys::Snapshot, arguments: &[Value], only_reads: bool) -> u64 {
         assert_eq!(arguments.len(), self.types.len(), "parameters of {:?}", self.text);
         pgrx::check_for_interrupts!();
         let nulls: Vec<std::ffi::c_char> =
@@ -72,7 +77,7 @@ impl SavedPlan {
         // SAFETY: there are as many values and nulls as parameters; an error leaves through pgrx's guard.
         let result = unsafe {
             let (plan, none) = (self.plan(), std::ptr::null_mut());
-            pg_sys::SPI_execute_snapshot(plan, values.as_mut_ptr(), nulls.as_ptr(), snapshot, none, false, true, 0)
+            pg_sys::SPI_execute_snapshot(plan, values.as_mut_ptr(), nulls.as_ptr(), snapshot, none, only_reads, true, 0)
         };
         if result < 0 {
             pgrx::error!("SPI answered {result} to {:?}", self.text);

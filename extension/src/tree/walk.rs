@@ -6,15 +6,17 @@
 //! page of thousands of small directories costs one statement a directory. All statements run under the caller's
 //! snapshot.
 
-use std::{cell::RefCell, collections::VecDeque};
+use std::{collections::VecDeque, thread::LocalKey};
 
-use pgrx::{
-    datum::DatumWithOid,
-    prelude::*,
-    spi::{OwnedPreparedStatement, SpiClient, SpiResult},
+use pgrx::prelude::*;
+
+use crate::{
+    postgres::{
+        row::{Value, values},
+        saved_plan::SavedPlan,
+    },
+    steps::name::prefix_end,
 };
-
-use crate::steps::name::prefix_end;
 
 /// Siblings per statement, at first and at most.
 const CHUNK_MIN: i64 = 64;
@@ -22,22 +24,20 @@ const CHUNK_MAX: i64 = 1024;
 /// So many of the highest character, 4 bytes each, are above every name of at most 255 bytes.
 const CHARACTERS_ABOVE_ALL: usize = 64;
 
-/// Two ranges of the primary key, so that the attribute and delta records (`/_ATTR`), which lie between `/` and `0`,
-/// are not read. One range a statement: with both, Citus would make a plan for each directory.
-const CHILDREN_BELOW: &str = "SELECT name, id, explicit FROM mantle.meta
-    WHERE pid = $1 AND name >= $2 AND name < $3 AND name < '/' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5";
-const CHILDREN_ABOVE: &str = "SELECT name, id, explicit FROM mantle.meta
-    WHERE pid = $1 AND name >= $2 AND name < $3 AND name >= '0' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5";
-const CHILD: &str = "SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name = $2 AND ts = 0";
+const RANGE: &[pg_sys::Oid] = &[pg_sys::INT8OID, pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::INT8OID];
 
 thread_local! {
-    static STATEMENTS: RefCell<Option<Statements>> = const { RefCell::new(None) };
-}
-
-struct Statements {
-    children_below: OwnedPreparedStatement,
-    children_above: OwnedPreparedStatement,
-    child: OwnedPreparedStatement,
+    // Two ranges of the primary key, so that the attribute and delta records (`/_ATTR`), which lie between `/` and `0`,
+    // are not read. One range a statement: with both, Citus would make a plan for each directory.
+    static CHILDREN_BELOW: SavedPlan = const { SavedPlan::new(
+        c"SELECT name, id, explicit FROM mantle.meta
+           WHERE pid = $1 AND name >= $2 AND name < $3 AND name < '/' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5", RANGE) };
+    static CHILDREN_ABOVE: SavedPlan = const { SavedPlan::new(
+        c"SELECT name, id, explicit FROM mantle.meta
+           WHERE pid = $1 AND name >= $2 AND name < $3 AND name >= '0' AND name <> $4 AND ts = 0 ORDER BY name LIMIT $5", RANGE) };
+    static CHILD: SavedPlan = const { SavedPlan::new(
+        c"SELECT name, id, explicit FROM mantle.meta WHERE pid = $1 AND name = $2 AND ts = 0",
+        &[pg_sys::INT8OID, pg_sys::TEXTOID]) };
 }
 
 struct Child {
@@ -83,58 +83,39 @@ impl Frame {
         self.except = name.to_owned();
     }
 
-    fn next(&mut self, reader: &Reader<'_>) -> SpiResult<Option<Child>> {
+    fn next(&mut self) -> Option<Child> {
         if self.read.is_empty() && !self.exhausted {
-            self.read = reader.children(self)?;
+            self.read = self.children();
             self.exhausted = (self.read.len() as i64) < self.chunk;
             self.chunk = (self.chunk * 2).min(CHUNK_MAX);
         }
-        let child = self.read.pop_front();
-        if let Some(child) = &child {
-            self.after(&child.name);
-        }
-        Ok(child)
-    }
-}
-
-struct Reader<'a> {
-    client: &'a SpiClient<'a>,
-    statements: &'a Statements,
-}
-
-impl Reader<'_> {
-    fn run(&self, statement: &OwnedPreparedStatement, args: &[DatumWithOid<'_>]) -> SpiResult<VecDeque<Child>> {
-        pgrx::check_for_interrupts!();
-        let table = self.client.select(statement, None, args)?;
-        // SAFETY: the result of the statement just run; it is freed once, below, after everything was copied.
-        let raw = unsafe { pg_sys::SPI_tuptable };
-        let mut children = VecDeque::with_capacity(table.len());
-        for row in table {
-            if let (Some(name), Some(id)) = (row.get::<String>(1)?, row.get::<i64>(2)?) {
-                children.push_back(Child { name, id, explicit: row.get::<bool>(3)? });
-            }
-        }
-        // SAFETY: see above. Without this, a page would hold some kilobytes a statement until its end.
-        unsafe { pg_sys::SPI_freetuptable(raw) };
-        Ok(children)
+        let child = self.read.pop_front()?;
+        self.after(&child.name);
+        Some(child)
     }
 
-    fn children(&self, frame: &Frame) -> SpiResult<VecDeque<Child>> {
+    fn children(&self) -> VecDeque<Child> {
         let range = |statement, rows: i64| {
-            let (from, below, except) = (frame.from.as_str(), frame.below.as_str(), frame.except.as_str());
-            self.run(statement, &[frame.pid.into(), from.into(), below.into(), except.into(), rows.into()])
+            run(statement, &values![self.pid, self.from.as_str(), self.below.as_str(), self.except.as_str(), rows])
         };
-        let mut children = range(&self.statements.children_below, frame.chunk)?;
-        let left = frame.chunk - children.len() as i64;
+        let mut children = range(&CHILDREN_BELOW, self.chunk);
+        let left = self.chunk - children.len() as i64;
         if left > 0 {
-            children.append(&mut range(&self.statements.children_above, left)?);
+            children.append(&mut range(&CHILDREN_ABOVE, left));
         }
-        Ok(children)
+        children
     }
+}
 
-    fn child(&self, pid: i64, name: &str) -> SpiResult<Option<Child>> {
-        Ok(self.run(&self.statements.child, &[pid.into(), name.into()])?.pop_front())
-    }
+fn run(statement: &'static LocalKey<SavedPlan>, arguments: &[Value]) -> VecDeque<Child> {
+    let children = statement.with(|s| {
+        s.stable_rows(arguments, |row| Some(Child { name: row.get(1)?, id: row.get(2)?, explicit: row.get(3) }))
+    });
+    children.into_iter().flatten().collect()
+}
+
+fn child(pid: i64, name: &str) -> Option<Child> {
+    run(&CHILD, &values![pid, name]).pop_front()
 }
 
 /// A key of the page and the place of its row.
@@ -145,21 +126,15 @@ struct Found {
 }
 
 /// The frames at the beginning of a page: first down the directories of the prefix, then down those of `start_after`.
-fn seek(
-    reader: &Reader<'_>,
-    root: i64,
-    prefix: &str,
-    start_after: Option<&str>,
-    page: &mut Vec<Found>,
-) -> SpiResult<Vec<Frame>> {
+fn seek(root: i64, prefix: &str, start_after: Option<&str>, page: &mut Vec<Found>) -> Vec<Frame> {
     let after = start_after.filter(|s| *s >= prefix);
     if after.is_some_and(|s| !s.starts_with(prefix)) {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let base = prefix.rfind('/').map_or(0, |slash| slash + 1);
     let (mut pid, mut key) = (root, String::new());
     for name in prefix[..base].split_inclusive('/') {
-        let Some(child) = reader.child(pid, name)? else { return Ok(Vec::new()) };
+        let Some(child) = child(pid, name) else { return Vec::new() };
         key.push_str(name);
         if key == prefix && child.explicit == Some(true) && after.is_none() {
             page.push(Found { key: key.clone(), pid, name: name.to_owned() });
@@ -173,26 +148,20 @@ fn seek(
         if !name.ends_with('/') {
             break;
         }
-        let Some(child) = reader.child(frame.pid, name)? else { break };
+        let Some(child) = child(frame.pid, name) else { break };
         let key = format!("{}{name}", frame.key);
         frames.push(Frame::new(child.id, key));
     }
-    Ok(frames)
+    frames
 }
 
-fn page(
-    reader: &Reader<'_>,
-    root: i64,
-    prefix: &str,
-    start_after: Option<&str>,
-    limit: usize,
-) -> SpiResult<Vec<Found>> {
+fn page(root: i64, prefix: &str, start_after: Option<&str>, limit: usize) -> Vec<Found> {
     let mut page = Vec::new();
-    let mut frames = seek(reader, root, prefix, start_after, &mut page)?;
+    let mut frames = seek(root, prefix, start_after, &mut page);
     while page.len() < limit
         && let Some(frame) = frames.last_mut()
     {
-        let Some(child) = frame.next(reader)? else {
+        let Some(child) = frame.next() else {
             frames.pop();
             continue;
         };
@@ -205,7 +174,7 @@ fn page(
         }
     }
     page.truncate(limit);
-    Ok(page)
+    page
 }
 
 /// Keys of objects and explicit directories below directory `pid`, relative to it, that begin with `prefix` and come
@@ -218,21 +187,6 @@ fn walk_tree(
     start_after: Option<&str>,
     page_keys: i32,
 ) -> TableIterator<'static, (name!(key, String), name!(pid, i64), name!(name, String))> {
-    let found = Spi::connect(|client| {
-        STATEMENTS.with_borrow_mut(|statements| -> SpiResult<Vec<Found>> {
-            if statements.is_none() {
-                let (int8, text) = (PgBuiltInOids::INT8OID.oid(), PgBuiltInOids::TEXTOID.oid());
-                *statements = Some(Statements {
-                    children_below: client.prepare(CHILDREN_BELOW, &[int8, text, text, text, int8])?.keep(),
-                    children_above: client.prepare(CHILDREN_ABOVE, &[int8, text, text, text, int8])?.keep(),
-                    child: client.prepare(CHILD, &[int8, text])?.keep(),
-                });
-            }
-            let statements = statements.as_ref().expect("prepared above");
-            let reader = Reader { client, statements };
-            page(&reader, pid, prefix, start_after, usize::try_from(page_keys).unwrap_or(0))
-        })
-    });
-    let found = found.unwrap_or_else(|e| pgrx::error!("mantle.walk_tree: {e}"));
+    let found = Spi::connect(|_| page(pid, prefix, start_after, usize::try_from(page_keys).unwrap_or(0)));
     TableIterator::new(found.into_iter().map(|f| (f.key, f.pid, f.name)))
 }
