@@ -1,11 +1,12 @@
 //! Renders `sql/` into the one block of SQL that [`sql`](src/sql.rs) installs after everything that Rust declares.
 //!
-//! The order of the files: by [`ORDER`], and by name within a directory. A placeholder in braces becomes what a table of
-//! `mantle_types` says: `{not_empty}` the SQLSTATE of an error, `{KEY_BYTES_MAX}` a limit, `{mkdir.parameters}` a list of a batch
-//! verb's arguments (see [`list`]). A placeholder that no table has, and an SQLSTATE written out, fail the build: so no number, no
-//! code and no order of arguments has a second home.
+//! The order of the files: by [`ORDER`], and by name within a directory. A placeholder in braces becomes what a table
+//! says: `{not_empty}` the SQLSTATE of an error, `{KEY_BYTES_MAX}` a limit, `{mkdir.parameters}` a list of a batch verb's
+//! arguments (see [`list`]). A placeholder that no table has, and an SQLSTATE written out, fail the build: so no number,
+//! no code and no order of arguments has a second home.
 //!
-//! `verbs/distributed.sql` is rendered once for each of [`DISTRIBUTED`]: `{verb}` is the verb's name, `{verb.parameters}` a list.
+//! `verbs/distributed.sql` is rendered once for each of [`DISTRIBUTED`]: `{verb}` is the verb's name,
+//! `{verb.parameters}` a list.
 //!
 //! Lines of `--- ` before a CREATE, or before a column in it, are the object's comment. A function's may begin with the
 //! roles that may call it, without their `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may.
@@ -25,8 +26,8 @@ const ORDER: [&str; 10] =
 /// The batch verbs that change one directory an element, so that Citus can send each directory's elements to its node.
 const DISTRIBUTED: [&str; 4] = ["mkdir", "put_object", "delete_object", "set_attributes"];
 
-/// Text that several files share, by placeholder. The first three say how a function runs, with names looked up in no schema that a
-/// caller can write to. The fourth adds to the counts of an attribute or delta record.
+/// Text that several files share, by placeholder. The first three say how a function runs, with names looked up in no
+/// schema that a caller can write to. The fourth adds to the counts of an attribute or delta record.
 const SHARED: [(&str, &str); 4] = [
     ("as_owner", "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
     ("as_caller", "SET search_path = pg_catalog, pg_temp"),
@@ -94,12 +95,13 @@ fn main() -> io::Result<()> {
 
 /// A file, or the files below a directory with this extension, by name.
 fn files(path: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
-    if path.is_file() {
-        return Ok(Vec::from_iter(path.extension().is_some_and(|of| of == extension).then(|| path.to_owned())));
+    if path.is_dir() {
+        let entries = fs::read_dir(path)?.map(|entry| files(&entry?.path(), extension));
+        let mut found = entries.collect::<io::Result<Vec<_>>>()?.concat();
+        found.sort();
+        return Ok(found);
     }
-    let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
-    entries.sort();
-    entries.iter().map(|entry| files(entry, extension)).collect::<io::Result<Vec<_>>>().map(|found| found.concat())
+    Ok(path.extension().filter(|of| *of == extension).map(|_| path.to_owned()).into_iter().collect())
 }
 
 fn render(file: &str, number: usize, line: &str) -> String {
@@ -111,16 +113,13 @@ fn render(file: &str, number: usize, line: &str) -> String {
     while let Some((before, after)) = rest.split_once('{') {
         rendered += before;
         // An array's braces hold no bare word.
-        match after.split_once('}').filter(|(word, _)| is_placeholder(word)) {
+        (rest, rendered) = match after.split_once('}').filter(|(word, _)| is_placeholder(word)) {
             Some((word, after)) => {
-                rendered += &value(word).unwrap_or_else(|| panic!("sql/{file}:{number}: no table has `{{{word}}}`"));
-                rest = after;
+                let value = value(word).unwrap_or_else(|| panic!("sql/{file}:{number}: no table has `{{{word}}}`"));
+                (after, rendered + &value)
             }
-            None => {
-                rendered.push('{');
-                rest = after;
-            }
-        }
+            None => (after, rendered + "{"),
+        };
     }
     rendered + rest
 }
@@ -173,36 +172,27 @@ fn about_functions_in_rust(home: &Path) -> io::Result<String> {
             } else if line.starts_with("#[") {
                 is_declared |= line.starts_with("#[pg_extern");
             } else {
-                if is_declared {
-                    let name = line
-                        .split_once("fn ")
-                        .and_then(|(_, after)| after.split(['(', '<']).next())
-                        .expect("a function");
+                if let Some((_, function)) = line.split_once("fn ").filter(|_| is_declared) {
+                    let name = function.split(['(', '<']).next().unwrap_or_default();
                     statements += &about(&format!("FUNCTION mantle.{name}"), &doc.join(" "));
                 }
-                doc.clear();
-                is_declared = false;
+                (doc, is_declared) = (Vec::new(), false);
             }
         }
     }
     Ok(statements)
 }
 
-/// Kind and name of what a CREATE statement makes, with the types of a function's arguments.
+/// Kind and name of what a CREATE statement makes; of a function also the parameters.
 fn object(statement: &str) -> Option<String> {
     let (kind, created) = statement.strip_prefix("CREATE ")?.split_once(' ')?;
-    let name = &created[..created.find([' ', '('])?];
+    let (name, _) = created.split_once([' ', '('])?;
     Some(match kind {
         "INDEX" => format!("INDEX mantle.{name}"),
         "FUNCTION" => {
-            let parameters = &created[name.len() + 1..created.find(')')?];
-            let given =
-                parameters.split(',').map(str::trim).filter(|given| !given.is_empty() && !given.starts_with("OUT "));
-            let types = given.filter_map(|given| {
-                let declared = given.strip_prefix("INOUT ").unwrap_or(given).split(" DEFAULT ").next()?;
-                Some(declared.split_once(' ')?.1)
-            });
-            format!("FUNCTION {name}({})", types.collect::<Vec<_>>().join(", "))
+            let parameters = created[name.len() + 1..created.find(')')?].split(',');
+            let declared = parameters.map(|parameter| parameter.split(" DEFAULT ").next().unwrap_or_default().trim());
+            format!("FUNCTION {name}({})", declared.collect::<Vec<_>>().join(", "))
         }
         _ => format!("{kind} {name}"),
     })
@@ -228,10 +218,8 @@ fn value(word: &str) -> Option<String> {
                 _ => list(&columns, wanted),
             };
         }
-        return LISTS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .and_then(|(_, columns)| list(&declared(columns), wanted));
+        let (_, columns) = LISTS.iter().find(|(known, _)| *known == name)?;
+        return list(&declared(columns), wanted);
     }
     let error = ERROR_TABLE.iter().find(|row| row.name == word).map(|row| row.sqlstate.to_owned());
     let limit = || LIMITS.iter().find(|(name, _)| *name == word).map(|(_, limit)| limit.to_string());

@@ -73,8 +73,8 @@ pub fn are_local(pids: &Array<i64>) -> bool {
     map.shards.is_empty() || pids.iter().flatten().all(|pid| map.is_local(pid))
 }
 
-/// MT043 if a partition is not on this node; called after writing to it. Otherwise row and message could be in the WAL of
-/// two nodes.
+/// MT043 if a partition is not on this node; called after writing to it. Otherwise row and message could be in the WAL
+/// of two nodes.
 #[pg_extern(volatile)]
 fn placement_fault(pids: Array<i64>) -> Fault {
     accept_invalidations();
@@ -88,8 +88,8 @@ pub fn placements() -> i64 {
     map_generation()
 }
 
-/// MT043 if shards may have moved since [`placements`] returned this; called after all writes of a change made of parts.
-/// Otherwise a part may have been latched on a node that its shard has left.
+/// MT043 if shards may have moved since [`placements`] returned this; called after all writes of a change made of
+/// parts. Otherwise a part may have been latched on a node that its shard has left.
 #[pg_extern(volatile)]
 pub fn placements_fault(since: i64) -> Fault {
     accept_invalidations();

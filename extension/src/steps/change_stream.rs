@@ -72,24 +72,13 @@ fn emit_directories(
     let mut request = request.iter().flat_map(|r| r.iter());
     let mut ops = Vec::new();
     for (pid, name) in pid.iter().zip(name.iter()) {
-        let ns = need(ns.next().flatten(), "ns");
-        let record = record(
-            ns,
-            need(pid, "pid"),
-            need(name, "name"),
-            need(id.next().flatten(), "id"),
-            need(version.next().flatten(), "version"),
-            [
-                need(owner.next().flatten(), "owner"),
-                need(grp.next().flatten(), "grp"),
-                need(mode.next().flatten(), "mode"),
-            ],
-        );
+        let ns = next(&mut ns, "ns");
+        let (pid, name) = (need(pid, "pid"), need(name, "name"));
+        let permission = [next(&mut owner, "owner"), next(&mut grp, "grp"), next(&mut mode, "mode")];
+        let record = record(ns, pid, name, next(&mut id, "id"), next(&mut version, "version"), permission);
         let principal = principal.next().flatten();
-        let cause = request
-            .next()
-            .flatten()
-            .map(|request| cause(need(principal, "principal"), cause_ns.unwrap_or(ns), &request, attempt));
+        let request = request.next().flatten();
+        let cause = request.map(|id| cause(need(principal, "principal"), cause_ns.unwrap_or(ns), &id, attempt));
         ops.push(match removed.next().flatten() {
             Some(true) => DirectoryOp::Remove { record, cause },
             Some(false) => DirectoryOp::Put { record, cause },
@@ -98,6 +87,10 @@ fn emit_directories(
     }
     emit(&ops);
     None
+}
+
+fn next<T>(values: &mut impl Iterator<Item = Option<T>>, what: &str) -> T {
+    need(values.next().flatten(), what)
 }
 
 /// A NULL is a mistake of the calling SQL function, not of a client.

@@ -1,5 +1,5 @@
-//! Converts the parallel arrays that a verb is called with into elements. The order of the arrays comes from the table of
-//! verbs (`mantle_types::verbs`).
+//! Converts the parallel arrays that a verb is called with into elements. Their order comes from the table of verbs
+//! (`mantle_types::verbs`).
 
 use mantle_types::{
     limits::{ID_MIN, MODE_MAX},
@@ -12,29 +12,22 @@ use crate::{
     steps::{batch::shape_error, name::stem},
 };
 
-/// Rust's type for an array argument of fixed-width values.
+/// Rust's type for the fixed-width values of an argument.
 pub trait Scalar {
-    type Values: FromDatum;
+    type Value;
 }
 
-impl Scalar for Int {
-    type Values = Vec<Option<i32>>;
+macro_rules! scalars {
+    ($($of:ident $value:ty;)+) => { $(impl Scalar for $of { type Value = $value; })+ };
 }
 
-impl Scalar for BigInt {
-    type Values = Vec<Option<i64>>;
-}
-
-impl Scalar for Boolean {
-    type Values = Vec<Option<bool>>;
-}
-
-impl Scalar for Uuid {
-    type Values = Vec<Option<pgrx::Uuid>>;
-}
+scalars! { Int i32; BigInt i64; Boolean bool; Uuid pgrx::Uuid; }
 
 /// The values of an argument, one an element; `None` if the array is NULL.
-pub fn values<T: Scalar>(call: &Arguments, argument: Argument<T>) -> Option<T::Values> {
+pub fn values<T: Scalar>(call: &Arguments, argument: Argument<T>) -> Option<Vec<Option<T::Value>>>
+where
+    Vec<Option<T::Value>>: FromDatum,
+{
     call.get(argument.place())
 }
 
