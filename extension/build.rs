@@ -1,16 +1,16 @@
 //! Renders `sql/` into the one block of SQL that [`sql`](src/sql.rs) installs after everything that Rust declares.
 //!
 //! The order of the files: by [`ORDER`], and by name within a directory. A placeholder in braces becomes what a table
-//! says: `{not_empty}` the SQLSTATE of an error, `{KEY_BYTES_MAX}` a limit, `{mkdir.parameters}` a list of a batch verb's
-//! arguments (see [`list`]). A placeholder that no table has, and an SQLSTATE written out, fail the build: so no number,
-//! no code and no order of arguments has a second home.
+//! says: `{not_empty}` the SQLSTATE of an error, `{KEY_BYTES_MAX}` a limit, `{mkdir.parameters}` a list of a batch
+//! verb's arguments (see [`list`]). A placeholder that no table has, and an SQLSTATE written out, fail the build: so no
+//! number, no code and no order of arguments has a second home.
 //!
 //! `verbs/distributed.sql` is rendered once for each of [`DISTRIBUTED`]: `{verb}` is the verb's name,
 //! `{verb.parameters}` a list.
 //!
 //! Lines of `--- ` before a CREATE, or before a column in it, are the object's comment. A function's may begin with the
-//! roles that may call it, without their `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may.
-//! The doc comment of a `pg_extern` is the function's comment in the database too.
+//! roles that may call it, without their `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may
+//! call it. The doc comment of a `pg_extern` is the function's comment in the database too.
 
 use std::{
     env, fs, io,

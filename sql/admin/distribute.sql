@@ -33,8 +33,7 @@ BEGIN
     COMMENT ON INDEX mantle.requests_pkey IS 'One answer a request id in a directory';
 END $$;
 
---- Distributes the tables over the nodes of a Citus cluster. Call it once, on the coordinator, while nothing is
---- written
+--- Distributes the tables over a Citus cluster. Call it once, on the coordinator, while nothing is written
 -- One copy of each shard: PostgreSQL replicates. Copies that Citus writes would each have a change stream.
 CREATE FUNCTION mantle.distribute() RETURNS void
 LANGUAGE plpgsql VOLATILE {as_caller} SET citus.shard_replication_factor = 1 AS $$

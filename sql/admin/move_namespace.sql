@@ -2,8 +2,7 @@
 -- move or aborts it. The leader of the new group takes each further step, so the move survives restarts. Each step
 -- changes what gateways remember, so each raises `changes` of the group that they know.
 
---- Begins to move a namespace to an index group, whose leader does the rest; answers the phase: copy, both, switched,
---- done
+--- Begins to move a namespace to an index group, whose leader does the rest; answers copy, both, switched or done
 CREATE FUNCTION mantle.move_namespace(p_name text, p_index_group int) RETURNS text
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE n mantle.namespaces;
@@ -44,12 +43,10 @@ BEGIN
     RETURN coalesce(n.move_phase, 'done');
 END $$;
 
---- index: Takes the next step of a namespace's move to an index group, from the given phase; false if it is in another
---- phase
--- Called by the leader of the group that the namespace moves to; false: the move is not in the phase that this leader
--- assumed. The step from `both` to `switched` waits for every rename that the old group has prepared, and lets no
--- later one begin. Such renames carry the old group's epoch, under its latch, and mantle.read_place_delegated finds no
--- epoch for a group that does not serve the namespace.
+--- index: Takes the next step of a namespace's move to an index group; false if the move is not in the given phase
+-- Called by the leader of the group that the namespace moves to. The step from `both` to `switched` waits for every
+-- rename that the old group has prepared, and lets no later one begin. Such renames carry the old group's epoch, under
+-- its latch, and mantle.read_place_delegated finds no epoch for a group that does not serve the namespace.
 CREATE FUNCTION mantle.advance_move(p_ns bigint, p_index_group int, p_phase text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 DECLARE

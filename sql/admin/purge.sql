@@ -87,8 +87,8 @@ BEGIN
 END $$;
 
 --- The worker's step that purges answers to request ids: too old ones, and the oldest of too many
--- The number of answers comes from the statistics. These lack changes of the last seconds and,
--- after a crash, everything before the next vacuum or analyze.
+-- Their number comes from the statistics, which lack changes of the last seconds and, after a crash, everything before
+-- the next vacuum or analyze.
 CREATE FUNCTION mantle.maintain_requests(p_due timestamptz, p_batch int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_max bigint := current_setting('mantle.request_rows_max')::bigint;

@@ -4,8 +4,7 @@
 -- The queries have shapes that Citus can run. What is in one directory is grouped or joined by pid, on its shard. What
 -- spans directories is combined from sets that are read separately. Details are read again only for damaged entries.
 
---- analyst: check: each entry alone
--- Problems that one entry shows alone, in one pass.
+--- analyst: check: problems that one entry shows alone, in one pass
 CREATE FUNCTION mantle.check_entries() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
 LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
@@ -51,9 +50,7 @@ BEGIN
      GROUP BY m.id;
 END $$;
 
---- analyst: check: recorded counts against entries, and entries without a directory; takes all directories and their
---- namespaces
--- Compares what is recorded of a directory with its entries, and with its own entry.
+--- analyst: check: what is recorded of a directory against its entries and its own entry; takes all directories
 CREATE FUNCTION mantle.check_places(p_ids bigint[], p_namespaces bigint[])
 RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text) LANGUAGE plpgsql STABLE {as_caller} AS $$
 #variable_conflict use_column
@@ -137,8 +134,7 @@ BEGIN
     END IF;
 END $$;
 
---- analyst: Damage in the MetaTable: entries without a parent, ids with two entries, cycles, counts that differ from
---- the entries
+--- analyst: Damage in the MetaTable: entries without a parent, ids with two entries, cycles, wrong counts
 -- Nested loops are off, because with outdated statistics the planner would scan whole tables in them.
 CREATE FUNCTION mantle."check"() RETURNS TABLE (problem text, ns bigint, pid bigint, name text, detail text)
 LANGUAGE plpgsql STABLE {as_caller} SET enable_nestloop = off SET jit = off SET work_mem = '128MB' AS $$

@@ -2,8 +2,7 @@
 -- are exact. Objects are not read. Everything is read in the calling statement's snapshot. Queries are planned for the
 -- arrays at hand: for few directories the best plan looks up each, for many it reads a whole index and hashes.
 
---- analyst: du: the next level, of directories that are rows of the result
--- The children of one level's directories; they are rows of the result too.
+--- analyst: du: the children of one level's directories, which are rows of the result too
 CREATE FUNCTION mantle.du_rows(
     p_ids bigint[], p_rows int[], p_paths text[], OUT ids bigint[], OUT above int[], OUT paths text[], OUT owners int[],
     OUT grps int[], OUT modes int[]) LANGUAGE plpgsql STABLE {as_caller} AS $$
@@ -14,8 +13,7 @@ BEGIN
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
 
---- analyst: Objects, directories and bytes below a directory, and below each directory in it down to a depth; no row
---- if the directory does not exist
+--- analyst: Objects, directories and bytes below a directory, and below each in it down to a depth; no row: none exists
 -- One row for the directory (level 0, empty name) and one for each directory below it down to `depth` levels, parents
 -- first. Each row sums up everything below its directory. Deeper directories count for the row above them.
 CREATE FUNCTION mantle.du(ns text, path text, depth int)

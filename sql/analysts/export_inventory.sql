@@ -1,6 +1,5 @@
 --- analyst: All keys below a directory in S3's order, as S3 lists them: objects, and explicit directories as dir/
--- Keys in byte order, as in S3 and as in the tree. Usage: COPY (SELECT * FROM mantle.export_inventory('ns', '')) TO
--- STDOUT. Large results go to temporary files, not to memory.
+-- Usage: COPY (SELECT * FROM mantle.export_inventory('ns', '')) TO STDOUT. Large results go to temporary files.
 CREATE FUNCTION mantle.export_inventory(ns text, path text)
 RETURNS TABLE (
     bucket text, key text, size bigint, etag text, modified timestamptz, content_type text, owner int, grp int,

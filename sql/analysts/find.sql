@@ -1,5 +1,4 @@
---- analyst: Converts a shell pattern (*, ?) to one of LIKE
--- Of shell patterns only * (any text) and ? (any character); there are no classes ([a-z]) and no quoting.
+--- analyst: Converts a shell pattern to one of LIKE: * and ? only, no classes ([a-z]) and no quoting
 CREATE FUNCTION mantle.like_pattern(p_glob text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT replace(replace(replace(replace(replace(p_glob, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'), '?', '_')
 $$;

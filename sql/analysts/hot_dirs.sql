@@ -1,8 +1,6 @@
---- analyst: The directories with the most changes: by delta records not folded yet, then by their last change; at most
---- n
+--- analyst: The n directories with the most changes: by delta records not folded yet, then by their last change
 -- Delta records are appended when several calls change one directory at once, and folded a second later. So they show
--- the directories that are hot now, and attribute records show the last changes. Two reads, each of one PostgreSQL
--- index.
+-- the directories that are hot now, and attribute records show the last changes.
 CREATE FUNCTION mantle.hot_dirs(n int DEFAULT 10)
 RETURNS TABLE (namespace text, directory text, id bigint, deltas bigint, modified timestamptz)
 LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$

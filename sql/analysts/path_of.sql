@@ -1,5 +1,4 @@
---- analyst: Path of a directory or object by its id, with a slash at the end for a directory (empty: the root); NULL
---- if there is none
+--- analyst: Path of a directory or object by its id; a directory's ends in a slash (empty: the root); NULL if none
 -- Directories are found by their id (PostgreSQL index meta_directory_id). An object's id has no index, so searching
 -- for an object reads its namespace.
 CREATE FUNCTION mantle.path_of(ns text, id bigint) RETURNS text LANGUAGE plpgsql STABLE {as_caller} AS $$

@@ -26,8 +26,8 @@ BEGIN
 END $$;
 
 --- monitor: The rows of mantle.backlogs
--- For tables that may be large: the estimated rows, and the oldest row by index. A function that runs as the owner,
--- because the owner may ask other nodes; on Citus a view's owner does not count on the shards.
+-- A function that runs as the owner, because only the owner may ask other nodes, and on Citus a view's owner does not
+-- count on the shards.
 CREATE FUNCTION mantle.backlogs_now()
 RETURNS TABLE (backlog text, rows_estimate bigint, oldest timestamptz, kept interval)
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$

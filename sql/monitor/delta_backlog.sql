@@ -1,6 +1,5 @@
 --- monitor: The rows of mantle.delta_backlog
--- The delta records that compaction must fold, from their index, which is small if compaction keeps up. A function
--- that runs as the owner, because on Citus a view's owner does not count on the shards.
+-- A function that runs as the owner, because on Citus a view's owner does not count on the shards.
 CREATE FUNCTION mantle.delta_backlog_now() RETURNS TABLE (ns bigint, pid bigint, deltas bigint, oldest timestamptz)
 LANGUAGE plpgsql STABLE {as_owner} AS $$
 #variable_conflict use_column
@@ -17,7 +16,7 @@ COMMENT ON COLUMN mantle.delta_backlog.deltas IS 'Delta records; each is one cha
 COMMENT ON COLUMN mantle.delta_backlog.oldest IS 'When the first of them was written';
 
 --- The launcher, and the background worker of each database
--- The workers of all databases. pg_stat_activity shows a member of pg_monitor no more than this view shows.
+-- pg_stat_activity shows a member of pg_monitor no more than this view shows.
 CREATE VIEW mantle.compaction_workers AS
 SELECT a.datname AS database, a.pid, a.backend_start AS started, a.state, a.query AS step, a.wait_event_type,
        a.wait_event

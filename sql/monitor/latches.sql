@@ -1,6 +1,5 @@
 --- Latches that are held or waited for: by which session, on what, and behind whom
--- Latches are advisory locks in lock classes of our own (extension/src/steps/latch.rs). This view explains their
--- numbers in pg_locks.
+-- Explains the numbers of our lock classes in pg_locks (extension/src/steps/latch.rs).
 CREATE VIEW mantle.latches AS
 SELECT l.pid AS backend, a.usename AS role, a.application_name AS application,
        CASE l.objsubid WHEN 19713 THEN 'directory' WHEN 19714 THEN 'name' WHEN 19715 THEN 'epoch'

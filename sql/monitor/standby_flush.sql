@@ -1,8 +1,7 @@
 --- index, monitor: Whether synchronous standbys are required, and up to where all connected ones have flushed the WAL
--- How far the WAL survives a failover: what every standby that may be promoted now has flushed. These are the
--- synchronous standbys, and PostgreSQL says which of the names in synchronous_standby_names they are. `required`:
--- there should be some; then `flushed` is NULL while none is connected, and no commit is acknowledged. (A reader of a
--- logical slot may match a name too, but cannot be promoted.)
+-- So far the WAL survives a failover, because only synchronous standbys may be promoted. If some are required and none is
+-- connected, `flushed` is NULL, and no commit is acknowledged. (A reader of a logical slot may match a name in
+-- synchronous_standby_names too, but cannot be promoted.)
 -- SECURITY DEFINER, because pg_stat_replication shows positions only to members of pg_monitor.
 CREATE FUNCTION mantle.standby_flush(OUT required boolean, OUT flushed pg_lsn) LANGUAGE sql VOLATILE {as_owner} AS $$
     SELECT current_setting('synchronous_standby_names') <> '',

@@ -10,15 +10,13 @@ CREATE FUNCTION mantle.trash_namespaces() RETURNS SETOF bigint LANGUAGE sql STAB
     SELECT DISTINCT m.ns FROM mantle.meta m WHERE m.pid = 1 AND m.explicit IS NOT NULL
 $$;
 
---- index: The index groups that namespaces are assigned to, and whether they ever moved
--- An index reads this for a namespace that it meets for the first time.
+--- index: The index groups of namespaces that an index meets for the first time, and whether they ever moved
 CREATE FUNCTION mantle.assignments(p_ns bigint[]) RETURNS TABLE (ns bigint, index_group int, has_moved boolean)
 LANGUAGE sql STABLE {as_owner} AS $$
     SELECT n.ns, n.index_group, n.moves > 0 FROM mantle.namespaces n WHERE n.ns = ANY (p_ns)
 $$;
 
---- gateway: The index group that serves a namespace, and the one that must also apply its changes; NULL if the
---- namespace does not exist
+--- gateway: The index group that serves a namespace, and the one that must also apply its changes; NULL: no namespace
 -- `changes` is the group's, read at the same moment: while it stays the same, so does every assignment to the group.
 CREATE FUNCTION mantle.assignment(p_name text, OUT index_group int, OUT also int, OUT changes bigint)
 LANGUAGE sql STABLE {as_owner} AS $$

@@ -51,31 +51,27 @@ CREATE TABLE mantle.meta (
     fillfactor = 95
 );
 --- A directory's entry by its id: path_of, pruning, check
--- For path_of, pruning, check: a directory's entry by its id.
 CREATE INDEX meta_directory_id ON mantle.meta (id) WHERE explicit IS NOT NULL;
 --- A directory's subdirectories without its objects: du and other walks downwards
--- For du and other walks downwards: the subdirectories without the objects, by an index-only scan. `ns` is included
--- for the row-level security policy. It never changes, so in-place (HOT) updates stay possible.
+-- By an index-only scan. `ns`, which never changes, is included for the row-level security policy.
 CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) INCLUDE (ns) WHERE explicit IS NOT NULL;
 --- All primary attribute records: du
--- For du: all primary attribute records. Neither column ever changes, so their updates stay in place (HOT).
+-- Neither column ever changes, so updates of the records stay in place (HOT).
 CREATE INDEX meta_attribute ON mantle.meta (pid) WHERE name = '/_ATTR' AND ts = 0;
 --- Finds whether a data locator is used
--- Finds whether a locator is used. Imported objects have none, so an import does not write to this index.
+-- Imported objects have none, so an import does not write to this index.
 CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
 --- Delta records, for compaction
--- For compaction: delta records only, so it is nearly always almost empty.
+-- It is nearly always almost empty.
 CREATE INDEX meta_delta ON mantle.meta (pid) WHERE ts > 0;
 --- Tombstones by the time of removal, for the purge
--- For the purge of tombstones. By `created`, which counts do not change: an update stays in place (HOT) only if it
--- changes no indexed column, and every count changes `modified`.
+-- By `created`, because every count changes `modified`, and an update of an indexed column does not stay in place (HOT).
 CREATE INDEX meta_tombstone ON mantle.meta (created) WHERE removed;
 
 --- Distinguishes delta records, and rows of the prune queue, of one directory; may repeat and skip
--- Distinguishes delta records, and rows of the prune queue, of one directory. Their order means nothing. The number is
--- used inside the transaction that writes the row, so a failover cannot repeat it, as it could an id. Each node of
--- Citus counts for itself, above mantle.delta_ts_base(). Delta records reuse its last digits
--- (extension/src/steps/counts.rs).
+-- Their order means nothing. The number is used inside the transaction that writes the row, so a failover cannot repeat
+-- it, as it could an id. Each node of Citus counts for itself, above mantle.delta_ts_base(). Delta records reuse its
+-- last digits (extension/src/steps/counts.rs).
 CREATE SEQUENCE mantle.delta_ts CACHE 16;
 
 SELECT pg_catalog.pg_extension_config_dump('mantle.meta', '');

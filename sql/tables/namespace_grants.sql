@@ -1,6 +1,6 @@
 --- Which role may read which namespace; grant_namespace and revoke_namespace write it
--- Which role may read which namespace, for the row-level security policies (sql/analysts/row_security.sql). Roles are
--- stored by name, because a role's oid differs on every node of Citus and after a restore.
+-- For the row-level security policies (sql/analysts/row_security.sql). Roles are stored by name, because a role's oid
+-- differs on every node of Citus and after a restore.
 -- extension/src/row_security.rs reads columns 1 and 2 by position.
 CREATE TABLE mantle.namespace_grants (
     role    name NOT NULL,

@@ -1,7 +1,6 @@
 --- Background operations: removals of directories with everything below them
--- Background operations: the removal of a directory with everything below it. The transaction that moves the directory
--- into the trash inserts the row, the worker carries it out (sql/admin/empty_trash.sql), and the purge deletes it
--- mantle.request_retention_s after its end.
+-- The transaction that moves the directory into the trash inserts the row, the worker carries it out
+-- (sql/admin/empty_trash.sql), and the purge deletes it mantle.request_retention_s after its end.
 CREATE TABLE mantle.operations (
     --- Always the trash: on Citus this puts the row on the node of the removed directories' entries
     pid          bigint NOT NULL DEFAULT 1 CHECK (pid = 1),
@@ -23,7 +22,6 @@ CREATE TABLE mantle.operations (
     PRIMARY KEY (pid, id)
 );
 --- The running operation that has waited longest
--- The worker takes the operation that has waited longest.
 CREATE INDEX operations_running ON mantle.operations (stepped) WHERE state = 'running';
 --- By end time, for the purge
 CREATE INDEX operations_finished ON mantle.operations (finished) WHERE state = 'done';

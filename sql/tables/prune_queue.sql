@@ -1,7 +1,7 @@
 --- Directories to prune if they are implicit and still empty after the grace period
--- Directories that lost an entry, or that a key implied whose object is not stored yet. Calls append without checking,
--- because two concurrent last deletes each see the other's row, and an eager check would never prune. The worker
--- checks after mantle.prune_grace_ms. `pid` is where the change was, so the row is on the node of the change.
+-- They lost an entry, or a key implied them whose object is not stored yet. Calls append without checking, because two
+-- concurrent last deletes each see the other's row, and an eager check would never prune. The worker checks after
+-- mantle.prune_grace_ms. `pid` is where the change was, so the row is on the node of the change.
 CREATE TABLE mantle.prune_queue (
     --- Where the change was: in the directory itself or in its parent
     pid    bigint NOT NULL,

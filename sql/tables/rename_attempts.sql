@@ -1,5 +1,5 @@
 --- Directory renames that were committed or aborted; no row: neither yet
--- Attempts of directory renames. An attempt is the Raft log index of its prepare; above 2^40 it also counts the moves
+-- An attempt is the Raft log index of its prepare; above 2^40 it also counts the moves
 -- of the namespace between groups, whose logs have other indexes. The unique key decides between a commit and the
 -- leader's abort: the first insert wins.
 CREATE TABLE mantle.rename_attempts (

@@ -1,6 +1,7 @@
+-- The types that steps of verbs pass to each other.
+
 --- One operation of the change stream: a directory's whole record, put or removed. `removed` NULL: one part of a
 --- change across nodes, in `pid`
--- The types that steps of verbs pass to each other.
 CREATE TYPE mantle.directory_change AS (
     removed boolean, ns bigint, pid bigint, name text, id bigint, version bigint, owner int, grp int, mode int,
     principal int, request uuid
@@ -15,7 +16,7 @@ CREATE TYPE mantle.outcome AS (
     change mantle.directory_change, delta mantle.delta
 );
 
---- What a change that spans directories reads of a place: see mantle.read_place_delegated
--- Read under the place's latch (P21). `opposite`: an entry of the other kind, directory or object, has this name.
+--- What a change that spans directories reads of a place, under its latch (P21): see mantle.read_place_delegated
+-- `opposite`: an entry of the other kind, directory or object, has this name.
 -- `removed`: the directory was removed. `epoch`: of the given index group, if that group serves the namespace.
 CREATE TYPE mantle.place_state AS (entry mantle.meta, opposite boolean, removed boolean, epoch bigint);

@@ -1,5 +1,4 @@
---- gateway: Makes a namespace and its root directory, in index group 1 or the given one; {namespace_exists} with
---- number and owner if the name is taken
+--- gateway: Makes a namespace and its root, in index group 1 or the given one; {namespace_exists} with number and owner
 CREATE FUNCTION mantle.create_namespace(
     p_principal int, p_name text, p_id bigint, p_owner int, p_grp int, p_mode int, p_request uuid, p_hash bigint,
     p_index_group int DEFAULT NULL, OUT code text, OUT ns bigint, OUT owner int, OUT replayed boolean,

@@ -108,7 +108,6 @@ BEGIN
     PERFORM mantle.raise_fault(mantle.placement_fault(p_pid));
 END $$;
 
---- gateway: Makes directories. Names end in a slash. {already_exists} with the id if one exists; an explicit mkdir of
---- an implicit directory succeeds
+--- gateway: Makes directories; an implicit one becomes explicit. Names end in a slash. {already_exists} with the id
 CREATE FUNCTION mantle.mkdir({mkdir.parameters} DEFAULT NULL) RETURNS TABLE (ord int, {mkdir.answer})
 LANGUAGE c VOLATILE {as_owner} AS 'MODULE_PATHNAME', 'mantle_mkdir';

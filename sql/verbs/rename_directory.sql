@@ -4,8 +4,7 @@
 -- The source, the destination, the replaced directory (which must be empty) and the request's record (with the
 -- namespace's root) may be on several nodes: see sql/steps/cross_directory.sql.
 
---- Why a directory cannot be renamed
--- Answers the first fault in order, or NULL.
+--- Why a directory cannot be renamed: the first fault in order, or NULL
 CREATE FUNCTION mantle.rename_directory_fault(
     s mantle.place_state, d mantle.place_state, p_ns bigint, p_src_id bigint, p_dst_pid bigint, p_victim_id bigint,
     p_was_empty boolean, p_is_empty boolean) RETURNS text LANGUAGE plpgsql STABLE AS $$
@@ -21,8 +20,7 @@ BEGIN
         WHEN NOT p_is_empty THEN '{not_empty}' END;
 END $$;
 
---- Moves a directory's entry after all checks
--- All checks have passed and the request is recorded: moves the entry and writes the victim's tombstone.
+--- Moves a directory's entry, and writes the victim's tombstone, after all checks and the record of the request
 CREATE FUNCTION mantle.rename_directory_move(
     p_principal int, p_src mantle.meta, p_dst_pid bigint, p_dst_name text, p_victim mantle.meta, p_attempt bigint,
     p_request uuid) RETURNS void LANGUAGE plpgsql VOLATILE AS $$

@@ -1,6 +1,5 @@
 --- gateway: Renames an object within its namespace; with overwrite, replaces one and answers its data locator
--- Renames one object (several: rename_objects.sql). Its old and new place may be on two nodes: see
--- sql/steps/cross_directory.sql.
+-- Its old and new place may be on two nodes: see sql/steps/cross_directory.sql.
 CREATE FUNCTION mantle.rename_object(
     {rename_object.parameters_of_one} DEFAULT NULL,
     OUT code text, OUT id bigint, OUT replayed boolean, OUT flush_lsn pg_lsn, OUT old_locator text)

@@ -51,8 +51,7 @@ BEGIN
     RETURN v_new;
 END $$;
 
---- gateway: Changes owner, group, mode, user metadata, or whether a directory stays when empty (explicit); NULL leaves
---- as it is
+--- gateway: Changes owner, group, mode, metadata, or whether a directory stays when empty; NULL leaves as it is
 CREATE FUNCTION mantle.set_attributes({set_attributes.parameters} DEFAULT NULL)
 RETURNS TABLE (ord int, {set_attributes.answer})
 LANGUAGE plpgsql VOLATILE {as_owner} SET plan_cache_mode = force_generic_plan AS $$
