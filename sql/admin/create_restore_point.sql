@@ -2,7 +2,7 @@
 --- before it on one node and after it on another
 -- citus_create_restore_point() alone blocks only the coordinator's own transactions. A worker's session that commits on
 -- two nodes might commit before the point on one and after it on the other. So this waits for all writers on every node
--- and blocks new ones (P43): a lock on a distributed table is a lock on all nodes, and prepared transactions hold it too.
+-- and blocks new ones (P43): a distributed table's lock is taken on all nodes, and prepared transactions hold it too.
 CREATE FUNCTION mantle.create_restore_point(p_name text) RETURNS pg_lsn LANGUAGE plpgsql VOLATILE {as_caller} AS $$
 DECLARE v_lsn pg_lsn;
 BEGIN

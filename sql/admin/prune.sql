@@ -10,8 +10,8 @@ BEGIN
 END $$;
 
 --- Removes an implicit directory that is empty; false if it must be checked again
--- Queues its parent, so that pruning goes bottom-up (P17). Reads its entry without a latch first, then tries to latch: a
--- directory in use is not pruned now.
+-- Queues its parent, so that pruning goes bottom-up (P17). Reads its entry without a latch first, then tries to latch:
+-- a directory in use is not pruned now.
 CREATE FUNCTION mantle.prune(p_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_seen mantle.meta;

@@ -21,8 +21,8 @@ BEGIN
 END $$;
 
 --- Folds the directories that it can latch, in order of pids, up to a batch; answers where it stopped if there was more
--- The session remembers busy directories, which had many delta records: they are also checked between rounds, as long as
--- they have some then. (A round does not end that, because the one right after it finds few.)
+-- The session remembers busy directories, which had many delta records: they are also checked between rounds, as long
+-- as they have some then. (A round does not end that, because the one right after it finds few.)
 CREATE FUNCTION mantle.maintain_directories(p_pids bigint[], p_batch int, p_busy_min int, p_is_round boolean)
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

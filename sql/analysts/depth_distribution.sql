@@ -9,8 +9,8 @@ DECLARE
     v_depths int[];
     v_names text[];
 BEGIN
-    SELECT coalesce(array_agg(m.id), '{}') AS ids, coalesce(array_agg(m.pid), '{}') AS pids, array_agg(m.ns) AS ns INTO d
-      FROM mantle.meta m WHERE m.explicit IS NOT NULL;
+    SELECT coalesce(array_agg(m.id), '{}') AS ids, coalesce(array_agg(m.pid), '{}') AS pids, array_agg(m.ns) AS ns
+      INTO d FROM mantle.meta m WHERE m.explicit IS NOT NULL;
     v_depths := mantle.tree_depths(d.ids, d.pids);
     SELECT array_agg(n.ns), array_agg(n.name) INTO v_namespaces, v_names FROM mantle.namespaces n;
     RETURN QUERY

@@ -65,8 +65,8 @@ RETURNS TABLE (n int, objects bigint, directories bigint, bytes bigint)
 LANGUAGE plpgsql STABLE {as_caller} SET work_mem = '64MB' AS $$
 DECLARE
     v_of_kind text := 'SELECT c.pid, u.n, c.entries, c.subdirectories, c.bytes FROM unnest($2, $3) AS u(id, n)
-           JOIN (SELECT m.pid, m.entries, m.subdirectories, m.bytes FROM mantle.meta m
-                  WHERE m.ns = ANY ($1) AND m.name = ''/_ATTR'' AND m.ts %s) AS c ON c.pid = u.id WHERE u.n IS NOT NULL';
+        JOIN (SELECT m.pid, m.entries, m.subdirectories, m.bytes FROM mantle.meta m
+               WHERE m.ns = ANY ($1) AND m.name = ''/_ATTR'' AND m.ts %s) AS c ON c.pid = u.id WHERE u.n IS NOT NULL';
     v_fence text := CASE WHEN mantle.are_many(p_ids) THEN ' OFFSET 0' ELSE '' END;
 BEGIN
     RETURN QUERY EXECUTE format(

@@ -6,7 +6,8 @@
 
 --- Which objects of an import are not inserted: refused with a code, or skipped because they exist or occur twice
 CREATE FUNCTION mantle.import_refusals(
-    p_pid bigint[], p_name text[], p_size bigint[], OUT refused_ord int[], OUT refused_code text[], OUT passed_ord int[])
+    p_pid bigint[], p_name text[], p_size bigint[],
+    OUT refused_ord int[], OUT refused_code text[], OUT passed_ord int[])
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
@@ -24,10 +25,10 @@ BEGIN
     SELECT * INTO s FROM mantle.import_screen(p_pid, p_name, p_size, v_removed, v_occupied);
     SELECT array_agg(f.n ORDER BY f.n), array_agg(f.code ORDER BY f.n) INTO v_ords, v_codes
       FROM (SELECT u.n, CASE
-                       WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name || '/' AND m.ts = 0
-                                    OFFSET 0) THEN '{is_directory}'
-                       WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name AND m.ts = 0
-                                    OFFSET 0) THEN '{already_exists}' END AS code
+                       WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name || '/'
+                                                                AND m.ts = 0 OFFSET 0) THEN '{is_directory}'
+                       WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name
+                                                                AND m.ts = 0 OFFSET 0) THEN '{already_exists}' END AS code
               FROM unnest(s.check_ord, s.check_pid, s.check_name) AS u(n, pid, name)) AS f
      WHERE f.code IS NOT NULL;
     refused_ord := s.refused_ord || ARRAY(

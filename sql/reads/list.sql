@@ -2,8 +2,9 @@
 -- Reads two ranges of the primary key, around the attribute and delta records (`/_ATTR` lies between `/` and `0`). The
 -- settings keep the planner to them: a bitmap scan or a sort would read the whole directory for each page.
 CREATE FUNCTION mantle.list(p_ns bigint, p_pid bigint, p_start_after text, p_prefix text, p_limit int)
-RETURNS TABLE (name text, {entry.declared}) LANGUAGE plpgsql STABLE {as_owner}
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+RETURNS TABLE (name text, {entry.declared})
+LANGUAGE plpgsql STABLE {as_owner} SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
     v_rows bigint;

@@ -1,5 +1,5 @@
---- gateway: The first answer to a request id if there is one; {request_mismatch} for another request's, {request_expired}
---- if it is too old to be known
+--- gateway: The first answer to a request id if there is one; {request_mismatch} if another request used the id;
+--- {request_expired} if it is too old to be known
 -- Called before resolving if the client supplied the request id, because a retry might resolve differently (P19).
 CREATE FUNCTION mantle.replay(
     p_principal int, p_ns bigint, p_request uuid, p_hash bigint, OUT known boolean, OUT code text, OUT verb text,

@@ -65,7 +65,7 @@ CREATE INDEX meta_locator ON mantle.meta (locator) WHERE locator IS NOT NULL;
 -- It is nearly always almost empty.
 CREATE INDEX meta_delta ON mantle.meta (pid) WHERE ts > 0;
 --- Tombstones by the time of removal, for the purge
--- By `created`, because every count changes `modified`, and an update of an indexed column does not stay in place (HOT).
+-- By `created`: every count changes `modified`, and an update of an indexed column would not stay in place (HOT).
 CREATE INDEX meta_tombstone ON mantle.meta (created) WHERE removed;
 
 --- Distinguishes delta records, and rows of the prune queue, of one directory; may repeat and skip

@@ -36,7 +36,7 @@ impl SavedPlan {
         Self::read_all(self.execute(arguments), read)
     }
 
-    /// Like [`rows`](Self::rows), but under the caller's snapshot, as in a stable function. The statement may not write.
+    /// Like [`rows`](Self::rows), but under the caller's snapshot, as in a stable function. It may not write.
     pub fn stable_rows<T>(&self, arguments: &[Value], read: impl Fn(&Row) -> T) -> Vec<T> {
         Self::read_all(self.execute_under(std::ptr::null_mut(), arguments, true), read)
     }

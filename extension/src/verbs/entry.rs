@@ -28,13 +28,6 @@ pub struct Verb {
     pub fast_path: fn(&Arguments) -> Option<Vec<i32>>,
 }
 
-/// What to do after the fast path.
-#[derive(Clone, Copy)]
-enum Next {
-    Return,
-    Fallback(pg_sys::FunctionCallInfo),
-}
-
 impl Verb {
     /// # Safety
     /// PostgreSQL makes this call, of a function that is declared with this verb's arguments and returns rows.
@@ -42,35 +35,39 @@ impl Verb {
         // SAFETY: the guard turns a panic into an error of PostgreSQL. After it, the fallback is called as PostgreSQL
         // calls a function; it may leave by a long jump, which skips nothing that must be dropped.
         unsafe {
-            let next = pg_sys::panic::pgrx_extern_c_guard(|| self.run_fast_path(&Arguments(call)));
+            let fallback = pg_sys::panic::pgrx_extern_c_guard(|| self.run_fast_path(&Arguments(call)));
             (*call).isnull = true;
-            match next {
-                Next::Fallback(fallback) => {
-                    (*(*fallback).flinfo).fn_addr.map_or(pg_sys::Datum::null(), |f| f(fallback))
-                }
-                Next::Return => pg_sys::Datum::null(),
+            match fallback.and_then(|fallback| (*(*fallback).flinfo).fn_addr.map(|run| (run, fallback))) {
+                Some((run, fallback)) => run(fallback),
+                None => pg_sys::Datum::null(),
             }
         }
     }
 
-    fn run_fast_path(&self, call: &Arguments) -> Next {
+    /// The call of the fallback, if it is needed.
+    fn run_fast_path(&self, call: &Arguments) -> Option<pg_sys::FunctionCallInfo> {
         let EntryArguments { verb, name, id, .. } = &self.arguments;
         let pids = call.raw(verb.pid.place());
         let fault = call_step(c"latch_batch", &[INT8S, TEXTS], &[pids, call.raw(name.place())]);
         if fault.is_some() {
-            return self.prepare_fallback(call, None, fault);
+            return Some(self.prepare_fallback(call, None, fault));
         }
-        let Some(made) = (self.fast_path)(call) else { return self.prepare_fallback(call, None, None) };
+        let Some(made) = (self.fast_path)(call) else { return Some(self.prepare_fallback(call, None, None)) };
         let ids: Option<Array<i64>> = call.get(id.place());
         let is_all = ids.as_ref().is_some_and(|ids| ids.len() == made.len());
         if !is_all || call_step(c"placement_fault", &[INT8S], &[pids]).is_some() {
-            return self.prepare_fallback(call, Some(made), None);
+            return Some(self.prepare_fallback(call, Some(made), None));
         }
         answer(call, &made, &ids);
-        Next::Return
+        None
     }
 
-    fn prepare_fallback(&self, call: &Arguments, made: Option<Vec<i32>>, fault: Option<String>) -> Next {
+    fn prepare_fallback(
+        &self,
+        call: &Arguments,
+        made: Option<Vec<i32>>,
+        fault: Option<String>,
+    ) -> pg_sys::FunctionCallInfo {
         let fallback = prepare(self.fallback, self.fallback_types);
         // SAFETY: the fallback has two arguments more than this call.
         unsafe {
@@ -85,7 +82,7 @@ impl Verb {
             (*fallback).resultinfo = (*call.0).resultinfo;
             (*fallback).fncollation = (*call.0).fncollation;
         }
-        Next::Fallback(fallback)
+        fallback
     }
 }
 
