@@ -1,7 +1,7 @@
 //! Error codes on their way from Rust to SQL.
 //!
 //! pgrx can raise only PostgreSQL's own SQLSTATEs, and loses others that pass through it. So functions answer a code,
-//! and SQL raises it: `PERFORM mantle.raise_fault(mantle.latch_…(…))`. That is STRICT, so for NULL it is not even called.
+//! and SQL raises it: `PERFORM mantle.raise_fault(mantle.latch_…(…))`. That is STRICT, so for NULL it is not called.
 
 use mantle_types::ErrorCode;
 use pgrx::prelude::*;

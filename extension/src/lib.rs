@@ -1,7 +1,7 @@
 //! TafDB: Mantle's MetaTable as a PostgreSQL extension.
 //!
-//! `build.rs` renders the SQL objects, which have their homes under `sql/`. Rust has what SQL cannot do, or not as fast. Its
-//! modules in order of layers; each imports only from those below it:
+//! `build.rs` renders the SQL objects, which have their homes under `sql/`. Rust has what SQL cannot do, or not as fast.
+//! Its modules in order of layers; each imports only from those below it:
 //!
 //! - `sql`: the SQL objects, as `build.rs` renders them;
 //! - `worker`: background processes;

@@ -26,8 +26,8 @@ BEGIN
 END $$;
 
 --- mantle.compact_directory for several directories in one statement; answers how many were folded of each
--- The caller has latched each. In order, like every caller that waits for several attribute records. Not on Citus, where
--- the rows are on many shards.
+-- The caller has latched each. In order, like every caller that waits for several attribute records. Not on Citus,
+-- where the rows are on many shards.
 CREATE FUNCTION mantle.compact_directories(p_pids bigint[], p_limit int) RETURNS TABLE (pid bigint, folded bigint)
 LANGUAGE sql VOLATILE AS $$
     WITH chosen AS MATERIALIZED (

@@ -26,9 +26,9 @@ BEGIN
     SELECT array_agg(f.n ORDER BY f.n), array_agg(f.code ORDER BY f.n) INTO v_ords, v_codes
       FROM (SELECT u.n, CASE
                        WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name || '/'
-                                                                AND m.ts = 0 OFFSET 0) THEN '{is_directory}'
+                                       AND m.ts = 0 OFFSET 0) THEN '{is_directory}'
                        WHEN EXISTS (SELECT FROM mantle.meta m WHERE m.pid = u.pid AND m.name = u.name
-                                                                AND m.ts = 0 OFFSET 0) THEN '{already_exists}' END AS code
+                                       AND m.ts = 0 OFFSET 0) THEN '{already_exists}' END AS code
               FROM unnest(s.check_ord, s.check_pid, s.check_name) AS u(n, pid, name)) AS f
      WHERE f.code IS NOT NULL;
     refused_ord := s.refused_ord || ARRAY(

@@ -8,3 +8,9 @@ BEGIN
 END $$;
 
 --- {directory_removed} if the directory was removed; every create checks it (P16)
+CREATE FUNCTION mantle.removed_fault(p_pid bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- coalesce keeps the planner to the primary key and away from the index of tombstones.
+    PERFORM FROM mantle.meta m WHERE m.pid = p_pid AND m.name = '/_ATTR' AND m.ts = 0 AND coalesce(m.removed, false);
+    RETURN CASE WHEN FOUND THEN '{directory_removed}' END;
+END $$;

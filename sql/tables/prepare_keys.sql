@@ -1,6 +1,7 @@
 --- The keys with which index groups sign what they have prepared
 -- So PostgreSQL carries out no directory rename that no index has locked (indexnode/types/src/prepared.rs). Only the
--- group's leader (mantle.prepare_key) and our own functions read a key. A dump has none: a restored database makes its own.
+-- group's leader (mantle.prepare_key) and our own functions read a key. Keys are not dumped, so a restored database has
+-- its own.
 CREATE TABLE mantle.prepare_keys (
     index_group int PRIMARY KEY,
     key         bytea NOT NULL
