@@ -72,7 +72,7 @@ impl Drop for Table {
     }
 }
 
-/// Reads the row with this primary key, of which all columns are given; `None` if there is no such row. It sees what a
+/// Reads the row with this primary key, given with all its columns; `None` if there is no such row. It sees what a
 /// new statement would see: under READ COMMITTED, everything committed so far and this transaction's own changes.
 ///
 /// # Safety

@@ -56,7 +56,7 @@ fn try_step(name: &'static str) -> i64 {
         };
         // SAFETY: the error has left the step's transaction open; the report is a copy.
         unsafe { pg_sys::AbortCurrentTransaction() };
-        log!("mantle worker: {name} comes round again: {said}");
+        log!("mantle worker: {name} will run again: {said}");
         0
     });
     attempt.execute()
