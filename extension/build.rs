@@ -10,7 +10,8 @@
 //!
 //! Lines of `--- ` before a CREATE, or before a column in it, are the object's comment. A function's may begin with the
 //! roles that may call it, without their `mantle_`: `--- gateway, index: Answers …`. Without roles, only its owner may
-//! call it. The doc comment of a `pg_extern` is the function's comment in the database too.
+//! call it. The doc comment of a `pg_extern` is the function's comment in the database too;
+//! its roles are in `sql/native.sql`.
 
 use std::{
     env, fs, io,
@@ -84,7 +85,7 @@ fn main() -> io::Result<()> {
                     rendered += &render(&name, at + 1, &line);
                     rendered.push('\n');
                 }
-                installed += &with_comments(&rendered);
+                installed += &with_comments(&name, &rendered);
             }
         }
     }
@@ -125,7 +126,7 @@ fn render(file: &str, number: usize, line: &str) -> String {
 }
 
 /// A file without its `--- ` lines, then the COMMENTs and GRANTs that they stand for.
-fn with_comments(file: &str) -> String {
+fn with_comments(name: &str, file: &str) -> String {
     let (mut text, mut statements) = (String::new(), String::new());
     let (mut table, mut meaning) = (String::new(), Vec::new());
     let mut rest = file;
@@ -135,18 +136,21 @@ fn with_comments(file: &str) -> String {
         } else {
             text += line;
             text.push('\n');
-            if line.starts_with("CREATE TABLE ") {
+            if line.starts_with("CREATE ") {
                 table = line.split(' ').nth(2).unwrap_or_default().to_owned();
             }
-            if !meaning.is_empty() && !line.starts_with("--") {
+            if !meaning.is_empty() && !line.trim_start().starts_with("--") {
                 let column = line.strip_prefix("    ").and_then(|line| line.split(' ').next());
                 let object = column.map(|column| format!("COLUMN {table}.{column}")).or_else(|| object(rest));
-                statements += &about(&object.expect("`--- ` is before a CREATE or a column"), &meaning.join(" "));
+                let text = meaning.join(" ");
+                let object = object.unwrap_or_else(|| panic!("sql/{name}: no CREATE or column follows `--- {text}`"));
+                statements += &about(&object, &text);
                 meaning.clear();
             }
         }
         rest = after;
     }
+    assert!(meaning.is_empty(), "sql/{name}: nothing follows `--- {}`", meaning.join(" "));
     text + &statements
 }
 
@@ -156,9 +160,12 @@ fn about(object: &str, meaning: &str) -> String {
         .split_once(": ")
         .filter(|(roles, _)| roles.split(", ").all(|role| ROLES.contains(&role)))
         .unwrap_or(("", meaning));
-    let comment = format!("COMMENT ON {object} IS '{}';\n", text.replace('\'', "''"));
     let granted = roles.split(", ").filter(|role| !role.is_empty());
-    granted.fold(comment, |all, role| all + &format!("GRANT EXECUTE ON {object} TO mantle_{role};\n"))
+    granted.fold(comment(object, text), |all, role| all + &format!("GRANT EXECUTE ON {object} TO mantle_{role};\n"))
+}
+
+fn comment(object: &str, text: &str) -> String {
+    format!("COMMENT ON {object} IS '{}';\n", text.replace('\'', "''"))
 }
 
 /// The COMMENTs of functions that Rust declares.
@@ -167,14 +174,14 @@ fn about_functions_in_rust(home: &Path) -> io::Result<String> {
     for file in files(home, "rs")? {
         let (mut doc, mut is_declared) = (Vec::new(), false);
         for line in fs::read_to_string(file)?.lines() {
-            if let Some(words) = line.strip_prefix("/// ") {
-                doc.push(words.replace(['`', '[', ']'], ""));
+            if let Some(words) = line.strip_prefix("///") {
+                doc.push(words.trim().replace(['`', '[', ']'], ""));
             } else if line.starts_with("#[") {
                 is_declared |= line.starts_with("#[pg_extern");
             } else {
                 if let Some((_, function)) = line.split_once("fn ").filter(|_| is_declared) {
                     let name = function.split(['(', '<']).next().unwrap_or_default();
-                    statements += &about(&format!("FUNCTION mantle.{name}"), &doc.join(" "));
+                    statements += &comment(&format!("FUNCTION mantle.{name}"), &doc.join(" "));
                 }
                 (doc, is_declared) = (Vec::new(), false);
             }
@@ -183,18 +190,24 @@ fn about_functions_in_rust(home: &Path) -> io::Result<String> {
     Ok(statements)
 }
 
-/// Kind and name of what a CREATE statement makes; of a function also the parameters.
+/// Kind and name of what a CREATE statement makes; of a function also the parameters. `None` for other statements, and
+/// for parameters with parentheses, which would be cut off.
 fn object(statement: &str) -> Option<String> {
     let (kind, created) = statement.strip_prefix("CREATE ")?.split_once(' ')?;
     let (name, _) = created.split_once([' ', '('])?;
     Some(match kind {
         "INDEX" => format!("INDEX mantle.{name}"),
         "FUNCTION" => {
-            let parameters = created[name.len() + 1..created.find(')')?].split(',');
-            let declared = parameters.map(|parameter| parameter.split(" DEFAULT ").next().unwrap_or_default().trim());
+            let parameters = &created[name.len() + 1..created.find(')')?];
+            if parameters.contains('(') {
+                return None;
+            }
+            let declared =
+                parameters.split(',').map(|parameter| parameter.split(" DEFAULT ").next().unwrap_or_default().trim());
             format!("FUNCTION {name}({})", declared.collect::<Vec<_>>().join(", "))
         }
-        _ => format!("{kind} {name}"),
+        "TABLE" | "TYPE" | "VIEW" | "SEQUENCE" => format!("{kind} {name}"),
+        _ => return None,
     })
 }
 

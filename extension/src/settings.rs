@@ -22,8 +22,8 @@ pub enum DeltaRecords {
 /// Changed only in measurements.
 pub static DELTA_RECORDS: GucSetting<DeltaRecords> = GucSetting::<DeltaRecords>::new(DeltaRecords::Auto);
 
-// `INTEGERS` says what the numbers mean.
 static COMPACTION_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"*"));
+// `INTEGERS` says what the numbers mean.
 pub static COMPACTION_NAPTIME_MS: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 pub static COMPACTION_BATCH: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 pub static PRUNE_GRACE_MS: GucSetting<i32> = GucSetting::<i32>::new(5_000);

@@ -34,7 +34,7 @@ pub struct Config {
     /// make each call cheaper where PostgreSQL and IndexNodes share the processors, because calls wake other threads
     /// less often.
     #[serde(default = "default_threads")]
-    #[cfg_attr(test, schemars(extend("default" = "one a processor")))]
+    #[cfg_attr(test, schemars(extend("default" = "one per processor")))]
     pub threads: usize,
     /// Name of this gateway; the owner of its id blocks.
     #[serde(default = "default_owner_name")]
@@ -134,21 +134,28 @@ impl Default for Limits {
     }
 }
 
-macro_rules! defaults {
-    ($($name:ident: $type:ty = $value:expr;)*) => {
-        $(fn $name() -> $type {
-            $value
-        })*
-    };
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-defaults! {
-    default_threads: usize = std::thread::available_parallelism().map_or(1, NonZero::get);
-    default_region: String = "us-east-1".into();
-    default_owner_name: String = "gateway".into();
-    default_pool_size: usize = 16;
-    default_batches_in_flight_max: usize = 4;
-    default_batch_elements_max: usize = 256;
+fn default_region() -> String {
+    "us-east-1".into()
+}
+
+fn default_owner_name() -> String {
+    "gateway".into()
+}
+
+fn default_pool_size() -> usize {
+    16
+}
+
+fn default_batches_in_flight_max() -> usize {
+    4
+}
+
+fn default_batch_elements_max() -> usize {
+    256
 }
 
 impl Config {

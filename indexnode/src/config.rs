@@ -36,7 +36,7 @@ pub struct Config {
     /// Threads of the runtime; work that waits for a disk has other threads. By default one for every two processors: calls and
     /// answers pass from task to task, and waking a task on another processor costs more than a lookup.
     #[serde(default = "default_threads")]
-    #[cfg_attr(test, schemars(extend("default" = "one for two processors")))]
+    #[cfg_attr(test, schemars(extend("default" = "one per two processors")))]
     pub threads: usize,
     /// Answers lookups, but neither votes nor leads until an administrator promotes it.
     #[serde(default)]

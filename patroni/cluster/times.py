@@ -23,8 +23,11 @@ COMPILED = {
     "epoch_lease_s": ("extension/src/settings.rs", "EPOCH_LEASE_MS"),
     "source_connect_s": ("indexnode/src/postgres/database.rs", "CONNECT_TIMEOUT"),
 }
-# Of such a constant: a number of seconds, alone or in a call, or of milliseconds with `_000`.
-VALUE = r"\b{}: [^=]+ = (?:[\w:<>]+\()?(\d+)(?:_000)?\)?;"
+# What may follow the name of such a constant: seconds as a number or as a Duration, or a setting in milliseconds.
+VALUE = (
+    r"\b{}: (?:u64 = (\d+)|Duration = Duration::from_secs\((\d+)\)"
+    r"|GucSetting<i32> = GucSetting::<i32>::new\((\d+)_000\));"
+)
 
 Times = dict[str, dict[str, int]]
 
@@ -100,7 +103,7 @@ def differing_from_sources(t: Times) -> list[str]:
     found = []
     for name, (source, constant) in COMPILED.items():
         there = re.search(VALUE.format(constant), (REPOSITORY / source).read_text(encoding="utf-8"))
-        if there is None or int(there[1]) != t["compiled"][name]:
-            value = there[1] if there else "not found"
+        value = there[there.lastindex] if there else "not found"
+        if value != str(t["compiled"][name]):
             found.append(f"{name}: {t['compiled'][name]} in {TABLE.name}, {value} in {source}")
     return found + [f"{name}: no source is named" for name in t["compiled"] if name not in COMPILED]

@@ -25,7 +25,7 @@ class Host:
     namespace: str | None = None
 
 
-LOOPBACK = Host("", "127.0.0.1")
+LOOPBACK = Host("", "127.0.0.1")  # without a name: its server's data is not below a directory of a host
 
 
 def path_below(*parts: str) -> property:

@@ -1,7 +1,7 @@
 --- Folds delta records of a directory into its primary attribute record, up to a limit, and makes a missing one
 -- It takes the shared latch: an exclusive one would queue every create behind it, and a try-lock would starve (P11).
 -- Under it no tombstone can appear, and a directory with a tombstone has no deltas. Two concurrent compactions take
--- different rows. In three statements, because Citus would send results between parts of one to every node.
+-- different rows. In three statements, because Citus would send the intermediate results of one to every node.
 CREATE FUNCTION mantle.compact_directory(p_pid bigint, p_limit int) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_chosen bigint[];

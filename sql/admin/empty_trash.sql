@@ -32,8 +32,9 @@ BEGIN
 END $$;
 
 --- Directories of a removed tree that have objects to remove now or are empty
--- Descends from a removed directory to the first one that begins with an object or is empty; or returns the children of
--- one directory if one of them begins so or is empty. At most 100 directories: two latches each, and one for the parent.
+-- Descends from a removed directory to the first one that begins with an object or is empty; or returns the children
+-- of one directory if one of these begins with an object or is empty. At most 100 directories: two latches each, and
+-- one for the parent.
 CREATE FUNCTION mantle.trash_targets(p_root bigint) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     v_id bigint := p_root;

@@ -13,7 +13,8 @@ BEGIN
        INTO ids, above, paths, owners, grps, modes USING p_ids, p_rows, p_paths;
 END $$;
 
---- analyst: Objects, directories and bytes below a directory, and below each in it down to a depth; no row: none exists
+--- analyst: Objects, directories and bytes below a directory, and below each in it down to a depth; no row: no such
+--- directory
 -- One row for the directory (level 0, empty name) and one for each directory below it down to `depth` levels, parents
 -- first. Each row sums up everything below its directory. Deeper directories count for the row above them.
 CREATE FUNCTION mantle.du(ns text, path text, depth int)

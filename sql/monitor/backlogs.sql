@@ -14,7 +14,7 @@ BEGIN
              WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass);
 END $$;
 
---- mantle.local_rows_estimate of all nodes
+--- mantle.local_rows_estimate summed over all nodes that have one; -1 if none has
 CREATE FUNCTION mantle.rows_estimate(p_table text, p_index text) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF NOT mantle.is_distributed() THEN

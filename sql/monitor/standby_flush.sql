@@ -1,6 +1,6 @@
 --- index, monitor: Whether synchronous standbys are required, and up to where all connected ones have flushed the WAL
--- So far the WAL survives a failover, because only synchronous standbys may be promoted. If some are required and none
--- is connected, `flushed` is NULL, and no commit is acknowledged. (A reader of a logical slot may match a name in
+-- Up to there the WAL survives a failover, because only synchronous standbys may be promoted. If some are required and
+-- none is connected, `flushed` is NULL, and no commit is acknowledged. (A reader of a logical slot may match a name in
 -- synchronous_standby_names too, but cannot be promoted.)
 -- SECURITY DEFINER, because pg_stat_replication shows positions only to members of pg_monitor.
 CREATE FUNCTION mantle.standby_flush(OUT required boolean, OUT flushed pg_lsn) LANGUAGE sql VOLATILE {as_owner} AS $$

@@ -5,7 +5,7 @@ RETURNS TABLE (ns bigint, is_served boolean, move_phase text, moves int) LANGUAG
      WHERE n.index_group = p_index_group OR n.other_group = p_index_group
 $$;
 
---- index: The namespaces of removed trees that are not emptied yet, which may outlive their namespace
+--- index: The namespaces of removed trees that are not emptied yet; a tree may outlive its namespace
 CREATE FUNCTION mantle.trash_namespaces() RETURNS SETOF bigint LANGUAGE sql STABLE {as_owner} AS $$
     SELECT DISTINCT m.ns FROM mantle.meta m WHERE m.pid = 1 AND m.explicit IS NOT NULL
 $$;

@@ -53,7 +53,8 @@ CREATE TABLE mantle.meta (
 --- A directory's entry by its id: path_of, pruning, check
 CREATE INDEX meta_directory_id ON mantle.meta (id) WHERE explicit IS NOT NULL;
 --- A directory's subdirectories without its objects: du and other walks downwards
--- By an index-only scan. `ns`, which never changes, is included for the row-level security policy.
+-- By an index-only scan. `ns` is included for the row-level security policy; it never changes, so updates stay in
+-- place (HOT).
 CREATE INDEX meta_subdirectory ON mantle.meta (pid, id) INCLUDE (ns) WHERE explicit IS NOT NULL;
 --- All primary attribute records: du
 -- Neither column ever changes, so updates of the records stay in place (HOT).

@@ -1,6 +1,7 @@
 --- Up to when answers to request ids were purged because there were too many; no row: never
--- More than mantle.request_rows_max. A request id that was made before and has no recorded answer is refused, because
--- its answer may have been purged (extension/src/steps/request_age.rs). On Citus each node has its own row.
+-- Too many: more than mantle.request_rows_max. A request id that was made before and has no recorded answer is refused,
+-- because its answer may have been purged (extension/src/steps/request_age.rs). On Citus each node purges alone and has
+-- its own row.
 CREATE TABLE mantle.purged_requests (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     --- When the youngest purged answer was recorded

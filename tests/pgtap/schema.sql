@@ -1,6 +1,6 @@
 \ir setup.psql
 BEGIN;
-SELECT plan(19);
+SELECT plan(20);
 
 SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'mantle'),
           (SELECT default_version FROM pg_available_extensions WHERE name = 'mantle'),
@@ -18,6 +18,8 @@ SELECT is_empty($$
      WHERE c.relnamespace = 'mantle'::regnamespace AND c.relkind IN ('r', 'v') AND obj_description(c.oid, 'pg_class')
          IS NULL
 $$, 'every table and view has a comment');
+SELECT is(col_description('mantle.meta'::regclass, 3), '0, or > 0 for a delta record',
+    'a column has its own comment');
 -- Only the extension's own tables; shards belong to Citus.
 SELECT is_empty($$
     WITH own AS (SELECT d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'mantle'

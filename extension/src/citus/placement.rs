@@ -81,7 +81,8 @@ fn placement_fault(pids: Array<i64>) -> Fault {
     (!are_local(&pids)).then(|| sqlstate(ErrorCode::WrongNode))
 }
 
-/// The generation of this session's map: it changes whenever any shard may have moved.
+/// The generation of this session's shard map, which changes whenever any shard may have moved; `placements_fault`
+/// compares it.
 #[pg_extern(volatile)]
 pub fn placements() -> i64 {
     map();

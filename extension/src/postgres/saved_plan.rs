@@ -52,6 +52,8 @@ impl SavedPlan {
         found
     }
 
+    /// Reads all rows, then frees them. Otherwise a page of `list_tree`, with a statement for each directory, would
+    /// keep some kilobytes for each until its end.
     fn read_all<T>(found: u64, read: impl Fn(&Row) -> T) -> Vec<T> {
         // SAFETY: this is the result of the statement just run; it is freed once, after all rows were read.
         unsafe {

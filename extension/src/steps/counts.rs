@@ -26,10 +26,10 @@ const DELTA_RECORDS_MAX: i64 = 8192;
 const TS_TRIED_MAX: usize = 16;
 
 thread_local! {
-    // The numbers wrap around, so that keys of folded records are used again. Otherwise dirstat would read past the
-    // dead index entries of all records since the last vacuum (4,000 a second for 60 s: 1,060 pages, 3 to 8 ms). A
-    // number that is taken means that thousands of records wait for compaction, or that two sessions took it at once:
-    // the record is added to.
+    // The numbers of delta records (`$6`; 0 is the primary record) wrap around, so that keys of folded records are used
+    // again. Otherwise dirstat would read past the dead index entries of all records since the last vacuum (4,000 a
+    // second for 60 s: 1,060 pages, 3 to 8 ms). A number that is taken means that thousands of records wait for
+    // compaction, or that two sessions took it at once: the record is added to.
     static ADD: SavedPlan = const { SavedPlan::new(
         c"INSERT INTO mantle.meta AS m (pid, name, ts, ns, entries, subdirectories, bytes, modified, removed)
           VALUES ($1, '/_ATTR', $6, $5, $2, $3, $4, now(), $7)

@@ -178,7 +178,8 @@ fn page(root: i64, prefix: &str, start_after: Option<&str>, limit: usize) -> Vec
 }
 
 /// Keys of objects and explicit directories below directory `pid`, relative to it, that begin with `prefix` and come
-/// after `start_after`. `mantle.list_tree` adds the other columns and sets the planner's options.
+/// after `start_after`. Call it by `mantle.list_tree` only, which adds the other columns and sets the planner's options:
+/// a session keeps the plan of its first call.
 #[pg_extern(stable)]
 #[allow(clippy::type_complexity)]
 fn walk_tree(

@@ -22,6 +22,8 @@ fn rows(root: &Value, object: &Value, prefix: &str, page: &mut String) {
         let default = match &property["default"] {
             Value::Null if required.iter().any(|it| it == name) => "required".to_owned(),
             Value::Null => "none".to_owned(),
+            // A number that depends on the machine, in words.
+            Value::String(words) if property["type"] == "integer" => words.clone(),
             value => format!("`{value}`"),
         };
         let meaning = property["description"].as_str().unwrap_or_default();
