@@ -41,9 +41,10 @@ pub async fn run(config: Config, mut stop: watch::Receiver<bool>) -> Result<()> 
     }
     let groups = Groups::new(replicas.iter().map(|(replica, _)| replica.clone()));
     let metrics = Metrics::install()?;
+    let (grpc_listener, http_listener) = (listen(&config.listen).await?, listen(&config.http_listen).await?);
     let mut services = JoinSet::new();
-    services.spawn(grpc::serve(groups.clone(), listen(&config.listen).await?));
-    services.spawn(http::serve(groups.clone(), metrics, listen(&config.http_listen).await?));
+    services.spawn(grpc::serve(groups.clone(), grpc_listener));
+    services.spawn(http::serve(groups.clone(), metrics, http_listener));
     for (replica, folder) in replicas {
         let span = tracing::info_span!("group", id = replica.group.0);
         services.spawn(async move { incarnations(&replica, &folder).await }.instrument(span));

@@ -88,7 +88,7 @@ struct OpenStream<'a> {
 }
 
 impl OpenStream<'_> {
-    /// Serves jobs until the stream fails or the client is dropped, which is the error.
+    /// Serves jobs until the stream fails or the client is dropped. Returns only with the reason.
     async fn serve(&mut self, stub: &mut Stub) -> Result<Infallible, String> {
         let (sender, requests) = mpsc::channel(IN_FLIGHT_MAX);
         // The first batch goes with the call: a replica may answer the call only after it read something.

@@ -77,7 +77,7 @@ pub struct Resolution {
     /// deepest. `access_denied`: a directory on the path may not be searched. `namespace_not_found`.
     pub outcome: Result<(), Error>,
     pub ns: NamespaceId,
-    /// The directory reached; the next fields but `depth` are its own.
+    /// The directory reached. `parent_id`, `permission` and `version` are those of this directory.
     pub id: DirectoryId,
     /// How many components were found.
     pub depth: usize,

@@ -17,7 +17,7 @@ use mantle_types::{DirectoryId, message::DirectoryRecord};
 /// A scan in progress. Only the reader holds it, so dropping it ends the scan.
 #[derive(Debug)]
 pub(super) struct TableScan {
-    /// Shards below this number are scanned. The reader counts, and keeps the table from changing meanwhile.
+    /// Shards below this number are scanned. The reader sets it, and keeps the table from changing meanwhile.
     pub shards_scanned: AtomicUsize,
 }
 

@@ -126,7 +126,7 @@ pub enum Command {
     Track { ns: NamespaceId, copied: Vec<(SourceId, Lsn)> },
     /// A part of that copy. Parts may arrive in any order.
     CopyChunk { ns: NamespaceId, records: Vec<DirectoryRecord> },
-    /// Changes the state of a namespace, if it is still the one that the proposer saw. Without a new state nothing of the
+    /// Changes the state of a namespace, if it is still the one that the proposer saw. `to` is `None` when nothing of the
     /// namespace is left in the group. `moves`: how often it was moved, set once it is served. That raises the attempts of later
     /// renames above those of earlier groups, whose logs have other indexes.
     SetNamespaceState { ns: NamespaceId, from: NamespaceState, to: Option<NamespaceState>, moves: u32 },

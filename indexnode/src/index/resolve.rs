@@ -19,8 +19,8 @@ pub struct Resolution {
     /// `NotFound`, `AccessDenied`, `NamespaceNotFound`, or `IndexUnavailable` if the index serves nothing.
     pub outcome: Result<(), ErrorCode>,
     pub ns: NamespaceId,
-    /// The deepest directory that exists on the path; on `AccessDenied` the one that the caller may not search. The next fields
-    /// describe it.
+    /// The deepest directory that exists on the path; on `AccessDenied` the one that the caller may not search.
+    /// `parent_id`, `permission` and `version` are those of this directory.
     pub id: DirectoryId,
     /// Components between the root and `id`.
     pub depth: usize,

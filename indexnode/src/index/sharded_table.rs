@@ -39,6 +39,7 @@ impl ShardedTable {
         self.shards[shard].iter()
     }
 
+    /// Adds an address. Its key must not be in the table yet.
     pub(super) fn insert(&mut self, hash: u64, at: Address, hasher: &impl KeyHasher) {
         self.shards[shard_of(hash)].insert(hash, at, hasher);
         self.len += 1;

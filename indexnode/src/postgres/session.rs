@@ -33,9 +33,6 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A copy of several nodes begins when every transaction has ended that ran before.
 const CUT_TIMEOUT: Duration = Duration::from_secs(60);
 const CUT_RETRY: Duration = Duration::from_millis(5);
-/// Their names in PostgreSQL.
-const PHASES: [(MovePhase, &str); 3] =
-    [(MovePhase::Copy, "copy"), (MovePhase::Both, "both"), (MovePhase::Switched, "switched")];
 
 pub(super) struct PostgresSession {
     pub(super) client: Client,
@@ -105,8 +102,7 @@ impl Statements for PostgresSession {
     async fn namespaces(&self) -> Result<Vec<Assigned>> {
         let rows = self.rows("mantle.index_namespaces", sql::INDEX_NAMESPACES, &[&self.group.as_i32()]).await?;
         let phase = |text: &str| {
-            let known = PHASES.into_iter().find(|(_, name)| *name == text).map(|(phase, _)| phase);
-            known.with_context(|| format!("mantle.index_namespaces answered the phase `{text}`"))
+            MovePhase::of_name(text).with_context(|| format!("mantle.index_namespaces answered the phase `{text}`"))
         };
         let assigned = |row: &Row| {
             let phase = row.get::<_, Option<&str>>(2).map(phase).transpose()?;
@@ -132,8 +128,7 @@ impl Statements for PostgresSession {
     }
 
     async fn advance_move(&self, ns: NamespaceId, phase: MovePhase) -> Result<bool> {
-        let name = PHASES.into_iter().find(|(known, _)| *known == phase).map(|(_, name)| name);
-        let (ns, group) = (ns.as_i64(), self.group.as_i32());
+        let (ns, group, name) = (ns.as_i64(), self.group.as_i32(), phase.name());
         // The statement waits for renames under way.
         let row = timeout(ABORT_TIMEOUT, self.client.query_one(sql::ADVANCE_MOVE, &[&ns, &group, &name])).await;
         let row = row.context("mantle.advance_move waits too long")?;

@@ -42,6 +42,22 @@ pub enum MovePhase {
     Switched,
 }
 
+impl MovePhase {
+    /// The name in PostgreSQL.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Both => "both",
+            Self::Switched => "switched",
+        }
+    }
+
+    /// The phase with this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::Copy, Self::Both, Self::Switched].into_iter().find(|phase| phase.name() == name)
+    }
+}
+
 /// A namespace that the group's index has to contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

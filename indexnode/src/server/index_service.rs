@@ -56,8 +56,8 @@ impl IndexService {
     }
 }
 
-async fn await_change(node: Result<&Arc<Node>>, request: AwaitRequest) -> Result<()> {
-    let (node, limit) = (node?, time_limit(request.timeout_ms));
+async fn await_change(node: &Node, request: AwaitRequest) -> Result<()> {
+    let limit = time_limit(request.timeout_ms);
     match request.what {
         Some(What::Request(key)) => waits::request(node, RequestKey::try_from(key)?, limit).await,
         Some(What::Lsn(lsn)) => waits::position(node, SourceId(request.source), Lsn(lsn), limit).await,
@@ -103,7 +103,10 @@ impl IndexRpc for IndexService {
         let request = request.into_inner();
         let group = GroupId(request.group);
         let node = self.groups.node(group);
-        let result = await_change(node.as_ref().map_err(Error::clone), request).await;
+        let result = match &node {
+            Ok(node) => await_change(node, request).await,
+            Err(e) => Err(e.clone()),
+        };
         metrics::count_await(group, started.elapsed(), result.is_ok());
         let applied_end = node.map_or(0, |node| node.state.positions().borrow().applied_end);
         let applied_index = applied_end.saturating_sub(1);

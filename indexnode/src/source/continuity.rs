@@ -47,12 +47,17 @@ pub fn check_history(known: &Source, server: &Server) -> Result<(), RebuildReaso
     }
     let end = end_of(known);
     let (our, their) = (ours.timeline, theirs.timeline);
-    let why = match server.switch_points.iter().find(|(timeline, _)| *timeline == our) {
-        _ if our == their && end <= server.flushed => return Ok(()),
-        _ if our == their => format!("PostgreSQL was set back to {}, the index has {end}", server.flushed),
-        Some((_, switch)) if end <= *switch => return Ok(()),
-        Some((_, switch)) => format!("PostgreSQL left timeline {our} at {switch} for {their}, the index has {end}"),
-        None => format!("PostgreSQL is on timeline {their}, which does not descend from {our}"),
+    if our == their && end <= server.flushed {
+        return Ok(());
+    }
+    let why = if our == their {
+        format!("PostgreSQL was set back to {}, the index has {end}", server.flushed)
+    } else {
+        match server.switch_points.iter().find(|(timeline, _)| *timeline == our) {
+            Some((_, switch)) if end <= *switch => return Ok(()),
+            Some((_, switch)) => format!("PostgreSQL left timeline {our} at {switch} for {their}, the index has {end}"),
+            None => format!("PostgreSQL is on timeline {their}, which does not descend from {our}"),
+        }
     };
     Err(RebuildReason::diverged(why))
 }

@@ -141,8 +141,10 @@ impl Moves {
             let (from, to) = (NamespaceState::Ready, Some(NamespaceState::Serving));
             self.propose(&Command::SetNamespaceState { ns, from, to, moves: of.moves }).await?;
         }
-        // Without a phase it stays; else, if it moves away, the other group's leader takes the steps.
-        let Some(phase) = of.phase.filter(|phase| of.is_served == (*phase == MovePhase::Switched)) else {
+        // A namespace that moves here is served by this group from `Switched` on, and not before.
+        let moves_here = |phase: &MovePhase| of.is_served == (*phase == MovePhase::Switched);
+        let Some(phase) = of.phase.filter(moves_here) else {
+            // It stays, or it moves away; then the other group's leader takes the steps.
             return Ok(false);
         };
         if !self.namespace_state(ns).is_some_and(NamespaceState::answers) {

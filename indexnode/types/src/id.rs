@@ -12,8 +12,8 @@ macro_rules! id_types {
         pub struct $name(pub $number);
 
         impl $name {
-            /// The value in PostgreSQL, where ids have a sign. They are below the sign bit by construction
-            /// (`mantle.allocate_ids`).
+            /// The value in PostgreSQL, whose integers have a sign. Ids are below the sign bit by construction
+            /// (`mantle.allocate_ids`), groups by `GroupId::MAX`.
             pub const fn $as_sql(self) -> $sql {
                 self.0 as $sql
             }

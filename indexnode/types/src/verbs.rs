@@ -102,7 +102,7 @@ macro_rules! verbs {
                     NS BigInt;
                     /// The parent's partition.
                     PID BigInt;
-                    /// A directory's with its slash.
+                    /// The name; a directory's ends with a slash.
                     NAME Text;
                     $($(#[$about])* $name $of;)*
                     REQUEST Uuid;

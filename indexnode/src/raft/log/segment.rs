@@ -105,6 +105,7 @@ impl Segment {
         self.locations.last().map_or(0, |l| l.offset + u64::from(l.length))
     }
 
+    /// Removes the entries from `end` on, durably.
     pub fn truncate(&mut self, end: u64) -> io::Result<()> {
         self.locations.truncate((end - self.first) as usize);
         self.file.set_len(self.bytes())?;

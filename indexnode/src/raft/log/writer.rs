@@ -42,26 +42,13 @@ type Reply = oneshot::Sender<io::Result<()>>;
 /// A request to the writer thread; it serves them in order.
 pub(super) enum Job {
     /// Write entries, which are already in the cache.
-    Append {
-        first: u64,
-        bytes: Vec<u8>,
-        lengths: Vec<u32>,
-        callback: IOFlushed<TypeConfig>,
-    },
-    Vote {
-        vote: Vote,
-        path: PathBuf,
-        reply: Reply,
-    },
-    Truncate {
-        end: u64,
-        reply: Reply,
-    },
-    Purge {
-        log_id: LogId,
-        path: PathBuf,
-        reply: Reply,
-    },
+    Append { first: u64, bytes: Vec<u8>, lengths: Vec<u32>, callback: IOFlushed<TypeConfig> },
+    /// Record the vote.
+    Vote { vote: Vote, path: PathBuf, reply: Reply },
+    /// Remove the entries from `end` on.
+    Truncate { end: u64, reply: Reply },
+    /// Remove the entries up to this one.
+    Purge { log_id: LogId, path: PathBuf, reply: Reply },
 }
 
 /// The queue of the writer, which ends when this is dropped.
