@@ -15,6 +15,15 @@ BEGIN
      WHERE s.logicalrelid = format('mantle.%I', p_table)::regclass;
 END $$;
 
+--- A query of each of this node's shards of a table, as one subquery for a FROM clause; NULL where there is no shard
+-- `%shard%` stands for the shard. It is a subquery for any number of shards: to a single query in parentheses the
+-- caller could not add an ORDER BY or a LIMIT of its own.
+CREATE FUNCTION mantle.over_local_shards(p_table text, p_query text) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT '(SELECT u.* FROM (' || string_agg('(' || replace(p_query, '%shard%', s::text) || ')', ' UNION ALL ')
+           || ') AS u)'
+      FROM mantle.local_shards(p_table) AS s
+$$;
+
 --- Deletes rows that match a condition, up to a batch
 -- The condition comes from our code, never from a client. On Citus it finds the rows in this node's shards and deletes
 -- them through the distributed table, which knows when a shard has moved, one partition after the other.
@@ -34,11 +43,11 @@ BEGIN
         GET DIAGNOSTICS v_purged = ROW_COUNT;
         RETURN v_purged;
     END IF;
-    SELECT string_agg(format('(SELECT %I AS pid FROM %s WHERE %s LIMIT %s)', p_column, s, p_where, p_batch),
-                      ' UNION ALL ')
-      INTO v_all FROM mantle.local_shards(p_table) AS s;
+    v_all := mantle.over_local_shards(
+        p_table, format('SELECT %I AS pid FROM %%shard%% WHERE %s LIMIT %s', p_column, p_where, p_batch));
     IF v_all IS NOT NULL THEN
-        EXECUTE format('SELECT array_agg(DISTINCT u.pid) FROM (%s LIMIT %s) AS u', v_all, p_batch) INTO v_pids;
+        EXECUTE format('SELECT array_agg(DISTINCT u.pid) FROM (SELECT a.pid FROM %s AS a LIMIT %s) AS u',
+                       v_all, p_batch) INTO v_pids;
     END IF;
     FOREACH v_pid IN ARRAY coalesce(v_pids, '{}') LOOP
         EXECUTE format('DELETE FROM mantle.%1$I t WHERE t.%2$I = %3$s AND t.ctid = ANY (ARRAY(
@@ -57,14 +66,13 @@ END $$;
 -- (extension/src/steps/request_age.rs).
 CREATE FUNCTION mantle.oldest_requests_end(p_count bigint) RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v_all text;
+    v_all text := mantle.over_local_shards(
+        'requests', format('SELECT created FROM %%shard%% WHERE created < %L ORDER BY created LIMIT %s',
+                           now() - interval '1 minute', p_count));
     v_end timestamptz;
 BEGIN
-    SELECT string_agg(format('(SELECT created FROM %s WHERE created < %L ORDER BY created LIMIT %s)',
-                             s, now() - interval '1 minute', p_count), ' UNION ALL ')
-      INTO v_all FROM mantle.local_shards('requests') AS s;
     IF v_all IS NOT NULL THEN
-        EXECUTE format('SELECT max(o.created) FROM (SELECT u.created FROM (%s) AS u ORDER BY u.created LIMIT %s) AS o',
+        EXECUTE format('SELECT max(o.created) FROM (SELECT a.created FROM %s AS a ORDER BY a.created LIMIT %s) AS o',
                        v_all, p_count) INTO v_end;
     END IF;
     RETURN v_end;

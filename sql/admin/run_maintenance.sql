@@ -8,14 +8,14 @@
 CREATE FUNCTION mantle.local_partitions(p_table text, p_column text, p_where text, p_limit int) RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    v_all text;
+    v_all text := mantle.over_local_shards(
+        p_table, format('SELECT DISTINCT %I AS pid FROM %%shard%% WHERE %s ORDER BY 1 LIMIT %s',
+                        p_column, p_where, p_limit));
     v_pids bigint[];
 BEGIN
-    SELECT string_agg(format('(SELECT DISTINCT %I AS pid FROM %s WHERE %s ORDER BY 1 LIMIT %s)',
-                             p_column, s, p_where, p_limit), ' UNION ')
-      INTO v_all FROM mantle.local_shards(p_table) AS s;
     IF v_all IS NOT NULL THEN
-        EXECUTE format('SELECT array_agg(u.pid) FROM (%s ORDER BY 1 LIMIT %s) AS u', v_all, p_limit) INTO v_pids;
+        EXECUTE format('SELECT array_agg(u.pid) FROM (SELECT DISTINCT a.pid FROM %s AS a ORDER BY 1 LIMIT %s) AS u',
+                       v_all, p_limit) INTO v_pids;
     END IF;
     RETURN coalesce(v_pids, '{}');
 END $$;

@@ -44,7 +44,7 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      maintain_busy_directories maintain_compaction maintain_directories maintain_pruning maintain_requests
      maintain_trash make_prepare_keys mkdir_delegated mkdir_distributed mkdir_fallback mkdir_one move_entry
      move_namespace mutation_fault_code namespace_fault namespace_name_fault node_facts node_partitions
-     node_problems object_name_fault oldest_requests_end outcome_of_request part_marker placement_fault
+     node_problems object_name_fault oldest_requests_end outcome_of_request over_local_shards part_marker placement_fault
      placements placements_fault prefix_end prepare_fault proof prove prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated record_attempt_delegated record_request record_request_delegated
