@@ -137,7 +137,7 @@ fn with_comments(name: &str, file: &str) -> String {
             text += line;
             text.push('\n');
             if line.starts_with("CREATE ") {
-                table = line.split(' ').nth(2).unwrap_or_default().to_owned();
+                table = line.split(' ').filter(|word| *word != "UNLOGGED").nth(2).unwrap_or_default().to_owned();
             }
             if !meaning.is_empty() && !line.trim_start().starts_with("--") {
                 let column = line.strip_prefix("    ").and_then(|line| line.split(' ').next());
@@ -193,7 +193,7 @@ fn about_functions_in_rust(home: &Path) -> io::Result<String> {
 /// Kind and name of what a CREATE statement makes; of a function also the parameters. `None` for other statements, and
 /// for parameters with parentheses, which would be cut off.
 fn object(statement: &str) -> Option<String> {
-    let (kind, created) = statement.strip_prefix("CREATE ")?.split_once(' ')?;
+    let (kind, created) = statement.strip_prefix("CREATE ")?.trim_start_matches("UNLOGGED ").split_once(' ')?;
     let (name, _) = created.split_once([' ', '('])?;
     Some(match kind {
         "INDEX" => format!("INDEX mantle.{name}"),

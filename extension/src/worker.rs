@@ -2,4 +2,5 @@
 
 pub mod launcher;
 mod maintenance;
+mod outcomes;
 mod process;

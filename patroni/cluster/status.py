@@ -8,6 +8,7 @@ from stack.terminal import say
 from . import patronictl, tafdb
 from .cluster import Cluster
 from .faults import tree
+from .layout import COORDINATOR
 
 
 def show(cluster: Cluster) -> bool:
@@ -36,7 +37,7 @@ def _show_groups(cluster: Cluster) -> bool:
         for row in rows:
             say(f"{number:<7}{row['name']:<16}{row['role']:<16}{row['state']:<12}{row.get('timeline', ''):>8}")
     try:
-        problems = tafdb.problems({number: cluster.leader(number, 1.0) for number in cluster.groups})
+        problems = tafdb.problems(cluster.leader(COORDINATOR, 1.0))
     except Failure as failure:
         problems = [str(failure)]
     for problem in problems:

@@ -8,7 +8,7 @@ from stack.failure import Failure
 from stack.layout import DATABASE
 from stack.poll import wait_until
 
-from .layout import COORDINATOR, Shape
+from .layout import Shape
 from .member import Member
 
 # Shards move to a new worker, so there are a few for each worker that may be added.
@@ -35,7 +35,7 @@ def set_up(coordinator: Member, shape: Shape) -> None:
         coordinator.psql(f"SET citus.shard_count = {SHARDS}; SELECT mantle.distribute()")
 
 
-def problems(leaders: dict[int, Member]) -> list[str]:
+def problems(coordinator: Member) -> list[str]:
     """The problems that `mantle.check_cluster()` finds, by node."""
-    rows = leaders[COORDINATOR].psql("SELECT node, problem, detail FROM mantle.check_cluster()", database=DATABASE)
+    rows = coordinator.psql("SELECT node, problem, detail FROM mantle.check_cluster()", database=DATABASE)
     return rows.strip().splitlines()

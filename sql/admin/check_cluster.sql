@@ -3,10 +3,7 @@ CREATE FUNCTION mantle.node_facts() RETURNS jsonb LANGUAGE plpgsql VOLATILE {as_
 BEGIN
     RETURN jsonb_build_object(
         'version', (SELECT e.extversion FROM pg_extension e WHERE e.extname = 'mantle'),
-        'preloaded', 'mantle' = ANY (
-            string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''), ',')),
-        'worker', ARRAY['*', current_database()::text] &&
-            string_to_array(replace(current_setting('mantle.compaction_databases'), ' ', ''), ','),
+        'worker', (SELECT coalesce(jsonb_agg(w), '[]') FROM mantle.worker_problems() AS w),
         'wal_level', current_setting('wal_level'),
         'prepared', current_setting('max_prepared_transactions')::int,
         'locks', current_setting('max_locks_per_transaction')::int,
@@ -14,6 +11,10 @@ BEGIN
         'synchronous', current_setting('synchronous_standby_names') <> '',
         'followed', EXISTS (SELECT FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid
                              WHERE r.state = 'streaming' AND s.slot_type IS DISTINCT FROM 'logical'),
+        'standby', (mantle.standby_flush()).flushed IS NOT NULL,
+        -- Patroni names the cluster on the command line, and other configuration does not.
+        'managed', (SELECT s.source = 'command line' FROM pg_settings s WHERE s.name = 'cluster_name'),
+        'primary', NOT pg_is_in_recovery(),
         'wal_keep', current_setting('max_slot_wal_keep_size'),
         'publication', EXISTS (SELECT FROM pg_publication p WHERE p.pubname = 'mantle_stream'),
         'emit_is_public', (
@@ -21,6 +22,9 @@ BEGIN
              WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace),
         'slots', (SELECT coalesce(jsonb_object_agg(s.slot_name, s.wal_status), '{}') FROM pg_replication_slots s
                    WHERE s.database = current_database()),
+        'unread_slots', (SELECT coalesce(jsonb_agg(s.slot_name), '[]') FROM pg_replication_slots s
+                          WHERE s.database = current_database() AND NOT s.active),
+        'index_replicas', (SELECT coalesce(jsonb_agg(r), '[]') FROM mantle.reported_index_replicas() AS r),
         'roles', (SELECT coalesce(jsonb_agg(r.rolname), '[]') FROM pg_roles r
                    WHERE r.rolname IN ('mantle_gateway', 'mantle_index', 'mantle_analyst', 'mantle_monitor')),
         'hot_shards', (
@@ -35,8 +39,6 @@ LANGUAGE sql IMMUTABLE AS $$
         (f->>'version' IS NULL, 'extension', 'mantle is not installed in this database: CREATE EXTENSION mantle'),
         (f->>'version' <> p_version, 'version', 'mantle is ' || (f->>'version') || ' here, ' || p_version
             || ' on the coordinator: ALTER EXTENSION mantle UPDATE'),
-        (NOT (f->>'preloaded')::boolean, 'preload', 'shared_preload_libraries lacks mantle: no worker compacts here'),
-        (NOT (f->>'worker')::boolean, 'worker', 'mantle.compaction_databases lacks this database'),
         (f->>'wal_level' <> 'logical', 'wal_level', 'is ' || (f->>'wal_level') || ', must be logical'),
         ((f->>'prepared')::int = 0, 'max_prepared_transactions', 'is 0: renames across nodes fail'),
         ((f->>'locks')::int < {BATCH_LATCHES_MAX}, 'max_locks_per_transaction', 'is ' || (f->>'locks')
@@ -47,6 +49,11 @@ LANGUAGE sql IMMUTABLE AS $$
              THEN ' with a synchronous standby' ELSE '' END || ': mutations are refused ({weak_commit})'),
         ((f->>'followed')::boolean AND NOT (f->>'synchronous')::boolean, 'synchronous_standby_names',
          'is empty, though a standby follows: a failover loses acknowledged changes, of which other nodes keep parts'),
+        ((f->>'primary')::boolean AND (f->>'synchronous')::boolean AND NOT (f->>'standby')::boolean, 'standby',
+         'no synchronous standby is connected: commits wait for one'),
+        ((f->>'primary')::boolean AND (f->>'managed')::boolean AND NOT (f->>'synchronous')::boolean
+            AND NOT (f->>'followed')::boolean, 'standby',
+         'none follows this server: acknowledged changes are on one machine'),
         (f->>'wal_keep' = '-1', 'max_slot_wal_keep_size', 'is unlimited: a slot that nobody reads fills the disk'),
         (NOT (f->>'publication')::boolean, 'publication', 'mantle_stream is missing'),
         ((f->>'emit_is_public')::boolean, 'privileges',
@@ -56,9 +63,17 @@ LANGUAGE sql IMMUTABLE AS $$
         (jsonb_array_length(f->'roles') < 4, 'roles', 'only ' || (f->'roles')::text || ' are there')
     ) AS p(is_so, problem, detail) WHERE p.is_so
     UNION ALL
-    SELECT 'slot', s || CASE WHEN f->'slots' ? s THEN ' has lost its position: the index must be rebuilt'
-                             ELSE ' is missing: no index reads this node''s changes' END
-      FROM unnest(p_slots) AS s WHERE NOT f->'slots' ? s OR f->'slots'->>s = 'lost'
+    SELECT 'slot', s || CASE
+               WHEN NOT f->'slots' ? s THEN ' is missing: no index reads this node''s changes'
+               WHEN f->'slots'->>s = 'lost' THEN ' has lost its position: the index must be rebuilt'
+               WHEN f->'unread_slots' ? s THEN ' has no reader: changes of directories here are not acknowledged'
+               ELSE ' is about to lose its position: its reader is too far behind' END
+      FROM unnest(p_slots) AS s
+     WHERE NOT f->'slots' ? s OR f->'slots'->>s IN ('lost', 'unreserved') OR f->'unread_slots' ? s
+    UNION ALL
+    SELECT 'worker', w FROM jsonb_array_elements_text(f->'worker') AS w
+    UNION ALL
+    SELECT 'index_replica', r FROM jsonb_array_elements_text(f->'index_replicas') AS r
 $$;
 
 --- The problems of shards, for check_cluster, with Citus
@@ -114,9 +129,17 @@ BEGIN
             RETURN QUERY SELECT n.name, p.problem, p.detail
                            FROM mantle.node_problems(n.result::jsonb, v_version, n.slots) AS p;
         ELSE
-            RETURN QUERY VALUES (n.name, 'extension', n.result);
+            -- Only where the extension is missing does the message name its schema.
+            RETURN QUERY VALUES (
+                n.name, CASE WHEN n.result ~ 'schema "mantle"|mantle\.node_facts' THEN 'extension' ELSE 'node' END,
+                n.result);
         END IF;
     END LOOP;
+    RETURN QUERY
+    SELECT format('%s:%s', d.nodename, d.nodeport), 'node',
+           CASE WHEN d.isactive THEN 'its copy of Citus'' tables is old' ELSE 'it is disabled in pg_dist_node' END
+      FROM pg_dist_node d
+     WHERE d.noderole = 'primary' AND NOT (d.isactive AND d.hasmetadata AND d.metadatasynced) ORDER BY 1;
     RETURN QUERY SELECT 'cluster', p.problem, p.detail FROM mantle.shard_problems() AS p;
     RETURN QUERY
     SELECT 'cluster', 'function', f::text || ' is not known to Citus: SELECT mantle.delegate_functions()'

@@ -58,6 +58,7 @@ BEGIN
     END IF;
     DELETE FROM mantle.index_groups g WHERE g.index_group = p_index_group RETURNING g.slot_name INTO v_slot;
     DELETE FROM mantle.prepare_keys k WHERE k.index_group = p_index_group;
+    DELETE FROM mantle.index_replica_reports r WHERE r.index_group = p_index_group;
     IF v_slot IS NULL THEN
         RETURN;
     END IF;

@@ -21,6 +21,7 @@ from tests.support.rest import Rest
 from .clients import make_probes, rest_of, session
 from .load import Probe
 from .measure import REPORT
+from .oracle import await_no_problem
 
 FOLDER = REPOSITORY / ".test-cluster"
 FOLDER_OF_TESTS = REPOSITORY / "tests" / "cluster"
@@ -99,4 +100,4 @@ def sound(request: pytest.FixtureRequest) -> Iterator[None]:
         cluster.await_protection(group)
     with session(cluster) as connection:
         assert connection.execute("SELECT problem, ns, pid, name, detail FROM mantle.check()").fetchall() == []
-        assert connection.execute("SELECT node, problem, detail FROM mantle.check_cluster()").fetchall() == []
+    await_no_problem(cluster)

@@ -4,21 +4,24 @@ same directories.
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 
+from cluster import tafdb
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
 from cluster.member import SLOT
 from cluster.services import ClusterGateway
 from stack import secret
+from stack.failure import Failure
 from stack.poll import wait_until
 from tests.support.rest import Rest
 
 FIRST_PRIVATE_GATEWAY = 10
 SAMPLE = 5
 AGREE_BOUND_S = 20.0
+CONTENT_BOUND_S = 60.0
 GROUP_OF = """
     SELECT n.groupid FROM pg_dist_placement p JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
      WHERE p.shardid = get_shard_id_for_distribution_column('mantle.meta', %s::bigint)
@@ -28,6 +31,19 @@ GROUP_OF = """
 def group_of(coordinator: psycopg.Connection, pid: int) -> int:
     """The worker group that has the content of a directory."""
     return coordinator.execute(GROUP_OF, (pid,)).fetchone()[0]
+
+
+def await_no_problem(cluster: Cluster) -> None:
+    """Waits until `mantle.check_cluster()` names nothing: workers and readers come back some seconds after a fault."""
+    found = ["it does not answer"]
+
+    def is_content() -> bool:
+        found[:] = tafdb.problems(cluster.leader(COORDINATOR))
+        return not found
+
+    with suppress(Failure):
+        wait_until(is_content, "check_cluster to be content", CONTENT_BOUND_S)
+    assert found == [], f"after {CONTENT_BOUND_S:g} s check_cluster still names {found}"
 
 
 @contextmanager

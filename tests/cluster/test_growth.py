@@ -8,9 +8,9 @@ from stack.poll import wait_until
 
 from . import runbook
 from .clients import session
-from .load import PROGRESS_BOUND_S, Probe
+from .load import Probe
 from .measure import measured
-from .oracle import assert_nothing_is_lost
+from .oracle import assert_nothing_is_lost, await_no_problem
 
 MOVED_BOUND_S = 240.0
 SHARDS_OF = "SELECT count(*) FROM pg_dist_placement WHERE groupid = %s"
@@ -23,7 +23,7 @@ def test_a_worker_joins_and_gets_shards(cluster: Cluster, ns: str, probes: dict[
         pytest.skip("without Citus there are no workers")
     with measured("a worker joins, shards move there", probes, max(probes)) as load:
         group = cluster.add_worker()
-        wait_until(lambda: not problems(cluster), "check_cluster to be content", PROGRESS_BOUND_S)
+        await_no_problem(cluster)
         assert cluster.leader(group).name in runbook.typed(cluster, "Adding a worker")
         with session(cluster, COORDINATOR) as connection:
             begin, look = runbook.statements("Moving shards")
@@ -34,8 +34,3 @@ def test_a_worker_joins_and_gets_shards(cluster: Cluster, ns: str, probes: dict[
             assert connection.execute(SHARDS_OF, (group,)).fetchone()[0] > 0
         load.await_progress()
     assert_nothing_is_lost(cluster, ns, load.acknowledged)
-
-
-def problems(cluster: Cluster) -> list:
-    with session(cluster, COORDINATOR) as connection:
-        return connection.execute("SELECT node, problem, detail FROM mantle.check_cluster()").fetchall()

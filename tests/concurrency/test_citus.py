@@ -256,9 +256,24 @@ def test_check_cluster_names_what_is_missing_where(citus_cluster):
         port = int(target.all[2]["port"])
         assert problems() == {(port, "privileges")}
         worker.execute("SELECT pg_create_logical_replication_slot('mantle_index_1', 'pgoutput')")
-        slots = coordinator.execute("SELECT node FROM mantle.check_cluster() WHERE problem = 'slot'").fetchall()
-        assert len(slots) == 1 and not slots[0][0].endswith(str(port))
+        slots = coordinator.execute("SELECT node, detail FROM mantle.check_cluster() WHERE problem = 'slot'").fetchall()
+        told = {int(node.rsplit(":", 1)[1]) == port: detail for node, detail in slots}
+        assert told[True].startswith("mantle_index_1 has no reader:") and "is missing:" in told[False]
         worker.execute("SELECT pg_drop_replication_slot('mantle_index_1')")
+        # What the index's leader reports is told wherever one asks.
+        report = '[{"node_id": "2", "address": "10.0.0.2:7410", "problem": "not ready"}]'
+        coordinator.execute("SELECT mantle.report_index_replicas(1, %s)", (report,))
+        for session in (coordinator, worker):
+            found = session.execute(
+                "SELECT node, detail FROM mantle.check_cluster() WHERE problem = 'index_replica'"
+            ).fetchall()
+            assert [(int(node.rsplit(":", 1)[1]), detail) for node, detail in found] == [
+                (int(target.all[0]["port"]), "index group 1, replica 2 at 10.0.0.2:7410: not ready")
+            ]
+        # A node whose copy of Citus' tables is old.
+        with coordinator.transaction(force_rollback=True):
+            coordinator.execute("UPDATE pg_dist_node SET metadatasynced = false WHERE nodeport = %s", (port,))
+            assert (port, "node") in problems()
 
 
 @pytest.mark.timeout(120)

@@ -89,31 +89,74 @@ def test_pgtap_on_the_worker(citus_cluster, pgtap_worker_database, name):
     run_pgtap(pgtap_worker_database, citus_cluster.servers[1], name, "citus.enable_ddl_propagation=off")
 
 
-@pytest.mark.timeout(120)
-def test_a_worker_outlives_a_shard_that_moves(citus_cluster):
-    """Citus' error ends a step, not the process, which would be away for ten seconds."""
+WORKER = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'mantle worker' AND datname = current_database()"
+WORKER_BOUND_S = 60.0
+
+
+@pytest.fixture
+def worked(citus_cluster):
+    """A database in which workers run, and a session on the worker node that changes functions there alone."""
     with distributed_target(citus_cluster, distributed.WORKED_DATABASE, workers=1) as target:
         node = psycopg.connect(**target.all[1], autocommit=True)
-        worker = (
-            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'mantle worker' AND datname = current_database()"
-        )
         node.execute("SET citus.enable_ddl_propagation = off")
-        node.execute("CREATE SEQUENCE steps")
-        wait_until(lambda: node.execute(worker).fetchone(), "a worker", 30.0)
-        for code in (*distributed.MOVED_CODES, "40001"):
-            node.execute(f"""CREATE OR REPLACE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
-                LANGUAGE plpgsql AS $$
-                BEGIN
-                    PERFORM nextval('public.steps');
-                    IF mantle.is_distributed() THEN RAISE EXCEPTION 'moved' USING ERRCODE = '{code}'; END IF;
-                    RETURN 0;
-                END $$""")
-            before, first = node.execute(worker).fetchone(), node.execute("SELECT nextval('steps')").fetchone()[0]
-            # Two rounds of steps.
-            wait_until(
-                lambda first=first: node.execute("SELECT last_value FROM steps").fetchone()[0] > first + 14, code, 30.0
-            )
-            assert node.execute(worker).fetchone() == before, f"{code} ended the worker"
+        wait_until(lambda: told_of_workers(target) == [], "a worker on every node", WORKER_BOUND_S)
+        yield target, node
+
+
+def told_of_workers(target: CitusTarget) -> list[tuple[int, str]]:
+    """The problems of workers that check_cluster names, by the port of the node."""
+    with target.coordinator() as coordinator:
+        rows = coordinator.execute("SELECT node, detail FROM mantle.check_cluster() WHERE problem = 'worker'")
+        return [(int(node.rsplit(":", 1)[1]), detail) for node, detail in rows]
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_outlives_a_shard_that_moves(worked):
+    """Citus' error ends a step, not the process, which would be away for ten seconds. If it stays, check_cluster
+    names it.
+    """
+    target, node = worked
+    node.execute("CREATE SEQUENCE steps")
+    for code in (*distributed.MOVED_CODES, "40001"):
+        node.execute(f"""CREATE OR REPLACE FUNCTION mantle.run_maintenance(p_step text) RETURNS bigint
+            LANGUAGE plpgsql AS $$
+            BEGIN
+                PERFORM nextval('public.steps');
+                IF mantle.is_distributed() THEN RAISE EXCEPTION 'moved' USING ERRCODE = '{code}'; END IF;
+                RETURN 0;
+            END $$""")
+        before, first = node.execute(WORKER).fetchone(), node.execute("SELECT nextval('steps')").fetchone()[0]
+        # Two rounds of steps.
+        wait_until(
+            lambda first=first: node.execute("SELECT last_value FROM steps").fetchone()[0] > first + 14, code, 30.0
+        )
+        assert node.execute(WORKER).fetchone() == before, f"{code} ended the worker"
+    told = told_of_workers(target)
+    assert {port for port, _ in told} == {int(target.all[1]["port"])}
+    assert all("40001: moved" in detail for _, detail in told), told
+
+
+@pytest.mark.timeout(180)
+def test_check_cluster_names_a_worker_that_keeps_dying(worked):
+    """It dies in its first step each time, or in a later one."""
+    target, node = worked
+    port = int(target.all[1]["port"])
+
+    def told() -> list[tuple[int, str]]:
+        node.execute("SELECT pg_reload_conf()")  # then a worker that has ended is started at once
+        return told_of_workers(target)
+
+    for broken, step in (("mantle.run_maintenance(text)", "compact"), ("mantle.maintain_pruning()", "prune")):
+        (whole,) = node.execute("SELECT pg_get_functiondef(%s::regprocedure)", (broken,)).fetchone()
+        head = whole.split("AS $function$")[0]
+        node.execute(f"{head} AS $function$ BEGIN RAISE EXCEPTION 'broken' USING ERRCODE = '22012'; END $function$")
+        ended = node.execute(WORKER).fetchone()
+        ((number, detail),) = wait_until(told, "the worker to be named", WORKER_BOUND_S)
+        assert number == port and detail.startswith(f"step {step} has failed "), detail
+        assert detail.endswith(", at last with 22012: broken") and node.execute(WORKER).fetchone() != ended
+        assert len(node.execute("SELECT FROM mantle.worker_steps WHERE failures > 1").fetchall()) == 1
+        node.execute(whole)
+        wait_until(lambda: told() == [], "the worker to be well", WORKER_BOUND_S)
 
 
 def lines() -> dict[str, int]:

@@ -18,11 +18,13 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
      'index_group'),
     ('mantle_index',
      'abort_rename advance_move all_assignment_changes assignments index_namespaces index_sources prepare_key
-     raise_epoch trash_namespaces'),
+     raise_epoch report_index_replicas trash_namespaces'),
     ('mantle_index mantle_monitor',
      'standby_flush'),
     ('mantle_monitor',
-     'backlogs_now check_cluster delta_backlog_now namespace_groups'),
+     'backlogs_now check_cluster delta_backlog_now namespace_groups worker_steps_now'),
+    ('mantle_gateway mantle_monitor',
+     'worker_problems'),
     ('mantle_analyst',
      'are_many check check_directories check_entries check_places check_roots depths directory_at du du_rows
      entry_name_fault export_inventory find hot_dirs keys_below like_pattern ls may_read octal path_of
@@ -31,28 +33,30 @@ CREATE TEMPORARY TABLE decided (roles, names) AS VALUES
     ('',
      'abort_move abort_rename_delegated add_counts add_deltas_waiting apply_deltas batch_fault
      begin_operation_delegated compact_delegated compact_directories compact_directory count_and_emit
-     create_index_group create_restore_point delegate_functions delegated_functions delete_object_delegated
-     delete_object_distributed delete_object_one delta_ts_base directory_name_fault distribute
-     distributed_tables drop_index_group drop_index_slot emit emit_directories empty_delegated
-     empty_directories error_meaning first_entries grant_namespace grantable id_fault import_count
-     import_directories_delegated import_insert import_insert_distributed import_lookup
-     import_lookup_delegated import_lookup_distributed import_objects_delegated import_objects_distributed
-     import_plan import_refusals import_screen insert_entry_delegated is_distributed is_empty
-     is_empty_delegated is_in_trash is_local is_proven latch_across_nodes latch_allocation latch_batch
-     latch_delegated latch_entries latch_epoch latch_epoch_delegated latch_epoch_everywhere latch_pids
-     latch_rename_batch lease_fault local_partitions local_rows_estimate local_shards
-     maintain_busy_directories maintain_compaction maintain_directories maintain_pruning maintain_requests
-     maintain_trash make_prepare_keys mkdir_delegated mkdir_distributed mkdir_fallback mkdir_one move_entry
-     move_namespace mutation_fault_code namespace_fault namespace_name_fault node_facts node_partitions
-     node_problems object_name_fault oldest_requests_end outcome_of_request over_local_shards part_marker placement_fault
-     placements placements_fault prefix_end prepare_fault proof prove prune purge purge_oldest_requests
+     create_index_group create_restore_point delegate_functions delegated_functions
+     delete_object_delegated delete_object_distributed delete_object_one delta_ts_base
+     directory_name_fault distribute distributed_tables drop_index_group drop_index_slot emit
+     emit_directories empty_delegated empty_directories error_meaning first_entries grant_namespace
+     grantable id_fault import_count import_directories_delegated import_insert import_insert_distributed
+     import_lookup import_lookup_delegated import_lookup_distributed import_objects_delegated
+     import_objects_distributed import_plan import_refusals import_screen insert_entry_delegated
+     is_distributed is_empty is_empty_delegated is_in_trash is_local is_proven latch_across_nodes
+     latch_allocation latch_batch latch_delegated latch_entries latch_epoch latch_epoch_delegated
+     latch_epoch_everywhere latch_pids latch_rename_batch lease_fault local_partitions
+     local_rows_estimate local_shards maintain_busy_directories maintain_compaction maintain_directories
+     maintain_pruning maintain_requests maintain_trash make_prepare_keys mkdir_delegated
+     mkdir_distributed mkdir_fallback mkdir_one move_entry move_namespace mutation_fault_code
+     namespace_fault namespace_name_fault node_facts node_partitions node_problems object_name_fault
+     oldest_requests_end outcome_of_request over_local_shards part_marker placement_fault placements
+     placements_fault prefix_end prepare_fault proof prove prune purge purge_oldest_requests
      put_object_delegated put_object_distributed put_object_fallback put_object_one queue_pruning
      raise_fault read_place_delegated record_attempt_delegated record_request record_request_delegated
      recorded_outcome rekey_requests removable_directories remove_directory remove_entry_delegated
-     removed_fault rename_directory_fault rename_directory_move request_fault revoke_namespace
-     rmdir_delegated rows_estimate run_maintenance set_attributes_delegated set_attributes_distributed
-     set_attributes_one shard_problems trash_targets try_latch_delegated try_latch_exclusive try_latch_name
-     try_latch_shared walk_down walk_tree write_tombstone write_tombstone_delegated');
+     removed_fault rename_directory_fault rename_directory_move reported_index_replicas request_fault
+     revoke_namespace rmdir_delegated rows_estimate run_maintenance set_attributes_delegated
+     set_attributes_distributed set_attributes_one shard_problems trash_targets try_latch_delegated
+     try_latch_exclusive try_latch_name try_latch_shared walk_down walk_tree worker_signs write_tombstone
+     write_tombstone_delegated');
 SELECT set_eq($$
     SELECT DISTINCT p.proname::text, coalesce((
                SELECT string_agg(coalesce(r.rolname, 'PUBLIC'), ' ' ORDER BY r.rolname)

@@ -1,7 +1,7 @@
 -- The background worker compacts and prunes, in every database with the extension or in those that are named. It
 -- waits in a named database without the extension, stops on request, and restarts after it was terminated.
 \ir setup.psql
-SELECT plan(23);
+SELECT plan(27);
 SELECT current_setting('mantle.compaction_databases') AS configured, format('%I', current_database() || '_bare')
     AS bare \gset
 DROP DATABASE IF EXISTS :bare WITH (FORCE);
@@ -72,6 +72,21 @@ SELECT pg_terminate_backend(:ended) AS x \gset
 SELECT pg_temp.append(3) AS x \gset
 SELECT ok(pg_temp.is_folded(5), 'and is ended comes back, and folds');
 SELECT isnt(pg_temp.worker(), :ended, 'as another process');
+
+-- A worker that dies is told of, also under `*`, and started again soon.
+SELECT is(pg_temp.second('SELECT count(*) FROM mantle.worker_problems()'), '0', 'nothing is wrong with it');
+SELECT ok(tap.wait_for($q$ SELECT pg_temp.second('SELECT bool_and(succeeded > now() - interval ''1 minute''
+    AND failures = 0) AND count(*) = 9 FROM mantle.worker_steps') = 't' $q$), 'each of its steps has succeeded');
+SELECT pg_temp.second('SELECT pg_get_functiondef(''mantle.maintain_pruning()''::regprocedure)') AS whole \gset
+SELECT dblink_exec('second', $q$ CREATE OR REPLACE FUNCTION mantle.maintain_pruning() RETURNS bigint LANGUAGE plpgsql
+    AS 'BEGIN RAISE EXCEPTION ''broken'' USING ERRCODE = ''22012''; END' $q$) AS x \gset
+SELECT ok(tap.wait_for($q$ SELECT pg_temp.second('SELECT string_agg(detail, '' '') FROM mantle.check_cluster()
+    WHERE problem = ''worker''') LIKE 'step prune has failed % times since %, at last with 22012: broken' $q$),
+    'a step that keeps failing is named');
+SELECT dblink_exec('second', :'whole') AS x \gset
+SELECT ok(tap.wait_for($q$ SELECT pg_temp.second('SELECT count(*) FROM mantle.worker_problems()') = '0' $q$),
+    'until it succeeds');
+
 SELECT dblink_connect('bare', current_setting('tap.connection') || ' dbname=' || :'bare') AS x \gset
 SELECT dblink_exec('bare', 'CREATE EXTENSION mantle') AS x \gset
 SELECT dblink_disconnect('bare') AS x \gset

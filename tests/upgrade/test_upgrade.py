@@ -97,6 +97,7 @@ SELECT mantle.remove_tree(5, 1024, 1024, 'old/', 1026, 1, 0, 44, '{0}6', 6, '{0}
                           mantle.prove(1, 0, 44, 5, 1024, '{0}6', 1024, 'old/', 1026, 1, '', 0));
 SELECT mantle.abort_rename(5, 1024, '{0}8', 45);
 INSERT INTO mantle.purged_requests (up_to) VALUES (now() - interval '1 year');
+SELECT mantle.report_index_replicas(1, '[{{"node_id": "2", "address": "10.0.0.2:7410", "problem": "not ready"}}]');
 """.format("00000000-0000-4000-8000-00000000000")
 
 

@@ -3,8 +3,8 @@
 //! `mantle.compaction_databases` names these databases; `*` means all that accept connections and are not templates.
 //! Under `*`, a worker ends at once in a database without the extension. The launcher probes such a database again
 //! after [`RECHECK_INTERVAL`], or when the settings are reloaded; between probes it costs nothing. In a named database
-//! the worker waits for the extension instead. PostgreSQL does not tell why a worker has ended, so a life shorter than
-//! [`SHORT_LIFE`] counts as "no extension".
+//! the worker waits for the extension instead. PostgreSQL does not tell why a worker has ended, but a worker that found
+//! the extension has left a record (`outcomes.rs`).
 //!
 //! Each worker takes one of `max_worker_processes`, which others need too. If none is free, the launcher logs that once
 //! and tries again. It probes few databases at a time.
@@ -22,7 +22,10 @@ use pgrx::{
     prelude::*,
 };
 
-use super::process::{attach_signal_handlers, reload_settings, sleep};
+use super::{
+    outcomes,
+    process::{attach_signal_handlers, reload_settings, sleep},
+};
 use crate::{
     postgres::probe::scan,
     settings::{Databases, compaction_databases},
@@ -37,7 +40,7 @@ const RESTART_PAUSE: Duration = Duration::from_secs(10);
 const RELAUNCH_PAUSE: Duration = Duration::from_secs(5);
 /// Pause before the next probe of a database without the extension.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// A worker that lives longer has found the extension.
+/// A worker that lives longer than this under `*` has found the extension.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 /// A failed start is logged again only if the last one is longer ago than this.
 const LOG_INTERVAL: Duration = Duration::from_secs(600);
@@ -46,12 +49,13 @@ const PROBES_MAX: usize = 2;
 /// `datconnlimit` of a database whose removal was cut short (`DATCONNLIMIT_INVALID_DB`).
 const INVALID_DATABASE: i32 = -2;
 
-/// Registers the launcher if the postmaster is loading `shared_preload_libraries`.
+/// Registers the launcher and the workers' shared memory, if the postmaster is loading `shared_preload_libraries`.
 pub fn register() {
     // SAFETY: a plain read.
     if !unsafe { pg_sys::process_shared_preload_libraries_in_progress } {
         return;
     }
+    outcomes::register();
     BackgroundWorkerBuilder::new("mantle launcher")
         .set_type("mantle launcher")
         .set_library("mantle")
@@ -111,12 +115,12 @@ struct Launched {
 
 impl Launched {
     /// If the worker has ended, sets the time of the next one.
-    fn note_end(&mut self, now: Instant, is_probe: bool) {
+    fn note_end(&mut self, database: pg_sys::Oid, now: Instant, is_all: bool) {
         let is_stopped =
             |handle: &DynamicBackgroundWorker| matches!(handle.pid(), Err(BackgroundWorkerStatus::Stopped));
         if self.handle.as_ref().is_some_and(is_stopped) {
             self.handle = None;
-            let found_nothing = is_probe && now - self.started < SHORT_LIFE;
+            let found_nothing = is_all && !outcomes::are_known(database);
             self.due = now + if found_nothing { RECHECK_INTERVAL } else { RELAUNCH_PAUSE };
         }
     }
@@ -146,10 +150,13 @@ impl Launcher {
             if !keep && let Some(handle) = launched.handle.take() {
                 handle.terminate();
             }
+            if !keep {
+                outcomes::forget(*oid);
+            }
             keep
         });
-        for launched in self.launched.values_mut() {
-            launched.note_end(now, is_all);
+        for (oid, launched) in &mut self.launched {
+            launched.note_end(*oid, now, is_all);
             if was_reloaded {
                 launched.due = now;
             }
@@ -193,6 +200,7 @@ impl Launcher {
 pub extern "C-unwind" fn mantle_launcher_main(_argument: pg_sys::Datum) {
     attach_signal_handlers();
     BackgroundWorker::connect_worker_to_spi(None, None);
+    outcomes::note_launcher();
     let mut launcher = Launcher::default();
     while sleep(LAUNCH_INTERVAL) {
         let was_reloaded = reload_settings();

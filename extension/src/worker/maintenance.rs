@@ -11,9 +11,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pgrx::{bgworkers::BackgroundWorker, pg_sys::panic::CaughtError, prelude::*};
+use pgrx::{
+    bgworkers::BackgroundWorker,
+    pg_sys::panic::{CaughtError, ErrorReportable},
+    prelude::*,
+};
 
-use super::process::{attach_signal_handlers, is_ended, reload_settings, sleep};
+use super::{
+    outcomes,
+    process::{attach_signal_handlers, is_ended, reload_settings, sleep},
+};
 use crate::{
     citus::shards::was_distributed,
     settings::{COMPACTION_NAPTIME_MS, Databases, compaction_databases},
@@ -36,30 +43,56 @@ fn report_statistics() {
 
 /// Whether the database has no extension, and no setting names it.
 fn lacks_extension() -> bool {
-    let is_installed = BackgroundWorker::transaction(is_installed);
-    !is_installed && matches!(compaction_databases(), Databases::All)
+    let is_installed = noting_failure(outcomes::CHECK, || BackgroundWorker::transaction(is_installed), |_, _| false);
+    if is_installed == Some(true) {
+        outcomes::note_success(outcomes::CHECK);
+        return false;
+    }
+    // SAFETY: a plain read.
+    outcomes::forget(unsafe { pg_sys::MyDatabaseId });
+    matches!(compaction_databases(), Databases::All)
 }
 
 fn is_installed() -> bool {
     let found = Spi::get_one::<bool>("SELECT to_regprocedure('mantle.run_maintenance(text)') IS NOT NULL");
-    matches!(found, Ok(Some(true)))
+    found.unwrap_or_report() == Some(true)
+}
+
+/// Runs a step and notes its failure. `None` if the failure is handled; any other one goes on.
+fn noting_failure<T>(
+    name: &'static str,
+    work: impl FnOnce() -> T,
+    is_handled: fn(&str, &CaughtError) -> bool,
+) -> Option<T> {
+    let attempt = PgTryBuilder::new(AssertUnwindSafe(|| Some(work())));
+    let attempt = attempt.catch_others(|error| {
+        let (CaughtError::PostgresError(said)
+        | CaughtError::ErrorReport(said)
+        | CaughtError::RustPanic { ereport: said, .. }) = &error;
+        outcomes::note_failure(name, said.sql_error_code(), said.message());
+        if is_handled(name, &error) { None } else { error.rethrow() }
+    });
+    attempt.execute()
 }
 
 /// Runs a step and returns how many rows it changed. A retryable error is logged and rolled back, and the step is due
 /// again later. Any other error ends the worker, and the launcher starts a new one.
 fn try_step(name: &'static str) -> i64 {
-    let attempt = PgTryBuilder::new(AssertUnwindSafe(|| step(name)));
-    let attempt = attempt.catch_others(|error| {
-        let said = match &error {
-            CaughtError::PostgresError(said) if is_retryable(said.sql_error_code()) => said.message().to_owned(),
-            _ => error.rethrow(),
-        };
-        // SAFETY: the error has left the step's transaction open; the report is a copy.
-        unsafe { pg_sys::AbortCurrentTransaction() };
-        log!("mantle worker: {name} will run again: {said}");
-        0
-    });
-    attempt.execute()
+    let Some(Some(changed)) = noting_failure(name, || step(name), is_put_off) else { return 0 };
+    outcomes::note_success(name);
+    changed
+}
+
+/// Whether a step's error is retryable; it is then logged and rolled back.
+fn is_put_off(name: &str, error: &CaughtError) -> bool {
+    let said = match error {
+        CaughtError::PostgresError(said) if is_retryable(said.sql_error_code()) => said.message(),
+        _ => return false,
+    };
+    // SAFETY: the error has left the step's transaction open; the report is a copy.
+    unsafe { pg_sys::AbortCurrentTransaction() };
+    log!("mantle worker: {name} will run again: {said}");
+    true
 }
 
 /// Whether a step may succeed if it runs again. On Citus this includes the effects of a shard that has just moved: a
@@ -78,17 +111,17 @@ fn is_retryable(code: PgSqlErrorCode) -> bool {
     }
 }
 
-/// Runs a step in its own transaction and returns how many rows it changed.
-fn step(name: &'static str) -> i64 {
+/// Runs a step in its own transaction and returns how many rows it changed; `None` without the extension.
+fn step(name: &'static str) -> Option<i64> {
     BackgroundWorker::transaction(|| {
         if !is_installed() {
-            return 0;
+            return None;
         }
         // pg_stat_activity shows this statement like a client's.
         let changed = Spi::connect_mut(|client| {
             client.update("SELECT mantle.run_maintenance($1)", None, &[name.into()])?.first().get_one::<i64>()
         });
-        changed.ok().flatten().unwrap_or(0)
+        changed.unwrap_or_report()
     })
 }
 
@@ -113,10 +146,13 @@ struct Step {
 impl Step {
     fn all(now: Instant) -> Vec<Self> {
         let step = |(name, pace)| Self { name, pace, pause: PAUSE_MIN, due: now };
-        let others =
-            ["prune", "empty_trash", "purge_operations", "purge_requests", "purge_tombstones", "purge_attempts"];
-        let compaction = [("compact", Pace::Full), ("compact_busy", Pace::Busy)];
-        compaction.into_iter().chain(others.map(|name| (name, Pace::Backoff))).map(step).collect()
+        let paced = outcomes::STEPS.iter().filter_map(|name| match *name {
+            outcomes::CHECK => None,
+            "compact" => Some((*name, Pace::Full)),
+            "compact_busy" => Some((*name, Pace::Busy)),
+            _ => Some((*name, Pace::Backoff)),
+        });
+        paced.map(step).collect()
     }
 
     /// Sets the time of the next run; `changed` is what the last one did.
