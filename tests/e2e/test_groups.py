@@ -205,6 +205,7 @@ def test_a_move_is_taken_back(stack, superuser, rest, bucket):
         aborting = driver(stack, "abort", bucket)
         assert (aborting.communicate(timeout=MOVE_BOUND_S)[0], aborting.returncode) == ("aborted\n", 0)
         assert "taken back" in watching.communicate(timeout=MOVE_BOUND_S)[1]
+        assert watching.returncode == 1
         load.await_progress(10)
         assert assignment(superuser, bucket) == (1, None, None)
         await_exact(stack, superuser)

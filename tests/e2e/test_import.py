@@ -129,5 +129,5 @@ def test_killed_in_the_middle_and_run_again(stack, bucket, tmp_path, s3, rest, s
 def test_unknown_namespace(stack, tmp_path):
     process = import_command.start(stack, "no-such-namespace", write_listing(tmp_path / "l", GOOD))
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert b"no-such-namespace" in output

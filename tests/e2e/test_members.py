@@ -34,7 +34,7 @@ def test_members_by_the_command_line(stack, bucket, rest):
         code, roles, _ = members(stack, "promote", addresses[first])
         assert (code, roles[addresses[first]]) == (0, "voter")
         code, _, error = members(stack, "remove", addresses[second])
-        assert code == 1 and "let another replica lead first" in error
+        assert code == 2 and "let another replica lead first" in error
         code, _, error = members(stack, "promote", "127.0.0.1:1")
-        assert code == 1 and "no member" in error
+        assert code == 2 and "no member" in error
     assert all(rest.exists(bucket, path + "/") for path in load.acknowledged)

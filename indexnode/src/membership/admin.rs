@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use mantle_index_client::proto::{Member, MemberChange};
 use mantle_types::{Error, ErrorCode, Result};
-use openraft::{ChangeMembers, async_runtime::watch::WatchReceiver};
+use openraft::{ChangeMembers, Instant as _, async_runtime::watch::WatchReceiver};
 use tokio::time::timeout;
 
 use super::join::caught_up;
@@ -22,14 +22,19 @@ pub fn members(node: &Node) -> Result<Vec<Member>> {
     let membership = metrics.membership_config.membership();
     let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
     let last = metrics.last_log_index.unwrap_or(0);
+    let heard = metrics.heartbeat.unwrap_or_default();
     let member = |(id, at): (&NodeId, &openraft::BasicNode)| {
+        let leader = *id == node.node_id;
         let matched = replication.get(id).copied().flatten().map_or(0, |log_id| log_id.index);
+        let silence = heard.get(id).copied().flatten().map(|at| at.elapsed());
         Member {
             node_id: *id,
             address: at.addr.clone(),
             voter: voters.contains(id),
-            leader: *id == node.node_id,
-            lag_entries: if *id == node.node_id { 0 } else { last.saturating_sub(matched) },
+            leader,
+            lag_entries: if leader { 0 } else { last.saturating_sub(matched) },
+            down: !leader && silence.is_none_or(|silence| silence > node.config.raft.lease()),
+            heard_ms: silence.filter(|_| !leader).map(|silence| silence.as_millis() as u64),
         }
     };
     let mut members: Vec<Member> = membership.nodes().map(member).collect();

@@ -1,4 +1,5 @@
-//! The settings of a service as Markdown, from the JSON schema of its configuration type. Tests write `docs/settings.md` by it.
+//! Tables of fields as Markdown, from the JSON schema of a type: the settings of a service, by which tests write
+//! `docs/settings.md`, and the answers of the command line, for `docs/command-line.md`.
 
 use serde_json::Value;
 
@@ -32,9 +33,38 @@ fn rows(root: &Value, object: &Value, prefix: &str, page: &mut String) {
     }
 }
 
+/// A table of all fields below `schema`, those of an object in a list included. Meanings are the fields' doc comments.
+pub fn fields(schema: &Value) -> String {
+    let mut page = String::from("| field | type | meaning |\n|---|---|---|\n");
+    field_rows(schema, schema, "", &mut page);
+    page
+}
+
+fn field_rows(root: &Value, object: &Value, prefix: &str, page: &mut String) {
+    let Some(properties) = object["properties"].as_object() else { return };
+    for (name, property) in properties {
+        let meaning = property["description"].as_str().unwrap_or_default();
+        let meaning = meaning.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (kind, optional) = (kind(root, property), if is_optional(property) { " or null" } else { "" });
+        page.push_str(&format!("| `{prefix}{name}` | {kind}{optional} | {meaning} |\n"));
+        let (below, mark) = match &definition(root, property) {
+            list if list["items"].is_object() => (definition(root, &list["items"]), "[]"),
+            object => (*object, ""),
+        };
+        field_rows(root, below, &format!("{prefix}{name}{mark}."), page);
+    }
+}
+
+/// Whether the property may be null.
+fn is_optional(property: &Value) -> bool {
+    let is_null = |kind: &Value| kind == "null" || kind["type"] == "null";
+    [&property["type"], &property["anyOf"]].iter().any(|kinds| kinds.as_array().is_some_and(|k| k.iter().any(is_null)))
+}
+
 /// What a property refers to, or itself.
 fn definition<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
-    let reference = property["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
+    let choice = property["anyOf"].as_array().and_then(|choices| choices.first()).unwrap_or(property);
+    let reference = choice["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
     reference.and_then(|path| root.pointer(path)).unwrap_or(property)
 }
 
@@ -44,7 +74,9 @@ fn kind(root: &Value, property: &Value) -> String {
         return choices.iter().map(|choice| format!("`{}`", choice["const"])).collect::<Vec<_>>().join(", ");
     }
     match &target["type"] {
-        Value::String(kind) if kind == "array" => format!("list of {}", kind_name(&target["items"]["type"])),
+        _ if target["items"].is_object() => {
+            format!("list of {}", kind_name(&definition(root, &target["items"])["type"]))
+        }
         Value::Array(kinds) => kinds.iter().filter(|kind| *kind != "null").map(kind_name).collect(),
         kind => kind_name(kind),
     }

@@ -1,11 +1,14 @@
-//! PostgreSQL connections, and which failures justify another attempt. Each call of the import is idempotent, so after
-//! a lost connection it is repeated on a new one.
+//! PostgreSQL connections. Each call of the import is idempotent, so after a lost connection it is repeated on a new one.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use mantle_types::ErrorCode;
-use tokio_postgres::{Client, NoTls, error::SqlState};
+use anyhow::Result;
+use tokio_postgres::{Client, NoTls};
+
+use crate::{
+    exit::{self, Exit, failure},
+    passing::is_passing,
+};
 
 /// Attempts of one call before giving up, the first included.
 pub const ATTEMPTS_MAX: u32 = 10;
@@ -56,29 +59,13 @@ async fn connect_with(mut config: tokio_postgres::Config) -> Result<Client, toki
 
 /// Connects once, at the start of a command, so that a wrong URL fails at once.
 pub async fn connect_first(url: &str) -> Result<Client> {
-    connect(url).await.context("cannot connect to PostgreSQL (--database, DATABASE_URL)")
-}
-
-/// Whether the same call may succeed on another attempt.
-pub fn is_passing(error: &tokio_postgres::Error) -> bool {
-    let Some(state) = error.code() else {
-        // No SQLSTATE: the connection itself broke, unless a value could not be converted.
-        return error.is_closed() || std::error::Error::source(error).is_some_and(|e| e.is::<std::io::Error>());
+    let refused = |error: tokio_postgres::Error| {
+        let is_of_url = error.code().is_none() && !is_passing(&error);
+        let error = anyhow::Error::new(error).context("cannot connect to PostgreSQL (--database, DATABASE_URL)");
+        // Malformed, or without the password that the server asks for.
+        if is_of_url { failure(Exit::Usage, exit::message(&error)) } else { error }
     };
-    [
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-        SqlState::ADMIN_SHUTDOWN,
-        SqlState::CRASH_SHUTDOWN,
-        SqlState::CANNOT_CONNECT_NOW,
-        SqlState::TOO_MANY_CONNECTIONS,
-        // On Citus, for a shard that has just moved.
-        SqlState::UNDEFINED_TABLE,
-    ]
-    .contains(state)
-        || state.code().starts_with("08")
-        || ErrorCode::from_sqlstate(state.code()) == Some(ErrorCode::WrongNode)
+    connect(url).await.map_err(refused)
 }
 
 /// The pause before attempt `attempt` (2 is the first that has one).

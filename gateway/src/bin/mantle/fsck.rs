@@ -8,7 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    process::ExitCode,
+    fmt,
     time::Duration,
 };
 
@@ -16,9 +16,18 @@ use anyhow::{Context, Result};
 use indicatif::HumanCount;
 use mantle_index_client::IndexClient;
 use mantle_types::{DirectoryId, GroupId, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
+use serde::Serialize;
 use tokio_postgres::Client;
 
-use crate::{GroupOption, IndexOptions, connect, connect::DatabaseOptions, replicas, replicas::Nodes, sql};
+use crate::{
+    GroupOption, IndexOptions, connect,
+    connect::DatabaseOptions,
+    exit::{self, Exit, failure},
+    output::Output,
+    replicas,
+    replicas::Nodes,
+    sql,
+};
 
 /// Directories compared at a time, approximately.
 const SLICE_DIRECTORIES: usize = 2000;
@@ -26,9 +35,9 @@ const SLICE_DIRECTORIES: usize = 2000;
 const CONFIRMATIONS: usize = 5;
 const CONFIRMATION_PAUSE: Duration = Duration::from_secs(1);
 const SHOWN_MAX: usize = 20;
+const RIGHTS: &str = "the role has to be in mantle_gateway and mantle_analyst, with a grant on all namespaces ('*')";
 
-/// The database role needs mantle_index's rights, and mantle_analyst's or the owner's for the check of PostgreSQL's own
-/// tables.
+/// The database role needs mantle_gateway, and mantle_analyst with a grant on all namespaces; or it owns the tables.
 #[derive(clap::Args)]
 pub struct Options {
     #[command(flatten)]
@@ -44,62 +53,199 @@ pub struct Options {
 
 type Records = HashMap<DirectoryId, DirectoryRecord>;
 
-pub async fn run(options: Options) -> Result<ExitCode> {
+/// The answer of `mantle fsck --json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Answer {
+    /// Whether everything was compared and nothing differs.
+    sound: bool,
+    /// Problems of PostgreSQL's own tables, by `mantle.check()`; none with `--index-only`.
+    problems: Vec<Problem>,
+    /// The replicas that were named, for each group.
+    replicas: Vec<Compared>,
+}
+
+/// A problem of PostgreSQL's own tables.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Problem {
+    /// Its kind.
+    problem: String,
+    /// Id of the namespace.
+    ns: Option<i64>,
+    /// Id of the directory.
+    pid: Option<i64>,
+    /// Name of the entry in the directory.
+    name: Option<String>,
+    /// In words.
+    detail: Option<String>,
+}
+
+/// A replica of an index group.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Compared {
+    /// The index group.
+    group: u32,
+    /// As it was named.
+    address: String,
+    /// Number of comparisons; most directories are compared in both directions.
+    compared: usize,
+    /// The directories that differ.
+    differences: Vec<Difference>,
+    /// Why it could not be compared to the end.
+    error: Option<String>,
+}
+
+#[derive(Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Difference {
+    /// Id of the directory.
+    id: u64,
+    /// What PostgreSQL has of it.
+    postgresql: Option<Record>,
+    /// What the replica has of it.
+    index: Option<Record>,
+}
+
+#[derive(Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Record {
+    /// Id of the parent.
+    pid: u64,
+    /// Without a slash.
+    name: String,
+    /// The record version.
+    version: u64,
+    /// Numeric id of the owner.
+    owner: u32,
+    /// Numeric id of the group of users.
+    group: u32,
+    /// In octal.
+    mode: String,
+}
+
+pub async fn run(options: Options, output: Output) -> Result<Exit> {
+    let explain = |error| if Exit::of(&error) == Exit::Permission { error.context(RIGHTS) } else { error };
+    compare(options, output).await.map_err(explain)
+}
+
+async fn compare(options: Options, output: Output) -> Result<Exit> {
     let index = options.index.client()?;
     let url = &options.database.url;
     let (database, nodes) = (connect::connect_first(url).await?, Nodes::connect(url).await?);
-    let mut is_sound = options.index_only || check(&database).await?;
+    if !database.query_one(sql::SEES_ALL, &[]).await?.get::<_, bool>(0) {
+        return Err(failure(Exit::Permission, "the role does not see every namespace"));
+    }
+    let mut answer = Answer { sound: true, problems: Vec::new(), replicas: Vec::new() };
+    if !options.index_only {
+        answer.problems = problems(&database, output).await?;
+    }
     let groups = options.groups.of(&index).await;
     if groups.is_empty() {
-        crate::print(&"no replica answers\n");
-        is_sound = false;
+        return Err(failure(Exit::Away, "no index replica answers"));
     }
+    let mut exit = if answer.problems.is_empty() { Exit::Fine } else { Exit::Fault };
     for group in groups {
         let index = index.of_group(group);
         for replica in index.replicas() {
             let comparison = Comparison { database: &database, nodes: &nodes, index: &index, replica, group };
-            let found = comparison.run().await;
-            is_sound &= matches!(&found, Ok(found) if found.differences.is_empty());
-            crate::print(&format_result(group, replica, found));
+            let mut found = Found::default();
+            let end = comparison.run(&mut found).await;
+            exit = exit.and(found.exit()).and(end.as_ref().err().map_or(Exit::Fine, Exit::of));
+            let compared = found.of_replica(group, replica, end.err());
+            output.text(&compared);
+            answer.replicas.push(compared);
         }
     }
-    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    answer.sound = exit == Exit::Fine;
+    output.answer(&answer);
+    Ok(exit)
 }
 
-/// Checks PostgreSQL's own tables; false if it reports a problem.
-async fn check(database: &Client) -> Result<bool> {
-    let problems = database.query(sql::CHECK, &[]).await.context("mantle.check()")?;
-    for row in &problems {
-        let [ns, pid] =
-            [1, 2].map(|column| row.get::<_, Option<i64>>(column).map_or_else(String::new, |n| n.to_string()));
-        let [name, detail] = [3, 4].map(|column| row.get::<_, Option<String>>(column).unwrap_or_default());
-        crate::print(&format!("TafDB: {} namespace {ns} directory {pid} {name:?} {detail}\n", row.get::<_, String>(0)));
-    }
-    if problems.is_empty() {
-        crate::print(&"TafDB: sound\n");
-    }
-    Ok(problems.is_empty())
-}
-
-fn format_result(group: GroupId, replica: &str, found: Result<Found>) -> String {
-    let found = match found {
-        Ok(found) => found,
-        Err(error) => return format!("group {group} {replica}: {error:#}\n"),
+/// Checks PostgreSQL's own tables.
+async fn problems(database: &Client, output: Output) -> Result<Vec<Problem>> {
+    let rows = database.query(sql::CHECK, &[]).await.context("mantle.check()")?;
+    let problem = |row: &tokio_postgres::Row| Problem {
+        problem: row.get(0),
+        ns: row.get(1),
+        pid: row.get(2),
+        name: row.get(3),
+        detail: row.get(4),
     };
-    let compared = HumanCount(found.compared as u64);
-    if found.differences.is_empty() {
-        return format!("group {group} {replica}: {compared} comparisons, no difference\n");
+    let problems: Vec<Problem> = rows.iter().map(problem).collect();
+    problems.iter().for_each(|problem| output.text(problem));
+    if problems.is_empty() {
+        output.text("TafDB: sound\n");
     }
-    let count = found.differences.len();
-    let shown: String = found.differences.values().take(SHOWN_MAX).map(|line| format!("  {line}\n")).collect();
-    format!("group {group} {replica}: {compared} comparisons, {count} directories differ\n{shown}")
+    Ok(problems)
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [ns, pid] = [self.ns, self.pid].map(|id| id.map_or_else(String::new, |id| id.to_string()));
+        let [name, detail] = [&self.name, &self.detail].map(|text| text.as_deref().unwrap_or_default());
+        writeln!(f, "TafDB: {} namespace {ns} directory {pid} {name:?} {detail}", self.problem)
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, address, differences, .. } = self;
+        let compared = HumanCount(self.compared as u64);
+        write!(f, "group {group} {address}: ")?;
+        match &self.error {
+            Some(error) => writeln!(f, "{error}")?,
+            None if differences.is_empty() => writeln!(f, "{compared} comparisons, no difference")?,
+            None => writeln!(f, "{compared} comparisons, {} directories differ", differences.len())?,
+        }
+        differences.iter().take(SHOWN_MAX).try_for_each(|difference| write!(f, "  {difference}"))
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let show = |record: &Option<Record>| record.as_ref().map_or_else(|| "has none".to_owned(), Record::to_string);
+        writeln!(f, "{}: PostgreSQL {}, index {}", self.id, show(&self.postgresql), show(&self.index))
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, pid, version, owner, group, mode } = self;
+        write!(f, "{name:?} in {pid}, version {version}, {owner}:{group} {mode}")
+    }
+}
+
+impl From<&DirectoryRecord> for Record {
+    fn from(record: &DirectoryRecord) -> Self {
+        let Permission { owner, group, mode } = record.permission;
+        let DirectoryRecord { pid, name, version, .. } = record;
+        Self { pid: pid.0, name: name.to_string(), version: *version, owner, group, mode: format!("{mode:o}") }
+    }
 }
 
 #[derive(Default)]
 struct Found {
     compared: usize,
     /// By directory, because most are found in both directions.
-    differences: BTreeMap<DirectoryId, String>,
+    differences: BTreeMap<DirectoryId, Difference>,
+}
+
+impl Found {
+    fn exit(&self) -> Exit {
+        if self.differences.is_empty() { Exit::Fine } else { Exit::Fault }
+    }
+
+    fn of_replica(self, group: GroupId, address: &str, error: Option<anyhow::Error>) -> Compared {
+        Compared {
+            group: group.0,
+            address: address.to_owned(),
+            compared: self.compared,
+            differences: self.differences.into_values().collect(),
+            error: error.map(|error| exit::message(&error)),
+        }
+    }
 }
 
 /// The comparison of one replica.
@@ -112,8 +258,8 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    async fn run(&self) -> Result<Found> {
-        let mut found = Found::default();
+    /// Compares everything. What is found before a failure stays in `found`.
+    async fn run(&self, found: &mut Found) -> Result<()> {
         let namespaces = self.database.query(sql::NAMESPACES_OF_GROUP, &[&self.group.as_i32()]).await?;
         let namespaces: Vec<i64> = namespaces.iter().map(|row| row.get(0)).collect();
         let mut after = 0;
@@ -123,7 +269,7 @@ impl Comparison<'_> {
             let ids: Vec<DirectoryId> = rows.iter().map(|row| DirectoryId::from(row.get::<_, i64>(0))).collect();
             let Some(last) = ids.last() else { break };
             after = last.as_i64();
-            self.compare(&ids, &mut found).await?;
+            self.compare(&ids, found).await?;
         }
         let (mut part, mut parts, mut ids) = (0, 1, Vec::new());
         while part < parts {
@@ -131,10 +277,10 @@ impl Comparison<'_> {
             ids.extend(records.into_iter().map(|record| record.id));
             (part, parts) = (part + 1, count);
             if ids.len() >= SLICE_DIRECTORIES || part == parts {
-                self.compare(&std::mem::take(&mut ids), &mut found).await?;
+                self.compare(&std::mem::take(&mut ids), found).await?;
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     async fn compare(&self, ids: &[DirectoryId], found: &mut Found) -> Result<()> {
@@ -146,32 +292,28 @@ impl Comparison<'_> {
                 tokio::time::sleep(CONFIRMATION_PAUSE).await;
             }
             differences = self.differences(&ids).await?;
-            ids = differences.iter().map(|(id, _)| *id).collect();
+            ids = differences.iter().map(|difference| DirectoryId(difference.id)).collect();
             if ids.is_empty() {
                 break;
             }
         }
-        found.differences.extend(differences);
+        found.differences.extend(differences.into_iter().map(|difference| (DirectoryId(difference.id), difference)));
         Ok(())
     }
 
-    async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<(DirectoryId, String)>> {
+    async fn differences(&self, ids: &[DirectoryId]) -> Result<Vec<Difference>> {
         // A directory without a row counts only if the index had it before the rows were read.
         let before = self.known(ids).await?;
         let rows = self.rows(ids).await?;
         replicas::wait_leader(self.index, &self.nodes.flushed().await?, &|_| ()).await?;
         let now = self.known(ids).await?;
         let ids: BTreeSet<DirectoryId> = ids.iter().copied().collect();
-        Ok(ids
-            .into_iter()
-            .filter(|id| differ(rows.get(id), before.get(id), now.get(id)))
-            .map(|id| {
-                (
-                    id,
-                    format!("{id}: PostgreSQL {}, index {}", format_record(rows.get(&id)), format_record(now.get(&id))),
-                )
-            })
-            .collect())
+        let differing = ids.into_iter().filter(|id| differ(rows.get(id), before.get(id), now.get(id)));
+        let difference = |id: DirectoryId| {
+            let [postgresql, index] = [rows.get(&id), now.get(&id)].map(|record| record.map(Record::from));
+            Difference { id: id.0, postgresql, index }
+        };
+        Ok(differing.map(difference).collect())
     }
 
     async fn known(&self, ids: &[DirectoryId]) -> Result<Records> {
@@ -217,12 +359,6 @@ fn differ(row: Option<&DirectoryRecord>, before: Option<&DirectoryRecord>, now: 
         (None, Some(before), Some(now)) => before.version == now.version,
         (None, ..) => false,
     }
-}
-
-fn format_record(record: Option<&DirectoryRecord>) -> String {
-    let Some(DirectoryRecord { name, pid, version, permission, .. }) = record else { return "has none".to_owned() };
-    let Permission { owner, group, mode } = permission;
-    format!("{name:?} in {pid}, version {version}, {owner}:{group} {mode:o}")
 }
 
 #[cfg(test)]

@@ -1,32 +1,48 @@
 //! The `mantle` command line: bulk import of a listing, comparison of the index with PostgreSQL, and the index groups'
 //! state, members and namespaces.
 //!
-//! Exit codes: 0 success (also for an import that refused and reported some lines), 1 failure, 2 wrong usage,
-//! 130 interrupted.
+//! Each command answers in text, or in JSON (`output`), and ends with a code of one table (`exit`).
 
 mod connect;
+mod exit;
 mod fsck;
 mod import;
 mod members;
 mod namespaces;
+mod output;
+mod passing;
 mod replicas;
 mod sql;
 mod status;
 mod table;
 
-use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
+use std::{collections::BTreeSet, process::ExitCode};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use mantle_index_client::IndexClient;
 use mantle_types::GroupId;
 
+use crate::{
+    exit::{Exit, failure},
+    output::Output,
+};
+
 /// Tools for a Mantle namespace.
 #[derive(Parser)]
-#[command(name = "mantle", version, about, max_term_width = 100)]
+#[command(name = "mantle", version, about, max_term_width = 100, after_help = exit_codes())]
 struct Cli {
+    /// Answer by one JSON document on standard output, and fail by one on standard error
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
+}
+
+/// The exit codes, for `--help`.
+fn exit_codes() -> String {
+    let line = |exit: Exit| format!("\n  {:<5}{}", exit.code(), exit.meaning());
+    format!("Exit codes:{}", Exit::ALL.map(line).concat())
 }
 
 #[derive(Subcommand)]
@@ -53,7 +69,9 @@ struct IndexOptions {
 impl IndexOptions {
     /// A client of the replicas; an error if no replica is named.
     fn client(self) -> Result<IndexClient> {
-        ensure!(!self.replicas.is_empty(), "no index replica is named (--index, MANTLE_INDEX)");
+        if self.replicas.is_empty() {
+            return Err(failure(Exit::Usage, "no index replica is named (--index, MANTLE_INDEX)"));
+        }
         IndexClient::connect_lazy(self.replicas).context("--index, MANTLE_INDEX")
     }
 }
@@ -75,30 +93,80 @@ impl GroupOption {
     }
 }
 
-/// Writes to standard output. The reader may have gone (`| head`); ignore the error.
-fn print(text: &impl std::fmt::Display) {
-    let _ = write!(std::io::stdout(), "{text}");
-}
-
 fn main() -> ExitCode {
-    run(Cli::parse().command).unwrap_or_else(|error| {
-        eprintln!("mantle: {error:#}");
-        ExitCode::FAILURE
-    })
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let output = Output { is_json: cli.json };
+    run(cli.command, output)
+        .unwrap_or_else(|error| {
+            let exit = Exit::of(&error);
+            output.failure(exit, &exit::message(&error));
+            exit
+        })
+        .into()
 }
 
-fn run(command: Command) -> Result<ExitCode> {
+/// Answers wrong arguments, and requests for help.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.render().to_string();
+        Output { is_json: true }.failure(Exit::Usage, text.trim_end());
+    } else {
+        // If it cannot be written, nobody reads it.
+        let _ = error.print();
+    }
+    if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() }
+}
+
+fn run(command: Command, output: Output) -> Result<Exit> {
     let runtime = tokio::runtime::Runtime::new()?;
     let outcome = runtime.block_on(async {
         match command {
-            Command::Import(options) => import::run(options).await,
-            Command::Status(options) => status::run(options).await,
-            Command::Fsck(options) => fsck::run(options).await,
-            Command::Members(options) => members::run(options).await,
-            Command::Namespaces(options) => namespaces::run(options).await,
+            Command::Import(options) => import::run(options, output).await,
+            Command::Status(options) => status::run(options, output).await,
+            Command::Fsck(options) => fsck::run(options, output).await,
+            Command::Members(options) => members::run(options, output).await,
+            Command::Namespaces(options) => namespaces::run(options, output).await,
         }
     });
     // A read of a listing from a pipe may block for ever; do not wait for it.
     runtime.shutdown_background();
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::{JsonSchema, schema_for};
+
+    use super::*;
+
+    fn fields<T: JsonSchema>(command: &str) -> String {
+        format!("### {command}\n\n{}", mantle_telemetry::settings_page::fields(&schema_for!(T).into()))
+    }
+
+    #[test]
+    fn command_line_page_is_current() {
+        let row = |exit: Exit| format!("| {} | `{}` | {} |\n", exit.code(), exit.name(), exit.meaning());
+        let codes = format!("| code | kind | means |\n|---|---|---|\n{}", Exit::ALL.map(row).concat());
+        mantle_types::pages::assert_section("command-line.md", "exit codes", &codes);
+        let answers = [
+            fields::<status::Answer>("mantle status"),
+            fields::<members::Answer>("mantle members"),
+            fields::<fsck::Answer>("mantle fsck"),
+            fields::<namespaces::Answer>("mantle namespaces"),
+            fields::<namespaces::Moved>("mantle namespaces move, abort"),
+            fields::<import::summary::Answer<'_>>("mantle import"),
+        ];
+        mantle_types::pages::assert_section("command-line.md", "answers", &answers.join("\n"));
+    }
+
+    #[test]
+    fn help_has_every_exit_code() {
+        let help = <Cli as clap::CommandFactory>::command().render_help().to_string();
+        for exit in Exit::ALL {
+            assert!(help.contains(&format!("\n  {:<5}{}", exit.code(), exit.meaning())), "{help}");
+        }
+    }
 }

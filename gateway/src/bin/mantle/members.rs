@@ -1,13 +1,14 @@
 //! `mantle members`: shows an index group's members, voters and leader, and changes them.
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::HumanCount;
-use mantle_index_client::proto::MemberChange;
+use indicatif::{HumanCount, HumanDuration};
+use mantle_index_client::proto::{self, MemberChange};
 use mantle_types::GroupId;
+use serde::Serialize;
 
-use crate::{IndexOptions, table};
+use crate::{IndexOptions, exit::Exit, output::Output, table};
 
 /// Bound on one change, which commits twice: a joint membership, then the new one.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -38,7 +39,57 @@ enum Action {
     Lead { member: String },
 }
 
-pub async fn run(options: Options) -> Result<ExitCode> {
+/// The answer of every `mantle members --json`: the members, after a change if one was asked for.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Answer {
+    /// The index group.
+    group: u32,
+    /// Voters first.
+    members: Vec<Member>,
+}
+
+/// A replica of the group, as its leader knows it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Member {
+    /// Address of the replica, for the others and for gateways.
+    address: String,
+    /// Raft's id of the replica.
+    node_id: u64,
+    /// `leader`, `voter` or `learner`.
+    role: &'static str,
+    /// Number of log entries that the member is not known to have.
+    lag_entries: u64,
+    /// The leader has not heard from it for longer than any election timeout.
+    down: bool,
+    /// Milliseconds since the leader heard from it; null if it has not since it leads, and of the leader itself.
+    heard_ms: Option<u64>,
+}
+
+impl From<proto::Member> for Member {
+    fn from(member: proto::Member) -> Self {
+        let role = match (member.leader, member.voter) {
+            (true, _) => "leader",
+            (false, true) => "voter",
+            (false, false) => "learner",
+        };
+        let proto::Member { address, node_id, lag_entries, down, heard_ms, .. } = member;
+        Self { address, node_id, role, lag_entries, down, heard_ms }
+    }
+}
+
+impl Member {
+    fn state(&self) -> String {
+        match self.heard_ms {
+            _ if !self.down => "answers".to_owned(),
+            Some(heard) => format!("down, heard {} ago", HumanDuration(Duration::from_millis(heard))),
+            None => "down, not heard since this leader leads".to_owned(),
+        }
+    }
+}
+
+pub async fn run(options: Options, output: Output) -> Result<Exit> {
     let index = options.index.client()?.of_group(GroupId(options.group));
     let change = match options.action.unwrap_or(Action::List) {
         Action::List => None,
@@ -50,16 +101,27 @@ pub async fn run(options: Options) -> Result<ExitCode> {
     if let Some((member, change)) = change {
         index.change_member(&member, change, CHANGE_TIMEOUT).await.with_context(|| format!("`{member}`"))?;
     }
-    let mut rows = vec![table::headings(["member", "node", "role", "lag"])];
-    for member in index.members().await? {
-        let role = match (member.leader, member.voter) {
-            (true, _) => "leader",
-            (false, true) => "voter",
-            (false, false) => "learner",
-        };
-        let lag = HumanCount(member.lag_entries).to_string();
-        rows.push(vec![member.address, member.node_id.to_string(), role.to_owned(), lag]);
+    let members: Vec<Member> = index.members().await?.into_iter().map(Member::from).collect();
+    let mut rows = vec![table::headings(["member", "node", "role", "lag", "state"])];
+    for member in &members {
+        let (node, lag) = (member.node_id.to_string(), HumanCount(member.lag_entries).to_string());
+        rows.push(vec![member.address.clone(), node, member.role.to_owned(), lag, member.state()]);
     }
-    crate::print(&table::table(&rows));
-    Ok(ExitCode::SUCCESS)
+    output.text(table::table(&rows));
+    output.answer(&Answer { group: options.group, members });
+    Ok(Exit::Fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_down_says_since_when() {
+        let state = |down, heard_ms| Member::from(proto::Member { down, heard_ms, ..Default::default() }).state();
+        assert_eq!(state(false, None), "answers");
+        assert_eq!(state(false, Some(3)), "answers");
+        assert_eq!(state(true, Some(72_000)), "down, heard 72 seconds ago");
+        assert_eq!(state(true, None), "down, not heard since this leader leads");
+    }
 }

@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use mantle_index_client::{IndexClient, Status};
 use mantle_types::{ErrorCode, Lsn};
 use tokio_postgres::{Client, types::PgLsn};
 
-use crate::{connect, sql};
+use crate::{
+    connect,
+    exit::{Exit, failure},
+    sql,
+};
 
 const AWAIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two looks at the replicas.
@@ -64,7 +68,10 @@ pub async fn wait_leader(index: &IndexClient, positions: &[(u32, Lsn)], say: &im
             let position = of_source.map(|source| source.applied_lsn).max().unwrap_or(0);
             say(format!("applied {} of {lsn}", Lsn(position)));
             if is_stalled(position) {
-                bail!("the rows are in PostgreSQL, but the index has applied only {} of {lsn}: {error}", Lsn(position));
+                let applied = Lsn(position);
+                let text =
+                    format!("the rows are in PostgreSQL, but the index has applied only {applied} of {lsn}: {error}");
+                return Err(failure(Exit::Away, text));
             }
             if error.code() != ErrorCode::AwaitTimeout {
                 tokio::time::sleep(LOOK_PERIOD * 10).await;
@@ -101,7 +108,9 @@ pub async fn wait_applied(
         }
         let waiting = if target == 0 { "a leader".to_owned() } else { behind.join(", ") };
         if is_stalled(answering().map(|status| status.applied_index).sum()) {
-            bail!("the rows are in PostgreSQL and the index has them, but these did not catch up: {waiting}");
+            let text =
+                format!("the rows are in PostgreSQL and the index has them, but these did not catch up: {waiting}");
+            return Err(failure(Exit::Away, text));
         }
         say(format!("waiting for {waiting}"));
         tokio::time::sleep(LOOK_PERIOD).await;

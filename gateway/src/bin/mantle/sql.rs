@@ -1,5 +1,5 @@
-//! Every SQL string of the command line. All call the extension's functions, so the role needs only EXECUTE; but `fsck`
-//! also reads the view that the index's initial copy reads.
+//! Every SQL string of the command line. Nearly all call the extension's functions, so the role needs only EXECUTE. `fsck`
+//! reads tables, as an analyst.
 
 /// No row when it does not exist.
 pub const NAMESPACE: &str = "SELECT ns FROM mantle.namespace($1)";
@@ -28,11 +28,14 @@ pub const IMPORT_OBJECTS: &str = "SELECT inserted, existing, refused_ord, refuse
 pub const NODES: &str = "SELECT DISTINCT host, port FROM mantle.shard_map()";
 /// A node's number as a source, and its flush position. Everything that the node has acknowledged is below it.
 pub const FLUSHED: &str = "SELECT mantle.index_source(), pg_current_wal_flush_lsn()";
-pub const NAMESPACES_OF_GROUP: &str = "SELECT ns FROM mantle.index_namespaces($1) WHERE is_served";
+/// Whether the role sees every directory. Row-level security hides namespaces that were not granted to an analyst.
+pub const SEES_ALL: &str = "SELECT NOT row_security_active('mantle.meta') OR mantle.may_read(0)";
+pub const NAMESPACES_OF_GROUP: &str = "SELECT ns FROM mantle.namespaces WHERE index_group = $1";
 /// A bounded number of directory ids of some namespaces, after an id, in order.
 pub const DIRECTORIES_AFTER: &str =
-    "SELECT id FROM mantle.directories WHERE id > $1 AND ns = ANY ($2) ORDER BY id LIMIT $3";
-pub const DIRECTORIES: &str =
-    "SELECT ns, pid, name, id, version, owner, grp, mode FROM mantle.directories WHERE id = ANY ($1)";
+    "SELECT id FROM mantle.meta WHERE explicit IS NOT NULL AND id > $1 AND ns = ANY ($2) ORDER BY id LIMIT $3";
+/// Directories by id. A name in the table ends in a slash, in the index it does not.
+pub const DIRECTORIES: &str = "SELECT ns, pid, left(name, -1), id, version, owner, grp, mode FROM mantle.meta \
+     WHERE explicit IS NOT NULL AND id = ANY ($1)";
 /// Problems of TafDB's own tables.
 pub const CHECK: &str = "SELECT problem::text, ns, pid, name, detail FROM mantle.check()";

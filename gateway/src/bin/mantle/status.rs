@@ -1,13 +1,14 @@
 //! `mantle status`: two tables with a row for each replica of an index group, one of its state and one of its load.
 
-use std::{collections::HashMap, process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{BinaryBytes, HumanCount};
 use mantle_index_client::{IndexClient, Status, proto::SourceStatus};
 use mantle_types::Lsn;
+use serde::Serialize;
 
-use crate::{GroupOption, IndexOptions, table};
+use crate::{GroupOption, IndexOptions, exit::Exit, output::Output, table};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -27,44 +28,228 @@ fn seconds(given: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("a number from 0 to {SECONDS_MAX} is expected"))
 }
 
-pub async fn run(options: Options) -> Result<ExitCode> {
+/// The answer of `mantle status --json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Answer {
+    /// What is not as it should be, in words; the exit code is 0 only if this is empty.
+    problems: Vec<String>,
+    /// The replicas that were named, for each group.
+    replicas: Vec<Replica>,
+}
+
+/// A replica of an index group.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Replica {
+    /// The index group; null if no replica answers.
+    group: Option<u32>,
+    /// As it was named.
+    address: String,
+    /// Why it does not answer.
+    error: Option<String>,
+    /// What it says of itself; null if it does not answer.
+    state: Option<State>,
+}
+
+/// What a replica says of itself.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct State {
+    /// Raft's id of the replica.
+    node_id: u64,
+    /// `leader`, `follower`, `learner`, `candidate`, or `empty`: it has no log yet.
+    role: String,
+    /// Whether it answers lookups.
+    ready: bool,
+    /// Raft's term.
+    term: u64,
+    /// Epoch of the last rebuild (P21); the same on every replica of a group.
+    epoch: u64,
+    /// Log index of the last committed entry that it knows.
+    committed_index: u64,
+    /// Log index of the last applied entry.
+    applied_index: u64,
+    /// Directories in its index.
+    directories: u64,
+    /// Memory of the index.
+    index_bytes: u64,
+    /// Resident memory of the process.
+    resident_bytes: u64,
+    /// Locks of prepared renames.
+    locks: u64,
+    /// Lookups a second, counted for `--seconds`; null with 0.
+    lookups_per_second: Option<f64>,
+    /// Paths looked up since it started.
+    lookups: u64,
+    /// Lookups that looked for a cached prefix since it started.
+    cache_lookups: u64,
+    /// Those of them that found one.
+    cache_hits: u64,
+    /// Read indexes taken since it started.
+    read_index_batches: u64,
+    /// Batches of lookups that waited for them.
+    read_index_requests: u64,
+    /// Callers that wait for a change to be applied.
+    waiters: u64,
+    /// Of a leader: whether it reads the change streams.
+    streaming: bool,
+    /// Of a leader: why it does not.
+    interruption: Option<String>,
+    /// The PostgreSQL nodes that the group reads.
+    sources: Vec<Source>,
+}
+
+/// A PostgreSQL node that a group reads.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Source {
+    /// As in `mantle.index_sources()`; 0 without Citus.
+    source: u32,
+    /// PostgreSQL's timeline.
+    timeline: u32,
+    /// Everything that committed there before this position is in the index.
+    applied_lsn: String,
+    /// Of a streaming leader: WAL that was received and is not applied.
+    lag_bytes: Option<u64>,
+    /// Of a streaming leader: there is no synchronous standby, so a failover may lose applied changes.
+    unprotected: bool,
+}
+
+impl State {
+    /// `rate` has the lookups a second.
+    fn new(status: &Status, rate: Option<f64>) -> Self {
+        let source = |source: &SourceStatus| {
+            let lineage = source.lineage.unwrap_or_default();
+            Source {
+                source: lineage.source,
+                timeline: lineage.timeline,
+                applied_lsn: Lsn(source.applied_lsn).to_string(),
+                lag_bytes: status.streaming.then_some(source.lag_bytes),
+                unprotected: source.unprotected,
+            }
+        };
+        Self {
+            node_id: status.node_id,
+            role: status.role.clone(),
+            ready: status.ready,
+            term: status.term,
+            epoch: status.epoch,
+            committed_index: status.committed_index,
+            applied_index: status.applied_index,
+            directories: status.directories,
+            index_bytes: status.index_bytes,
+            resident_bytes: status.resident_bytes,
+            locks: status.locks,
+            lookups_per_second: rate,
+            lookups: status.lookups,
+            cache_lookups: status.cache_lookups,
+            cache_hits: status.cache_hits,
+            read_index_batches: status.read_index_batches,
+            read_index_requests: status.read_index_requests,
+            waiters: status.waiters,
+            streaming: status.streaming,
+            interruption: Some(status.interruption.clone()).filter(|why| !why.is_empty()),
+            sources: status.sources.iter().map(source).collect(),
+        }
+    }
+}
+
+/// What every replica of a group answered.
+type Answers = Vec<(String, mantle_types::Result<Status>)>;
+
+pub async fn run(options: Options, output: Output) -> Result<Exit> {
     let window = Duration::from_secs_f64(options.seconds);
     let index = options.index.client()?;
     let groups = options.groups.of(&index).await;
     // If no process answers, no group is known; the table then has each replica's error.
-    let clients = groups.iter().map(|group| (group.to_string(), index.of_group(*group)));
-    let clients: Vec<_> = if groups.is_empty() { vec![("-".to_owned(), index.clone())] } else { clients.collect() };
-    let (mut is_whole, mut interrupted) = (true, Vec::new());
+    let clients = groups.iter().map(|group| (Some(group.0), index.of_group(*group)));
+    let clients: Vec<_> = if groups.is_empty() { vec![(None, index.clone())] } else { clients.collect() };
+    let mut before = Vec::new();
+    if !window.is_zero() {
+        before = ask(&clients).await;
+        tokio::time::sleep(window).await;
+    }
+    let now = ask(&clients).await;
     let none = Status::default();
     let (mut rows, mut loads) = (vec![headings(state("", &none))], vec![headings(load("", &none, None))]);
-    let before = if window.is_zero() { HashMap::new() } else { lookups(&clients).await };
-    tokio::time::sleep(window).await;
-    for (group, client) in clients {
-        for (address, answer) in client.status().await {
-            rows.push(match answer {
+    let mut answer = Answer { problems: Vec::new(), replicas: Vec::new() };
+    let mut exit = Exit::Fine;
+    for (at, ((group, _), answers)) in clients.iter().zip(&now).enumerate() {
+        let earlier = before.get(at);
+        answer.problems.extend(problems(*group, answers, earlier));
+        for (address, given) in answers {
+            let (address, group) = (address.clone(), *group);
+            match given {
                 Ok(status) => {
-                    is_whole &= status.ready;
-                    let before = before.get(&(status.group, address.clone())).copied();
-                    loads.push(cells(load(&address, &status, before.map(|before| (before, window)))));
-                    if !status.interruption.is_empty() {
-                        interrupted
-                            .push(format!("{address} does not read the change stream: {}\n", status.interruption));
-                    }
-                    cells(state(&address, &status))
+                    let rate = earlier.and_then(|earlier| lookups(earlier, &address)).map(|before| {
+                        // The count of a replica that restarted meanwhile starts at 0.
+                        status.lookups.saturating_sub(before) as f64 / window.as_secs_f64()
+                    });
+                    rows.push(cells(state(&address, status)));
+                    loads.push(cells(load(&address, status, rate)));
+                    let state = Some(State::new(status, rate));
+                    answer.replicas.push(Replica { group, address, error: None, state });
                 }
                 Err(error) => {
-                    is_whole = false;
-                    vec![group.clone(), address, "-".into(), error.to_string()]
+                    exit = exit.and(Exit::of(&error.clone().into()));
+                    let name = group.map_or_else(|| "-".to_owned(), |group| group.to_string());
+                    rows.push(vec![name, address.clone(), "-".into(), error.to_string()]);
+                    answer.replicas.push(Replica { group, address, error: Some(error.to_string()), state: None });
                 }
-            });
+            }
         }
     }
-    crate::print(&table::table(&rows));
+    output.text(table::table(&rows));
     if loads.len() > 1 {
-        crate::print(&format!("\n{}", table::table(&loads)));
+        output.text(format_args!("\n{}", table::table(&loads)));
+        exit = if answer.problems.is_empty() { Exit::Fine } else { Exit::Fault };
     }
-    interrupted.iter().for_each(crate::print);
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    answer.problems.iter().for_each(|problem| output.text(format_args!("{problem}\n")));
+    output.answer(&answer);
+    Ok(exit)
+}
+
+async fn ask(clients: &[(Option<u32>, IndexClient)]) -> Vec<Answers> {
+    futures::future::join_all(clients.iter().map(|(_, client)| client.status())).await
+}
+
+/// Lookups that a replica had answered.
+fn lookups(answers: &Answers, address: &str) -> Option<u64> {
+    let (_, answer) = answers.iter().find(|(other, _)| other == address)?;
+    answer.as_ref().ok().map(|status| status.lookups)
+}
+
+fn newest_epoch(answers: &Answers) -> u64 {
+    answers.iter().filter_map(|(_, answer)| Some(answer.as_ref().ok()?.epoch)).max().unwrap_or(0)
+}
+
+/// What is wrong with a group. A replica applies a raised epoch a moment after its leader. So where there are earlier
+/// answers, an older epoch counts only if it was older then.
+fn problems(group: Option<u32>, answers: &Answers, earlier: Option<&Answers>) -> Vec<String> {
+    let name = |address: &str| group.map_or_else(|| address.to_owned(), |group| format!("group {group} {address}"));
+    let newest = newest_epoch(answers);
+    let mut found = Vec::new();
+    for (address, answer) in answers {
+        let name = name(address);
+        let status = match answer {
+            Ok(status) => status,
+            Err(error) => {
+                found.push(format!("{name} does not answer: {}", error.detail()));
+                continue;
+            }
+        };
+        if !status.ready {
+            found.push(format!("{name} is not ready"));
+        }
+        if status.epoch < earlier.map_or(newest, newest_epoch) {
+            found.push(format!("{name} has epoch {}, another replica has {newest}", status.epoch));
+        }
+        if !status.interruption.is_empty() {
+            found.push(format!("{name} does not read the change stream: {}", status.interruption));
+        }
+    }
+    found
 }
 
 /// The headings and cells of a row.
@@ -97,21 +282,9 @@ fn state(address: &str, status: &Status) -> Columns<13> {
     ]
 }
 
-/// Lookups that each replica has answered so far, by group and address.
-async fn lookups(clients: &[(String, IndexClient)]) -> HashMap<(u32, String), u64> {
-    let mut counted = HashMap::new();
-    for (_, client) in clients {
-        let answers = client.status().await.into_iter();
-        counted.extend(answers.filter_map(|(address, status)| status.ok().map(|s| ((s.group, address), s.lookups))));
-    }
-    counted
-}
-
-/// `before` has an earlier count of lookups and its age.
-fn load(address: &str, status: &Status, before: Option<(u64, Duration)>) -> Columns<8> {
+/// `rate` has the lookups a second.
+fn load(address: &str, status: &Status, rate: Option<f64>) -> Columns<8> {
     let none = || "-".to_owned();
-    // The count of a replica that restarted meanwhile starts at 0.
-    let rate = before.map(|(before, window)| status.lookups.saturating_sub(before) as f64 / window.as_secs_f64());
     let hits = (status.cache_lookups > 0).then(|| 100.0 * status.cache_hits as f64 / status.cache_lookups as f64);
     let each =
         (status.read_index_batches > 0).then(|| status.read_index_requests as f64 / status.read_index_batches as f64);
@@ -178,11 +351,35 @@ mod tests {
             sources: vec![source(1, 0), source(4, 2048)],
             ..Status::default()
         };
-        let loaded = cells(load("a:1", &status, Some((500, Duration::from_millis(500)))));
+        let loaded = cells(load("a:1", &status, Some(10_000.0)));
         assert_eq!(loaded, ["2", "a:1", "10,000", "75.0 %", "100", "1.50", "7", "1: 0 B, 4: 2.00 KiB"]);
         let idle = cells(load("a:1", &Status::default(), None));
         assert_eq!(idle, ["0", "a:1", "-", "-", "0", "-", "0", "-"]);
-        let restarted = cells(load("a:1", &Status::default(), Some((500, Duration::from_secs(1)))));
-        assert_eq!(restarted[2], "0");
+    }
+
+    #[test]
+    fn an_older_epoch_counts_once_it_has_lasted() {
+        let at = |epoch| Ok(Status { ready: true, epoch, ..Status::default() });
+        let group = |epochs: [u64; 2]| -> Answers {
+            ["a:1", "b:1"].iter().zip(epochs).map(|(address, epoch)| ((*address).to_owned(), at(epoch))).collect()
+        };
+        let found = |earlier: [u64; 2], now| problems(Some(1), &group(now), Some(&group(earlier)));
+        assert_eq!(found([2, 2], [2, 2]), [""; 0]);
+        assert_eq!(found([2, 1], [2, 1]), ["group 1 b:1 has epoch 1, another replica has 2"]);
+        assert_eq!(found([1, 1], [2, 1]), [""; 0], "raised between the two answers");
+        assert_eq!(found([2, 1], [2, 2]), [""; 0]);
+        assert_eq!(problems(Some(1), &group([1, 2]), None).len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_ready_or_does_not_answer_is_a_problem() {
+        let error = mantle_types::Error::new(mantle_types::ErrorCode::IndexUnavailable, "refused");
+        let interrupted = Status { ready: true, interruption: "no slot".into(), ..Status::default() };
+        let answers: Answers =
+            vec![("a:1".into(), Err(error)), ("b:1".into(), Ok(Status::default())), ("c:1".into(), Ok(interrupted))];
+        let found = problems(None, &answers, None);
+        let expected =
+            ["a:1 does not answer: refused", "b:1 is not ready", "c:1 does not read the change stream: no slot"];
+        assert_eq!(found, expected);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use mantle_types::{
     ErrorCode,
     limits::{BATCH_ELEMENTS_MAX, BATCH_LATCHES_MAX},
@@ -18,7 +18,7 @@ use super::{
     order::directory_batches,
     progress::Progress,
     report::Finding,
-    session::{Answer, CallError, Ids, Interrupted, Session, error_code, in_parallel, position},
+    session::{Answer, CallError, Ids, Session, error_code, in_parallel, interrupted, position},
     tree::Node,
 };
 use crate::sql;
@@ -54,7 +54,7 @@ impl Load {
         let mut session = Session::new(&self.url, sql::IMPORT_DIRECTORIES);
         while let Some(nodes) = calls.pop_front() {
             if self.cancel.is_cancelled() {
-                return Err(anyhow!(Interrupted));
+                return Err(interrupted());
             }
             let first_id = ids.take(nodes.len()).await?;
             match self.make(&mut session, &nodes, first_id, &mut known).await {

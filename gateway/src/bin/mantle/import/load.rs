@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use mantle_types::NamespaceId;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{order::Order, report::Report, tree::Tree};
@@ -25,10 +26,12 @@ pub struct Load {
 }
 
 /// Counts of loaded entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Loaded {
     /// Rows made by this run.
     pub inserted: u64,
+    /// Rows that existed before.
     pub existing: u64,
     /// Part of `existing`: entries of repeated calls, which an earlier attempt may have made.
     pub repeated: u64,

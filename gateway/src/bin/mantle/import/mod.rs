@@ -11,18 +11,17 @@ mod progress;
 mod report;
 mod session;
 mod size;
-mod summary;
+pub mod summary;
 mod tree;
 
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
-    process::ExitCode,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use mantle_index_client::{IndexClient, Status};
 use mantle_types::{GroupId, NamespaceId, name::check_namespace_name};
 use parking_lot::Mutex;
@@ -34,17 +33,23 @@ use self::{
     order::{Order, Refusal},
     progress::Progress,
     report::{Finding, Report},
-    session::{Interrupted, Session},
+    session::{Session, interrupted},
     summary::Summary,
     tree::{Insertion, Tree},
 };
-use crate::{IndexOptions, connect, connect::DatabaseOptions, replicas, replicas::Nodes, sql};
+use crate::{
+    IndexOptions, connect,
+    connect::DatabaseOptions,
+    exit::{Exit, failure},
+    output::Output,
+    replicas,
+    replicas::Nodes,
+    sql,
+};
 
 /// Lines between two checks for an interruption.
 const LINES_PER_LOOK: u64 = 16_384;
 const READ_BYTES: usize = 1 << 20;
-/// Exit code after Ctrl-C, as shells have it.
-const EXIT_INTERRUPTED: u8 = 130;
 
 #[derive(clap::Args)]
 #[command(long_about = "Load a list of paths into a namespace, at the speed of COPY.\n\n\
@@ -80,20 +85,13 @@ pub struct Options {
     index: IndexOptions,
 }
 
-pub async fn run(options: Options) -> Result<ExitCode> {
+pub async fn run(options: Options, output: Output) -> Result<Exit> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_ctrl_c(cancel.clone()));
-    match import(options, cancel).await {
-        Ok(summary) => {
-            crate::print(&summary);
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) if error.is::<Interrupted>() => {
-            eprintln!("mantle: {error}");
-            Ok(ExitCode::from(EXIT_INTERRUPTED))
-        }
-        Err(error) => Err(error),
-    }
+    let summary = import(options, cancel).await?;
+    output.text(&summary);
+    output.answer(&summary.answer());
+    Ok(Exit::Fine)
 }
 
 async fn cancel_on_ctrl_c(cancel: CancellationToken) {
@@ -101,7 +99,7 @@ async fn cancel_on_ctrl_c(cancel: CancellationToken) {
         eprintln!("mantle: stopping after the calls under way (Ctrl-C again: at once)");
         cancel.cancel();
         if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(EXIT_INTERRUPTED.into());
+            std::process::exit(Exit::Interrupted.code().into());
         }
     }
 }
@@ -116,14 +114,18 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
         replicas => Some(IndexClient::connect_lazy(replicas.to_vec()).context("--index, MANTLE_INDEX")?),
     };
     let ns = namespace(&options.database.url, &options.namespace).await?;
-    let report = Report::create(options.report.as_deref())
-        .with_context(|| format!("cannot write the report {:?}", options.report.clone().unwrap_or_default()))?;
+    let report = Report::create(options.report.as_deref()).map_err(|error| {
+        failure(
+            Exit::Usage,
+            format!("cannot write the report {:?}: {error}", options.report.clone().unwrap_or_default()),
+        )
+    })?;
 
     let (listing, flag) = (options.listing.clone(), cancel.clone());
     let read = tokio::task::spawn_blocking(move || read(&listing, report, &flag));
     let parsed = tokio::select! {
         parsed = read => parsed.context("reading the listing")??,
-        () = cancel.cancelled() => return Err(anyhow!(Interrupted)),
+        () = cancel.cancelled() => return Err(interrupted()),
     };
     let Parsed { tree, order, report, lines, elapsed: parse } = parsed;
 
@@ -149,7 +151,7 @@ async fn import(options: Options, cancel: CancellationToken) -> Result<Summary> 
         let progress = Progress::spinner("index");
         replicas = Some(tokio::select! {
             replicas = wait_for_index(&load.url, &options.namespace, &index, &progress) => replicas?,
-            () = cancel.cancelled() => return Err(anyhow!(Interrupted)),
+            () = cancel.cancelled() => return Err(interrupted()),
         });
         phases.push(("index", progress.finish()));
     }
@@ -171,7 +173,10 @@ async fn namespace(url: &str, name: &str) -> Result<NamespaceId> {
     let answer = Session::new(url, sql::NAMESPACE).call(&[&name]).await.context("looking the namespace up")?;
     match answer.rows.first().and_then(|row| row.get::<_, Option<i64>>(0)) {
         Some(ns) => Ok(ns.into()),
-        None => bail!("there is no namespace {name}; create it first (PUT /v1/ns/{name}, or CreateBucket)"),
+        None => Err(failure(
+            Exit::Usage,
+            format!("there is no namespace {name}; create it first (PUT /v1/ns/{name}, or CreateBucket)"),
+        )),
     }
 }
 
@@ -215,7 +220,8 @@ fn read(listing: &Path, mut report: Report, cancel: &CancellationToken) -> Resul
     let lines = if listing == Path::new("-") {
         read_lines(io::stdin().lock(), &mut tree, &mut report, &progress, cancel)
     } else {
-        let file = File::open(listing).with_context(|| format!("cannot open the listing {}", listing.display()))?;
+        let refused = |error| failure(Exit::Usage, format!("cannot open the listing {}: {error}", listing.display()));
+        let file = File::open(listing).map_err(refused)?;
         read_lines(BufReader::with_capacity(READ_BYTES, file), &mut tree, &mut report, &progress, cancel)
     }
     .with_context(|| format!("reading {}", listing.display()))?;
@@ -250,7 +256,7 @@ fn read_lines(
         if count.is_multiple_of(LINES_PER_LOOK) {
             progress.add(LINES_PER_LOOK);
             if cancel.is_cancelled() {
-                return Err(anyhow!(Interrupted));
+                return Err(interrupted());
             }
         }
         let item = match line.parse() {

@@ -3,13 +3,18 @@
 
 use std::collections::VecDeque;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use mantle_types::{ErrorCode, limits::MESSAGE_OPS_MAX};
 use parking_lot::Mutex;
 use tokio_postgres::{Client, Row, Statement, types::ToSql};
 use tokio_util::sync::CancellationToken;
 
-use crate::{connect, sql};
+use crate::{
+    connect,
+    exit::{Exit, Failure, failure},
+    passing::is_passing,
+    sql,
+};
 
 /// Most ids of one block (2^24, see `mantle.allocate_ids`).
 const BLOCK_IDS_MAX: i64 = 1 << 24;
@@ -17,10 +22,11 @@ const _: () = assert!(BLOCK_IDS_MAX > MESSAGE_OPS_MAX as i64);
 
 /// A call that failed for good.
 #[derive(Debug, thiserror::Error)]
-#[error("{text}")]
+#[error("{failure}")]
 pub struct CallError {
     pub code: Option<ErrorCode>,
-    text: String,
+    #[source]
+    failure: Failure,
 }
 
 impl CallError {
@@ -35,12 +41,13 @@ impl CallError {
         if attempts > 1 {
             text.push_str(&format!(" (after {attempts} attempts)"));
         }
-        Self { code: error.code().and_then(|state| ErrorCode::from_sqlstate(state.code())), text }
+        let code = error.code().and_then(|state| ErrorCode::from_sqlstate(state.code()));
+        Self { code, failure: Failure::of_postgresql(error, text) }
     }
 
     /// An answer that breaks the function's contract.
     pub fn answer(text: String) -> Self {
-        Self { code: None, text }
+        Self { code: None, failure: Failure::new(Exit::Other, text) }
     }
 }
 
@@ -79,7 +86,7 @@ impl Session {
         loop {
             match self.call_once(params).await {
                 Ok(rows) => return Ok(Answer { rows, is_repeated: attempt > 1 }),
-                Err(error) if !connect::is_passing(&error) || attempt == connect::ATTEMPTS_MAX => {
+                Err(error) if !is_passing(&error) || attempt == connect::ATTEMPTS_MAX => {
                     return Err(CallError::new(&error, attempt));
                 }
                 Err(error) if error.code().is_none() || error.is_closed() => self.ready = None,
@@ -104,9 +111,9 @@ impl Session {
 }
 
 /// The error of an import that the user interrupted.
-#[derive(Debug, thiserror::Error)]
-#[error("interrupted; acknowledged entries stay, and the same command loads the rest")]
-pub struct Interrupted;
+pub fn interrupted() -> anyhow::Error {
+    failure(Exit::Interrupted, "interrupted; acknowledged entries stay, and the same command loads the rest")
+}
 
 /// Runs `work` over all jobs, one after the other on each session. After the first failure the other sessions only
 /// finish their current calls.
@@ -122,7 +129,7 @@ pub async fn in_parallel<J>(
         loop {
             let Some(job) = jobs.lock().pop_front() else { return Ok(()) };
             if cancel.is_cancelled() {
-                return Err(anyhow!(Interrupted));
+                return Err(interrupted());
             }
             if let Err(error) = work(session, job).await {
                 jobs.lock().clear();
@@ -175,6 +182,8 @@ pub fn error_code(sqlstate: &str) -> Result<ErrorCode, CallError> {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
 
     #[test]
@@ -199,7 +208,8 @@ mod tests {
         done.lock().sort_unstable();
         assert_eq!(*done.lock(), (0..10).collect::<Vec<_>>());
         cancel.cancel();
-        assert!(in_parallel(&mut sessions, 0..10, &cancel, work).await.unwrap_err().is::<Interrupted>());
+        let error = in_parallel(&mut sessions, 0..10, &cancel, work).await.unwrap_err();
+        assert_eq!(Exit::of(&error), Exit::Interrupted);
     }
 
     #[tokio::test]

@@ -1,11 +1,15 @@
 //! The summary that an import prints at its end.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use indicatif::HumanCount;
 use mantle_index_client::Status;
+use serde::Serialize;
 
-use super::{load::Loaded, report::Report};
+use super::{
+    load::Loaded,
+    report::{Count, Finding, Report},
+};
 
 #[derive(Default)]
 pub struct Summary {
@@ -23,6 +27,87 @@ pub struct Summary {
     pub elapsed: Duration,
     /// The replicas at the end; `None` when no index was named.
     pub replicas: Option<Vec<(String, Status)>>,
+}
+
+/// The answer of `mantle import --json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Answer<'a> {
+    /// Name of the namespace.
+    namespace: &'a str,
+    /// Lines of the listing.
+    lines: u64,
+    /// Directories, those included that a line only implies.
+    directories: Loaded,
+    /// Objects.
+    objects: Loaded,
+    /// Lines that were not loaded.
+    refused: u64,
+    /// Refused and remarkable lines, by their code.
+    findings: Vec<FindingAnswer<'a>>,
+    /// The seed of the sizes that were made up; null if there were none.
+    synthetic_size_seed: Option<u64>,
+    /// Seconds of each phase.
+    phase_seconds: BTreeMap<&'static str, f64>,
+    /// Seconds of the whole command.
+    seconds: f64,
+    /// The replicas that have applied everything; null if no replica was named.
+    replicas: Option<Vec<ReplicaAnswer<'a>>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FindingAnswer<'a> {
+    /// As in the report.
+    code: &'static str,
+    /// Whether such lines were refused; otherwise they were loaded.
+    refused: bool,
+    /// Number of such lines.
+    lines: u64,
+    /// Number of the first such line.
+    first_line: u64,
+    /// Its path, written as in the report.
+    first_path: &'a str,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ReplicaAnswer<'a> {
+    /// As it was named.
+    address: &'a str,
+    /// Directories in the replica's index.
+    directories: u64,
+}
+
+impl Summary {
+    pub fn answer(&self) -> Answer<'_> {
+        let replicas = self.replicas.as_ref().map(|replicas| replicas.iter().map(ReplicaAnswer::from).collect());
+        Answer {
+            namespace: &self.namespace,
+            lines: self.lines,
+            directories: self.directories,
+            objects: self.objects,
+            refused: self.report.refused(),
+            findings: self.report.counts().map(FindingAnswer::from).collect(),
+            synthetic_size_seed: self.has_synthetic_sizes.then_some(self.seed),
+            phase_seconds: self.phases.iter().map(|(name, time)| (*name, time.as_secs_f64())).collect(),
+            seconds: self.elapsed.as_secs_f64(),
+            replicas,
+        }
+    }
+}
+
+impl<'a> From<(Finding, &'a Count)> for FindingAnswer<'a> {
+    fn from((finding, count): (Finding, &'a Count)) -> Self {
+        let Count { lines, first_line, ref first_path } = *count;
+        Self { code: finding.code(), refused: finding.is_refusal(), lines, first_line, first_path }
+    }
+}
+
+impl<'a> From<&'a (String, Status)> for ReplicaAnswer<'a> {
+    fn from((address, status): &'a (String, Status)) -> Self {
+        Self { address, directories: status.directories }
+    }
 }
 
 /// Longest path in the summary, in characters; the report has the whole path.
