@@ -1,7 +1,9 @@
 --- index: Records what is wrong with an index group's replicas, for check_cluster. An array of objects with node_id,
 --- address and problem replaces what was recorded; an empty one clears it
 -- The group's leader calls it, again and again while something is wrong: what is recorded already is not written again
--- and costs no transaction id.
+-- and costs no transaction id. The commit waits for no standby: even a transaction that changes only an unlogged table
+-- may write WAL, for hint bits. (A change that follows in the transaction is refused: {weak_commit}. One that came
+-- before keeps its wait.)
 CREATE FUNCTION mantle.report_index_replicas(p_index_group int, p_replicas jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE {as_owner} AS $$
 BEGIN
@@ -13,6 +15,9 @@ BEGIN
                 WHERE e.replica->>'node_id' IS NULL OR e.replica->>'address' IS NULL
                    OR e.replica->>'problem' IS NULL) THEN
         PERFORM mantle.raise_fault('{invalid_argument}');
+    END IF;
+    IF pg_current_xact_id_if_assigned() IS NULL THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
     DELETE FROM mantle.index_replica_reports r
      WHERE r.index_group = p_index_group

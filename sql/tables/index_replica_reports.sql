@@ -1,6 +1,6 @@
 --- What is wrong with replicas of index groups, as the groups' leaders last reported it; no row: nothing
--- Unlogged, because a report must not wait for a synchronous standby, which may be what is missing. A leader reports
--- again what a crash or a failover lost. On Citus each node has its own rows: leaders write where they are connected.
+-- Unlogged: it says what is so now, on a server that runs, and a leader reports again what a crash or a failover lost.
+-- On Citus each node has its own rows: leaders write where they are connected.
 CREATE UNLOGGED TABLE mantle.index_replica_reports (
     index_group int NOT NULL,
     --- The replica's id in its Raft group

@@ -191,6 +191,7 @@ fn worker_signs()
 
 /// The rows of mantle.worker_steps.
 #[pg_extern(volatile)]
+#[allow(clippy::type_complexity)]
 fn worker_steps_now() -> TableIterator<
     'static,
     (
