@@ -30,6 +30,11 @@ pub const METRICS: &[Metric] = &[
         "",
         "Paths that were resolved in PostgreSQL, because the index did not have them or a rename's lock was on them.",
     ),
+    counter(
+        "mantle_gateway_bytes_missing_total",
+        "",
+        "Reads of an object whose bytes are not there, answered with 500; the log names the object.",
+    ),
     counter("mantle_gateway_departed_total", "", "Requests whose client went away before the answer."),
     counter("mantle_gateway_orphans_removed_total", "", "Files of bytes that no object named, removed by the sweeper."),
     gauge(

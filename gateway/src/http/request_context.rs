@@ -13,6 +13,9 @@ use uuid::Uuid;
 
 use crate::app::Call;
 
+/// The verb of a request that no operation took.
+pub const UNROUTED: &str = "unrouted";
+
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// A clone shares the request's context.
@@ -82,13 +85,23 @@ impl RequestContext {
 
     /// Ends a request: writes metrics and the access log.
     pub fn end<B>(&self, method: &str, path: &str, response: &Response<B>) {
-        let verb = self.0.verb.get().copied().unwrap_or("unrouted");
+        let verb = self.0.verb.get().copied().unwrap_or(UNROUTED);
         let (status, elapsed) = (response.status().as_u16(), self.0.started.elapsed());
-        metrics::counter!("mantle_gateway_requests_total", "verb" => verb, "code" => status.to_string()).increment(1);
-        metrics::histogram!("mantle_gateway_request_seconds", "verb" => verb).record(elapsed);
+        requests(verb, status).increment(1);
+        seconds(verb).record(elapsed);
         // OpenTelemetry has signed numbers; unsigned ones would become text.
         Span::current().record("http.response.status_code", i64::from(status));
         mantle_telemetry::conclude(verb, status >= 500);
         tracing::debug!(target: "mantle_gateway::access", request = %self.0.id, method, path, verb, status, ?elapsed, "request");
     }
+}
+
+/// Counter of the answers to a verb, by HTTP status.
+pub fn requests(verb: &'static str, status: u16) -> metrics::Counter {
+    metrics::counter!("mantle_gateway_requests_total", "verb" => verb, "code" => status.to_string())
+}
+
+/// Histogram of a verb's times.
+pub fn seconds(verb: &'static str) -> metrics::Histogram {
+    metrics::histogram!("mantle_gateway_request_seconds", "verb" => verb)
 }

@@ -13,6 +13,9 @@ use crate::{
     store::Entry,
 };
 
+/// Counter of reads that found no bytes.
+const BYTES_MISSING: &str = "mantle_gateway_bytes_missing_total";
+
 impl Gateway {
     /// The object, or the explicit directory, at a key that the caller may read.
     pub async fn head_object(&self, call: &Call, namespace: &str, key: &str) -> Result<Entry> {
@@ -51,6 +54,7 @@ impl Gateway {
                 None => tracing::debug!(locator, "the bytes are gone"),
             }
         }
+        metrics::counter!(BYTES_MISSING).increment(1);
         tracing::error!(namespace, key, "an object's bytes are missing");
         Err(E::from(ErrorCode::Internal.into()))
     }

@@ -23,8 +23,6 @@ use super::pause;
 
 /// Histogram of the elements per batch, by statement.
 pub const BATCH_ELEMENTS: &str = "mantle_gateway_batch_elements";
-/// Gauge of the elements that wait for a batch, by statement.
-pub(super) const BATCH_WAITING: &str = "mantle_gateway_batch_waiting";
 /// How long the next call waits for the last one.
 const STALLED: Duration = Duration::from_millis(20);
 
@@ -90,6 +88,8 @@ impl<C: Calls> Batcher<C> {
     /// Starts a task, which ends with the batcher. Must be called within a tokio runtime.
     pub fn new(calls: C, bounds: Bounds) -> Self {
         let calls = Arc::new(calls);
+        // Prometheus sees the series from the start.
+        drop((waiting_calls(C::NAME), batch_elements(C::NAME)));
         if bounds.elements_max <= 1 {
             return Self { calls, jobs: None };
         }
@@ -105,13 +105,13 @@ impl<C: Calls> Batcher<C> {
 
     async fn answer(&self, element: C::Element) -> Result<C::Answer> {
         let Some(jobs) = &self.jobs else {
-            record_elements::<C>(1);
+            batch_elements(C::NAME).record(1.0);
             return self.calls.alone(&element, false).await;
         };
         let (reply, answer) = oneshot::channel();
-        waiting::<C>().increment(1.0);
+        waiting_calls(C::NAME).increment(1.0);
         if jobs.send(Job { element, reply }).is_err() {
-            waiting::<C>().decrement(1.0);
+            waiting_calls(C::NAME).decrement(1.0);
             return Err(ErrorCode::DatabaseUnavailable.into());
         }
         // There is no answer only if the task ended. The element may have been carried out.
@@ -119,12 +119,14 @@ impl<C: Calls> Batcher<C> {
     }
 }
 
-fn waiting<C: Calls>() -> metrics::Gauge {
-    metrics::gauge!(BATCH_WAITING, "statement" => C::NAME)
+/// Gauge of the elements that wait for a batch.
+pub(super) fn waiting_calls(statement: &'static str) -> metrics::Gauge {
+    metrics::gauge!("mantle_gateway_batch_waiting", "statement" => statement)
 }
 
-fn record_elements<C: Calls>(count: usize) {
-    metrics::histogram!(BATCH_ELEMENTS, "statement" => C::NAME).record(count as f64);
+/// Histogram of the elements per batch.
+pub(super) fn batch_elements(statement: &'static str) -> metrics::Histogram {
+    metrics::histogram!(BATCH_ELEMENTS, "statement" => statement)
 }
 
 /// Elements that were not sent yet.
@@ -152,7 +154,7 @@ impl<C: Calls> Queue<C> {
         let mut requests = HashSet::with_capacity(taken.len());
         let (batch, repeats) = taken.into_iter().partition(|job| requests.insert(C::request(&job.element)));
         self.held = repeats;
-        waiting::<C>().decrement((before - self.held.len()) as f64);
+        waiting_calls(C::NAME).decrement((before - self.held.len()) as f64);
         batch
     }
 }
@@ -169,7 +171,7 @@ async fn run<C: Calls>(calls: Arc<C>, bounds: Bounds, mut queue: Queue<C>) {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         let batch = queue.batch(bounds.elements_max);
         if !batch.is_empty() {
-            record_elements::<C>(batch.len());
+            batch_elements(C::NAME).record(batch.len() as f64);
             last = Some(tokio::spawn(carry_out(calls.clone(), permits.clone(), permit, batch)));
         }
     }

@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::batch::{BATCH_ELEMENTS, BATCH_WAITING};
+use super::batch::{batch_elements, waiting_calls};
 
 /// Counter of the reads that shared another caller's answer, by statement.
 const SHARED: &str = "mantle_gateway_questions_shared_total";
@@ -79,10 +79,11 @@ impl<R: BatchRead> CoalescedReads<R> {
         let waiting = Waiting { order: VecDeque::new(), callers: HashMap::new(), count: 0 };
         let pending = Arc::new(Pending { waiting: Mutex::new(waiting), arrived: Notify::new() });
         let task = AbortOnDropHandle::new(tokio::spawn(run(Arc::new(batch_read), bounds, pending.clone())));
-        // Prometheus sees the counters from the start.
+        // Prometheus sees the series from the start.
         for name in [SHARED, REFUSED] {
             metrics::counter!(name, "statement" => R::NAME).absolute(0);
         }
+        drop((waiting_calls(R::NAME), batch_elements(R::NAME)));
         Self { pending, bounds, _task: task }
     }
 
@@ -115,7 +116,7 @@ impl<R: BatchRead> Pending<R> {
             return false;
         }
         waiting.count += 1;
-        metrics::gauge!(BATCH_WAITING, "statement" => R::NAME).set(waiting.count as f64);
+        waiting_calls(R::NAME).set(waiting.count as f64);
         let waiting = &mut *waiting;
         match waiting.callers.entry(key) {
             Entry::Occupied(mut callers) => {
@@ -145,7 +146,7 @@ impl<R: BatchRead> Pending<R> {
                 batch.callers.push(callers);
             }
         }
-        metrics::gauge!(BATCH_WAITING, "statement" => R::NAME).set(waiting.count as f64);
+        waiting_calls(R::NAME).set(waiting.count as f64);
         batch
     }
 }
@@ -158,7 +159,7 @@ struct Batch<R: BatchRead> {
 
 impl<R: BatchRead> Batch<R> {
     async fn run(self, batch_read: &R) {
-        metrics::histogram!(BATCH_ELEMENTS, "statement" => R::NAME).record(self.keys.len() as f64);
+        batch_elements(R::NAME).record(self.keys.len() as f64);
         let answers = match batch_read.read(&self.keys).await {
             Ok(answers) if answers.len() == self.keys.len() => answers,
             Ok(answers) => {

@@ -22,7 +22,7 @@ use tracing::Instrument;
 use super::{
     fault::{self, Fault},
     pool::{self, UnconfirmedCommits},
-    sql::Statement,
+    sql::{self, Statement},
 };
 use crate::{config::Postgres, disconnect::check_client_waits};
 
@@ -113,7 +113,7 @@ impl Database {
         let unconfirmed = self.unconfirmed.count();
         let started = Instant::now();
         let answer = client.query_typed(statement.text, params).await;
-        metrics::histogram!("mantle_gateway_sql_seconds", "statement" => statement.name).record(started.elapsed());
+        seconds(statement.name).record(started.elapsed());
         let rows = answer.map_err(Fault::of)?;
         if statement.mutates && self.unconfirmed.count() != unconfirmed {
             return Err(Fault::Mantle(ErrorCode::UnknownOutcome));
@@ -133,5 +133,21 @@ pub fn one(statement: &Statement, mut rows: Vec<Row>) -> Result<Row> {
 
 /// Counts elements that are sent again.
 pub fn count_retries(statement: &Statement, calls: usize) {
-    metrics::counter!("mantle_gateway_sql_retries_total", "statement" => statement.name).increment(calls as u64);
+    retries(statement.name).increment(calls as u64);
+}
+
+fn retries(statement: &'static str) -> metrics::Counter {
+    metrics::counter!("mantle_gateway_sql_retries_total", "statement" => statement)
+}
+
+fn seconds(statement: &'static str) -> metrics::Histogram {
+    metrics::histogram!("mantle_gateway_sql_seconds", "statement" => statement)
+}
+
+/// Prometheus sees the series of each statement from the start.
+pub fn begin_series() {
+    for name in sql::NAMES {
+        retries(name).absolute(0);
+        drop(seconds(name));
+    }
 }

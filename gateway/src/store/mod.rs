@@ -90,6 +90,7 @@ pub struct Store {
 impl Store {
     /// Connects at the first statement. Must be called within a tokio runtime.
     pub fn new(config: &Postgres, application_name: &str, wait: Duration) -> anyhow::Result<Self> {
+        database::begin_series();
         let nodes = Arc::new(Nodes::new(config, application_name, wait)?);
         Ok(Self {
             mkdir: Mutations::new(&nodes, config),

@@ -16,6 +16,9 @@ pub struct Statement {
 macro_rules! statements {
     ($($(#[$doc:meta])* $id:ident $name:literal $kind:ident $text:literal $(then $tail:literal)? $(of $verb:ident)?;)*) => {
         $($(#[$doc])* pub const $id: Statement = statements!(@ $kind $name $text $($tail)? $($verb)?);)*
+
+        /// The names of all.
+        pub const NAMES: &[&str] = &[$($name),*];
     };
     // Evaluated once, before anything is read: the condition depends on no row.
     (@ read $name:literal $text:literal $($tail:literal)?) => {

@@ -46,6 +46,11 @@ pub const METRICS: &[Metric] = &[
     gauge("mantle_index_applied_lsn", "group, source", "WAL position of the node that is applied."),
     gauge("mantle_index_stream_lag_bytes", "group, source", "WAL received from the node and not applied yet."),
     gauge(
+        "mantle_index_released_lsn",
+        "group, source",
+        "WAL position of the node that every synchronous standby has flushed (P5).",
+    ),
+    gauge(
         "mantle_index_gate_held_bytes",
         "group, source",
         "WAL that not every synchronous standby has flushed yet (P5).",

@@ -40,6 +40,7 @@ impl Metrics {
     pub fn render(&self, groups: &Groups) -> String {
         gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
         for node in groups.all().filter_map(|replica| replica.node()) {
+            begin_series(&node.group.to_string());
             set_group_metrics(&node, &node.group.to_string());
             set_source_gauges(&node, &node.group.to_string());
         }
@@ -58,6 +59,18 @@ pub fn count_await(group: GroupId, elapsed: Duration, is_ok: bool) {
     let group = group.to_string();
     histogram!("mantle_index_await_seconds", "group" => group.clone()).record(elapsed);
     counter!("mantle_index_awaits_total", "group" => group, "result" => result(is_ok)).increment(1);
+}
+
+/// Makes the series of a group's calls, which Prometheus then sees before the first call.
+fn begin_series(group: &str) {
+    for name in ["mantle_index_lookup_seconds", "mantle_index_await_seconds"] {
+        drop(histogram!(name, "group" => group.to_owned()));
+    }
+    for name in ["mantle_index_lookups_total", "mantle_index_awaits_total"] {
+        for is_ok in [true, false] {
+            counter!(name, "group" => group.to_owned(), "result" => result(is_ok)).increment(0);
+        }
+    }
 }
 
 fn result(is_ok: bool) -> &'static str {
@@ -138,6 +151,7 @@ fn set_source_gauges(node: &Node, group: &str) {
         for (name, value) in [
             ("mantle_index_applied_lsn", applied.0),
             ("mantle_index_received_lsn", received.0),
+            ("mantle_index_released_lsn", released.0),
             ("mantle_index_stream_lag_bytes", received.0.saturating_sub(applied.0)),
             ("mantle_index_gate_held_bytes", received.0.saturating_sub(released.0)),
             ("mantle_index_unprotected", u64::from(is_unprotected)),

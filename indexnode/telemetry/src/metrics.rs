@@ -41,13 +41,24 @@ pub const fn histogram(name: &'static str, labels: &'static str, meaning: &'stat
     Metric { name, kind: Kind::Histogram, labels, meaning }
 }
 
-/// Tells the recorder what each metric means. The recorder must be installed.
+/// Tells the recorder what each metric means, and makes those without labels: Prometheus sees them before their first event.
+/// The recorder must be installed.
 pub fn describe(table: &[Metric]) {
-    for metric in table {
-        match metric.kind {
-            Kind::Counter => describe_counter!(metric.name, metric.meaning),
-            Kind::Gauge => describe_gauge!(metric.name, metric.meaning),
-            Kind::Histogram => describe_histogram!(metric.name, metric.meaning),
+    for &Metric { name, ref kind, labels, meaning } in table {
+        let has_one_series = labels.is_empty();
+        match kind {
+            Kind::Counter => {
+                describe_counter!(name, meaning);
+                has_one_series.then(|| metrics::counter!(name).increment(0));
+            }
+            Kind::Gauge => {
+                describe_gauge!(name, meaning);
+                has_one_series.then(|| metrics::gauge!(name).increment(0.0));
+            }
+            Kind::Histogram => {
+                describe_histogram!(name, meaning);
+                has_one_series.then(|| drop(metrics::histogram!(name)));
+            }
         }
     }
 }

@@ -17,6 +17,23 @@ use mantle_types::{Error, ErrorCode};
 
 use super::{App, problem::Failure};
 
+/// The names of the calls, in metrics.
+pub(super) const VERBS: &[&str] = &[
+    "create_namespace",
+    "delete_namespace",
+    "list",
+    "list_namespaces",
+    "mkdir",
+    "operation",
+    "remove_tree",
+    "rename",
+    "rmdir",
+    "set_attributes",
+    "stat",
+    "stat_many",
+    "usage",
+];
+
 type Routes = MethodRouter<Arc<App>>;
 
 /// Every call: method and path as in `openapi.yaml`, and its handler.

@@ -99,6 +99,9 @@ impl S3Operations {
 /// named parts of the request.
 macro_rules! operations {
     ($($verb:ident: $input:ident $(with $part:ident)* -> $output:ident;)*) => {
+        /// The names of the operations, in metrics.
+        pub(super) const VERBS: &[&str] = &[$(stringify!($verb)),*];
+
         #[async_trait::async_trait]
         impl S3 for S3Operations {
             $(
