@@ -11,7 +11,7 @@ from stack.layout import REPOSITORY
 from stack.load import check_disk, shown
 from stack.terminal import say
 
-from . import environment, programs, status, times
+from . import environment, monitoring, programs, status, times
 from .cluster import Cluster
 from .layout import read_shape
 from .shape import new_shape
@@ -40,12 +40,14 @@ def start(folder: Path, given: argparse.Namespace) -> None:
         say(f"Mantle: starting a cluster in {shown(folder)}/")
         cluster.start()
         environment.write(cluster)
+        monitoring.write(cluster)
     environment.suggest(cluster)
 
 
 def add_worker(cluster: Cluster) -> None:
     with cluster.alone():
         number = cluster.add_worker()
+        monitoring.write(cluster)
     say(f"group {number} has joined. docs/runbooks.md: what to look at, and how shards move there")
 
 

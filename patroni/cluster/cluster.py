@@ -13,7 +13,7 @@ from stack.process import Process
 from stack.service import Service, start_each
 from stack.terminal import step
 
-from . import certificates, faults, patronictl, programs, tafdb, times
+from . import certificates, faults, patronictl, programs, tafdb, template, times
 from .etcd import Etcd
 from .layout import COORDINATOR, GATEWAYS, VOTERS, ClusterLayout, Shape, keep_shape, read_shape
 from .member import Member
@@ -67,6 +67,10 @@ class Cluster(Deployment):
         keep_shape(self.layout.folder, self.shape)
         certificates.make_missing(self.layout, self.account)
         programs.renew(self.layout, self.stop)
+        rotation = template.filled("logrotate.conf", {"logs": self.layout.logs})
+        (self.layout.config / "logrotate.conf").write_text(
+            rotation, encoding="utf-8"
+        )  # logrotate wants a file of root's
 
     def _start_all(self) -> None:
         with step(f"{len(self.layout.hosts)} hosts"):

@@ -11,7 +11,7 @@ from stack.postgresql import database_url
 from stack.terminal import say
 
 from .cluster import Cluster
-from .layout import COORDINATOR, PORT_PGBOUNCER, PORT_POSTGRESQL
+from .layout import COORDINATOR, PORT_ETCD, PORT_PGBOUNCER, PORT_POSTGRESQL
 
 PATRONICTL = """#!/bin/sh
 # patronictl with the cluster's settings: etcd, certificates, and the password of Patroni's REST interface.
@@ -30,6 +30,12 @@ def variables(cluster: Cluster) -> dict[str, str]:
         "DATABASE_URL": session(PORT_POSTGRESQL),
         "MANTLE_POOLER_URL": session(PORT_PGBOUNCER),
         "MANTLE_INDEX": ",".join(layout.index_addresses),
+        "ETCDCTL_API": "3",
+        "ETCDCTL_ENDPOINTS": ",".join(f"https://{host.address}:{PORT_ETCD}" for host in layout.etcd_hosts),
+        # Patroni's certificate: whoever may read it may promote a server.
+        "ETCDCTL_CACERT": str(layout.certificates / "ca.crt"),
+        "ETCDCTL_CERT": str(layout.certificates / "patroni.crt"),
+        "ETCDCTL_KEY": str(layout.certificates / "patroni.key"),
     }
 
 

@@ -8,7 +8,9 @@ from stack.layout import Host
 from stack.service import Service
 
 from . import certificates, template, times
-from .layout import PORT_ETCD, PORT_ETCD_PEER, ClusterLayout
+from .layout import PORT_ETCD, PORT_ETCD_METRICS, PORT_ETCD_PEER, ClusterLayout
+
+QUOTA_BYTES = 64 << 20  # a test fills it within seconds; Patroni's keys take a few MB
 
 
 class Etcd(Service):
@@ -23,7 +25,8 @@ class Etcd(Service):
         values = {
             "name": self.name, "data": self.data, "address": self.host.address, "members": members, "state": "new",
             "token": f"mantle-{self.layout.tag}", "certificates": self.layout.certificates,
-            "client_port": PORT_ETCD, "peer_port": PORT_ETCD_PEER, **times.of("etcd"),
+            "client_port": PORT_ETCD, "peer_port": PORT_ETCD_PEER, "metrics_port": PORT_ETCD_METRICS,
+            "quota_bytes": QUOTA_BYTES, **times.of("etcd"),
         }  # fmt: skip
         return template.filled("etcd.yml", values)
 

@@ -12,7 +12,7 @@ from stack.layout import REPOSITORY
 
 from .layout import ClusterLayout
 
-PACKAGES = ("etcd-server", "etcd-client", "haproxy", "iproute2", "openssl", "python3-venv")
+PACKAGES = ("etcd-server", "etcd-client", "haproxy", "iproute2", "logrotate", "openssl", "python3-venv")
 REQUIREMENTS = REPOSITORY / "patroni" / "requirements" / "patroni.txt"
 # Debian's Python, which every account can run; a user's own may be in a closed home.
 PYTHON = "/usr/bin/python3"

@@ -10,7 +10,16 @@ from stack.layout import INDEX_GROUPS, Host
 from stack.service import Service
 
 from . import template, times
-from .layout import COORDINATOR, PORT_GATEWAY, PORT_PATRONI, PORT_PGBOUNCER, PORT_POSTGRESQL, VOTERS, ClusterLayout
+from .layout import (
+    COORDINATOR,
+    PORT_GATEWAY,
+    PORT_HAPROXY_METRICS,
+    PORT_PATRONI,
+    PORT_PGBOUNCER,
+    PORT_POSTGRESQL,
+    VOTERS,
+    ClusterLayout,
+)
 
 
 class Proxy(Service):
@@ -28,6 +37,7 @@ class Proxy(Service):
         )
         values = {
             "address": self.host.address, "port": PORT_POSTGRESQL, "pooler_port": PORT_PGBOUNCER,
+            "metrics_port": PORT_HAPROXY_METRICS,
             "postgresql_servers": lines(PORT_POSTGRESQL), "pgbouncer_servers": lines(PORT_PGBOUNCER),
             **times.of("haproxy"),
         }  # fmt: skip

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +40,12 @@ PACKAGES = (
     "protobuf-compiler",
 )
 # Packages that start a service, which the stack does not use.
-SERVICES = {"pgbouncer": "pgbouncer.service", "etcd-server": "etcd.service", "haproxy": "haproxy.service"}
+SERVICES = {
+    "pgbouncer": "pgbouncer.service",
+    "etcd-server": "etcd.service",
+    "haproxy": "haproxy.service",
+    "logrotate": "logrotate.timer",
+}
 DEBIAN_PYTHON_PACKAGE = "python3-venv"
 CREATE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.d/mantle-no-cluster.conf")
 START_NO_SERVICE = Path("/usr/sbin/policy-rc.d")
@@ -136,6 +142,28 @@ def _install_cargo_pgrx() -> None:
     say(f"  cargo-pgrx {CARGO_PGRX} is built once (some minutes)")
     command = ["cargo", "install", "--root", str(tools()), "--locked", f"cargo-pgrx@{CARGO_PGRX}"]
     run(command, "cargo install cargo-pgrx", show=True, env=environment())
+
+
+def unpacked(package: str) -> Path:
+    """A directory with the files of a Debian package. It is not installed, so none of its services is started."""
+    folder = tools() / "debian" / package
+    if not folder.is_dir():
+        with step(f"Debian's {package}, unpacked"), tempfile.TemporaryDirectory() as place:
+            if os.geteuid() == 0:
+                os.chmod(place, 0o777)  # apt downloads as an account of its own
+            download = lambda: run(["apt-get", "download", "-q", package], "apt-get download", cwd=place)
+            try:
+                download()
+            except Failure:  # the lists are older than the archive
+                run(["apt-get", "update", "-q"], "apt-get update")
+                download()
+            (archive,) = Path(place).glob("*.deb")
+            new = folder.with_name(f"{package}.new")
+            shutil.rmtree(new, ignore_errors=True)
+            new.parent.mkdir(parents=True, exist_ok=True)
+            run(["dpkg-deb", "-x", str(archive), str(new)], f"unpacking {package}")
+            new.replace(folder)
+    return folder
 
 
 def make_venv(folder: Path, requirements: Path, python: str = sys.executable) -> None:
