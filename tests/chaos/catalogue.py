@@ -27,7 +27,7 @@ from stack.process import Process
 from tests.cluster.clients import session
 from tests.cluster.oracle import drop_slot, rebuilds
 
-from . import clocks, slow
+from . import clocks, slow, unnoticed
 
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0
@@ -40,11 +40,14 @@ Undo = Callable[[], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """`cause` causes it and returns the function that undoes it. `lasts_s` is its duration in seconds."""
+    """`cause` causes it and returns the function that undoes it. `lasts_s` is its duration in seconds. `alerts`: the
+    names of the alerts that it must raise, or the reason why there is none.
+    """
 
     name: str
     cause: Callable[[Cluster, random.Random], Undo]
     lasts_s: float = 10.0
+    alerts: tuple[str, ...] | str = "none"
     needs_network: bool = False
     needs_citus: bool = False
     needs_clocks: bool = False
@@ -333,52 +336,157 @@ def first_group(_cluster: Cluster, _draw: random.Random) -> int:
     return COORDINATOR
 
 
+def two_voters_killed(cluster: Cluster, _draw: random.Random) -> Undo:
+    """The leader and a follower: the index group has no majority."""
+    leader, follower = index_leader(cluster), index_follower(cluster)
+    for replica in (leader, follower):
+        replica.process.kill()
+    return lambda: [replica.process.start() for replica in (leader, follower)] and None
+
+
+def two_members_killed(cluster: Cluster, draw: random.Random) -> Undo:
+    """etcd has no majority."""
+    killed_ones = [member.process for member in draw.sample(cluster.etcd, 2)]
+    for process in killed_ones:
+        process.kill()
+    return lambda: [process.start() for process in killed_ones] and None
+
+
+def standby_frozen(cluster: Cluster, draw: random.Random) -> Undo:
+    """PostgreSQL of a standby is connected and confirms nothing."""
+    late = standby(cluster, any_source(cluster, draw))
+    faults.freeze_postgresql(late)
+    return lambda: faults.thaw([], [late])
+
+
+DOWN = ("ProcessIsDown",)
+FAST = "clients notice it for less than an alert waits"
+CLOCK = "clocks are not watched: nothing of Mantle depends on them"
+WITHIN = "the cluster's own work: nothing is broken"
 CATALOGUE = [
-    Fault("gateway killed", killed(lambda c, draw: draw.choice(c.gateways).process), 3),
-    Fault("index leader killed", killed(lambda c, _: index_leader(c).process)),
-    Fault("index follower killed", killed(lambda c, _: index_follower(c).process)),
-    Fault("index learner killed", killed(lambda c, _: c.replicas[-1].process), 3),
-    Fault("PgBouncer killed", killed(lambda c, draw: beside(c, c.leader(any_source(c, draw)))), 3),
-    Fault("HAProxy of a gateway killed", killed(lambda c, draw: draw.choice(c.proxies[len(c.replicas) :]).process), 3),
+    Fault("gateway killed", killed(lambda c, draw: draw.choice(c.gateways).process), 6, alerts=DOWN),
+    Fault("index leader killed", killed(lambda c, _: index_leader(c).process), alerts=DOWN),
+    Fault("index follower killed", killed(lambda c, _: index_follower(c).process), alerts=DOWN),
+    Fault("index learner killed", killed(lambda c, _: c.replicas[-1].process), 6, alerts=DOWN),
+    Fault("two voters of the index killed", two_voters_killed, alerts=(*DOWN, "MantleIndexHasNoLeader")),
+    Fault(
+        "PgBouncer killed",
+        killed(lambda c, draw: beside(c, c.leader(any_source(c, draw)))),
+        8,
+        alerts=("MantleGatewayRefuses",),
+    ),
+    Fault(
+        "HAProxy of a gateway killed",
+        killed(lambda c, draw: draw.choice(c.proxies[len(c.replicas) :]).process),
+        6,
+        alerts=DOWN,
+    ),
     Fault(
         "HAProxy of the index leader killed",
         killed(lambda c, _: c.proxies[c.replicas.index(index_leader(c))].process),
-        3,
+        6,
+        alerts=DOWN,
     ),
-    Fault("etcd member killed", killed(lambda c, draw: draw.choice(c.etcd).process)),
-    Fault("postmaster killed", postmaster_killed),
-    Fault("standby killed", killed(lambda c, draw: standby(c, any_source(c, draw)).process), 15),
-    Fault("primary's machine killed", machine_killed(any_source), 30),
-    Fault("coordinator's machine killed", machine_killed(first_group), 30, needs_citus=True),
-    Fault("standby behind, then primary's machine killed", machine_killed(any_source, lags=True), 30),
-    Fault("switchover of the first group", switched_over(first_group)),
-    Fault("switchover of a worker's group", switched_over(any_source), needs_citus=True),
-    Fault("etcd frozen", frozen(lambda c, _: [member.process for member in c.etcd]), 25),
-    Fault("PostgreSQL frozen", postgresql_frozen, 12),
-    Fault("index leader frozen", frozen(lambda c, _: [index_leader(c).process]), 8),
-    Fault("gateway frozen", frozen(lambda c, draw: [draw.choice(c.gateways).process]), 8),
-    Fault("index leader cut off", cut_off(lambda c, _: index_leader(c).host), 10, needs_network=True),
-    Fault("gateway cut off", cut_off(lambda c, draw: draw.choice(c.gateways).host), 10, needs_network=True),
-    Fault("primary cut off", cut_off(primary_host), 30, needs_network=True),
-    Fault("index follower's disk full", disk_full, 10),
-    Fault("slot dropped", slot_dropped),
-    Fault("slot dropped beneath a slow rename", slot_dropped_beneath_a_rename, 20),
-    Fault("shard moved", shard_moved, needs_citus=True),
-    Fault("busy shards moved", busy_shards_moved, needs_citus=True),
-    Fault("change streams stutter", streams_stutter, 20),
-    Fault("primary's clock set ahead", clock_set(primary_host, CLOCK_JUMP_S), 15, needs_clocks=True),
-    Fault("primary's clock set back", clock_set(primary_host, -CLOCK_JUMP_S), 15, needs_clocks=True),
+    Fault("etcd member killed", killed(lambda c, draw: draw.choice(c.etcd).process), alerts=DOWN),
     Fault(
-        "index leader's clock set ahead", clock_set(lambda c, _: index_leader(c).host, CLOCK_JUMP_S), needs_clocks=True
+        "two etcd members killed",
+        two_members_killed,
+        20,
+        alerts=(*DOWN, "EtcdHasNoLeader", "EtcdMemberHasNoLeader", "PatroniDoesNotReachEtcd"),
     ),
     Fault(
-        "index leader's clock set back", clock_set(lambda c, _: index_leader(c).host, -CLOCK_JUMP_S), needs_clocks=True
+        "etcd out of space",
+        unnoticed.etcd_filled,
+        15,
+        alerts=("EtcdIsFilling", "EtcdIsOutOfSpace", "PatroniWritesFail"),
+    ),
+    Fault("etcd's disk slow", unnoticed.etcd_stutters, 45, alerts=("EtcdIsSlow",)),
+    Fault("postmaster killed", postmaster_killed, alerts=("MantleGatewayRefuses",)),
+    Fault(
+        "standby killed",
+        killed(lambda c, draw: standby(c, any_source(c, draw)).process),
+        15,
+        alerts=(*DOWN, "PostgreSQLHasNoSynchronousStandby"),
+    ),
+    Fault("standby frozen", standby_frozen, 15, alerts=("MantleIndexWaitsForStandby",)),
+    Fault(
+        "primary's machine killed",
+        machine_killed(any_source),
+        30,
+        alerts=(*DOWN, "PostgreSQLHasNoPrimary", "MantleGatewayRefuses", "MantlePostgreSQLIsUnprotected"),
+    ),
+    Fault(
+        "coordinator's machine killed",
+        machine_killed(first_group),
+        30,
+        needs_citus=True,
+        alerts=(*DOWN, "PostgreSQLHasNoPrimary"),
+    ),
+    Fault(
+        "standby behind, then primary's machine killed",
+        machine_killed(any_source, lags=True),
+        30,
+        alerts=(*DOWN, "PostgreSQLHasNoPrimary"),
+    ),
+    Fault("switchover of the first group", switched_over(first_group), alerts=FAST),
+    Fault("switchover of a worker's group", switched_over(any_source), needs_citus=True, alerts=FAST),
+    Fault("Patroni paused", unnoticed.paused, 30, alerts=("PatroniIsPaused",)),
+    Fault(
+        "etcd frozen",
+        frozen(lambda c, _: [member.process for member in c.etcd]),
+        25,
+        alerts=(*DOWN, "EtcdHasNoLeader", "PatroniDoesNotReachEtcd"),
+    ),
+    Fault("PostgreSQL frozen", postgresql_frozen, 12, alerts=("PostgreSQLHasNoPrimary",)),
+    Fault("index leader frozen", frozen(lambda c, _: [index_leader(c).process]), 8, alerts=DOWN),
+    Fault("gateway frozen", frozen(lambda c, draw: [draw.choice(c.gateways).process]), 8, alerts=DOWN),
+    Fault("index leader cut off", cut_off(lambda c, _: index_leader(c).host), 10, needs_network=True, alerts=DOWN),
+    Fault(
+        "gateway cut off", cut_off(lambda c, draw: draw.choice(c.gateways).host), 10, needs_network=True, alerts=DOWN
+    ),
+    Fault(
+        "primary cut off",
+        cut_off(primary_host),
+        30,
+        needs_network=True,
+        alerts=(*DOWN, "PostgreSQLHasNoPrimary", "PostgreSQLHasNoSynchronousStandby"),
+    ),
+    Fault("index follower's disk full", disk_full, 10, alerts=("DiskIsFilling",)),
+    Fault("slot dropped", slot_dropped, alerts=("MantleIndexWasRebuilt",)),
+    Fault("slot dropped beneath a slow rename", slot_dropped_beneath_a_rename, 20, alerts=("MantleIndexWasRebuilt",)),
+    Fault("shard moved", shard_moved, needs_citus=True, alerts=WITHIN),
+    Fault("busy shards moved", busy_shards_moved, needs_citus=True, alerts=WITHIN),
+    Fault("change streams stutter", streams_stutter, 20, alerts=FAST),
+    Fault("object file lost", unnoticed.object_file_lost, alerts=("MantleObjectBytesAreMissing", "MantleGatewayFails")),
+    Fault("a role may forge the stream", unnoticed.stream_may_be_forged, 15, alerts=("MantleChangeStreamMayBeForged",)),
+    Fault("background worker disabled", unnoticed.worker_disabled, 20, alerts=("MantleMaintenanceFails",)),
+    Fault("targets of Prometheus without a group", unnoticed.without_labels, 30, alerts=("PatroniGroupIsUnknown",)),
+    Fault("targets of Prometheus missing", unnoticed.without_targets, 30, alerts=("JobHasNoTargets",)),
+    Fault("primary's clock set ahead", clock_set(primary_host, CLOCK_JUMP_S), 15, needs_clocks=True, alerts=CLOCK),
+    Fault("primary's clock set back", clock_set(primary_host, -CLOCK_JUMP_S), 15, needs_clocks=True, alerts=CLOCK),
+    Fault(
+        "index leader's clock set ahead",
+        clock_set(lambda c, _: index_leader(c).host, CLOCK_JUMP_S),
+        needs_clocks=True,
+        alerts=CLOCK,
+    ),
+    Fault(
+        "index leader's clock set back",
+        clock_set(lambda c, _: index_leader(c).host, -CLOCK_JUMP_S),
+        needs_clocks=True,
+        alerts=CLOCK,
     ),
     Fault(
         "gateway's clock set ahead",
         clock_set(lambda c, draw: draw.choice(c.gateways).host, CLOCK_JUMP_S),
         needs_clocks=True,
+        alerts=CLOCK,
     ),
-    Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 15),
-    Fault("renames that outlast their locks", slowed(slow.slower_renames, slow.renames_as_before), 30),
+    Fault("slow changes", slowed(slow.slower_changes, slow.changes_as_before), 45, alerts=("MantleGatewayIsSlow",)),
+    Fault(
+        "renames that outlast their locks",
+        slowed(slow.slower_renames, slow.renames_as_before),
+        30,
+        alerts=("MantleRenameLocksStay",),
+    ),
 ]

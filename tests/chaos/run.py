@@ -37,6 +37,7 @@ from tests.cluster.load import Load
 from tests.cluster.oracle import assert_nothing_is_lost, fsck
 
 from . import clocks
+from .alerts import SHORTENED, Alerts
 from .catalogue import CATALOGUE, LEADER_BOUND_S, Fault
 from .objects import caller
 from .phantom_watch import Phantoms
@@ -47,6 +48,7 @@ MIXES = (EVERYTHING, GROWING, CROSSING, HOPPING)
 CLIENTS = 3
 REPORT = REPOSITORY / "docs" / "chaos.md"
 ANALYST_PAUSE_S = 0.5
+NO_FAULT = "no fault"
 
 
 @dataclass
@@ -58,11 +60,13 @@ class Row:
     reads_s: float = 0.0
     other_writes_s: float = 0.0
     other_reads_s: float = 0.0
+    alerts: str = ""  # those that the faults must raise, or why there is none
     refusals: int = 0
     calls: int = 0
     windows: int = 0
     acknowledged: int = 0
     wrong: list[str] = field(default_factory=list)
+    fired: set[str] = field(default_factory=set)
     is_judged: bool = True  # False: the round itself broke, which says nothing about Mantle's answers
 
 
@@ -104,9 +108,12 @@ class Analyst:
         self._thread.join()
 
 
-def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix]) -> Row:
-    """One round, with a workload of each mix."""
+def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix], alerts: Alerts | None) -> Row:
+    """One round, with a workload of each mix. `alerts` judges the alerts that the faults must raise."""
     row, draw = Row(" + ".join(fault.name for fault in chosen)), random.Random(seed)
+    expected = {name for fault in chosen for name in fault.alerts if isinstance(fault.alerts, tuple)}
+    if alerts:
+        alerts.await_silence(expected)
     ns = f"chaos-{draw.getrandbits(40):010x}"
     rest_of(cluster).create_namespace(ns)
     probes = make_probes(cluster, ns)
@@ -121,11 +128,13 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
             running.enter_context(workload)
         phantoms = running.enter_context(Phantoms(cluster, ns, workloads, every))
         load.await_progress()
-        since = time.monotonic()
+        since, hit_at = time.monotonic(), time.time()
         hit(cluster, chosen, draw)
         mend(cluster)
         load.await_progress()
         until = time.monotonic()
+        if alerts:
+            judge_alerts(alerts, chosen, expected, hit_at, row)
     writes, reads = zip(*(load.longest_s(since, until, of_group) for of_group in probes.values()), strict=True)
     row.writes_s, row.other_writes_s = max(writes), min(writes)
     row.reads_s, row.other_reads_s = max(reads), min(reads)
@@ -145,6 +154,24 @@ def play(cluster: Cluster, chosen: list[Fault], seed: str, mixes: Sequence[Mix])
     )
     if row.wrong:
         row.wrong.append(f"what there was: {evidence(cluster, ns, workloads)}")
+    return row
+
+
+def judge_alerts(alerts: Alerts, chosen: list[Fault], expected: set[str], since: float, row: Row) -> None:
+    missed, fired = alerts.missed(expected, since)
+    row.fired = set(fired)
+    row.alerts = ", ".join(sorted(expected)) or "; ".join(str(fault.alerts) for fault in chosen)
+    print(f"    fired: {', '.join(sorted(fired)) or 'nothing'}", flush=True)
+    row.wrong += [f"the alert {name} did not fire" for name in sorted(missed)]
+
+
+def play_nothing(cluster: Cluster, seconds: float, seed: str, mixes: Sequence[Mix], alerts: Alerts) -> Row:
+    """Full load without a fault, under the rules as they are: no alert may fire."""
+    with alerts.as_they_are():
+        row = play(
+            cluster, [Fault(NO_FAULT, lambda *_: lambda: None, seconds, alerts="none may fire")], seed, mixes, alerts
+        )
+    row.wrong += [f"the alert {name} fired without a fault" for name in sorted(row.fired)]
     return row
 
 
@@ -226,6 +253,8 @@ def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
 
 def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:
     possible = [fault for fault in CATALOGUE if fault.is_possible(cluster)]
+    if given.only == NO_FAULT:
+        return [[]] * given.times
     if given.only:
         named = [[fault for fault in possible if name in fault.name] for name in given.only.split(" + ")]
         return [list(chosen) for chosen in itertools.product(*named)] * given.times
@@ -233,7 +262,7 @@ def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:
     # A server that starts while its clock differs from its Patroni's records that time, and Patroni takes it for
     # another server's.
     to_pair = [fault for fault in possible if not fault.needs_clocks]
-    return [[fault] for fault in possible] + [draw.sample(to_pair, 2) for _ in range(given.pairs)]
+    return [[], *([fault] for fault in possible)] + [draw.sample(to_pair, 2) for _ in range(given.pairs)]
 
 
 def begin() -> None:
@@ -255,6 +284,7 @@ def main() -> int:
         help="faults whose name has this in it (with +: several at once), nothing else; the report's other rows stay",
     )
     parser.add_argument("--times", type=int, default=1, help="with --only: how often")
+    parser.add_argument("--healthy", type=float, default=600, help="seconds of the round without a fault")
     parser.add_argument("--plain", action="store_true", help="without Citus, though it is there")
     given = parser.parse_args()
     begin()
@@ -264,8 +294,9 @@ def main() -> int:
         with cluster.alone():
             clocks.give(cluster)
             cluster.start()
-            for number, chosen in enumerate(rounds(cluster, given)):
-                rows.append(one(cluster, number, chosen, given.seed))
+            with Alerts(cluster) as alerts:
+                for number, chosen in enumerate(rounds(cluster, given)):
+                    rows.append(one(cluster, number, chosen, given.seed, alerts=alerts, healthy_s=given.healthy))
     finally:
         cluster.remove()
     text = renewed(REPORT.read_text(encoding="utf-8"), rows) if given.only else report(cluster, rows, given)
@@ -275,13 +306,24 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def one(cluster: Cluster, number: int, chosen: list[Fault], seed: int, mixes: Sequence[Mix] = MIXES) -> Row:
-    """A failing round reports its error, and the next begins with a whole cluster."""
+def one(
+    cluster: Cluster,
+    number: int,
+    chosen: list[Fault],
+    seed: int,
+    mixes: Sequence[Mix] = MIXES,
+    alerts: Alerts | None = None,
+    healthy_s: float = 0.0,
+) -> Row:
+    """A failing round reports its error, and the next begins with a whole cluster. Without a fault: full load only."""
     try:
-        row = play(cluster, chosen, f"{seed} {number}", mixes)
+        if chosen or alerts is None:
+            row = play(cluster, chosen, f"{seed} {number}", mixes, alerts)
+        else:
+            row = play_nothing(cluster, healthy_s, f"{seed} {number}", mixes, alerts)
     except Exception as error:
         traceback.print_exc()
-        row = Row(" + ".join(fault.name for fault in chosen), wrong=[f"{type(error).__name__}: {error}"])
+        row = Row(" + ".join(fault.name for fault in chosen) or NO_FAULT, wrong=[f"{type(error).__name__}: {error}"])
         row.is_judged = isinstance(error, AssertionError)
         row.wrong.append(f"logs: {kept_logs(cluster)}")
         mend(cluster)
@@ -317,8 +359,12 @@ every node first. *Other writes*, *other reads*: the same for the PostgreSQL gro
 that were found linearizable, and their calls. *Sound*: nothing acknowledged is lost or done twice, no replica
 answered with a directory that PostgreSQL never had, `mantle fsck` is clean on every replica, no lock is left.
 
-| fault | writes | reads | other writes | other reads | refusals | windows | calls | acknowledged | outcome |
-|---|---|---|---|---|---|---|---|---|---|
+*Alerts*: those of `patroni/monitoring/alerts.yml` that the fault must raise, and did. Debian's Prometheus evaluates
+them every second, with `for` and ranges a {SHORTENED}th as long (`for` at most 20 s), because a fault lasts seconds. In
+the round without a fault, {given.healthy:.0f} s of full load, the rules are as they are, and no alert may fire.
+
+| fault | writes | reads | other writes | other reads | refusals | windows | calls | acknowledged | alerts | outcome |
+|---|---|---|---|---|---|---|---|---|---|---|
 """
     return head + "".join(f"{line(row)}\n" for row in rows)
 
@@ -335,7 +381,7 @@ def line(row: Row, when: str = "") -> str:
         row.windows,
         row.calls,
     ]
-    return "| " + " | ".join(map(str, [row.faults, *cells, row.acknowledged, outcome + when])) + " |"
+    return "| " + " | ".join(map(str, [row.faults, *cells, row.acknowledged, row.alerts, outcome + when])) + " |"
 
 
 def renewed(page: str, rows: list[Row]) -> str:

@@ -1,0 +1,94 @@
+"""A real Prometheus beside the cluster, which evaluates the alert rules while faults are caused.
+
+A fault lasts some seconds, and an alert waits for minutes. So Prometheus asks every second and gets a copy of the rules
+in which each duration (`for`, and the ranges of the expressions) is divided by SHORTENED, and `for` is 20 s at most. A
+healthy cluster is judged by the rules as they are.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import yaml
+
+from cluster import monitoring
+from cluster.cluster import Cluster
+from stack.poll import wait_until
+from stack.service import start_each
+
+SHORTENED = 15
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+RANGE = re.compile(r"(?<=\[)(\d+)([smh])(?=\])")
+# rate() needs two samples.
+RANGE_LEAST_S = 4
+FOR_MOST_S = 20
+SILENCE_BOUND_S = 180.0
+FIRES_BOUND_S = 30.0
+
+
+def shortened(count: str, unit: str) -> int:
+    return int(count) * SECONDS[unit] // SHORTENED
+
+
+def shorter(rules: dict) -> dict:
+    """The rules with shorter durations."""
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        rule["expr"] = RANGE.sub(lambda found: f"{max(RANGE_LEAST_S, shortened(found[1], found[2]))}s", rule["expr"])
+        if "for" in rule:
+            rule["for"] = f"{min(FOR_MOST_S, max(1, shortened(rule['for'][:-1], rule['for'][-1])))}s"
+    return rules
+
+
+class Alerts:
+    """Prometheus and node_exporter of one cluster. Started before the first round, as one that has run for long."""
+
+    def __init__(self, cluster: Cluster):
+        config = monitoring.write(cluster)
+        self.rules = config.with_name("alerts.yml")
+        self.original = self.rules.read_text(encoding="utf-8")
+        settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+        settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        self.names = [rule["alert"] for group in yaml.safe_load(self.original)["groups"] for rule in group["rules"]]
+        self.services = [monitoring.NodeExporter(cluster), monitoring.Prometheus(cluster, config)]
+        self.prometheus = self.services[1]
+
+    def __enter__(self) -> "Alerts":
+        self.play(short=True)
+        start_each(self.services)
+        return self
+
+    def __exit__(self, *_ignored) -> None:
+        for service in self.services:
+            service.process.stop()
+
+    def play(self, *, short: bool) -> None:
+        """Chooses the rules: shorter ones, or those of the repository."""
+        text = yaml.safe_dump(shorter(yaml.safe_load(self.original))) if short else self.original
+        self.rules.write_text(text, encoding="utf-8")
+        if self.prometheus.process.pid() is not None:
+            self.prometheus.reload()
+
+    def await_silence(self, names: set[str]) -> None:
+        """Until none of these fires any more because of what was before."""
+        firing = lambda: {name for name, _ in self.prometheus.firing()} & names
+        wait_until(lambda: not firing(), f"the end of {', '.join(sorted(names))}", SILENCE_BOUND_S)
+
+    def missed(self, expected: set[str], since: float) -> tuple[set[str], dict[str, set[str]]]:
+        """The alerts that should have fired since then and have not, and all that have."""
+        until = time.time() + FIRES_BOUND_S
+        while True:
+            fired = self.prometheus.fired(since, time.time())
+            if expected <= fired.keys() or time.time() > until:
+                return expected - fired.keys(), fired
+            time.sleep(1)  # the rules are evaluated once a second
+
+    @contextmanager
+    def as_they_are(self) -> Iterator[None]:
+        """The rules of the repository while the block runs."""
+        self.play(short=False)
+        try:
+            yield
+        finally:
+            self.play(short=True)

@@ -1,0 +1,133 @@
+"""Faults that clients hardly notice, so only alerts tell of them. Each function causes one and returns the function
+that undoes it, as those of catalogue.py do.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+import botocore.exceptions
+
+from cluster import faults, monitoring
+from cluster.cluster import Cluster
+from stack.poll import wait_until
+from tests.cluster import runbook
+from tests.cluster.clients import rest_of, s3_of, session
+from tests.cluster.etcdctl import FILLER, alarms, etcdctl, fill
+
+Undo = Callable[[], None]
+BOUND_S = 60.0
+STOPPED_S, RUNNING_S = 0.6, 0.3  # shorter than an election's timeout
+
+
+def etcd_filled(cluster: Cluster, _draw: random.Random) -> Undo:
+    """etcd's quota is met. An operator follows the runbook."""
+    fill(cluster)
+
+    def undo() -> None:
+        runbook.typed(cluster, "etcd out of space")
+        etcdctl(cluster, "del", FILLER)
+        assert alarms(cluster) == ""
+
+    return undo
+
+
+def etcd_stutters(cluster: Cluster, draw: random.Random) -> Undo:
+    """One member's disk seems slow: its process is stopped most of the time, also while it flushes."""
+    end, process = threading.Event(), draw.choice(cluster.etcd).process
+
+    def stutter() -> None:
+        while not end.is_set():
+            faults.freeze(process)
+            time.sleep(STOPPED_S)  # this is the fault
+            faults.thaw([process], [])
+            end.wait(RUNNING_S)
+
+    thread = threading.Thread(target=stutter)
+    thread.start()
+
+    def undo() -> None:
+        end.set()
+        thread.join()
+
+    return undo
+
+
+def object_file_lost(cluster: Cluster, draw: random.Random) -> Undo:
+    """The bytes of one object are gone; a client asks for it. The file comes back from a backup."""
+    ns = f"lost-{draw.getrandbits(40):010x}"
+    rest_of(cluster).create_namespace(ns)
+    s3 = s3_of(cluster)
+    s3.put_object(Bucket=ns, Key="object", Body=b"bytes")
+    with session(cluster) as connection:
+        (locator,) = connection.execute(
+            "SELECT m.locator FROM mantle.meta m JOIN mantle.namespaces n ON n.ns = m.ns WHERE n.name = %s"
+            " AND m.locator IS NOT NULL", (ns,),
+        ).fetchone()  # fmt: skip
+    file = cluster.gateways[0].data / locator
+    kept = file.with_name(f"{file.name}.kept")
+    file.rename(kept)
+
+    def is_refused() -> bool:
+        try:
+            s3.get_object(Bucket=ns, Key="object")
+        except botocore.exceptions.ClientError as error:
+            return error.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+        return False
+
+    wait_until(is_refused, "GetObject to fail", BOUND_S)
+
+    def undo() -> None:
+        kept.rename(file)
+        assert s3.get_object(Bucket=ns, Key="object")["Body"].read() == b"bytes"
+
+    return undo
+
+
+def stream_may_be_forged(cluster: Cluster, _draw: random.Random) -> Undo:
+    """A role is granted what makes it able to write into the change stream. The runbook takes it back."""
+    with session(cluster) as connection:
+        connection.execute("GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) TO PUBLIC")
+
+    def undo() -> None:
+        with session(cluster) as connection:
+            for statement in runbook.statements("A role that may forge the change stream"):
+                connection.execute(statement)
+
+    return undo
+
+
+def worker_disabled(cluster: Cluster, draw: random.Random) -> Undo:
+    """A node's background worker is switched off by a setting."""
+    group = draw.choice(sorted(cluster.groups))
+
+    def change(statement: str) -> None:
+        with session(cluster, group) as connection:
+            connection.execute(statement)
+            connection.execute("SELECT pg_reload_conf()")
+
+    change("ALTER SYSTEM SET mantle.compaction_databases = 'another'")
+    return lambda: change("ALTER SYSTEM RESET mantle.compaction_databases")
+
+
+def paused(cluster: Cluster, _draw: random.Random) -> Undo:
+    """Patroni leaves a group alone, and is forgotten like that."""
+    group = runbook.group(cluster, max(cluster.groups))
+    runbook.shell(cluster, "patronictl pause mantle ${GROUP:+--group $GROUP} --wait", GROUP=group)
+    return lambda: runbook.shell(cluster, "patronictl resume mantle ${GROUP:+--group $GROUP} --wait", GROUP=group)
+
+
+def targets_changed(change: Callable[[monitoring.Targets], monitoring.Targets], job: str) -> Callable:
+    """Somebody edits Prometheus' list of a job."""
+
+    def cause(cluster: Cluster, _draw: random.Random) -> Undo:
+        before = monitoring.targets(cluster)[job]
+        monitoring.write_targets(cluster, job, change(before))
+        return lambda: monitoring.write_targets(cluster, job, before)
+
+    return cause
+
+
+without_labels = targets_changed(lambda before: [(addresses, {}) for addresses, _ in before], "patroni")
+without_targets = targets_changed(lambda _: [], "haproxy")
