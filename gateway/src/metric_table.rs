@@ -42,6 +42,11 @@ pub const METRICS: &[Metric] = &[
         "",
         "Roles that may write messages into the change stream and should not (P6). Not 0: the gateway is not ready.",
     ),
+    gauge(
+        "mantle_gateway_worker_problems",
+        "source",
+        "Problems of the background worker on a PostgreSQL node: it does not run, or a step keeps failing.",
+    ),
 ];
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ status` shows each replica's role and positions.
 
 import re
 
+import pytest
+
 from stack import http
 from stack.layout import REPLICAS
 from stack.poll import wait_until
@@ -98,3 +100,28 @@ def test_status_tells_what_each_replica_does(stack, bucket, rest):
     assert any(re.fullmatch(r"[\d.]+ %", row["cache hits"]) and row["cache hits"] != "0.0 %" for row in load)
     unmeasured = rows(command_line(stack, "status", "--seconds", "0").stdout.split("\n\n")[1])
     assert {row["lookups/s"] for row in unmeasured} == {"-"}
+
+
+WORKER_BOUND_S = 60
+
+
+@pytest.mark.allows("postgresql", "broken|background worker .* exited with exit code 1")
+@pytest.mark.allows("gateway", "the background worker does not work")
+def test_a_worker_that_keeps_failing_is_measured(stack, superuser):
+    """The gateway asks every ten seconds."""
+    (whole,) = superuser.execute("SELECT pg_get_functiondef('mantle.maintain_pruning()'::regprocedure)").fetchone()
+
+    def problems() -> float:
+        superuser.execute("SELECT pg_reload_conf()")  # then a worker that has ended is started at once
+        return http.metrics(f"{stack.gateway.url}/metrics")['mantle_gateway_worker_problems{source="0"}']
+
+    assert problems() == 0
+    try:
+        superuser.execute(
+            "CREATE OR REPLACE FUNCTION mantle.maintain_pruning() RETURNS bigint LANGUAGE plpgsql"
+            " AS $$ BEGIN RAISE EXCEPTION 'broken' USING ERRCODE = '22012'; END $$"
+        )
+        wait_until(lambda: problems() == 1, "the gateway to tell of it", WORKER_BOUND_S)
+    finally:
+        superuser.execute(whole)
+    wait_until(lambda: problems() == 0, "the worker to be well", WORKER_BOUND_S)

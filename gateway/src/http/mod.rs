@@ -74,12 +74,13 @@ pub async fn serve(config: &Config, stop: impl Future<Output = ()> + Send + 'sta
     Ok(())
 }
 
-/// Keeps the lease, watches the grants and sweeps, until the result is dropped.
+/// Keeps the lease, watches grants and background workers, and sweeps, until the result is dropped.
 fn spawn_background_tasks(gateway: &Arc<Gateway>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let [lease, grants, sweeper] = [(); 3].map(|()| gateway.clone());
+    let [lease, grants, workers, sweeper] = [(); 4].map(|()| gateway.clone());
     tasks.spawn(async move { lease.index.keep_lease().await });
     tasks.spawn(async move { grants.store.watch_emit_grants().await });
+    tasks.spawn(async move { workers.store.watch_workers().await });
     tasks.spawn(sweep::run(sweeper));
     tasks
 }

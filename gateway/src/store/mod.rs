@@ -23,6 +23,7 @@ mod resolution;
 mod rows;
 mod shards;
 mod sql;
+mod worker_problems;
 
 use std::{sync::Arc, time::Duration};
 

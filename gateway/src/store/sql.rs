@@ -62,6 +62,9 @@ statements! {
                 AND a.privilege_type = 'EXECUTE' AND a.grantee <> p.proowner AND NOT coalesce(r.rolsuper, false) \
                 AND a.grantee IS DISTINCT FROM (SELECT e.extowner FROM pg_extension e WHERE e.extname = 'mantle') \
               ORDER BY 1) AS roles";
+    /// The node's number as a source (0 for a coordinator that is none), and what is wrong with its background worker.
+    WORKER_PROBLEMS "worker_problems" read
+        "SELECT coalesce(mantle.index_source(), 0) AS source, ARRAY(SELECT p FROM mantle.worker_problems() AS p) AS problems";
     /// How far each path exists, and whether an object has the name where it ends early. No component has a slash.
     RESOLVE_PATHS "resolve_paths" read
         "SELECT r.ns, r.depth, r.id, r.parent_id, r.version, r.chain_owner, r.chain_grp, r.chain_mode, \
