@@ -147,13 +147,13 @@ def test_check_cluster_names_a_worker_that_keeps_dying(worked):
         return told_of_workers(target)
 
     for broken, step in (("mantle.run_maintenance(text)", "compact"), ("mantle.maintain_pruning()", "prune")):
+        before = node.execute(WORKER).fetchone()
         (whole,) = node.execute("SELECT pg_get_functiondef(%s::regprocedure)", (broken,)).fetchone()
         head = whole.split("AS $function$")[0]
         node.execute(f"{head} AS $function$ BEGIN RAISE EXCEPTION 'broken' USING ERRCODE = '22012'; END $function$")
-        ended = node.execute(WORKER).fetchone()
         ((number, detail),) = wait_until(told, "the worker to be named", WORKER_BOUND_S)
         assert number == port and detail.startswith(f"step {step} has failed "), detail
-        assert detail.endswith(", at last with 22012: broken") and node.execute(WORKER).fetchone() != ended
+        assert detail.endswith(", at last with 22012: broken") and node.execute(WORKER).fetchone() != before
         assert len(node.execute("SELECT FROM mantle.worker_steps WHERE failures > 1").fetchall()) == 1
         node.execute(whole)
         wait_until(lambda: told() == [], "the worker to be well", WORKER_BOUND_S)

@@ -47,6 +47,14 @@ def test_a_database_without_a_worker_gets_one_when_there_is_room(crowded):
         admin.execute(f"CREATE DATABASE {SECOND} TEMPLATE {TEMPLATE}")
         wait_until(lambda: lines() > before, "the launcher to say that there is no room", WAIT_BOUND_S)
         assert workers() == {FIRST}
-        admin.execute(f"DROP DATABASE {FIRST} WITH (FORCE)")
-        wait_until(lambda: workers() == {SECOND}, "the worker of the second", WAIT_BOUND_S)
+        with psycopg.connect(**crowded.parameters, dbname=SECOND, autocommit=True) as second:
+
+            def problems() -> list[str]:
+                return [problem for (problem,) in second.execute("SELECT mantle.worker_problems()").fetchall()]
+
+            (problem,) = wait_until(problems, "the second to tell that it has none", WAIT_BOUND_S)
+            assert problem.startswith("none runs")
+            admin.execute(f"DROP DATABASE {FIRST} WITH (FORCE)")
+            wait_until(lambda: workers() == {SECOND}, "the worker of the second", WAIT_BOUND_S)
+            assert problems() == []
         assert lines() == before + 1, "said once, tried every second"
