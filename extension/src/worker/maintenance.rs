@@ -69,8 +69,9 @@ fn noting_failure<T>(
         let (CaughtError::PostgresError(said)
         | CaughtError::ErrorReport(said)
         | CaughtError::RustPanic { ereport: said, .. }) = &error;
-        outcomes::note_failure(name, said.sql_error_code(), said.message());
-        if is_handled(name, &error) { None } else { error.rethrow() }
+        let goes_on = is_handled(name, &error);
+        outcomes::note_failure(name, said.sql_error_code(), said.message(), !goes_on);
+        if goes_on { None } else { error.rethrow() }
     });
     attempt.execute()
 }

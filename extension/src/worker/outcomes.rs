@@ -39,6 +39,8 @@ struct Outcome {
     failing_since: i64,
     /// How many there were since then.
     failures: i32,
+    /// The last failure ended the worker. Otherwise the step is tried again.
+    is_fatal: bool,
     code: i32,
     message_bytes: usize,
     message: [u8; MESSAGE_BYTES_MAX],
@@ -68,6 +70,7 @@ impl Outcome {
         failed: 0,
         failing_since: 0,
         failures: 0,
+        is_fatal: false,
         code: 0,
         message_bytes: 0,
         message: [0; MESSAGE_BYTES_MAX],
@@ -77,11 +80,12 @@ impl Outcome {
         (self.succeeded, self.failing_since, self.failures) = (now, 0, 0);
     }
 
-    fn fail(&mut self, now: i64, code: i32, message: &str) {
+    fn fail(&mut self, now: i64, code: i32, message: &str, is_fatal: bool) {
         if self.failures == 0 {
             self.failing_since = now;
         }
-        (self.failed, self.code, self.failures) = (now, code, self.failures.saturating_add(1));
+        self.failures = self.failures.saturating_add(1);
+        (self.failed, self.code, self.is_fatal) = (now, code, is_fatal);
         let kept = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
         self.message[..kept.len()].copy_from_slice(kept.as_bytes());
         self.message_bytes = kept.len();
@@ -153,9 +157,9 @@ pub fn note_success(step: &str) {
     note(step, |outcome, now| outcome.succeed(now));
 }
 
-/// Notes that it has failed.
-pub fn note_failure(step: &str, code: PgSqlErrorCode, message: &str) {
-    note(step, |outcome, now| outcome.fail(now, code as i32, message));
+/// Notes that it has failed. `is_fatal`: this ends the worker.
+pub fn note_failure(step: &str, code: PgSqlErrorCode, message: &str, is_fatal: bool) {
+    note(step, |outcome, now| outcome.fail(now, code as i32, message, is_fatal));
 }
 
 fn note(step: &str, change: impl FnOnce(&mut Outcome, i64)) {
@@ -200,6 +204,7 @@ fn worker_steps_now() -> TableIterator<
         name!(failures, i32),
         name!(failing_since, Option<TimestampWithTimeZone>),
         name!(failed, Option<TimestampWithTimeZone>),
+        name!(fatal, Option<bool>),
         name!(sqlstate, Option<String>),
         name!(message, Option<String>),
     ),
@@ -209,9 +214,9 @@ fn worker_steps_now() -> TableIterator<
     let outcomes = is_preloaded().then(|| RECORDS.share().find(database).map(|record| record.outcomes)).flatten();
     let rows = outcomes.into_iter().flat_map(|outcomes| STEPS.into_iter().zip(outcomes)).map(|(step, outcome)| {
         let error = (outcome.failed != 0).then(|| (unpacked(outcome.code), outcome.message()));
-        let (code, message) = error.unzip();
+        let (is_fatal, (code, message)) = (error.is_some().then_some(outcome.is_fatal), error.unzip());
         let (succeeded, since, failed) = (outcome.succeeded, outcome.failing_since, outcome.failed);
-        (step, time(succeeded), outcome.failures, time(since), time(failed), code, message)
+        (step, time(succeeded), outcome.failures, time(since), time(failed), is_fatal, code, message)
     });
     TableIterator::new(rows.collect::<Vec<_>>())
 }
@@ -232,13 +237,13 @@ mod tests {
     #[test]
     fn failures_count_from_the_last_success() {
         let mut outcome = Outcome::NONE;
-        outcome.fail(10, PgSqlErrorCode::ERRCODE_SYNTAX_ERROR as i32, "first");
-        outcome.fail(15, PgSqlErrorCode::ERRCODE_SYNTAX_ERROR as i32, "second");
+        outcome.fail(10, PgSqlErrorCode::ERRCODE_SYNTAX_ERROR as i32, "first", true);
+        outcome.fail(15, PgSqlErrorCode::ERRCODE_SYNTAX_ERROR as i32, "second", true);
         assert_eq!((outcome.failing_since, outcome.failed, outcome.failures), (10, 15, 2));
         assert_eq!((unpacked(outcome.code), outcome.message()), ("42601".to_owned(), "second".to_owned()));
         outcome.succeed(20);
         assert_eq!((outcome.failing_since, outcome.failures, outcome.succeeded), (0, 0, 20));
-        outcome.fail(30, PgSqlErrorCode::ERRCODE_INTERNAL_ERROR as i32, &"ä".repeat(MESSAGE_BYTES_MAX));
+        outcome.fail(30, PgSqlErrorCode::ERRCODE_INTERNAL_ERROR as i32, &"ä".repeat(MESSAGE_BYTES_MAX), false);
         assert_eq!((outcome.failing_since, outcome.failures), (30, 1));
         assert_eq!(outcome.message(), "ä".repeat(MESSAGE_BYTES_MAX / 2), "cut between characters");
     }
