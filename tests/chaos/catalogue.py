@@ -15,8 +15,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
-import psycopg
-
 from cluster import faults
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR, VOTERS, Host
@@ -27,12 +25,11 @@ from stack.process import Process
 from tests.cluster.clients import session
 from tests.cluster.oracle import drop_slot, rebuilds
 
-from . import clocks, slow, unnoticed
+from . import clocks, shards, slow, unnoticed
 
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0
 STUTTER_S = 3.0  # longer than a shard's move takes for its last changes
-MOVES = 5
 DROPS = 3
 CLOCK_JUMP_S = 600  # longer than every lease; signed requests tolerate 15 minutes
 Undo = Callable[[], None]
@@ -200,45 +197,6 @@ def is_renaming_slowly(cluster: Cluster, group: int) -> bool:
     """Checks that a rename has just begun to sleep."""
     with session(cluster, group) as connection:
         return connection.execute(slow.RENAMES_BEGUN).fetchone() is not None
-
-
-def shard_moved(cluster: Cluster, draw: random.Random) -> Undo:
-    with session(cluster) as connection:
-        shard = draw.choice(list(placements(connection)))
-        move(connection, shard, draw)
-    return lambda: None
-
-
-def busy_shards_moved(cluster: Cluster, draw: random.Random) -> Undo:
-    """Moves shards back and forth: each time the shard of the directory whose attributes changed last, so the next
-    change comes from another node.
-    """
-    with session(cluster) as connection:
-        for _ in range(MOVES):
-            (shard,) = connection.execute(
-                "SELECT get_shard_id_for_distribution_column('mantle.meta', r.pid) FROM mantle.requests r"
-                " WHERE r.verb = 'set_attributes' ORDER BY r.created DESC LIMIT 1"
-            ).fetchone()
-            move(connection, shard, draw)
-    return lambda: None
-
-
-def placements(connection: psycopg.Connection) -> dict[int, tuple[str, int]]:
-    """The node of each shard."""
-    rows = connection.execute(
-        "SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)"
-        " JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' "
-        " WHERE s.logicalrelid = 'mantle.meta'::regclass"
-    ).fetchall()
-    return {shard: (host, port) for shard, host, port in rows}
-
-
-def move(connection: psycopg.Connection, shard: int, draw: random.Random) -> None:
-    """Moves it to another node that has shards."""
-    nodes = placements(connection)
-    here = nodes[shard]
-    there = draw.choice(sorted(set(nodes.values()) - {here}))
-    connection.execute("SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'force_logical')", (shard, *here, *there))
 
 
 def streams_stutter(cluster: Cluster, draw: random.Random) -> Undo:
@@ -454,8 +412,9 @@ CATALOGUE = [
     Fault("index follower's disk full", disk_full, 10, alerts=("DiskIsFilling",)),
     Fault("slot dropped", slot_dropped, alerts=("MantleIndexWasRebuilt",)),
     Fault("slot dropped beneath a slow rename", slot_dropped_beneath_a_rename, 20, alerts=("MantleIndexWasRebuilt",)),
-    Fault("shard moved", shard_moved, needs_citus=True, alerts=WITHIN),
-    Fault("busy shards moved", busy_shards_moved, needs_citus=True, alerts=WITHIN),
+    Fault("shard moved", shards.shard_moved, needs_citus=True, alerts=WITHIN),
+    Fault("busy shards moved", shards.busy_shards_moved, needs_citus=True, alerts=WITHIN),
+    Fault("one shard a node", shards.one_shard_left, needs_citus=True, alerts=WITHIN),
     Fault("change streams stutter", streams_stutter, 20, alerts=FAST),
     Fault("object file lost", unnoticed.object_file_lost, alerts=("MantleObjectBytesAreMissing", "MantleGatewayFails")),
     Fault("a role may forge the stream", unnoticed.stream_may_be_forged, 15, alerts=("MantleChangeStreamMayBeForged",)),

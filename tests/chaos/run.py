@@ -34,7 +34,7 @@ from stack.layout import DATABASE, REPOSITORY
 from stack.poll import wait_until
 from tests.cluster.clients import make_probes, rest_of, s3_of, session
 from tests.cluster.load import Load
-from tests.cluster.oracle import assert_nothing_is_lost, fsck
+from tests.cluster.oracle import assert_nothing_is_lost, await_no_problem, fsck
 
 from . import clocks
 from .alerts import SHORTENED, Alerts
@@ -242,10 +242,7 @@ def unsound(cluster: Cluster, ns: str, acknowledged: list[str]) -> list[str]:
             LEADER_BOUND_S,
         )
         assert_nothing_is_lost(cluster, ns, acknowledged)
-        with session(cluster) as connection:
-            found += [
-                f"check_cluster: {row}" for row in connection.execute("SELECT * FROM mantle.check_cluster()").fetchall()
-            ]
+        await_no_problem(cluster)
     except Exception as error:  # report this round, then run the next
         found.append(f"{type(error).__name__}: {error}")
     return found + fsck(cluster)
