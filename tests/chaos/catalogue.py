@@ -44,7 +44,7 @@ class Fault:
     name: str
     cause: Callable[[Cluster, random.Random], Undo]
     lasts_s: float = 10.0
-    alerts: tuple[str, ...] | str = "none"
+    alerts: tuple[str, ...] | str = ""
     needs_network: bool = False
     needs_citus: bool = False
     needs_clocks: bool = False
@@ -310,13 +310,6 @@ def two_members_killed(cluster: Cluster, draw: random.Random) -> Undo:
     return lambda: [process.start() for process in killed_ones] and None
 
 
-def standby_frozen(cluster: Cluster, draw: random.Random) -> Undo:
-    """PostgreSQL of a standby is connected and confirms nothing."""
-    late = standby(cluster, any_source(cluster, draw))
-    faults.freeze_postgresql(late)
-    return lambda: faults.thaw([], [late])
-
-
 DOWN = ("ProcessIsDown",)
 FAST = "clients notice it for less than an alert waits"
 CLOCK = "clocks are not watched: nothing of Mantle depends on them"
@@ -366,7 +359,12 @@ CATALOGUE = [
         15,
         alerts=(*DOWN, "PostgreSQLHasNoSynchronousStandby"),
     ),
-    Fault("standby frozen", standby_frozen, 15, alerts=("MantleIndexWaitsForStandby",)),
+    Fault(
+        "standby frozen",
+        unnoticed.standby_frozen,
+        15,
+        alerts=("MantleIndexWaitsForStandby", "MantleIndexLagsBehindPostgreSQL"),
+    ),
     Fault(
         "primary's machine killed",
         machine_killed(any_source),
@@ -410,6 +408,7 @@ CATALOGUE = [
         alerts=(*DOWN, "PostgreSQLHasNoPrimary", "PostgreSQLHasNoSynchronousStandby"),
     ),
     Fault("index follower's disk full", disk_full, 10, alerts=("DiskIsFilling",)),
+    Fault("a disk that fills slowly", unnoticed.disk_fills, 35, alerts=("DiskWillBeFull",)),
     Fault("slot dropped", slot_dropped, alerts=("MantleIndexWasRebuilt",)),
     Fault("slot dropped beneath a slow rename", slot_dropped_beneath_a_rename, 20, alerts=("MantleIndexWasRebuilt",)),
     Fault("shard moved", shards.shard_moved, needs_citus=True, alerts=WITHIN),

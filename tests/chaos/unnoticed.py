@@ -3,6 +3,7 @@ that undoes it, as those of catalogue.py do.
 """
 
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from tests.cluster.etcdctl import FILLER, alarms, etcdctl, fill
 
 Undo = Callable[[], None]
 BOUND_S = 60.0
+FILLING_MB = 64
+LAG_MB = 80  # the alert looks for 64 MiB
 STOPPED_S, RUNNING_S = 0.6, 0.3  # shorter than an election's timeout
 
 
@@ -52,6 +55,46 @@ def etcd_stutters(cluster: Cluster, draw: random.Random) -> Undo:
         thread.join()
 
     return undo
+
+
+def disk_fills(cluster: Cluster, _draw: random.Random) -> Undo:
+    """A file system of its own, more than half full, fills slowly."""
+    place = cluster.layout.folder / "filling"
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={FILLING_MB}m", "mantle-chaos", str(place)], check=True)
+    end = threading.Event()
+
+    def write() -> None:
+        with (place / "filler").open("wb", buffering=0) as file:
+            file.write(bytes(FILLING_MB * 6 // 10 << 20))
+            while not end.wait(0.5):
+                file.write(bytes(1 << 16))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+
+    def undo() -> None:
+        end.set()
+        thread.join()
+        subprocess.run(["umount", str(place)], check=True)
+        place.rmdir()
+
+    return undo
+
+
+def standby_frozen(cluster: Cluster, draw: random.Random) -> Undo:
+    """PostgreSQL of a standby is connected and confirms nothing, while its primary writes much WAL."""
+    group = draw.choice([group for group in cluster.groups if cluster.groups[group][0].is_source])
+    primary = cluster.leader(group)
+    late = next(member for member in cluster.groups[group] if member is not primary)
+    faults.freeze_postgresql(late)
+    with session(cluster, group) as connection:
+        # Not in the stream's format, and not transactional: nothing waits for the standby.
+        connection.execute(
+            "SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1 << 20)) FROM generate_series(1, %s)",
+            (LAG_MB,),
+        )
+    return lambda: faults.thaw([], [late])
 
 
 def object_file_lost(cluster: Cluster, draw: random.Random) -> Undo:

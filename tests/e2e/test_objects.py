@@ -149,3 +149,24 @@ def test_presigned_url(stored, stack, s3):
     url = signer.generate_presigned_url("get_object", Params={"Bucket": stored, "Key": "x/y/object"})
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url) as answer:
         assert answer.read() == BODY
+
+
+@pytest.mark.allows("gateway", "an object's bytes are missing")
+def test_lost_bytes_are_an_error_and_counted(stack, stored, s3, sql):
+    counted = lambda: stack.gateway.metrics()["mantle_gateway_bytes_missing_total"]
+    (locator,) = sql.execute(
+        "SELECT m.locator FROM mantle.meta m JOIN mantle.namespaces n USING (ns)"
+        " WHERE n.name = %s AND m.name = 'object'",
+        (stored,),
+    ).fetchone()
+    file = stack.gateway.data / locator
+    kept = file.rename(file.with_name("kept"))
+    before = counted()
+    with pytest.raises(botocore.exceptions.ClientError) as refused:
+        s3.get_object(Bucket=stored, Key="x/y/object")
+    assert code_of(refused) == (500, "InternalError")
+    assert "bytes are missing" in refused.value.response["Error"]["Message"]
+    assert counted() > before
+    assert s3.head_object(Bucket=stored, Key="x/y/object")["ContentLength"] == len(BODY)
+    kept.rename(file)
+    assert s3.get_object(Bucket=stored, Key="x/y/object")["Body"].read() == BODY

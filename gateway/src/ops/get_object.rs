@@ -56,6 +56,6 @@ impl Gateway {
         }
         metrics::counter!(BYTES_MISSING).increment(1);
         tracing::error!(namespace, key, "an object's bytes are missing");
-        Err(E::from(ErrorCode::Internal.into()))
+        Err(E::from(Error::new(ErrorCode::BytesMissing, "the object's bytes are missing")))
     }
 }

@@ -80,6 +80,7 @@ error_table! {
     NoData "no_data" "MT032" 403 "InvalidObjectState" No "The entry was imported without bytes; there is nothing to read.";
     InvalidRange "invalid_range" "MT033" 416 "InvalidRange" No "The range lies outside the object.";
     NotImplemented "not_implemented" "MT034" 501 "NotImplemented" No "This call is not offered.";
+    BytesMissing "bytes_missing" "MT035" 500 "InternalError" No "The object is there, but its bytes are not: the storage has lost them.";
     InvalidId "invalid_id" "MT040" 500 "InternalError" No "An id lies outside every recorded block.";
     WrongIsolation "wrong_isolation" "MT041" 500 "InternalError" No "The function runs under READ COMMITTED only.";
     WeakCommit "weak_commit" "MT042" 500 "InternalError" No "synchronous_commit is weaker than the flush that an acknowledgement needs.";
