@@ -11,6 +11,7 @@ import itertools
 import os
 import platform
 import random
+import re
 import shutil
 import signal
 import sys
@@ -253,7 +254,7 @@ def rounds(cluster: Cluster, given: argparse.Namespace) -> list[list[Fault]]:
     if given.only == NO_FAULT:
         return [[]] * given.times
     if given.only:
-        named = [[fault for fault in possible if name in fault.name] for name in given.only.split(" + ")]
+        named = [[fault for fault in possible if re.search(name, fault.name)] for name in given.only.split(" + ")]
         return [list(chosen) for chosen in itertools.product(*named)] * given.times
     draw = random.Random(given.seed)
     # A server that starts while its clock differs from its Patroni's records that time, and Patroni takes it for
@@ -278,7 +279,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=6, help="pairs of faults after the single ones")
     parser.add_argument(
         "--only",
-        help="faults whose name has this in it (with +: several at once), nothing else; the report's other rows stay",
+        help="faults whose name matches (with ` + `: several at once), nothing else; the report's other rows stay",
     )
     parser.add_argument("--times", type=int, default=1, help="with --only: how often")
     parser.add_argument("--healthy", type=float, default=600, help="seconds of the round without a fault")
