@@ -319,7 +319,11 @@ CATALOGUE = [
     Fault("index leader killed", killed(lambda c, _: index_leader(c).process), alerts=DOWN),
     Fault("index follower killed", killed(lambda c, _: index_follower(c).process), alerts=DOWN),
     Fault("index learner killed", killed(lambda c, _: c.replicas[-1].process), 6, alerts=DOWN),
-    Fault("two voters of the index killed", two_voters_killed, alerts=(*DOWN, "MantleIndexHasNoLeader")),
+    Fault(
+        "two voters of the index killed",
+        two_voters_killed,
+        alerts=(*DOWN, "MantleIndexHasNoLeader", "MantleIndexIsNotStreaming", "MantleIndexDoesNotReadANode"),
+    ),
     Fault(
         "PgBouncer killed",
         killed(lambda c, draw: beside(c, c.leader(any_source(c, draw)))),
