@@ -12,6 +12,7 @@ mod namespaces;
 mod output;
 mod passing;
 mod replicas;
+mod size;
 mod sql;
 mod status;
 mod table;
@@ -57,6 +58,8 @@ enum Command {
     Members(members::Options),
     /// Show which index group serves each namespace, or move one to another group while it is used
     Namespaces(namespaces::Options),
+    /// Estimate the connections, memory, disk and WAL that a cluster needs, from its size
+    Size(size::Options),
 }
 
 #[derive(clap::Args)]
@@ -129,6 +132,7 @@ fn run(command: Command, output: Output) -> Result<Exit> {
             Command::Fsck(options) => fsck::run(options, output).await,
             Command::Members(options) => members::run(options, output).await,
             Command::Namespaces(options) => namespaces::run(options, output).await,
+            Command::Size(options) => size::run(&options, output),
         }
     });
     // A read of a listing from a pipe may block for ever; do not wait for it.
@@ -158,6 +162,7 @@ mod tests {
             fields::<namespaces::Answer>("mantle namespaces"),
             fields::<namespaces::Moved>("mantle namespaces move, abort"),
             fields::<import::summary::Answer<'_>>("mantle import"),
+            fields::<size::Answer>("mantle size"),
         ];
         mantle_types::pages::assert_section("command-line.md", "answers", &answers.join("\n"));
     }
