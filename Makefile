@@ -18,7 +18,7 @@ SUITE      = $(PYTHON) tests/run.py
 export PYTHONDONTWRITEBYTECODE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop status clean install build test one property simulate lint bench soak chaos chaos-proof python cluster cluster-status cluster-worker cluster-stop
+.PHONY: help run stop status clean install build test one property simulate lint bench soak chaos chaos-proof exercises python cluster cluster-status cluster-worker cluster-stop
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,9 @@ property: python ## Run random concurrent histories against the model, for SECON
 
 chaos: python ## Cause every fault on a whole cluster under load, then PAIRS=6 drawn by SEED=0, and judge the histories; writes docs/chaos.md (FAULT=name: those alone)
 	@$(SUITE) --chaos --seed $(SEED) --pairs $(PAIRS) $(if $(FAULT),--only "$(FAULT)") $(if $(PLAIN),--plain)
+
+exercises: python ## Play an administrator's exercises on a whole cluster under load, typing docs/runbooks.md; writes docs/exercises.md
+	@MANTLE_CLUSTER_LONG=1 MANTLE_EXERCISES=1 $(SUITE) --one tests/cluster/test_exercises.py
 
 chaos-proof: python ## Check that `make chaos` would notice a missing protection: leave out one at a time (ONLY=name); writes docs/chaos-proof.md
 	@$(SUITE) --chaos-proof --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(PLAIN),--plain)

@@ -1,14 +1,18 @@
-"""The environment file for users of the cluster, and a `patronictl` that finds its settings and passwords.
+"""The environment file for users of the cluster, a `patronictl` that finds its settings and passwords, and a
+`systemctl` that knows its hosts.
 
-Invariant: passwords are stored in files of mode 0600 only; the command reads them when it runs.
+Invariant: passwords are stored in files of mode 0600 only; the commands read them when they run.
 """
 
 import shlex
+import sys
 
+from stack import secret
 from stack.environment import client_variables, write_file
+from stack.layout import DATABASE, REPOSITORY
 from stack.load import shown
 from stack.postgresql import database_url
-from stack.terminal import say
+from stack.terminal import say, write_private
 
 from .cluster import Cluster
 from .layout import COORDINATOR, PORT_ETCD, PORT_PGBOUNCER, PORT_POSTGRESQL
@@ -18,6 +22,16 @@ PATRONICTL = """#!/bin/sh
 PATRONI_RESTAPI_PASSWORD=$(cat {password}) || exit 1
 export PATRONI_RESTAPI_PASSWORD
 exec {patronictl} -c {config} "$@"
+"""
+
+SYSTEMCTL = """#!/bin/sh
+# systemctl --host HOST start|stop|restart|is-active UNIT…: of the cluster's hosts, which have no systemd of their own.
+# All else is this machine's.
+if [ "$1" = --host ]; then
+    shift
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={launchers} exec {python} -m cluster.units {folder} "$@"
+fi
+exec /usr/bin/systemctl "$@"
 """
 
 
@@ -36,6 +50,9 @@ def variables(cluster: Cluster) -> dict[str, str]:
         "ETCDCTL_CACERT": str(layout.certificates / "ca.crt"),
         "ETCDCTL_CERT": str(layout.certificates / "patroni.crt"),
         "ETCDCTL_KEY": str(layout.certificates / "patroni.key"),
+        # The superuser's password is in a file of libpq's.
+        "SUPERUSER_URL": f"postgresql://postgres@{layout.gateway_hosts[0].address}:{PORT_POSTGRESQL}/{DATABASE}",
+        "PGPASSFILE": str(layout.secrets / "superuser.pgpass"),
     }
 
 
@@ -44,9 +61,14 @@ def write(cluster: Cluster) -> None:
     config = cluster.groups[COORDINATOR][0].config
     values = {"password": layout.secrets / "restapi", "patronictl": layout.patroni / "bin" / "patronictl"}
     quoted = {name: shlex.quote(str(path)) for name, path in {**values, "config": config}.items()}
-    own = layout.binaries / "patronictl"
-    own.write_text(PATRONICTL.format(**quoted))
-    own.chmod(0o755)
+    launcher = {"launchers": REPOSITORY / "patroni", "python": sys.executable, "folder": cluster.given_folder}
+    quoted |= {name: shlex.quote(str(path)) for name, path in launcher.items()}
+    for name, script in {"patronictl": PATRONICTL, "systemctl": SYSTEMCTL}.items():
+        own = layout.binaries / name
+        own.write_text(script.format(**quoted))
+        own.chmod(0o755)
+    password = secret.read(layout, "superuser")
+    write_private(layout.secrets / "superuser.pgpass", f"*:*:*:postgres:{password}\n")
     write_file(layout, variables(cluster), {})
 
 

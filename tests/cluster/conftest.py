@@ -40,7 +40,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
     if REPORT:
         terminalreporter.section("unavailability, seconds")
         for line in REPORT:
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(str(line))
 
 
 @pytest.hookimpl(wrapper=True)

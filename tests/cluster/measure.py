@@ -3,13 +3,42 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from cluster.cluster import Cluster
 from cluster.services import Replica
 
 from .load import Load, Probe
 
-REPORT: list[str] = []
+
+@dataclass
+class Gaps:
+    """The longest times without a write and without a lookup, in seconds."""
+
+    writes: float
+    lookups: float
+
+    def __str__(self) -> str:
+        return f"writes {self.writes:.1f}, lookups {self.lookups:.1f}"
+
+
+@dataclass
+class Measured:
+    """What clients saw of a fault: on the shards of the group that it hit, and on the others."""
+
+    what: str
+    hit: Gaps | None
+    others: Gaps | None
+    acknowledged: int
+    refusals: int
+
+    def __str__(self) -> str:
+        parts = [f"{name}: {gaps}" for name, gaps in (("its shards", self.hit), ("others", self.others)) if gaps]
+        counts = f"({self.acknowledged} acknowledged, {self.refusals} passing refusals)"
+        return f"{self.what:<48}{'; '.join(parts)}  {counts}"
+
+
+REPORT: list[Measured] = []
 
 
 @contextmanager
@@ -24,16 +53,10 @@ def measured(what: str, probes: dict[int, list[Probe]], hit: int) -> Iterator[Lo
         yield load
         load.await_progress()
         until = time.monotonic()
-    parts = []
-    for name, chosen in (
-        ("its shards", probes.get(hit, [])),
-        ("others", [probe for group in probes if group != hit for probe in probes[group]]),
-    ):
-        if chosen:
-            writes, reads = load.longest_s(since, until, chosen)
-            parts.append(f"{name}: writes {writes:.1f}, lookups {reads:.1f}")
+    gaps = lambda chosen: Gaps(*load.longest_s(since, until, chosen)) if chosen else None
+    others = [probe for group in probes if group != hit for probe in probes[group]]
     refusals = sum(probe.writes.refusals + probe.reads.refusals for probe in every)
-    REPORT.append(f"{what:<48}{'; '.join(parts)}  ({len(load.acknowledged)} acknowledged, {refusals} passing refusals)")
+    REPORT.append(Measured(what, gaps(probes.get(hit, [])), gaps(others), len(load.acknowledged), refusals))
 
 
 def index_leader(cluster: Cluster, other_than: Replica | None = None) -> Replica | None:

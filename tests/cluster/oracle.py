@@ -96,7 +96,7 @@ def fsck(cluster: Cluster) -> list[str]:
     """The differences that `mantle fsck` finds."""
     environment = {
         "MANTLE_INDEX": ",".join(cluster.layout.index_addresses),
-        "DATABASE_URL": cluster.leader(COORDINATOR).url("postgres", "superuser"),
+        "DATABASE_URL": cluster.leader(COORDINATOR).url("operator"),  # the role that the pages name
     }
     command = [str(cluster.layout.binaries / "mantle"), "fsck"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

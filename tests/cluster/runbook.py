@@ -32,17 +32,17 @@ def blocks(section: str, language: str) -> str:
     return "".join(found)
 
 
-def typed(cluster: Cluster, section: str, **words: str) -> str:
+def typed(cluster: Cluster, section: str, bound_s: float = BOUND_S, **words: str) -> str:
     """Runs a section's commands in a shell that has read the environment file; returns their output."""
-    return shell(cluster, commands(section), section, **words)
+    return shell(cluster, commands(section), section, bound_s, **words)
 
 
-def shell(cluster: Cluster, script: str, what: str = "", **words: str) -> str:
+def shell(cluster: Cluster, script: str, what: str = "", bound_s: float = BOUND_S, **words: str) -> str:
     """Runs commands in such a shell."""
     environment.write(cluster)
     script = f"set -e\n. {cluster.layout.environment_file}\n{script}"
     done = subprocess.run(
-        ["sh", "-c", script], capture_output=True, text=True, check=False, timeout=BOUND_S, stdin=subprocess.DEVNULL,
+        ["sh", "-c", script], capture_output=True, text=True, check=False, timeout=bound_s, stdin=subprocess.DEVNULL,
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8", **words},
     )  # fmt: skip
     assert done.returncode == 0, f"{what or script}: status {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -1,6 +1,5 @@
 """The whole cluster serves, and continues to serve during planned and unplanned changes of primaries."""
 
-import shutil
 import time
 
 import pytest
@@ -68,7 +67,8 @@ def test_failover(cluster: Cluster, ns: str, probes: dict[int, list[Probe]], of:
         since = time.monotonic()
         new = cluster.leader(group, FAILOVER_BOUND_S, other_than=old)
         until = time.monotonic()
-    old.start()
+    units = {"HOST": old.host.name, "UNITS": "patroni pgbouncer"}
+    runbook.typed(cluster, "Starting a dead machine's services again", **units)
     wait_until(lambda: old.answers("liveness"), f"Patroni of {old.name}", FAILOVER_BOUND_S)
     if of == "last":  # its data directory is discarded; the coordinator's is rewound
         runbook.typed(cluster, "Failover", GROUP=runbook.group(cluster, group), SERVER=old.name)
@@ -131,15 +131,13 @@ def test_replaced_indexnode(cluster: Cluster, ns: str) -> None:
     """A voter that lost its disk rejoins by itself. The learner is removed, and joins again when it is started."""
     rest_of(cluster).mkdir(ns, "before/a", parents=True)
     voter, learner = cluster.replicas[1], cluster.replicas[-1]
-    voter.process.stop()
-    shutil.rmtree(voter.data)
+    runbook.typed(cluster, "Replacing an IndexNode", HOST=voter.host.name, DATA_DIRS=str(voter.data))
+    voter.await_ready()
     learner.process.stop()
-    assert learner.listen not in runbook.typed(cluster, "Replacing an IndexNode", ADDRESS=learner.listen).split()
-    shutil.rmtree(learner.data)  # a removed member can only come back under a new id
-    for replica in (voter, learner):
-        replica.prepare()
-        replica.start()
-        replica.await_ready()
+    assert learner.listen not in runbook.typed(cluster, "Removing an IndexNode", ADDRESS=learner.listen).split()
+    # A removed member can only come back under a new id.
+    runbook.typed(cluster, "Replacing an IndexNode", HOST=learner.host.name, DATA_DIRS=str(learner.data))
+    learner.await_ready()
     assert_nothing_is_lost(cluster, ns, ["before/a"])
     runbook.typed(cluster, "")
 

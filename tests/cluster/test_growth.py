@@ -4,7 +4,6 @@ import pytest
 
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
-from stack.poll import wait_until
 
 from . import runbook
 from .clients import session
@@ -25,12 +24,8 @@ def test_a_worker_joins_and_gets_shards(cluster: Cluster, ns: str, probes: dict[
         group = cluster.add_worker()
         await_no_problem(cluster)
         assert cluster.leader(group).name in runbook.typed(cluster, "Adding a worker")
+        assert "finished" in runbook.typed(cluster, "Moving shards", MOVED_BOUND_S, MODE="block_writes")
         with session(cluster, COORDINATOR) as connection:
-            begin, look = runbook.statements("Moving shards")
-            connection.execute(begin)
-            wait_until(
-                lambda: connection.execute(look).fetchone()[0] == "finished", "the shards to move", MOVED_BOUND_S
-            )
             assert connection.execute(SHARDS_OF, (group,)).fetchone()[0] > 0
         load.await_progress()
     assert_nothing_is_lost(cluster, ns, load.acknowledged)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import botocore.exceptions
 import pytest
 
 from cluster.cluster import Cluster
@@ -16,7 +17,7 @@ from stack.poll import wait_until
 from stack.service import command_on
 
 from . import runbook
-from .clients import rest_of, session
+from .clients import rest_of, s3_of, session
 from .oracle import assert_nothing_is_lost, fsck, rebuilds
 
 pytestmark = pytest.mark.long
@@ -117,9 +118,16 @@ def test_every_group_goes_back_to_one_point(cluster: Cluster, ns: str, backup: B
     kept = [f"kept{n}/below" for n in range(8)]
     for path in kept:
         rest.mkdir(ns, path, parents=True)
+    s3 = s3_of(cluster)
+    s3.put_object(Bucket=ns, Key="kept0/object", Body=b"before")
     with session(cluster) as connection:
         point = "citus_create_restore_point" if cluster.shape.is_citus else "pg_create_restore_point"
         connection.execute(f"SELECT {point}(%s)", (POINT,))
+    copy = backup.place / "bytes"
+    copy.mkdir()
+    data_dir = cluster.gateways[0].data
+    runbook.typed(cluster, "Copying the bytes of objects", BYTES=str(data_dir), COPY=str(copy))
+    s3.put_object(Bucket=ns, Key="kept0/object", Body=b"after the point")
     for n in range(8):
         rest.mkdir(ns, f"lost{n}")
         rest.rename(ns, f"kept{n}/below/", f"lost{n}/moved/")
@@ -143,5 +151,9 @@ def test_every_group_goes_back_to_one_point(cluster: Cluster, ns: str, backup: B
         cluster.await_protection(group)
     assert rest.list(ns, "") == sorted(f"kept{n}/" for n in range(8))
     assert rest.list(ns, "kept0/below/") == ["after/"]
+    with pytest.raises(botocore.exceptions.ClientError):  # its file went when it was overwritten
+        s3.get_object(Bucket=ns, Key="kept0/object")
+    runbook.typed(cluster, "Putting the bytes of objects back", BYTES=str(data_dir), COPY=str(copy))
+    assert s3.get_object(Bucket=ns, Key="kept0/object")["Body"].read() == b"before"
     assert_nothing_is_lost(cluster, ns, kept)
     assert fsck(cluster) == []
