@@ -355,7 +355,7 @@ CATALOGUE = [
         15,
         alerts=("EtcdIsFilling", "EtcdIsOutOfSpace", "PatroniWritesFail"),
     ),
-    Fault("etcd's disk slow", unnoticed.etcd_stutters, 45, alerts=("EtcdIsSlow",)),
+    Fault("etcd's disk slow", unnoticed.etcd_flushes_slowly, 45, alerts=("EtcdIsSlow",)),
     Fault("postmaster killed", postmaster_killed, alerts=("MantleGatewayRefuses",)),
     Fault(
         "standby killed",

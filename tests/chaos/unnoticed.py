@@ -5,7 +5,6 @@ that undoes it, as those of catalogue.py do.
 import random
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 
 import botocore.exceptions
@@ -21,7 +20,7 @@ Undo = Callable[[], None]
 BOUND_S = 60.0
 FILLING_MB = 64
 LAG_MB = 80  # the alert looks for 64 MiB
-STOPPED_S, RUNNING_S = 0.6, 0.3  # shorter than an election's timeout
+FLUSH_US = 400_000  # shorter than an election's timeout
 
 
 def etcd_filled(cluster: Cluster, _draw: random.Random) -> Undo:
@@ -36,29 +35,22 @@ def etcd_filled(cluster: Cluster, _draw: random.Random) -> Undo:
     return undo
 
 
-def etcd_stutters(cluster: Cluster, draw: random.Random) -> Undo:
-    """One member's disk seems slow: its process is stopped most of the time, also while it flushes."""
-    end, process = threading.Event(), draw.choice(cluster.etcd).process
-
-    def stutter() -> None:
-        while not end.is_set():
-            faults.freeze(process)
-            time.sleep(STOPPED_S)  # this is the fault
-            faults.thaw([process], [])
-            end.wait(RUNNING_S)
-
-    thread = threading.Thread(target=stutter)
-    thread.start()
+def etcd_flushes_slowly(cluster: Cluster, draw: random.Random) -> Undo:
+    """One member's disk seems slow: each of its flushes is held up by strace."""
+    pid = draw.choice(cluster.etcd).process.pid()
+    inject = f"inject=fdatasync,fsync:delay_exit={FLUSH_US}"
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", inject, "-p", str(pid)]
+    tracer = subprocess.Popen(command)
 
     def undo() -> None:
-        end.set()
-        thread.join()
+        tracer.terminate()
+        tracer.wait()
 
     return undo
 
 
 def disk_fills(cluster: Cluster, _draw: random.Random) -> Undo:
-    """A file system of its own, more than half full, fills slowly."""
+    """A file system of its own, nearly full, fills slowly."""
     place = cluster.layout.folder / "filling"
     place.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={FILLING_MB}m", "mantle-chaos", str(place)], check=True)
@@ -66,9 +58,9 @@ def disk_fills(cluster: Cluster, _draw: random.Random) -> Undo:
 
     def write() -> None:
         with (place / "filler").open("wb", buffering=0) as file:
-            file.write(bytes(FILLING_MB * 6 // 10 << 20))
+            file.write(bytes(FILLING_MB * 85 // 100 << 20))
             while not end.wait(0.5):
-                file.write(bytes(1 << 16))
+                file.write(bytes(1 << 14))
 
     thread = threading.Thread(target=write)
     thread.start()

@@ -123,7 +123,7 @@ def cluster(_stack: Stack) -> Counts:
 
 def chaos(arguments: list[str], module: str = "run") -> Counts:
     """Every fault on a whole cluster, in .chaos/; writes docs/chaos.md. Not part of the suite."""
-    packages.install_missing((*programs.PACKAGES, "libfaketime"))
+    packages.install_missing((*programs.PACKAGES, "libfaketime", "strace"))
     programs.make_patroni()
     return one_test([python(), "-m", f"tests.chaos.{module}", *arguments])
 
