@@ -32,7 +32,8 @@ struct Inner {
 
 struct Waiting {
     ticket: u64,
-    done: oneshot::Sender<()>,
+    /// `true`: applied; `false`: superseded.
+    done: oneshot::Sender<bool>,
 }
 
 impl FinishedRequests {
@@ -47,8 +48,19 @@ impl FinishedRequests {
             for waiting in inner.waiting.remove(request).unwrap_or_default() {
                 inner.waiters -= 1;
                 // The waiter may have gone; ignore the send error.
-                let _ = waiting.done.send(());
+                let _ = waiting.done.send(true);
             }
+        }
+    }
+
+    /// Answers all waiters that a rebuild has replaced the index: the copy may have their changes, whose messages then never
+    /// come. They have to wait for a position.
+    pub fn supersede(&self) {
+        let mut inner = self.inner.lock();
+        inner.waiters = 0;
+        for waiting in inner.waiting.drain().flat_map(|(_, waiting)| waiting) {
+            // As above.
+            let _ = waiting.done.send(false);
         }
     }
 
@@ -102,14 +114,14 @@ pub struct Wait<'a> {
     registry: &'a FinishedRequests,
     request: RequestKey,
     ticket: u64,
-    applied: oneshot::Receiver<()>,
+    applied: oneshot::Receiver<bool>,
 }
 
 impl Wait<'_> {
-    /// Returns once the request is applied.
-    pub async fn done(&mut self) {
+    /// Returns once the request is applied. `false`: a rebuild has replaced the index, which may have the change.
+    pub async fn done(&mut self) -> bool {
         // The sender is dropped only after it was used, or with the registry that `self` borrows.
-        let _ = (&mut self.applied).await;
+        (&mut self.applied).await.unwrap_or(false)
     }
 }
 
@@ -148,6 +160,21 @@ mod tests {
         second.done().await;
         assert!(requests.wait(key(1)).unwrap().is_none());
         assert_eq!(requests.waiters(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_rebuild_answers_all_waiters_and_forgets_none_of_the_finished() {
+        let requests = FinishedRequests::default();
+        requests.finish(&[key(1)]);
+        let mut wait = requests.wait(key(2)).unwrap().unwrap();
+        requests.supersede();
+        assert!(!wait.done().await, "the copy may have its change");
+        drop(wait);
+        assert_eq!(requests.waiters(), 0);
+        assert!(requests.wait(key(1)).unwrap().is_none());
+        let mut later = requests.wait(key(2)).unwrap().unwrap();
+        requests.finish(&[key(2)]);
+        assert!(later.done().await);
     }
 
     #[test]

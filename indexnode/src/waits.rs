@@ -14,11 +14,14 @@ use crate::{
 /// Longest wait; a caller that needs longer repeats the call.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Waits until the change of a request is applied.
+/// Waits until the change of a request is applied. `stale_epoch`: the index was rebuilt meanwhile, and its copy may have the
+/// change; the caller has to wait for a position.
 pub async fn request(node: &Node, request: RequestKey, limit: Duration) -> Result<()> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
     let Some(mut wait) = node.state.requests.wait(request)? else { return Ok(()) };
-    bounded(node, &leadership, limit, wait.done()).await
+    let is_applied = bounded(node, &leadership, limit, wait.done()).await?;
+    let rebuilt = || Error::new(ErrorCode::StaleEpoch, "the index was rebuilt: wait for a position");
+    is_applied.then_some(()).ok_or_else(rebuilt)
 }
 
 /// Waits until everything that a source committed below a position is applied.
@@ -36,7 +39,7 @@ pub async fn position(node: &Node, source: SourceId, lsn: Lsn, limit: Duration) 
     bounded(node, &leadership, limit, reached).await
 }
 
-async fn bounded(node: &Node, leadership: &Leadership, limit: Duration, done: impl Future<Output = ()>) -> Result<()> {
+async fn bounded<T>(node: &Node, leadership: &Leadership, limit: Duration, done: impl Future<Output = T>) -> Result<T> {
     let limited = timeout(limit.min(WAIT_MAX), done);
     tokio::select! {
         biased;

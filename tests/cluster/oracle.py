@@ -11,7 +11,6 @@ import psycopg
 from cluster import tafdb
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
-from cluster.member import SLOT
 from cluster.services import ClusterGateway
 from stack import secret
 from stack.failure import Failure
@@ -106,15 +105,3 @@ def fsck(cluster: Cluster) -> list[str]:
 def rebuilds(cluster: Cluster) -> float:
     """Completed rebuilds, over all replicas."""
     return sum(replica.metric("mantle_index_rebuilds_completed_total") or 0 for replica in cluster.replicas)
-
-
-def drop_slot(connection: psycopg.Connection) -> bool:
-    """Drops the slot while it is free of its reader; false when the reader was faster."""
-    connection.execute(
-        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
-    )
-    try:
-        connection.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
-    except psycopg.errors.ObjectInUse:
-        return False
-    return True

@@ -9,12 +9,13 @@ from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
 from cluster.member import SLOT
 from stack.poll import wait_until
+from tests.support.slots import drop_slot
 
 from . import runbook
 from .clients import rest_of, s3_of, session
 from .load import PROGRESS_BOUND_S, Probe
 from .measure import index_leader, measured
-from .oracle import assert_nothing_is_lost, drop_slot
+from .oracle import assert_nothing_is_lost
 
 # changes and lookups of other groups while a node is away: without service only calls in progress would end
 OTHERS_LEAST = 10

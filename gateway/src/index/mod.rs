@@ -141,14 +141,20 @@ impl Index {
 
     /// Waits until a committed change is served by every replica.
     pub async fn await_written(&self, namespace: &str, request: RequestKey, written: &Written) -> Result<()> {
-        self.await_for(namespace, request, written, self.await_timeout).await
+        self.await_for(namespace, request, written.replayed, self.await_timeout).await
     }
 
-    async fn await_for(&self, namespace: &str, request: RequestKey, written: &Written, limit: Duration) -> Result<()> {
-        match written.replayed {
-            true => as_timeout(timed("await_flushed", self.await_flushed(namespace, limit)).await),
-            false => as_timeout(self.await_request(namespace, request, limit).await),
+    /// `by_position`: the message of the change may never come again.
+    async fn await_for(&self, namespace: &str, request: RequestKey, by_position: bool, limit: Duration) -> Result<()> {
+        let started = Instant::now();
+        if !by_position {
+            let waited = self.await_request(namespace, request, limit).await;
+            if !is_rebuilt(&waited) {
+                return as_timeout(waited);
+            }
         }
+        let left = limit.saturating_sub(started.elapsed());
+        as_timeout(timed("await_flushed", self.await_flushed(namespace, left)).await)
     }
 
     async fn await_request(&self, namespace: &str, request: RequestKey, limit: Duration) -> Result<()> {
@@ -240,6 +246,11 @@ fn failed_with<T>(result: &Result<T>, code: ErrorCode) -> bool {
     result.as_ref().is_err_and(|e| e.code() == code)
 }
 
+/// The index was rebuilt during a wait. Its copy may have the change, whose message then never comes.
+fn is_rebuilt(waited: &Result<()>) -> bool {
+    failed_with(waited, ErrorCode::StaleEpoch)
+}
+
 /// The change is committed, so every failure of the wait is a timeout.
 fn as_timeout(answer: Result<()>) -> Result<()> {
     answer.map_err(|e| match e.code() {
@@ -259,12 +270,16 @@ impl PendingAcknowledgement {
     /// Waits until every replica serves the change, which is committed now.
     pub async fn acknowledge(self, written: &Written) -> Result<()> {
         let committed = Instant::now();
-        if !written.replayed && matches!(self.answer.await, Ok(Ok(()))) {
-            return Ok(());
+        let mut by_position = written.replayed;
+        if !by_position {
+            match self.answer.await {
+                Ok(Ok(())) => return Ok(()),
+                answered => by_position = answered.is_ok_and(|waited| is_rebuilt(&waited)),
+            }
         }
         // The wait may have timed out while PostgreSQL still worked. The timeout counts from the commit.
         let left = self.index.await_timeout.saturating_sub(committed.elapsed());
-        self.index.await_for(&self.namespace, self.request, written, left).await
+        self.index.await_for(&self.namespace, self.request, by_position, left).await
     }
 }
 

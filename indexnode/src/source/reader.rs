@@ -77,9 +77,9 @@ impl Reader {
         let mut checking: InFlight<'_, _> = None;
         let mut check = interval(CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut held_since: Option<Instant> = None;
+        let (mut held_since, mut told): (Option<Instant>, _) = (None, Lsn::INVALID);
         loop {
-            let (is_full, is_held) = self.release(&gate);
+            let (is_full, is_held) = self.release(&gate, &mut told);
             let question = gate.next_question(is_held);
             held_since = is_held.then(|| held_since.unwrap_or_else(Instant::now));
             tokio::select! {
@@ -123,18 +123,18 @@ impl Reader {
         }
     }
 
-    /// Releases what the gate lets pass, and publishes the positions. Returns whether the backlog is full, and whether
-    /// something waits for the gate.
-    fn release(&self, gate: &StandbyGate) -> (bool, bool) {
+    /// Releases what the gate lets pass, and publishes the positions. `told`: the position of which the stream was told; it
+    /// also moves by what has arrived since. Returns whether the backlog is full, and whether something waits for the gate.
+    fn release(&self, gate: &StandbyGate, told: &mut Lsn) -> (bool, bool) {
         let (mut received, is_full, mut is_held);
         {
             let mut backlog = self.inbox.backlog.lock();
-            let before = backlog.released();
             let passes = gate.passes(backlog.received());
             backlog.open_gate(passes);
             received = Received { received: backlog.received(), released: backlog.released(), is_unprotected: false };
             (is_full, is_held) = (backlog.bytes() >= BACKLOG_BYTES_MAX, backlog.is_held());
-            if received.released > before || backlog.has_transactions() {
+            if received.released > *told || backlog.has_transactions() {
+                *told = received.released;
                 self.arrived.notify_one();
             }
         }
