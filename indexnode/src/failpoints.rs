@@ -59,6 +59,12 @@ failpoints! {
     PrepareBelowItself,
     /// A prepare accepts a path that another rename has locked.
     PrepareThroughLocks,
+    /// A leader that was elected by a restarted voter trusts that nothing committed is missing (P48).
+    TrustEveryVoter,
+    /// A replica whose folder went back goes on under its id (P48).
+    KeepLostLog,
+    /// A replica answers although its state differs from the leader's (P49).
+    ServeDifferingState,
 }
 
 /// Tells whether this protection is left out.

@@ -6,9 +6,11 @@
 //! - `process`: process start, and the life of a replica
 //! - `server`: the services for gateways, other replicas, probes and metrics
 //! - `source`: the leader's work: follows the change streams, rebuilds the index, moves namespaces
+//! - `health`: checks whether a replica answers, and when one with a fault joins anew
 //! - `membership`: how a replica joins or founds a cluster, and what an administrator changes
 //! - `groups`: the replicas of this process, by group
 //! - `replica`: one of them, through all its incarnations
+//! - `readiness`: whether it answers, and why not
 //! - `waits`: waits until a change is applied
 //! - `node`: one incarnation of a replica: a Raft node over a data directory
 //! - `postgres`: connections and statements
@@ -24,6 +26,7 @@
 pub mod config;
 pub mod failpoints;
 pub mod groups;
+mod health;
 pub mod index;
 pub mod lookup;
 mod membership;
@@ -33,6 +36,7 @@ mod prefetch;
 pub mod process;
 pub mod progress;
 pub mod raft;
+mod readiness;
 pub mod replica;
 mod requests;
 pub mod server;

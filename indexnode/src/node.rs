@@ -1,6 +1,13 @@
 //! One incarnation of a replica: a Raft node over a data directory, until it stops or the directory is reset.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use mantle_types::{Epoch, Error, ErrorCode, GroupId, Result as MantleResult};
@@ -10,6 +17,7 @@ use openraft::{
     errors::{ClientWriteError, ForwardReason},
     impls::ProgressResponder,
     metrics::RaftServerMetrics,
+    raft::AppendEntriesRequest,
     storage::{RaftLogReader, RaftLogStorage},
     vote::RaftLeaderId,
 };
@@ -20,21 +28,26 @@ use crate::{
     config::Config,
     failpoints::{self, Failpoint},
     index::command::{Applied, Command},
+    postgres::upstream::ReplicaProblem,
     progress::StreamProgress,
+    proto::peer,
     raft::{
         NodeId, Proposal, Raft, TypeConfig,
         disk_executor::DiskExecutor,
+        doubt::Doubt,
         durable,
+        fault::{Fault, FaultCell, FaultKind},
         identity::Identity,
         log::LogStore,
         machine::Machine,
-        network::Network,
+        network::{Known, Network},
         openraft_config,
         peers::Peers,
-        read_index::ReadIndexBatcher,
+        promises::{Promise, Promises},
+        read_index::{Knows, ReadIndexBatcher},
         snapshot::SnapshotStore,
         state::IndexState,
-        types::{CommittedLeaderId, StoredMembership},
+        types::{CommittedLeaderId, LogId, StoredMembership},
     },
 };
 
@@ -42,14 +55,15 @@ use crate::{
 /// proposals; they are repeated after this time.
 const LEASE_RETRY: Duration = Duration::from_millis(2);
 const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
+const ASKED_POLL: Duration = Duration::from_millis(5);
 /// A leader without contact for this many leases is not a working leader.
 const WORKING_LEASES: u32 = 2;
 
 /// Why a node ended.
 #[derive(Debug)]
 pub enum NodeEnd {
-    /// The cluster is gone: the replica has to be reset, and joins or founds another one.
-    Reset,
+    /// The replica has to be reset, and joins or founds a cluster anew: its cluster is gone, or it has a fault.
+    Reset(Option<Fault>),
     /// The replica cannot go on.
     Failed(anyhow::Error),
 }
@@ -82,10 +96,20 @@ pub struct Node {
     pub(crate) stream: StreamProgress,
     /// The key that signs prepared renames, and the epoch under which it was read from PostgreSQL.
     pub(crate) prepare_key: Mutex<Option<(Epoch, Vec<u8>)>>,
+    /// What the other members have promised.
+    pub(crate) promises: Arc<Promises>,
+    /// Whether this replica's leadership may lack committed entries.
+    pub(crate) doubt: Arc<Doubt>,
+    /// What makes this replica unfit, once something does.
+    pub(crate) fault: Arc<FaultCell>,
+    /// While this replica leads: the members that do not answer lookups.
+    pub(crate) problems: Mutex<Vec<ReplicaProblem>>,
     /// Held during a membership change.
     pub(crate) membership_lock: tokio::sync::Mutex<()>,
     /// The end of the leases that this replica may have granted before a restart; until then it does not vote.
     votes_from: Option<Instant>,
+    /// The other members were asked what this replica has promised.
+    has_asked: AtomicBool,
     /// When the last message of a leader was accepted.
     leader_contact: Mutex<Option<Instant>>,
 }
@@ -113,9 +137,15 @@ impl Node {
         let has_promised = log.read_vote().await?.is_some() || log.get_log_state().await?.last_log_id.is_some();
         let machine = Machine::new(state.clone(), snapshots.clone(), disk.clone());
         let raft_config = openraft_config(group, &config.raft)?;
-        let network = Network { group, cluster_id: cluster_id.clone(), peers: peers.clone(), disk: disk.clone() };
+        check_folder(&log, &snapshots)?;
+        let promises = Arc::new(Promises::open(identity.node_id, folder));
+        let (doubt, fault) = (Arc::new(Doubt::new(!has_promised)), Arc::<FaultCell>::default());
+        let known = Known { log: log.clone(), promises: promises.clone(), doubt: doubt.clone() };
+        let network =
+            Network { group, cluster_id: cluster_id.clone(), peers: peers.clone(), disk: disk.clone(), known };
         let raft = Raft::new(identity.node_id, raft_config, network, log.clone(), machine).await.context("Raft")?;
-        let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), group, cluster_id.clone());
+        let knows = Knows { state: state.clone(), doubt: doubt.clone(), fault: fault.clone() };
+        let reads = ReadIndexBatcher::spawn(raft.clone(), peers.clone(), (group, cluster_id.clone()), knows);
         // A restarted follower does not remember whether it granted a lease. So it neither votes nor campaigns for the length of
         // one, unless it is the only voter (P38).
         let id = identity.node_id;
@@ -141,8 +171,13 @@ impl Node {
             reads,
             stream: StreamProgress::default(),
             prepare_key: Mutex::default(),
+            promises,
+            doubt,
+            fault,
+            problems: Mutex::default(),
             membership_lock: tokio::sync::Mutex::default(),
             votes_from,
+            has_asked: AtomicBool::new(!is_bound || !has_promised),
             leader_contact: Mutex::new(None),
         }))
     }
@@ -155,16 +190,70 @@ impl Node {
         leads.then(|| metrics.local_committed.map_or(0, |id| id.index))
     }
 
-    /// True once every lease that this replica may have granted before a restart has ended.
+    /// True once every lease that this replica may have granted before a restart has ended, and the other members were asked
+    /// what it has promised.
     pub fn may_vote(&self) -> bool {
-        self.votes_from.is_none_or(|from| Instant::now() >= from)
+        self.votes_from.is_none_or(|from| Instant::now() >= from) && self.has_asked.load(Ordering::SeqCst)
+    }
+
+    /// The other members were asked what this replica has promised, and those that live have answered.
+    pub(crate) fn note_asked(&self) {
+        self.has_asked.store(true, Ordering::SeqCst);
+    }
+
+    /// Learns what members have promised. If it is more than this replica has, its folder went back (P48).
+    pub(crate) fn learn_promises(&self, promises: &[peer::Promise]) {
+        for message in promises {
+            let promise = Promise::of_message(message);
+            if message.node_id != self.node_id {
+                self.promises.note(message.node_id, promise);
+                continue;
+            }
+            let (last, vote) = self.log.last_and_vote();
+            // A snapshot may be on disk before the log says so.
+            let last = last.max(self.state.read().applied);
+            if let Some(why) = promise.broken_by(vote, last).filter(|_| !failpoints::is_hit(Failpoint::KeepLostLog)) {
+                self.fault.raise(Fault::new(FaultKind::LogLost, why));
+                self.raft.runtime_config().elect(false);
+            }
+        }
+    }
+
+    /// Checks that the entries of a leader do not contradict committed ones of this replica, which openraft takes for granted
+    /// (P49). Only entries that do not simply follow the log are looked at.
+    pub(crate) async fn check_append(&self, rpc: &AppendEntriesRequest<TypeConfig>) -> Result<(), Fault> {
+        let (last, _) = self.log.last_and_vote();
+        let is_left_out = failpoints::is_hit(Failpoint::ServeDifferingState);
+        if is_left_out || rpc.prev_log_id.is_none_or(|prev| Some(prev) == last) {
+            return Ok(());
+        }
+        let ids: Vec<LogId> = rpc.prev_log_id.into_iter().chain(rpc.entries.iter().map(|entry| entry.log_id)).collect();
+        let contradiction = self.raft.with_raft_state(move |state| {
+            let committed = state.local_committed().copied()?;
+            // No leader has an entry of a later term at or before a committed one.
+            let contradicts = |id: &&LogId| id.index <= committed.index && **id > committed;
+            ids.iter().find(contradicts).map(|id| format!("entry {id} of the leader contradicts a committed one"))
+        });
+        let Ok(Some(why)) = contradiction.await else { return Ok(()) };
+        self.raft.runtime_config().elect(false);
+        Err(self.fault.raise(Fault::new(FaultKind::LogDiffers, why)))
+    }
+
+    /// True if this replica leads and may lack committed entries.
+    pub fn is_in_doubt(&self, leadership: &Leadership) -> bool {
+        self.doubt.covers(leadership.term)
     }
 
     /// Lets the replica campaign from that time on.
     pub async fn enable_elections(&self) {
         if let Some(from) = self.votes_from {
             sleep_until(from).await;
-            self.raft.runtime_config().elect(true);
+            while !self.may_vote() {
+                sleep(ASKED_POLL).await;
+            }
+            if self.fault.get().is_none() {
+                self.raft.runtime_config().elect(true);
+            }
         }
     }
 
@@ -297,6 +386,23 @@ impl Node {
             }
         }
     }
+}
+
+/// Checks that vote, log and snapshot belong together. If one of them was put back from a copy, they may not.
+fn check_folder(log: &LogStore, snapshots: &SnapshotStore) -> Result<()> {
+    let (last, vote) = log.last_and_vote();
+    let (last, term) = (last.map_or(0, |id| id.committed_leader_id().term), vote.map_or(0, |vote| vote.leader_id.term));
+    if last > term {
+        let why = format!("its log has entries of term {last}, and its vote is of term {term}");
+        return Err(Fault::new(FaultKind::LogLost, why).into());
+    }
+    let has = snapshots.current().context("snapshots")?.and_then(|(meta, _)| meta.last_log_id).map_or(0, |id| id.index);
+    let purged = log.purged_index();
+    if has < purged {
+        let why = format!("its snapshot ends at entry {has}, and its log begins after entry {purged}");
+        return Err(Fault::new(FaultKind::LogLost, why).into());
+    }
+    Ok(())
 }
 
 fn leadership_in(metrics: &RaftServerMetrics<TypeConfig>) -> Option<Leadership> {

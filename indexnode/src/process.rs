@@ -12,11 +12,13 @@ use tracing::Instrument;
 use crate::{
     config::Config,
     groups::Groups,
-    membership::{bootstrap, join},
+    health,
+    membership::{bootstrap, join, promises},
     node::{Node, NodeEnd},
     postgres::database::Postgres,
     raft::{
         disk_executor::DiskExecutor,
+        fault::Fault,
         identity::{DataDir, Identity},
         log_limit,
         peers::Tcp,
@@ -78,22 +80,43 @@ pub async fn incarnations(replica: &Arc<Replica>, folder: &DataDir) -> Result<()
             replica.set(&identity, None);
         }
         let (config, disk) = (replica.config.clone(), replica.disk.clone());
-        let node = Node::start(config, replica.group, &folder.raft_path(), &identity, peers, disk).await?;
+        let started = Node::start(config, replica.group, &folder.raft_path(), &identity, peers, disk).await;
+        let node = match started.map_err(|e| (fault_of(&e), e)) {
+            Ok(node) => node,
+            Err((Some(fault), _)) => {
+                tracing::error!(reason = fault.why, "{fault}; it joins the group anew");
+                replica.readiness.note_reset(Some(fault));
+                folder.reset().context("resetting the data directory")?;
+                continue;
+            }
+            Err((None, e)) => return Err(e),
+        };
         replica.set(&identity, Some(node.clone()));
         let end = run_node(replica, &node, &identity).await;
         replica.set(&identity, None);
         node.shutdown().await;
         match end {
-            NodeEnd::Reset => folder.reset().context("resetting the data directory")?,
+            NodeEnd::Reset(fault) => {
+                replica.readiness.note_reset(fault);
+                folder.reset().context("resetting the data directory")?;
+            }
             NodeEnd::Failed(e) => return Err(e),
         }
     }
+}
+
+/// The fault of the data directory for which a node was not started, if that is the reason.
+fn fault_of(error: &anyhow::Error) -> Option<Fault> {
+    let of_io = |e: &std::io::Error| e.get_ref()?.downcast_ref::<Fault>().cloned();
+    error.chain().find_map(|e| e.downcast_ref::<Fault>().cloned().or_else(|| of_io(e.downcast_ref()?)))
 }
 
 /// The tasks of a node besides leading and serving; never returns.
 pub(crate) async fn run_background_tasks(node: &Arc<Node>) {
     tokio::join!(
         node.enable_elections(),
+        promises::ask(node),
+        promises::keep(node),
         join::until_member(node),
         log_limit::enforce(&node.raft, &node.log),
         node.state.cache.purge_forever()
@@ -101,7 +124,7 @@ pub(crate) async fn run_background_tasks(node: &Arc<Node>) {
 }
 
 /// Runs a node's tasks until it ends. Each is a tokio task of its own: events of the stream must not poll the others.
-async fn run_node(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
+async fn run_node(replica: &Arc<Replica>, node: &Arc<Node>, identity: &Identity) -> NodeEnd {
     if let Err(e) = bootstrap::initialize(node, identity).await {
         return NodeEnd::Failed(e);
     }
@@ -117,7 +140,16 @@ async fn run_node(replica: &Replica, node: &Arc<Node>, identity: &Identity) -> N
     tasks.spawn(maintenance.in_current_span());
     let watched = node.clone();
     tasks.spawn(async move { NodeEnd::Failed(watched.wait_failed().await) });
-    let ended = tasks.join_next().await.expect("four tasks were spawned");
+    let (held, faulty) = (replica.clone(), node.clone());
+    let fault = async move { NodeEnd::Reset(Some(health::wait_fault(&held, &faulty).await)) };
+    tasks.spawn(fault.in_current_span());
+    let (held, checked) = (replica.clone(), node.clone());
+    let checks = async move {
+        health::watch(held, checked).await;
+        unreachable!("runs as long as the node")
+    };
+    tasks.spawn(checks.in_current_span());
+    let ended = tasks.join_next().await.expect("some tasks were spawned");
     let end = ended.unwrap_or_else(|e| NodeEnd::Failed(anyhow::anyhow!("a task of the replica panicked: {e}")));
     tasks.shutdown().await;
     end

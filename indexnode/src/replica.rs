@@ -14,6 +14,7 @@ use crate::{
         identity::Identity,
         peers::{Dial, Peers},
     },
+    readiness::Readiness,
 };
 
 /// One group's replica: what the services of this process share of it.
@@ -23,6 +24,7 @@ pub struct Replica {
     pub(crate) database: Database,
     dial: Arc<dyn Dial>,
     pub(crate) disk: DiskExecutor,
+    pub(crate) readiness: Readiness,
     current: RwLock<(Identity, Option<Arc<Node>>)>,
 }
 
@@ -36,7 +38,8 @@ impl Replica {
         dial: Arc<dyn Dial>,
         disk: DiskExecutor,
     ) -> Arc<Self> {
-        Arc::new(Self { group, config, database, dial, disk, current: RwLock::new((identity, None)) })
+        let (readiness, current) = (Readiness::default(), RwLock::new((identity, None)));
+        Arc::new(Self { group, config, database, dial, disk, readiness, current })
     }
 
     /// The identity of the data directory, and the node while one runs.

@@ -21,7 +21,11 @@ use mantle_indexnode::{
         command::{Command, SourceId, SourceStart},
     },
     raft::{
-        disk_executor::DiskExecutor, machine::Machine, snapshot::SnapshotStore, state::IndexState, types::SnapshotMeta,
+        disk_executor::DiskExecutor,
+        machine::Machine,
+        snapshot::{SnapshotHead, SnapshotStore},
+        state::IndexState,
+        types::SnapshotMeta,
     },
 };
 use mantle_types::{DirectoryId, Epoch, Lineage, Lsn, NamespaceId, PartitionId, Permission, message::DirectoryRecord};
@@ -159,7 +163,7 @@ fn an_installed_snapshot_takes_the_place_of_the_index_and_does_not_grow_beside_i
         let mut index = begun();
         fill(&mut index, 0..DIRECTORIES);
         end(&mut index);
-        let mut file = store.begin(&meta).unwrap();
+        let mut file = store.begin(&SnapshotHead { meta, history: 0 }).unwrap();
         let mut bytes = Vec::new();
         index.write_snapshot(&mut bytes).unwrap();
         file.write_all(&bytes).unwrap();

@@ -96,6 +96,7 @@ impl Index {
             Command::RebuildBegin { epoch, is_diverged } => self.begin_rebuild(epoch, is_diverged, effects),
             // Forgets no removals: the transaction is not complete.
             Command::TransactionPiece(_) | Command::RebuildChunk { .. } => {}
+            Command::Recover { epoch, positions } => self.recover(epoch, &positions, effects),
             Command::RebuildEnd { sources } => {
                 self.end_rebuild(&sources);
                 effects.modified.push(DirectoryId::SUPER_ROOT);
@@ -262,6 +263,25 @@ impl Index {
             self.catch_up.clear();
         }
         self.rebuild = Some(Tree::new(self.seed.clone()));
+    }
+
+    /// Lets lookups wait until the tree has what may have been in entries that the log lost. Drops all locks: the epoch was
+    /// raised, so no rename prepared before can commit.
+    fn recover(&mut self, epoch: Epoch, positions: &[(SourceId, Lsn)], effects: &mut Effects) {
+        if epoch < self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        self.rebuild = None;
+        effects.unlocked.extend(self.locks.drain().map(|lock| (lock.request, lock.attempt)));
+        let Some(tree) = &self.serving else { return };
+        for (source, position) in positions {
+            let lsn = just_below(*position);
+            if tree.sources.contains_key(source) && tree.applied_lsn(*source) < lsn {
+                let behind = self.catch_up.entry(*source).or_insert(lsn);
+                *behind = lsn.max(*behind);
+            }
+        }
     }
 
     /// Serves the copy. It may be older than the tree that was served until now. The streams bring the difference, and lookups

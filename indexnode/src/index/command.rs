@@ -134,6 +134,10 @@ pub enum Command {
     Forget { ns: NamespaceId, ids: Vec<DirectoryId> },
     /// A part of a large transaction, except the last part.
     TransactionPiece(TransactionPiece),
+    /// The log may lack committed entries of earlier leaders, because a voter's folder may have gone back (P48). Raises the epoch,
+    /// so that no rename commits that was prepared in a lost entry. Lookups wait until each source is applied below its position,
+    /// which everything that was acknowledged lies below.
+    Recover { epoch: Epoch, positions: Vec<(SourceId, Lsn)> },
 }
 
 impl Command {

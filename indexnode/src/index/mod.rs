@@ -42,6 +42,7 @@ use mantle_types::{
     limits::PATH_DEPTH_MAX, message::DirectoryRecord,
 };
 
+pub use digest::mix;
 pub use log_entry::LogEntry;
 pub use path::Path;
 pub use resolve::{Descent, Prefix, Resolution};
@@ -194,6 +195,12 @@ impl Index {
         self.served().is_some()
     }
 
+    /// The positions that the sources have to reach before lookups are answered: everything that committed below has to be
+    /// applied.
+    pub fn behind(&self) -> Vec<(SourceId, Lsn)> {
+        self.catch_up.iter().map(|(source, lsn)| (*source, Lsn(lsn.0.saturating_add(1)))).collect()
+    }
+
     /// Tells whether a rebuild is unfinished.
     pub fn is_rebuilding(&self) -> bool {
         self.rebuild.is_some()
@@ -322,8 +329,8 @@ impl Index {
         self.serving.iter().chain(&self.rebuild).map(|tree| tree.table.mapped_bytes()).sum()
     }
 
-    /// Hash over `(pid, name, id, version, permission)` of all served directories, independent of their order. Reads the whole
-    /// table.
+    /// Hash over `(pid, name, id, version, permission)` of all served directories, independent of their order. It is kept while
+    /// they change, so that this costs nothing.
     pub fn digest(&self) -> u64 {
         self.serving.as_ref().map_or(0, |tree| tree.table.digest())
     }

@@ -51,6 +51,8 @@ pub(super) struct IndexTable {
     modified: Vec<DirectoryId>,
     /// For a scan in progress.
     before_images: Option<BeforeImages>,
+    /// The sum of the hashes of all records (see `digest.rs`), kept while they change.
+    digest: u64,
 }
 
 impl IndexTable {
@@ -65,6 +67,7 @@ impl IndexTable {
             displaced: BTreeSet::new(),
             modified: Vec::new(),
             before_images: None,
+            digest: 0,
             seed,
         }
     }
@@ -129,7 +132,9 @@ impl IndexTable {
             self.keep_before_image(record.id, Some(at));
             let cell = self.cell(at);
             if cell.is_at(record.pid, record.name) {
+                let change = digest::record_hash(record).wrapping_sub(digest::record_hash(&self.record(at)));
                 let (old, is_displaced) = (cell.permission(), cell.is_displaced());
+                self.digest = self.digest.wrapping_add(change);
                 if old != permission && !is_displaced {
                     self.modified.push(record.id);
                 }
@@ -159,6 +164,7 @@ impl IndexTable {
 
     fn insert_cell(&mut self, record: &Record<'_>, permission: PermissionIndex) -> Address {
         self.keep_before_image(record.id, None);
+        self.digest = self.digest.wrapping_add(digest::record_hash(record));
         let at = self.arena.allocate(cell_bytes(record.name));
         let children = self.absent_parents.remove(&record.id).unwrap_or(0);
         let mut cell = self.cell_mut(at);
@@ -175,6 +181,7 @@ impl IndexTable {
     pub(super) fn remove(&mut self, id: DirectoryId) {
         let Some(at) = self.find_id(id) else { return };
         self.keep_before_image(id, Some(at));
+        self.digest = self.digest.wrapping_sub(digest::record_hash(&self.record(at)));
         if !self.cell(at).is_displaced() {
             self.modified.push(id);
         }
@@ -249,7 +256,7 @@ impl IndexTable {
     }
 
     pub(super) fn digest(&self) -> u64 {
-        self.records().fold(0, |sum, (record, _)| digest::record_hash(&record).wrapping_add(sum))
+        self.digest
     }
 
     pub(super) fn heap_bytes(&self) -> usize {

@@ -23,6 +23,11 @@ pub fn members(node: &Node) -> Result<Vec<Member>> {
     let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
     let last = metrics.last_log_index.unwrap_or(0);
     let heard = metrics.heartbeat.unwrap_or_default();
+    let problems = node.problems.lock().clone();
+    let problem_of = |id: NodeId| {
+        let found = problems.iter().find(|problem| problem.node_id == id.to_string());
+        found.map(|found| found.problem.clone()).unwrap_or_default()
+    };
     let member = |(id, at): (&NodeId, &openraft::BasicNode)| {
         let leader = *id == node.node_id;
         let matched = replication.get(id).copied().flatten().map_or(0, |log_id| log_id.index);
@@ -35,6 +40,7 @@ pub fn members(node: &Node) -> Result<Vec<Member>> {
             lag_entries: if leader { 0 } else { last.saturating_sub(matched) },
             down: !leader && silence.is_none_or(|silence| silence > node.config.raft.lease()),
             heard_ms: silence.filter(|_| !leader).map(|silence| silence.as_millis() as u64),
+            problem: problem_of(*id),
         }
     };
     let mut members: Vec<Member> = membership.nodes().map(member).collect();

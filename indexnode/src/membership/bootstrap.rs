@@ -108,7 +108,7 @@ pub async fn watch_abandonment(node: Arc<Node>, identity: Identity, database: Da
             Ok(None) => {}
             Ok(Some(reason)) => {
                 tracing::warn!(reason, cluster_id = %node.cluster_id, "leaving a cluster that is gone");
-                return NodeEnd::Reset;
+                return NodeEnd::Reset(None);
             }
             Err(e) => tracing::debug!(error = format!("{e:#}"), "cannot tell whether the cluster is gone"),
         }

@@ -7,11 +7,14 @@
 pub mod admin;
 pub mod bootstrap;
 pub mod join;
+pub mod promises;
 pub mod view;
 
 use std::collections::{BTreeSet, HashMap};
 
 use view::View;
+
+use crate::node::Node;
 
 /// The next step of an empty replica.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,6 +48,14 @@ pub fn decide(own: &str, configured: &[String], views: &[View]) -> Decision {
     }
     let lowest = views.iter().filter(|v| v.cluster_id.is_none()).map(|v| v.address.as_str()).min();
     if lowest == Some(own) { Decision::Found } else { Decision::Wait("another replica founds the cluster") }
+}
+
+/// True if the other voters of a node's group have a leader and a quorum without it.
+pub async fn others_have_quorum(node: &Node) -> bool {
+    let views = view::poll(&node.config, node.group, &node.peers, None).await;
+    let follows = |v: &&View| v.cluster_id.as_deref() == Some(&node.cluster_id) && v.leader_id != 0;
+    let alive: BTreeSet<_> = views.iter().filter(follows).map(|v| v.node_id).filter(|id| *id != node.node_id).collect();
+    node.membership().get_joint_config().iter().all(|voters| voters.intersection(&alive).count() > voters.len() / 2)
 }
 
 /// The answers of members with a log, by cluster.

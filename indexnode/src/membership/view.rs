@@ -58,14 +58,23 @@ pub async fn poll(config: &Config, group: GroupId, peers: &Peers, own: Option<Vi
 }
 
 async fn ask(group: GroupId, peers: &Peers, address: &str) -> Option<View> {
+    Some(View::of(address, ask_describe((group, 0), peers, address).await?))
+}
+
+/// The answer of one replica, if it comes in time. `node_id`: the caller, or 0.
+pub async fn ask_describe(
+    (group, node_id): (GroupId, NodeId),
+    peers: &Peers,
+    address: &str,
+) -> Option<DescribeResponse> {
     let mut client = peers.client(address).ok()?;
-    let answer =
-        timeout(POLL_TIMEOUT, client.describe(DescribeRequest { group: group.0 })).await.ok()?.ok()?.into_inner();
+    let request = DescribeRequest { group: group.0, node_id };
+    let answer = timeout(POLL_TIMEOUT, client.describe(request)).await.ok()?.ok()?.into_inner();
     if answer.group != u64::from(group.0) {
         tracing::warn!(address, group = answer.group, "a configured peer belongs to another group");
         return None;
     }
-    Some(View::of(address, answer))
+    Some(answer)
 }
 
 /// This replica's answer, as an empty one or as a member.

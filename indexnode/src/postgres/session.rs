@@ -20,7 +20,7 @@ use tonic::async_trait;
 
 use super::{
     copy, sql,
-    upstream::{Assigned, Assignment, IndexGroup, MovePhase, Slot, StandbyFlush, Statements},
+    upstream::{Assigned, Assignment, IndexGroup, MovePhase, ReplicaProblem, Slot, StandbyFlush, Statements},
 };
 use crate::{
     index::{Entry, command::SourceId},
@@ -186,6 +186,16 @@ impl Statements for PostgresSession {
             Ok(row) => Ok(row.get(0)),
             Err(e) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => Ok(None),
             Err(e) => Err(describe(e)).context("mantle.prepare_key"),
+        }
+    }
+
+    async fn report_replicas(&self, problems: &[ReplicaProblem]) -> Result<()> {
+        let (group, json) = (self.group.as_i32(), serde_json::to_value(problems).context("replicas as JSON")?);
+        let what = "mantle.report_index_replicas";
+        match timeout(STATEMENT_TIMEOUT, self.client.query_one(sql::REPORT_INDEX_REPLICAS, &[&group, &json])).await {
+            // An older extension has no place for it.
+            Ok(Err(e)) if e.code() == Some(&SqlState::UNDEFINED_FUNCTION) => Ok(()),
+            answered => answered.context(what)?.map(drop).map_err(describe).context(what),
         }
     }
 

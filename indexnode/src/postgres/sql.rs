@@ -14,6 +14,7 @@ pub(super) const INDEX_GROUP: &str = "SELECT epoch, cluster_id, slot_name FROM m
 pub(super) const EPOCH_LEASE: &str = "SELECT pg_catalog.current_setting('mantle.epoch_lease_ms')::bigint";
 pub(super) const RAISE_EPOCH: &str = "SELECT mantle.raise_epoch($1, $2, $3)";
 pub(super) const PREPARE_KEY: &str = "SELECT mantle.prepare_key($1)";
+pub(super) const REPORT_INDEX_REPLICAS: &str = "SELECT mantle.report_index_replicas($1, $2)";
 pub(super) const ABORT_RENAME: &str = "SELECT mantle.abort_rename($1, $2, $3, $4)";
 pub(super) const SLOT: &str = "SELECT active_pid, wal_status, confirmed_flush_lsn FROM pg_catalog.pg_replication_slots \
                         WHERE slot_name = $1 AND database = pg_catalog.current_database() AND plugin = 'pgoutput'";

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Result;
 use mantle_types::{DirectoryId, Epoch, GroupId, Lineage, Lsn, NamespaceId, RequestKey, message::DirectoryRecord};
 use pgwire_replication::ReplicationEvent;
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tonic::async_trait;
 
@@ -78,6 +79,16 @@ pub struct Assignment {
     pub ns: NamespaceId,
     pub group: GroupId,
     pub has_moved: bool,
+}
+
+/// What is wrong with a member of the group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct ReplicaProblem {
+    /// As text, because JSON's numbers are too short for it.
+    pub node_id: String,
+    pub address: String,
+    pub problem: String,
 }
 
 /// The state of a server's synchronous standbys.
@@ -171,6 +182,8 @@ pub trait Statements: Send + Sync {
     async fn raise_epoch(&self, expected: Epoch, cluster_id: &str) -> Result<Option<Epoch>>;
     /// The key with which the group signs prepared renames; `None` if the database has none yet.
     async fn prepare_key(&self) -> Result<Option<Vec<u8>>>;
+    /// Reports the members of the group that have a problem, for `mantle.check_cluster()`; none clears the earlier report.
+    async fn report_replicas(&self, problems: &[ReplicaProblem]) -> Result<()>;
     /// Writes the abort record of an attempt, which then cannot commit. `false` if it is already committed.
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool>;
 

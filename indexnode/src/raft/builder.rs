@@ -68,12 +68,12 @@ impl RaftSnapshotBuilder<TypeConfig> for Machine {
 impl Machine {
     /// `None` if the index was replaced meanwhile, or is being replaced.
     async fn try_build(&self) -> io::Result<Option<Build>> {
-        let Some((meta, writer)) = self.state.begin_snapshot().await? else {
+        let Some((head, writer)) = self.state.begin_snapshot().await? else {
             sleep(INSTALL_POLL).await;
             return Ok(None);
         };
         let snapshots = self.snapshots.clone();
-        let file = self.disk.run(move || snapshots.begin(&meta)).await?;
+        let file = self.disk.run(move || snapshots.begin(&head)).await?;
         let mut build = Build { writer, file, bytes: Vec::new() };
         loop {
             let state = self.state.clone();

@@ -13,11 +13,17 @@ use serde::{Serialize, de::DeserializeOwned};
 
 const CRC_BYTES: usize = 4;
 
-pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+/// The content of a file with this value.
+pub fn encode<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; CRC_BYTES];
     bytes.extend(postcard::to_stdvec(value).map_err(io::Error::other)?);
     let crc = crc32fast::hash(&bytes[CRC_BYTES..]);
     bytes[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+    Ok(bytes)
+}
+
+pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let bytes = encode(value)?;
     let temporary = path.with_extension("tmp");
     let mut file = File::create(&temporary)?;
     file.write_all(&bytes)?;

@@ -78,7 +78,8 @@ impl RaftStateMachine<TypeConfig> for Machine {
             drop(old);
             snapshots.install(snapshot)
         };
-        self.state.end_install(meta, self.disk.run(install).await?);
+        let (head, index) = self.disk.run(install).await?;
+        self.state.end_install(head, index);
         tracing::info!(last = ?meta.last_log_id, "snapshot installed");
         Ok(())
     }

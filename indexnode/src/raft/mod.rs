@@ -5,13 +5,17 @@
 
 mod builder;
 pub mod disk_executor;
+pub(crate) mod doubt;
 pub(crate) mod durable;
+pub(crate) mod fault;
+pub(crate) mod fingerprint;
 pub mod identity;
 pub(crate) mod log;
 pub(crate) mod log_limit;
 pub mod machine;
 pub(crate) mod network;
 pub mod peers;
+pub(crate) mod promises;
 pub(crate) mod read_index;
 mod request_stream;
 pub mod snapshot;
@@ -51,6 +55,11 @@ impl Proposal {
 
     fn bytes(&self) -> usize {
         self.0.len()
+    }
+
+    /// CRC-32 of the encoded command.
+    fn checksum(&self) -> u32 {
+        crc32fast::hash(&self.0)
     }
 }
 

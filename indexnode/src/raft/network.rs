@@ -7,6 +7,7 @@ use std::{
     fs::File,
     future::Future,
     io::{self, Read},
+    sync::Arc,
     time::Duration,
 };
 
@@ -31,10 +32,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::{
     NodeId, TypeConfig,
     disk_executor::DiskExecutor,
+    doubt::Doubt,
+    log::LogStore,
     peers::{PeerChannel, Peers},
+    promises::{Promise, Promises},
     request_stream::RequestStream,
     snapshot::SnapshotFile,
-    types::{Snapshot, Vote},
+    types::{LogId, Snapshot, Vote},
 };
 use crate::proto::peer::{Destination, RaftMessage, SnapshotPart, peer_client::PeerClient};
 
@@ -50,6 +54,15 @@ pub struct Network {
     pub cluster_id: String,
     pub peers: Peers,
     pub disk: DiskExecutor,
+    pub known: Known,
+}
+
+/// What the messages tell to others and learn from them (P48).
+#[derive(Clone)]
+pub struct Known {
+    pub log: LogStore,
+    pub promises: Arc<Promises>,
+    pub doubt: Arc<Doubt>,
 }
 
 impl RaftNetworkFactory<TypeConfig> for Network {
@@ -62,6 +75,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
             client,
             to: Destination { group: self.group.0, cluster_id: self.cluster_id.clone(), node_id: target },
             disk: self.disk.clone(),
+            known: self.known.clone(),
         }
     }
 }
@@ -71,6 +85,7 @@ pub struct PeerNetwork {
     appends: Result<RequestStream<RaftMessage>, String>,
     to: Destination,
     disk: DiskExecutor,
+    known: Known,
 }
 
 type RpcResult<T> = Result<T, RPCError<TypeConfig>>;
@@ -81,7 +96,14 @@ impl PeerNetwork {
     }
 
     fn message<Q: Serialize>(&self, request: &Q) -> RpcResult<RaftMessage> {
-        Ok(RaftMessage { to: Some(self.to.clone()), body: encode(request).map_err(network_error)? })
+        let body = encode(request).map_err(network_error)?;
+        let promises = self.known.promises.to_messages(self.known.log.promise());
+        Ok(RaftMessage { to: Some(self.to.clone()), body, promises, ..RaftMessage::default() })
+    }
+
+    /// Notes what the addressee has promised with its answer.
+    fn note_promise(&self, vote: &Vote, log: Option<LogId>) {
+        self.known.promises.note(self.to.node_id, Promise { term: vote.leader_id.term, log });
     }
 
     async fn call<Q, R, Fut>(
@@ -89,7 +111,7 @@ impl PeerNetwork {
         request: &Q,
         limit: Duration,
         send: impl FnOnce(PeerClient<PeerChannel>, RaftMessage) -> Fut,
-    ) -> RpcResult<R>
+    ) -> RpcResult<(R, bool)>
     where
         Q: Serialize,
         R: DeserializeOwned,
@@ -101,9 +123,12 @@ impl PeerNetwork {
     }
 }
 
-fn answer_of<R: DeserializeOwned>(answered: Result<Result<RaftMessage, tonic::Status>, Elapsed>) -> RpcResult<R> {
+/// The decoded answer, and whether the other replica is unconfirmed.
+fn answer_of<R: DeserializeOwned>(
+    answered: Result<Result<RaftMessage, tonic::Status>, Elapsed>,
+) -> RpcResult<(R, bool)> {
     match answered {
-        Ok(Ok(answer)) => decode(&answer.body).map_err(network_error),
+        Ok(Ok(answer)) => Ok((decode(&answer.body).map_err(network_error)?, answer.is_unconfirmed)),
         Ok(Err(status)) => Err(unreachable(status.message())),
         Err(_) => Err(unreachable("no answer in time")),
     }
@@ -137,11 +162,28 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         let limit = if rpc.entries.is_empty() { option.hard_ttl().max(VOTE_TIMEOUT) } else { APPEND_TIMEOUT };
         let message = self.message(&rpc)?;
         let appends = self.appends.as_mut().map_err(unreachable)?;
-        answer_of(timeout(limit, appends.send(message)).await)
+        let (answer, _) = answer_of(timeout(limit, appends.send(message)).await)?;
+        match &answer {
+            AppendEntriesResponse::Success => {
+                self.note_promise(&rpc.vote, rpc.entries.last().map(|entry| entry.log_id).or(rpc.prev_log_id));
+            }
+            AppendEntriesResponse::PartialSuccess(last) => self.note_promise(&rpc.vote, *last),
+            AppendEntriesResponse::Conflict | AppendEntriesResponse::HigherVote(_) => {}
+        }
+        Ok(answer)
     }
 
     async fn vote(&mut self, rpc: VoteRequest<TypeConfig>, _option: RPCOption) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.vote(message).await }).await
+        let call = self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.vote(message).await });
+        let (answer, is_unconfirmed): (VoteResponse<TypeConfig>, _) = call.await?;
+        if answer.vote_granted {
+            self.note_promise(&rpc.vote, None);
+            if is_unconfirmed {
+                // Before openraft counts the vote.
+                self.known.doubt.note_doubtful_vote(rpc.vote.leader_id.term);
+            }
+        }
+        Ok(answer)
     }
 
     async fn pre_vote(
@@ -149,7 +191,8 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         rpc: VoteRequest<TypeConfig>,
         _option: RPCOption,
     ) -> RpcResult<VoteResponse<TypeConfig>> {
-        self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.pre_vote(message).await }).await
+        let call = self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.pre_vote(message).await });
+        call.await.map(|(answer, _)| answer)
     }
 
     async fn transfer_leader(
@@ -157,7 +200,9 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         rpc: TransferLeaderRequest<TypeConfig>,
         _option: RPCOption,
     ) -> RpcResult<TransferLeaderResponse<TypeConfig>> {
-        self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.transfer_leader(message).await }).await
+        let call =
+            self.call(&rpc, VOTE_TIMEOUT, |mut client, message| async move { client.transfer_leader(message).await });
+        call.await.map(|(answer, _)| answer)
     }
 
     async fn full_snapshot(

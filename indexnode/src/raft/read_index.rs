@@ -2,7 +2,7 @@
 //!
 //! Invariant: a read index serves only the callers that waited before it was requested (P27). A batch is closed when its
 //! request leaves; later callers wait for the next. The leader answers by its lease, or confirms its leadership with a quorum;
-//! any other replica asks the leader.
+//! any other replica asks the leader, which compares its state with the replica's (P49). A leader in doubt gives none (P48).
 
 use std::{
     sync::{
@@ -16,17 +16,25 @@ use mantle_types::{Error, ErrorCode, GroupId, Result};
 use openraft::{ReadPolicy, async_runtime::watch::WatchReceiver};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use super::{Raft, peers::Peers, request_stream::RequestStream};
+use super::{
+    Raft,
+    doubt::Doubt,
+    fault::{Fault, FaultCell, FaultKind},
+    peers::Peers,
+    request_stream::RequestStream,
+    state::IndexState,
+};
 use crate::{
     failpoints::{self, Failpoint},
-    proto::peer::ReadIndexRequest,
+    proto::peer::{Agreement, ReadIndexRequest, ReadIndexResponse},
 };
 
 /// Time limit of a request to the leader; callers with a longer limit repeat it.
 const ASK_TIMEOUT: Duration = Duration::from_millis(500);
+const COMPARE_RETRY: Duration = Duration::from_millis(1);
 
 /// Counters since this incarnation of the replica started.
 #[derive(Debug, Default)]
@@ -40,6 +48,7 @@ pub struct ReadCounters {
 
 pub struct ReadIndexBatcher {
     raft: Raft,
+    doubt: Arc<Doubt>,
     pub counters: Arc<ReadCounters>,
     queue: mpsc::UnboundedSender<Waiting>,
 }
@@ -48,13 +57,14 @@ type Waiting = oneshot::Sender<Result<u64>>;
 
 impl ReadIndexBatcher {
     /// Starts the batching task, which ends with the last handle.
-    pub fn spawn(raft: Raft, peers: Peers, group: GroupId, cluster_id: String) -> Self {
+    pub fn spawn(raft: Raft, peers: Peers, of: (GroupId, String), knows: Knows) -> Self {
         let (queue, requests) = mpsc::unbounded_channel();
         let counters = Arc::<ReadCounters>::default();
+        let (counting, doubt) = (counters.clone(), knows.doubt.clone());
         let requester =
-            LeaderRequester { raft: raft.clone(), counters: counters.clone(), peers, group, cluster_id, leader: None };
+            LeaderRequester { raft: raft.clone(), counters: counting, peers, of, knows, agreed_term: 0, leader: None };
         tokio::spawn(answer_batches(requests, requester));
-        Self { raft, counters, queue }
+        Self { raft, doubt, counters, queue }
     }
 
     /// A log index: a read after it is applied sees every change that was committed before this call.
@@ -63,7 +73,7 @@ impl ReadIndexBatcher {
         if self.raft.is_leader() {
             self.counters.batches.fetch_add(1, Ordering::Relaxed);
             // No RPC is needed, so there is nothing to batch.
-            return local_read_index(&self.raft).await;
+            return local_read_index(&self.raft, &self.doubt).await;
         }
         let (reply, answer) = oneshot::channel();
         let stopping = || Error::new(ErrorCode::IndexUnavailable, "this replica is stopping");
@@ -72,8 +82,27 @@ impl ReadIndexBatcher {
     }
 }
 
-/// The read index of a leader: by its lease if that holds, else confirmed by a quorum.
-pub async fn local_read_index(raft: &Raft) -> Result<u64> {
+/// What a replica knows of itself when it asks the leader.
+#[derive(Clone)]
+pub struct Knows {
+    pub state: Arc<IndexState>,
+    pub doubt: Arc<Doubt>,
+    pub fault: Arc<FaultCell>,
+}
+
+/// The read index of a leader that is not in doubt.
+pub async fn local_read_index(raft: &Raft, doubt: &Doubt) -> Result<u64> {
+    let log_index = raft_read_index(raft).await?;
+    // After the leadership is confirmed: in which term this replica leads is known then.
+    if doubt.covers(raft.server_metrics().borrow_watched().vote.leader_id.term) {
+        let why = "the leader is reading from PostgreSQL what its log may lack";
+        return Err(Error::new(ErrorCode::IndexUnavailable, why));
+    }
+    Ok(log_index)
+}
+
+/// The read index of a leader, in doubt or not: by its lease if that holds, else confirmed by a quorum.
+pub async fn raft_read_index(raft: &Raft) -> Result<u64> {
     if failpoints::is_hit(Failpoint::ReadBeforeFirstEntry) {
         return Ok(raft.metrics().borrow_watched().local_committed.map_or(0, |id| id.index));
     }
@@ -107,41 +136,84 @@ struct LeaderRequester {
     raft: Raft,
     counters: Arc<ReadCounters>,
     peers: Peers,
-    group: GroupId,
-    cluster_id: String,
+    of: (GroupId, String),
+    knows: Knows,
+    /// The last term in which the leader found this replica's state equal to its own.
+    agreed_term: u64,
     /// The address of the leader that was asked last, and the stream to it.
     leader: Option<(String, RequestStream<ReadIndexRequest>)>,
+}
+
+fn unavailable(why: impl Into<String>) -> Error {
+    Error::new(ErrorCode::IndexUnavailable, why)
 }
 
 impl Requester for LeaderRequester {
     async fn request(&mut self) -> Result<u64> {
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
-        if self.raft.is_leader() {
-            return local_read_index(&self.raft).await;
+        if let Some(fault) = self.knows.fault.get().filter(|_| !failpoints::is_hit(Failpoint::ServeDifferingState)) {
+            return Err(unavailable(fault.to_string()));
         }
-        let unavailable = |why: String| Error::new(ErrorCode::IndexUnavailable, why);
-        let address = {
-            let metrics = self.raft.server_metrics();
-            let metrics = metrics.borrow_watched();
-            let node = metrics.current_leader.and_then(|id| metrics.membership_config.get_node(&id));
-            node.map(|node| node.addr.clone())
-        };
-        let address = address.ok_or_else(|| unavailable("the group has no leader now".into()))?;
-        let known = self.leader.take().filter(|(known, _)| *known == address);
+        if self.raft.is_leader() {
+            return local_read_index(&self.raft, &self.knows.doubt).await;
+        }
+        timeout(ASK_TIMEOUT, self.ask_until_compared())
+            .await
+            .unwrap_or_else(|_| Err(unavailable("the leader does not answer")))
+    }
+}
+
+impl LeaderRequester {
+    /// Asks the leader. Under a new leader, and after a restart, this replica's state has to be compared with the leader's before
+    /// it answers; the leader remembers its own for the last entries only.
+    async fn ask_until_compared(&mut self) -> Result<u64> {
+        loop {
+            let (term, address) = self.leader()?;
+            let response = self.ask(&address).await?;
+            match response.agreement() {
+                Agreement::Same => self.agreed_term = term,
+                Agreement::Differs if failpoints::is_hit(Failpoint::ServeDifferingState) => {}
+                Agreement::Differs => {
+                    let fault = self.knows.fault.raise(Fault::new(FaultKind::StateDiffers, response.difference));
+                    return Err(unavailable(fault.to_string()));
+                }
+                Agreement::Unknown if self.agreed_term != term => {
+                    self.knows.state.wait_applied(response.log_index).await;
+                    // The leader may still have to apply it.
+                    sleep(COMPARE_RETRY).await;
+                    continue;
+                }
+                Agreement::Unknown | Agreement::Unspecified => {}
+            }
+            return Ok(response.log_index);
+        }
+    }
+
+    /// Term and address of the leader.
+    fn leader(&self) -> Result<(u64, String)> {
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let node = metrics.current_leader.and_then(|id| metrics.membership_config.get_node(&id));
+        let node = node.ok_or_else(|| unavailable("the group has no leader now"))?;
+        Ok((metrics.vote.leader_id.term, node.addr.clone()))
+    }
+
+    async fn ask(&mut self, address: &str) -> Result<ReadIndexResponse> {
+        let known = self.leader.take().filter(|(known, _)| known == address);
         let stream = match known {
             Some((_, stream)) => stream,
-            None => RequestStream::new(self.peers.client(&address)?),
+            None => RequestStream::new(self.peers.client(address)?),
         };
-        let (_, stream) = self.leader.insert((address.clone(), stream));
-        let request = ReadIndexRequest { group: self.group.0, cluster_id: self.cluster_id.clone() };
-        match timeout(ASK_TIMEOUT, stream.send(request)).await {
-            Ok(Ok(response)) => {
-                let not_leading = || unavailable(format!("{address} does not lead the group"));
-                response.is_leader.then_some(response.log_index).ok_or_else(not_leading)
-            }
-            Ok(Err(status)) => Err(unavailable(format!("the leader {address}: {}", status.message()))),
-            Err(_) => Err(unavailable(format!("the leader {address} does not answer"))),
+        let (_, stream) = self.leader.insert((address.to_owned(), stream));
+        let (group, cluster_id) = (self.of.0.0, self.of.1.clone());
+        let fingerprint = self.knows.state.fingerprints.newest().map(Into::into);
+        let response = stream.send(ReadIndexRequest { group, cluster_id, fingerprint }).await;
+        let response = response.map_err(|status| unavailable(format!("the leader {address}: {}", status.message())))?;
+        if !response.is_leader {
+            let why = if response.difference.is_empty() { "does not lead the group" } else { &response.difference };
+            return Err(unavailable(format!("{address} {why}")));
         }
+        Ok(response)
     }
 }
 

@@ -213,7 +213,7 @@ mod tests {
     }
 
     async fn ask(exchange: &mut RequestStream<RaftMessage>, text: &'static str) -> Result<String, Code> {
-        let answer = exchange.send(RaftMessage { to: None, body: text.into() }).await;
+        let answer = exchange.send(RaftMessage { body: text.into(), ..RaftMessage::default() }).await;
         answer.map(|answer| String::from_utf8(answer.body.to_vec()).unwrap()).map_err(|status| status.code())
     }
 

@@ -1,8 +1,8 @@
 //! Snapshots: one file with the state up to some log entry.
 //!
 //! Invariant: the file named `snapshot` is always complete: a new one is written beside it, flushed and renamed over it. The
-//! same bytes go over the network. Layout: length and CRC-32 of the metadata (4 bytes each), the metadata, then the index's
-//! own (checksummed) format.
+//! same bytes go over the network. Layout: length and CRC-32 of the head (4 bytes each), the head, then the index's own
+//! (checksummed) format. Older releases wrote openraft's metadata alone as the head.
 
 use std::{
     fs::{self, File},
@@ -10,11 +10,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{durable, types::SnapshotMeta};
 use crate::index::Index;
 
 const FILE: &str = "snapshot";
 const META_BYTES_MAX: u32 = 1 << 20;
+
+/// What the file says before the index.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SnapshotHead {
+    /// The last entry and the membership.
+    pub meta: SnapshotMeta,
+    /// Hash of the entries up to that one; 0 if it is unknown (see `fingerprint.rs`).
+    pub history: u64,
+}
 
 /// An open snapshot.
 #[derive(Debug)]
@@ -64,11 +75,11 @@ impl SnapshotStore {
         path.exists().then(|| open(path, false)).transpose()
     }
 
-    /// Begins a new file with the metadata; the output of [`SnapshotWriter`](crate::index::SnapshotWriter) follows.
-    pub fn begin(&self, meta: &SnapshotMeta) -> io::Result<UnfinishedSnapshot> {
+    /// Begins a new file with its head; the output of [`SnapshotWriter`](crate::index::SnapshotWriter) follows.
+    pub fn begin(&self, head: &SnapshotHead) -> io::Result<UnfinishedSnapshot> {
         let path = self.unfinished_path("build");
         let mut file = File::create(&path)?;
-        let encoded = postcard::to_stdvec(meta).map_err(io::Error::other)?;
+        let encoded = postcard::to_stdvec(head).map_err(io::Error::other)?;
         file.write_all(&(encoded.len() as u32).to_le_bytes())?;
         file.write_all(&crc32fast::hash(&encoded).to_le_bytes())?;
         file.write_all(&encoded)?;
@@ -94,15 +105,15 @@ impl SnapshotStore {
     /// Checks that the file is complete, without building its index.
     pub fn check(&self, snapshot: &SnapshotFile) -> io::Result<()> {
         let mut input = BufReader::with_capacity(1 << 20, &snapshot.file);
-        read_meta(&mut input)?;
+        read_head(&mut input)?;
         Index::check_snapshot(&mut input)?;
         (&snapshot.file).rewind()
     }
 
-    /// Reads the index of a snapshot, and makes the file the current one.
-    pub fn install(&self, snapshot: SnapshotFile) -> io::Result<Index> {
+    /// Reads head and index of a snapshot, and makes the file the current one.
+    pub fn install(&self, snapshot: SnapshotFile) -> io::Result<(SnapshotHead, Index)> {
         let mut input = BufReader::with_capacity(1 << 20, &snapshot.file);
-        read_meta(&mut input)?;
+        let head = read_head(&mut input)?;
         let index = Index::read_snapshot(&mut input)?;
         if snapshot.is_received {
             self.promote(&snapshot.path)?;
@@ -112,7 +123,7 @@ impl SnapshotStore {
             io::copy(&mut File::open(&snapshot.path)?, &mut copy.file)?;
             self.finish(copy)?;
         }
-        Ok(index)
+        Ok((head, index))
     }
 
     fn promote(&self, path: &Path) -> io::Result<()> {
@@ -155,11 +166,11 @@ fn open(path: PathBuf, is_received: bool) -> io::Result<(SnapshotMeta, SnapshotF
     let (file, mut input) = (File::open(&path)?, BufReader::new(File::open(&path)?));
     // Made before the metadata is read: a received file that is damaged is removed.
     let snapshot = SnapshotFile { bytes: file.metadata()?.len(), file, path, is_received };
-    Ok((read_meta(&mut input)?, snapshot))
+    Ok((read_head(&mut input)?.meta, snapshot))
 }
 
-fn read_meta(input: &mut impl Read) -> io::Result<SnapshotMeta> {
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the snapshot's metadata is damaged");
+fn read_head(input: &mut impl Read) -> io::Result<SnapshotHead> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the snapshot's head is damaged");
     let mut number = [0; 4];
     input.read_exact(&mut number)?;
     let length = u32::from_le_bytes(number);
@@ -172,5 +183,8 @@ fn read_meta(input: &mut impl Read) -> io::Result<SnapshotMeta> {
     if crc32fast::hash(&encoded) != u32::from_le_bytes(number) {
         return Err(damaged());
     }
-    postcard::from_bytes(&encoded).map_err(|_| damaged())
+    match postcard::take_from_bytes::<SnapshotMeta>(&encoded).map_err(|_| damaged())? {
+        (meta, []) => Ok(SnapshotHead { meta, history: 0 }),
+        (meta, rest) => Ok(SnapshotHead { meta, history: postcard::from_bytes(rest).map_err(|_| damaged())? }),
+    }
 }

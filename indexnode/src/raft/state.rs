@@ -15,7 +15,11 @@ use openraft::EntryPayload;
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::{Mutex, watch};
 
-use super::types::{LogId, SnapshotMeta, StoredMembership};
+use super::{
+    fingerprint::{Fingerprint, Fingerprints, history_after},
+    snapshot::SnapshotHead,
+    types::{LogId, SnapshotMeta, StoredMembership},
+};
 use crate::{
     config::LookupSettings,
     index::{
@@ -36,6 +40,8 @@ pub struct Replicated {
     /// The last entry applied.
     pub applied: Option<LogId>,
     pub(super) membership: StoredMembership,
+    /// Hash of the applied entries; see `fingerprint.rs`.
+    history: u64,
     /// The index was dropped, and the index of a snapshot is not read yet.
     is_installing: bool,
 }
@@ -71,6 +77,8 @@ pub struct IndexState {
     entry: Mutex<()>,
     /// Applied requests, and the callers that wait for one.
     pub requests: FinishedRequests,
+    /// The state after each of the last entries.
+    pub(crate) fingerprints: Fingerprints,
     /// Counters of apply.
     pub counters: ApplyCounters,
 }
@@ -90,7 +98,7 @@ impl IndexState {
     /// An empty state.
     pub fn new(lookup: &LookupSettings) -> Self {
         let (index, membership) = (Index::default(), StoredMembership::default());
-        let replicated = Replicated { index, applied: None, membership, is_installing: false };
+        let replicated = Replicated { index, applied: None, membership, history: 0, is_installing: false };
         Self {
             replicated: RwLock::new(replicated),
             positions: watch::Sender::new(Positions::default()),
@@ -98,6 +106,7 @@ impl IndexState {
             cache: PathCache::new(lookup.clone()),
             entry: Mutex::new(()),
             requests: FinishedRequests::default(),
+            fingerprints: Fingerprints::default(),
             counters: ApplyCounters::default(),
         }
     }
@@ -137,6 +146,12 @@ impl IndexState {
         let _ = positions.wait_for(|p| p.applied_end > log_index).await;
     }
 
+    fn note_fingerprint(&self, replicated: &Replicated) {
+        if let Some(applied) = replicated.applied {
+            self.fingerprints.note(Fingerprint::of(applied.index, replicated.history, &replicated.index));
+        }
+    }
+
     /// Publishes positions. Called after the lock on `replicated` is released, in the order of the entries.
     fn publish(&self, (positions, source_ends): (Positions, SourceEnds)) {
         self.positions.send_replace(positions);
@@ -148,14 +163,15 @@ impl IndexState {
     }
 
     /// Begins a snapshot of the applied state, never of a partly applied entry. `None` while a received one is being installed.
-    pub(super) async fn begin_snapshot(&self) -> io::Result<Option<(SnapshotMeta, SnapshotWriter)>> {
+    pub(super) async fn begin_snapshot(&self) -> io::Result<Option<(SnapshotHead, SnapshotWriter)>> {
         let _entry = self.entry.lock().await;
         let mut replicated = self.replicated.write();
         if replicated.is_installing {
             return Ok(None);
         }
         let meta = SnapshotMeta { last_log_id: replicated.applied, last_membership: replicated.membership.clone() };
-        Ok(Some((meta, replicated.index.begin_snapshot()?)))
+        let head = SnapshotHead { meta, history: replicated.history };
+        Ok(Some((head, replicated.index.begin_snapshot()?)))
     }
 
     /// Takes the index out, so that the snapshot's index does not grow beside it. From here on lookups are refused and go to
@@ -171,7 +187,7 @@ impl IndexState {
         old
     }
 
-    pub(super) fn end_install(&self, meta: &SnapshotMeta, index: Index) {
+    pub(super) fn end_install(&self, SnapshotHead { meta, history }: SnapshotHead, index: Index) {
         // The snapshot may be later than the rebuild of a diverged index.
         self.requests.forget();
         let positions = {
@@ -179,8 +195,10 @@ impl IndexState {
             replicated.index = index;
             self.cache.invalidate(&[DirectoryId::SUPER_ROOT]);
             replicated.applied = meta.last_log_id;
-            replicated.membership = meta.last_membership.clone();
+            replicated.membership = meta.last_membership;
+            replicated.history = history;
             replicated.is_installing = false;
+            self.note_fingerprint(&replicated);
             replicated.positions()
         };
         self.publish(positions);
@@ -202,17 +220,24 @@ impl IndexState {
         if matches!(command, Some(Command::RebuildBegin { is_diverged: true, .. })) {
             self.requests.forget();
         }
+        let begins_rebuild = matches!(command, Some(Command::RebuildBegin { .. }));
+        let ends_rebuild = matches!(command, Some(Command::RebuildEnd { .. }));
         let publish = |applied, effects: Effects| {
             let positions = {
                 let mut replicated = self.replicated.write();
+                replicated.history = history_after(replicated.history, log_id, &payload, begins_rebuild);
                 if let EntryPayload::Membership(membership) = payload {
                     replicated.membership = StoredMembership::new(Some(log_id), membership);
                 }
                 replicated.applied = Some(log_id);
+                self.note_fingerprint(&replicated);
                 replicated.positions()
             };
             self.publish(positions);
             self.requests.finish(&effects.finished);
+            if ends_rebuild {
+                self.requests.supersede();
+            }
             applied
         };
         let applied = match command {

@@ -1,6 +1,6 @@
 //! Probes and metrics.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use axum::{
@@ -11,13 +11,10 @@ use axum::{
     routing::get,
 };
 use futures::future::join_all;
-use tokio::{net::TcpListener, time::timeout};
+use tokio::net::TcpListener;
 
 use super::metrics::Metrics;
-use crate::{groups::Groups, replica::Replica};
-
-/// A replica that gets no read index for this long is not ready.
-const READY_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::{groups::Groups, health::why_not_now};
 
 type Served = (Arc<Groups>, Arc<Metrics>);
 
@@ -32,28 +29,10 @@ pub async fn serve(groups: Arc<Groups>, metrics: Metrics, listener: TcpListener)
 }
 
 async fn ready(State((groups, _)): State<Served>) -> impl IntoResponse {
-    let asked = groups.all().map(|replica| async move { Some((replica.group, not_ready(replica).await?)) });
-    let reasons = join_all(asked).await.into_iter().flatten().map(|(group, why)| format!("group {group}: {why}"));
+    let asked = groups.all().map(|replica| async move { Some((replica.group, why_not_now(replica).await?)) });
+    let reasons = join_all(asked).await.into_iter().flatten().map(|(group, why)| format!("group {group}: {why}\n"));
     let reasons: String = reasons.collect();
     if reasons.is_empty() { (StatusCode::OK, "ok\n".to_owned()) } else { (StatusCode::SERVICE_UNAVAILABLE, reasons) }
-}
-
-/// The reason why a replica does not answer lookups; `None` if it does.
-async fn not_ready(replica: &Replica) -> Option<&'static str> {
-    let Some(node) = replica.node() else { return Some("this replica belongs to no cluster yet\n") };
-    if !node.state.positions().borrow().is_serving {
-        return Some("the index is being built\n");
-    }
-    let caught_up = async {
-        let log_index = node.reads.read_index().await?;
-        node.state.wait_applied(log_index).await;
-        Ok::<(), mantle_types::Error>(())
-    };
-    match timeout(READY_TIMEOUT, caught_up).await {
-        Ok(Ok(())) => None,
-        Ok(Err(_)) => Some("the group has no leader\n"),
-        Err(_) => Some("this replica is behind the leader, or cannot reach it\n"),
-    }
 }
 
 async fn render(State((groups, metrics)): State<Served>) -> impl IntoResponse {

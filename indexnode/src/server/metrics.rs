@@ -15,7 +15,7 @@ use super::{
     metric_table::METRICS,
     status::{resident_bytes, role},
 };
-use crate::{groups::Groups, node::Node, progress::Received};
+use crate::{groups::Groups, node::Node, progress::Received, raft::fault::FaultKind, replica::Replica};
 
 /// The values of the `role` label: the gauge of one of them is 1.
 const ROLES: [&str; 4] = ["leader", "follower", "learner", "candidate"];
@@ -39,6 +39,7 @@ impl Metrics {
 
     pub fn render(&self, groups: &Groups) -> String {
         gauge!("mantle_index_resident_bytes").set(resident_bytes() as f64);
+        groups.all().for_each(|replica| set_readiness(replica));
         for node in groups.all().filter_map(|replica| replica.node()) {
             begin_series(&node.group.to_string());
             set_group_metrics(&node, &node.group.to_string());
@@ -77,6 +78,19 @@ fn result(is_ok: bool) -> &'static str {
     if is_ok { "ok" } else { "error" }
 }
 
+fn set_readiness(replica: &Replica) {
+    let (group, readiness) = (replica.group.to_string(), &replica.readiness);
+    let kind = readiness.fault().map(|fault| fault.kind);
+    for (name, is_so) in [
+        ("mantle_index_ready", readiness.why_not().is_none()),
+        ("mantle_index_log_lost", kind == Some(FaultKind::LogLost)),
+        ("mantle_index_differs", kind.is_some_and(|kind| kind != FaultKind::LogLost)),
+    ] {
+        gauge!(name, "group" => group.clone()).set(f64::from(u8::from(is_so)));
+    }
+    counter!("mantle_index_joins_anew_total", "group" => group).absolute(readiness.resets().into());
+}
+
 fn set_group_metrics(node: &Node, group: &str) {
     let raft = node.raft.metrics().borrow_watched().clone();
     let positions = *node.state.positions().borrow();
@@ -95,6 +109,7 @@ fn set_group_metrics(node: &Node, group: &str) {
         ("mantle_index_raft_applied_index", positions.applied_end.saturating_sub(1)),
         ("mantle_index_serving", u64::from(positions.is_serving)),
         ("mantle_index_leader", u64::from(node.raft.is_leader())),
+        ("mantle_index_leader_in_doubt", u64::from(node.leadership().is_some_and(|l| node.is_in_doubt(&l)))),
         ("mantle_index_streaming", u64::from(node.stream.is_streaming())),
         ("mantle_index_epoch", epoch),
         ("mantle_index_directories", directories as u64),

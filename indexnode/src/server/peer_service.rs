@@ -14,10 +14,12 @@ use crate::{
     membership::{join, view},
     node::Node,
     proto::peer::{
-        DescribeRequest, DescribeResponse, Destination, JoinRequest, JoinResponse, RaftMessage, ReadIndexRequest,
-        ReadIndexResponse, SnapshotPart, join_response::State, peer_server::Peer,
+        Agreement, DescribeRequest, DescribeResponse, Destination, JoinRequest, JoinResponse, RaftMessage,
+        ReadIndexRequest, ReadIndexResponse, SnapshotPart, join_response::State, peer_server::Peer,
     },
     raft::{
+        fault::Fault,
+        fingerprint::Fingerprint,
         network::{decode, encode},
         read_index::local_read_index,
         types::Vote,
@@ -51,9 +53,13 @@ impl PeerService {
         self.groups.node(GroupId(group)).map_err(|e| Status::unavailable(e.detail()))
     }
 
-    /// The addressed node and the decoded request of a Raft message.
+    /// The addressed node and the decoded request of a Raft message. An error if the node is unfit to promise anything (P48).
     fn open<T: DeserializeOwned>(&self, message: &RaftMessage) -> Result<(Arc<Node>, T), Status> {
         let node = self.destination(message.to.as_ref())?;
+        node.learn_promises(&message.promises);
+        if let Some(fault) = node.fault.get().filter(Fault::forbids_promises) {
+            return Err(Status::unavailable(fault.to_string()));
+        }
         let request = decode(&message.body).map_err(|e| Status::invalid_argument(e.to_string()))?;
         Ok((node, request))
     }
@@ -69,23 +75,31 @@ impl PeerService {
     async fn answer_read_index(&self, request: &ReadIndexRequest) -> Result<ReadIndexResponse, Status> {
         let node = self.groups.node(GroupId(request.group)).ok().filter(|node| node.cluster_id == request.cluster_id);
         let node = node.ok_or_else(|| Status::failed_precondition("this replica is not of that cluster"))?;
-        let leads = |log_index| ReadIndexResponse { is_leader: true, log_index, leader_address: String::new() };
+        let leads = |log_index| ReadIndexResponse { is_leader: true, log_index, ..ReadIndexResponse::default() };
         if failpoints::is_hit(Failpoint::ReadIndexOfOldLeader)
             && let Some(log_index) = node.unconfirmed_read_index()
         {
             return Ok(leads(log_index));
         }
-        if node.raft.is_leader()
-            && let Ok(log_index) = local_read_index(&node.raft).await
-        {
-            return Ok(leads(log_index));
+        let mut difference = String::new();
+        if node.raft.is_leader() {
+            match local_read_index(&node.raft, &node.doubt).await {
+                Ok(log_index) => {
+                    let compare = |theirs| node.state.fingerprints.compare(&Fingerprint::from(theirs), log_index);
+                    let unspecified = (Agreement::Unspecified, String::new());
+                    let (agreement, difference) = request.fingerprint.map_or(unspecified, compare);
+                    return Ok(ReadIndexResponse { agreement: agreement.into(), difference, ..leads(log_index) });
+                }
+                Err(e) => e.detail().clone_into(&mut difference),
+            }
         }
         let leader_address = node.leader().map(|(_, address)| address).unwrap_or_default();
-        Ok(ReadIndexResponse { leader_address, ..ReadIndexResponse::default() })
+        Ok(ReadIndexResponse { leader_address, difference, ..ReadIndexResponse::default() })
     }
 
     async fn answer_append(&self, message: &RaftMessage) -> Result<RaftMessage, Status> {
         let (node, rpc) = self.open(message)?;
+        node.check_append(&rpc).await.map_err(failed)?;
         let appended = node.raft.append_entries(rpc).await.map_err(failed)?;
         if !matches!(appended, AppendEntriesResponse::HigherVote(_)) {
             node.note_leader_contact();
@@ -96,7 +110,7 @@ impl PeerService {
 
 fn message_of<T: Serialize>(value: &T) -> Result<RaftMessage, Status> {
     let body = encode(value).map_err(|e| Status::internal(e.to_string()))?;
-    Ok(RaftMessage { to: None, body })
+    Ok(RaftMessage { body, ..RaftMessage::default() })
 }
 
 fn answer<T: Serialize>(value: &T) -> Answer {
@@ -113,7 +127,11 @@ impl Peer for PeerService {
         let replica =
             self.groups.replica(GroupId(request.get_ref().group)).map_err(|e| Status::not_found(e.detail()))?;
         let (identity, node) = replica.current();
-        Ok(Response::new(view::describe(replica.group, &identity, node.as_deref())))
+        let mut answer = view::describe(replica.group, &identity, node.as_deref());
+        let caller = request.get_ref().node_id;
+        answer.promise = node.filter(|_| caller != 0).map(|node| node.promises.of(caller).to_message(caller));
+        answer.not_ready = replica.readiness.why_not().unwrap_or_default();
+        Ok(Response::new(answer))
     }
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
@@ -159,7 +177,9 @@ impl Peer for PeerService {
 
     async fn vote(&self, request: Request<RaftMessage>) -> Answer {
         let (node, rpc) = self.open_for_vote(request.get_ref())?;
-        answer(&node.raft.vote(rpc).await.map_err(failed)?)
+        let mut vote = message_of(&node.raft.vote(rpc).await.map_err(failed)?)?;
+        vote.is_unconfirmed = !node.doubt.is_confirmed();
+        Ok(Response::new(vote))
     }
 
     async fn pre_vote(&self, request: Request<RaftMessage>) -> Answer {

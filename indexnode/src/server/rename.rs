@@ -13,6 +13,12 @@ use crate::{
 /// Prepares a rename: locks its source. An older attempt of the same request is aborted first.
 pub async fn prepare(node: &Node, database: &Database, request: PrepareRenameRequest) -> Result<PrepareRenameResponse> {
     let leadership = node.leadership().ok_or_else(|| node.not_leader())?;
+    if node.is_in_doubt(&leadership) {
+        return Err(Error::new(
+            ErrorCode::IndexUnavailable,
+            "the leader is reading from PostgreSQL what its log may lack",
+        ));
+    }
     let prepare = check(node, request)?;
     // Read the key first: without it a lock would be useless.
     let key = prepare_key(node, database).await?;

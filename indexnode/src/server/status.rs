@@ -6,7 +6,7 @@ use mantle_index_client::proto::{self, StatusResponse};
 use openraft::{ServerState, async_runtime::watch::WatchReceiver};
 
 use super::request::lineage;
-use crate::{groups::Groups, node::Node, replica::Replica};
+use crate::{groups::Groups, node::Node, raft::fault::FaultKind, replica::Replica};
 
 pub fn status(groups: &Groups, replica: &Replica) -> StatusResponse {
     let (identity, node) = replica.current();
@@ -19,6 +19,12 @@ pub fn status(groups: &Groups, replica: &Replica) -> StatusResponse {
         cluster_id: identity.cluster_id.unwrap_or_default(),
         ..StatusResponse::default()
     };
+    response.not_ready = replica.readiness.why_not().unwrap_or_default();
+    let node_fault = node.as_ref().and_then(|node| node.fault.get());
+    if let Some(fault) = node_fault.or_else(|| replica.readiness.fault()) {
+        response.log_lost = fault.kind == FaultKind::LogLost;
+        response.differs = !response.log_lost;
+    }
     if let Some(node) = node {
         fill_status(&node, &mut response);
     }
@@ -57,7 +63,11 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
         .collect();
     let positions = *node.state.positions().borrow();
     response.applied_index = positions.applied_end.saturating_sub(1);
-    response.ready = positions.is_serving && node.has_working_leader();
+    if response.not_ready.is_empty() && !(positions.is_serving && node.has_working_leader()) {
+        // It was ready a moment ago.
+        response.not_ready = "the group has no leader now, or the index is being built".to_owned();
+    }
+    response.ready = response.not_ready.is_empty();
     response.streaming = node.stream.is_streaming();
     response.waiters = node.waiters() as u64;
     let (reads, cache) = (&node.reads.counters, node.state.cache.counters());

@@ -9,7 +9,9 @@ use super::{
     assignments,
     connections::{self, SourceConnection, SourceConnections},
     continuity::RebuildReason,
+    problems,
     rebuild::rebuild,
+    recovery::{self, recover},
     rename_locks,
     stream::Stream,
 };
@@ -18,6 +20,7 @@ use crate::{
     membership::{self, view},
     node::{Leadership, Node, NodeEnd},
     postgres::upstream::{Database, IndexGroup},
+    raft::read_index::raft_read_index,
 };
 
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -35,6 +38,7 @@ pub async fn run(node: Arc<Node>, database: Database) -> NodeEnd {
             }
         }
         *node.stream.interruption.lock() = None;
+        node.problems.lock().clear();
     }
 }
 
@@ -59,6 +63,7 @@ async fn run_term(node: &Arc<Node>, leadership: &Leadership, database: &Database
     tokio::select! {
         end = streaming => end,
         () = rename_locks::expire(node, leadership, database) => unreachable!("runs for the whole term"),
+        () = problems::watch(node, database) => unreachable!("runs for the whole term"),
         () = membership::join::finish_changes(node) => unreachable!("runs for the whole term"),
     }
 }
@@ -72,11 +77,11 @@ async fn run_session(
     must_rebuild: &mut Option<RebuildReason>,
 ) -> Result<Option<NodeEnd>> {
     // A new leader applies the first entry of its own term before it touches the slot (P4).
-    let read_index = node.reads.read_index().await.map_err(|e| anyhow::anyhow!("{e}"))?;
+    let read_index = raft_read_index(&node.raft).await.map_err(|e| anyhow::anyhow!("{e}"))?;
     node.state.wait_applied(read_index).await;
 
     let control = database.connect().await?;
-    let group = control.index_group().await?;
+    let mut group = control.index_group().await?;
     if let Some(end) = check_abandoned(node, &group).await? {
         return Ok(Some(end));
     }
@@ -87,7 +92,8 @@ async fn run_session(
         } else {
             tracing::info!(%reason, "building the index");
         }
-        let is_diverged = reason.is_diverged;
+        // In doubt, the served index may lack changes that lookups have shown.
+        let is_diverged = reason.is_diverged || node.is_in_doubt(leadership);
         *must_rebuild = Some(reason);
         ensure!(connections.away.is_empty(), "the copy waits for a PostgreSQL node that is away");
         rebuild(node, leadership, &control, &group, connections.connected, is_diverged).await.context("rebuild")?;
@@ -95,9 +101,13 @@ async fn run_session(
         return Ok(None);
     }
     follow_timelines(node, leadership, &connections.connected).await?;
+    recover(node, leadership, &*control, &mut group, &connections).await?;
     assignments::restrict(node, leadership, &*control).await?;
     let stream = Stream::start(node, leadership, &control, (database, &group), connections).await?;
-    *must_rebuild = stream.run().await?;
+    tokio::select! {
+        ended = stream.run() => *must_rebuild = ended?,
+        () = recovery::reach(node) => unreachable!("never returns"),
+    }
     Ok(None)
 }
 
@@ -119,7 +129,7 @@ async fn check_abandoned(node: &Node, group: &IndexGroup) -> Result<Option<NodeE
     let views = view::poll(&node.config, node.group, &node.peers, None).await;
     if membership::leader_of(&views, recorded).is_some() {
         tracing::warn!(%recorded, "PostgreSQL names another cluster, and it has a leader: leaving this one");
-        return Ok(Some(NodeEnd::Reset));
+        return Ok(Some(NodeEnd::Reset(None)));
     }
     Ok(None)
 }

@@ -56,6 +56,8 @@ pub async fn rebuild(
     let lease = if is_founding && epoch > FIRST_EPOCH { control.epoch_lease().await? } else { Duration::ZERO };
     let leases_end = time::Instant::now() + lease;
     node.propose_as(leadership, &Command::RebuildBegin { epoch, is_diverged }).await?;
+    // In doubt the rebuild is of a diverged index: nothing is served until its end.
+    node.doubt.note_recovered(leadership.term);
 
     let (mut sources, mut snapshot) = (Vec::new(), None);
     for connection in &mut connections {
@@ -156,7 +158,7 @@ async fn recreate_slot(connection: &mut SourceConnection, name: &str) -> Result<
 /// The epoch of the rebuild: one under which no rename was prepared yet. PostgreSQL's epoch is such a one if it is ahead of the
 /// index (a founder raised it, or a leader that died afterwards), or if a rebuild under it was begun and not finished: since
 /// then the index has refused prepares. Else this raises it.
-async fn epoch_for_rebuild(node: &Node, control: &dyn Statements, group: &IndexGroup) -> Result<Epoch> {
+pub(super) async fn epoch_for_rebuild(node: &Node, control: &dyn Statements, group: &IndexGroup) -> Result<Epoch> {
     let (current, is_rebuilding) = {
         let state = node.state.read();
         (state.index.epoch(), state.index.is_rebuilding())

@@ -217,14 +217,53 @@ impl Inode for fs::DirEntry {
     }
 }
 
+/// What of a replica's folder goes back to an older copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All files, as when a machine's snapshot or a copy of the folder is restored.
+    All,
+    /// The log with its vote and positions.
+    Log,
+    Vote,
+    Snapshot,
+}
+
 /// The content of a directory.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Image {
     files: BTreeMap<String, Vec<u8>>,
     directories: BTreeMap<String, Image>,
 }
 
 impl Image {
+    /// This replica's folder with a part of an older copy. A file that the copy does not have is removed.
+    pub fn with_older(&self, copy: &Self, part: Part) -> Self {
+        let (mut image, directory) = (self.clone(), |image: &Self, name: &str| image.directories.get(name).cloned());
+        let (Some(mut raft), Some(old)) = (directory(self, "raft"), directory(copy, "raft")) else { return image };
+        match part {
+            Part::All => return copy.clone(),
+            Part::Log => raft.take("log", &old),
+            Part::Snapshot => raft.take("snapshots", &old),
+            Part::Vote => {
+                if let (Some(log), Some(old)) = (raft.directories.get_mut("log"), old.directories.get("log")) {
+                    match old.files.get("vote") {
+                        Some(vote) => log.files.insert("vote".to_owned(), vote.clone()),
+                        None => log.files.remove("vote"),
+                    };
+                }
+            }
+        }
+        image.directories.insert("raft".to_owned(), raft);
+        image
+    }
+
+    fn take(&mut self, name: &str, other: &Self) {
+        match other.directories.get(name) {
+            Some(directory) => self.directories.insert(name.to_owned(), directory.clone()),
+            None => self.directories.remove(name),
+        };
+    }
+
     fn of_now(directory: &Path) -> io::Result<Self> {
         let mut image = Self::default();
         for name in listing(directory)?.into_keys() {

@@ -2,7 +2,12 @@
 
 use rand::{Rng, rngs::StdRng};
 
-use crate::{disk::Failure, network::Weather, postgres::SlotAfter, world::World};
+use crate::{
+    disk::{Failure, Part},
+    network::Weather,
+    postgres::SlotAfter,
+    world::World,
+};
 
 /// Time until the next fault, in milliseconds.
 const PAUSE_MS: std::ops::Range<u64> = 200..2000;
@@ -108,6 +113,18 @@ impl Faults {
                 world.note(format_args!("fault: host {host} loses its disk"));
                 world.kill(host, true);
                 self.end_later(world, 50..1000, Later::Wipe(host));
+            }
+            85..88 => {
+                world.note(format_args!("fault: a copy of host {host}'s folder is made"));
+                world.keep_copy(host);
+            }
+            88..91 => {
+                let parts = [Part::All, Part::All, Part::Log, Part::Vote, Part::Snapshot];
+                let part = parts[self.rng.random_range(0..parts.len())];
+                world.note(format_args!("fault: host {host} dies, and {part:?} of its folder goes back"));
+                world.kill(host, false);
+                world.put_back(host, part);
+                self.end_later(world, 10..1500, Later::Start(host));
             }
             _ => self.postgres_fault(world),
         }

@@ -34,7 +34,7 @@ use tokio::{
 use tower::ServiceExt;
 
 use crate::{
-    disk::{self, Disk, Image},
+    disk::{self, Disk, Image, Part},
     network::{HostId, Network, Request},
     shim,
     upstream::Server,
@@ -74,6 +74,8 @@ pub struct Host {
     id: HostId,
     config: Arc<Config>,
     disk: Option<Disk>,
+    /// A copy of the disk that an operator may put back.
+    copy: Option<Image>,
     process: Option<Process>,
     /// In milliseconds.
     clock_ms: u64,
@@ -131,6 +133,7 @@ impl Host {
             id,
             config: Arc::new(config),
             disk: Some(Disk::new(&directory)),
+            copy: None,
             process: None,
             clock_ms: 0,
             drift_ppm: 0,
@@ -222,6 +225,20 @@ impl Host {
         drop(process);
         self.disk().restore(&image)?;
         Ok(())
+    }
+
+    /// Keeps a copy of the disk as it is now, also of a running process: a machine's snapshot.
+    pub fn keep_copy(&mut self) -> Result<()> {
+        self.copy = Some(self.disk.as_ref().context("a disk")?.image()?);
+        Ok(())
+    }
+
+    /// Puts the copy back, wholly or in part, on a host without a process. `false`: there is no copy.
+    pub fn put_back(&mut self, part: Part) -> Result<bool> {
+        let Some(copy) = self.copy.take() else { return Ok(false) };
+        let image = self.disk().image()?.with_older(&copy, part);
+        self.disk().restore(&image)?;
+        Ok(true)
     }
 
     /// Erases the disk of a host without a process.

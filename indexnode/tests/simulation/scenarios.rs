@@ -1,7 +1,8 @@
-//! Directed histories: known ways in which a read goes back in time, and two failovers to a standby that lacks something. Each
-//! fails when its protection is left out.
+//! Directed histories: known ways in which a read goes back in time, two failovers to a standby that lacks something, and
+//! folders that go back. Each fails when its protection is left out.
 
 use crate::{
+    disk::Part,
     network::HostId,
     postgres::SlotAfter,
     run::{DiskDirectory, Report, report},
@@ -10,24 +11,29 @@ use crate::{
 
 const UP_MS_MAX: u64 = 60_000;
 const PATH: &str = "a";
+/// The directories whose entries are lost: more entries than a new leader writes at once.
+const LOST: [&str; 5] = [PATH, "b", "c", "d", "e"];
 
 pub type Scenario = fn(&mut World);
 
-/// Name, number of replicas, history.
-pub const SCENARIOS: [(&str, usize, Scenario); 6] = [
-    ("new_leader_before_its_first_commit", 3, new_leader_before_its_first_commit),
-    ("follower_asks_an_old_leader", 5, follower_asks_an_old_leader),
-    ("snapshot_is_installed_meanwhile", 3, snapshot_is_installed_meanwhile),
-    ("vote_after_a_restart", 3, vote_after_a_restart),
-    ("copy_of_what_may_be_lost", 3, copy_of_what_may_be_lost),
-    ("timeline_without_what_is_applied", 3, timeline_without_what_is_applied),
+/// Name, number of voters and learners, history.
+pub const SCENARIOS: [(&str, (usize, usize), Scenario); 9] = [
+    ("new_leader_before_its_first_commit", (3, 0), new_leader_before_its_first_commit),
+    ("follower_asks_an_old_leader", (5, 0), follower_asks_an_old_leader),
+    ("snapshot_is_installed_meanwhile", (3, 0), snapshot_is_installed_meanwhile),
+    ("vote_after_a_restart", (3, 0), vote_after_a_restart),
+    ("copy_of_what_may_be_lost", (3, 0), copy_of_what_may_be_lost),
+    ("timeline_without_what_is_applied", (3, 0), timeline_without_what_is_applied),
+    ("nobody_remembers_what_went_back", (3, 0), nobody_remembers_what_went_back),
+    ("folder_goes_back", (3, 0), folder_goes_back),
+    ("learner_differs", (3, 1), learner_differs),
 ];
 
 /// Plays one scenario.
 pub fn play(name: &str, seed: u64, directory: &DiskDirectory, prints: bool) -> Report {
     let found = SCENARIOS.iter().find(|(n, ..)| *n == name).expect("a scenario's name");
-    let mut world = World::new(seed, (found.1, 0), true, &directory.0, prints);
-    (0..found.1).for_each(|host| world.start(host));
+    let mut world = World::new(seed, found.1, true, &directory.0, prints);
+    (0..found.1.0 + found.1.1).for_each(|host| world.start(host));
     let is_up = world.run_until(UP_MS_MAX, |world| world.is_complete() && world.leader().is_some());
     assert!(is_up, "the group does not come up: {:?}", world.violation);
     let booted = world.now_ms;
@@ -184,4 +190,85 @@ fn timeline_without_what_is_applied(world: &mut World) {
     ask_always(world, &others(world, &[]));
     run_for(world, 1500);
     assert!(world.violation.is_some() || world.run_until(5000, |world| world.is_quiet()), "the index is not rebuilt");
+}
+
+/// The voters that follow.
+fn followers(world: &World) -> Vec<HostId> {
+    others(world, &[leader(world)]).into_iter().filter(|host| !world.hosts[*host].is_learner()).collect()
+}
+
+/// The hosts of a history in which an entry is lost.
+struct Loss {
+    old_leader: HostId,
+    restored: HostId,
+    behind: HostId,
+    learner: Option<HostId>,
+}
+
+/// A follower's folder goes back by acknowledged changes, which only the leader and a learner, if there is one, know beside
+/// it: the other follower was cut off. Then the leader dies and the learner is cut off. The two followers can elect a leader.
+fn lose_an_entry(world: &mut World) -> Loss {
+    let old_leader = leader(world);
+    let learner = (0..world.hosts.len()).find(|host| world.hosts[*host].is_learner());
+    let (restored, behind) = (followers(world)[0], followers(world)[1]);
+    world.set_split(&[behind], &others(world, &[behind]), true);
+    world.keep_copy(restored);
+    for (number, name) in LOST.into_iter().enumerate() {
+        world.start_client(99 + number, |client| client.make(name.to_owned(), old_leader));
+        let is_done = world.run_until(5000, |world| world.history.counts().2 > number as u64);
+        assert!(is_done || world.violation.is_some(), "{name} is not acknowledged");
+    }
+    run_for(world, 300);
+    world.kill(restored, false);
+    world.put_back(restored, Part::All);
+    world.kill(old_leader, false);
+    if let Some(learner) = learner {
+        world.set_split(&[learner], &others(world, &[learner]), true);
+    }
+    world.start(restored);
+    world.set_split(&[behind], &[restored], false);
+    Loss { old_leader, restored, behind, learner }
+}
+
+/// Nobody alive remembers the lost entry. The two followers elect a leader that lacks a change which lookups have shown.
+fn nobody_remembers_what_went_back(world: &mut World) {
+    let loss = lose_an_entry(world);
+    ask_always(world, &[loss.restored, loss.behind]);
+    run_for(world, 4000);
+}
+
+/// The leader remembers what the follower acknowledged. The follower has to join under a new id, and vote again.
+fn folder_goes_back(world: &mut World) {
+    let (old, restored) = (leader(world), followers(world)[0]);
+    let id = |world: &World| world.hosts[restored].node().map(|node| node.node_id);
+    let before = id(world);
+    world.keep_copy(restored);
+    make(world, old);
+    assert!(world.run_until(5000, |world| acknowledged(world)), "the change is not acknowledged");
+    run_for(world, 300);
+    world.kill(restored, false);
+    world.put_back(restored, Part::All);
+    world.start(restored);
+    ask_always(world, &[restored]);
+    let is_new = |world: &mut World| world.is_complete() && id(world).is_some_and(|id| Some(id) != before);
+    if !world.run_until(10_000, is_new) && world.violation.is_none() {
+        world.violation = Some("the replica went on under its id although its folder went back".to_owned());
+    }
+}
+
+/// A learner has applied the lost entry, which the new leader does not have. It has to find out, and to join anew.
+fn learner_differs(world: &mut World) {
+    let loss = lose_an_entry(world);
+    let learner = loss.learner.expect("the group has a learner");
+    world.run_until(10_000, |world| world.leader().is_some_and(|host| host != loss.old_leader));
+    run_for(world, 1000);
+    let all = others(world, &[]);
+    all.iter().for_each(|host| world.set_split(&[*host], &others(world, &[*host]), false));
+    ask_always(world, &[learner]);
+    world.start(loss.old_leader);
+    run_for(world, 3000);
+    world.stop_clients();
+    if !world.run_until(20_000, |world| world.is_quiet()) && world.violation.is_none() {
+        world.violation = Some("replicas differ, and do not find out".to_owned());
+    }
 }

@@ -120,13 +120,16 @@ fn a_missing_protection_is_found() {
 }
 
 /// The protections that the scenarios prove, in their order.
-const TRAPS: [Failpoint; 6] = [
+const TRAPS: [Failpoint; 9] = [
     Failpoint::ReadBeforeFirstEntry,
     Failpoint::ReadIndexOfOldLeader,
     Failpoint::PublishBeforeInstall,
     Failpoint::VoteWithinLease,
     Failpoint::CopyBeyondStandby,
     Failpoint::FollowAnyTimeline,
+    Failpoint::TrustEveryVoter,
+    Failpoint::KeepLostLog,
+    Failpoint::ServeDifferingState,
 ];
 
 #[test]
@@ -145,7 +148,14 @@ fn known_traps_catch_without_the_protection() {
         let mut results = (0..SCENARIO_SEEDS).map(|seed| history(seed, Some(name), Some(failpoint)));
         let found = results.find(|result| !is_sound(result));
         println!("{name} without its protection: {found:?}");
-        let words = ["is older than", "no state between", "the standby does not have", "is not PostgreSQL's"];
+        let words = [
+            "is older than",
+            "no state between",
+            "the standby does not have",
+            "is not PostgreSQL's",
+            "although its folder went back",
+            "do not find out",
+        ];
         let says = |result: &String| words.iter().any(|word| result.contains(word));
         assert!(found.as_ref().is_some_and(says), "{name} with {failpoint:?}: {found:?}");
     }

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use mantle_indexnode::{
     index::{Entry, command::SourceId},
     postgres::upstream::{
-        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, Server as Identity, Session,
-        Slot, StandbyFlush, Statements, Upstream, Walsender,
+        Assigned, Assignment, ChangeStream, Database, IndexGroup, MovePhase, NewSlot, ReplicaProblem,
+        Server as Identity, Session, Slot, StandbyFlush, Statements, Upstream, Walsender,
     },
     progress::RebuildProgress,
 };
@@ -270,6 +270,10 @@ impl Statements for Connection {
 
     async fn prepare_key(&self) -> Result<Option<Vec<u8>>> {
         self.run(|_| Some(b"key".to_vec())).await
+    }
+
+    async fn report_replicas(&self, _: &[ReplicaProblem]) -> Result<()> {
+        self.run(|_| ()).await
     }
 
     async fn abort_rename(&self, request: &RequestKey, attempt: u64) -> Result<bool> {

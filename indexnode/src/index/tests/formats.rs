@@ -76,6 +76,7 @@ fn commands() -> Vec<(Command, &'static str)> {
             }),
             "0f03ac020202000110000000000000000000000000000000090503020001100000000000000000000000000000000905",
         ),
+        (Command::Recover { epoch: Epoch(5), positions: vec![(SourceId(3), lsn)] }, "10050103ac02"),
     ]
 }
 

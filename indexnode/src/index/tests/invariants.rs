@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use mantle_types::DirectoryId;
 
-use crate::index::{Index, locks::Locks, record::directory_of, table::IndexTable, tree::Tree};
+use crate::index::{Index, digest::record_hash, locks::Locks, record::directory_of, table::IndexTable, tree::Tree};
 
 impl Index {
     /// Asserts that all parts of the index agree with each other.
@@ -66,6 +66,8 @@ impl IndexTable {
         let mut ids = BTreeSet::new();
         let mut occupied = BTreeMap::new();
         let mut displaced = BTreeSet::new();
+        let digest = self.records().fold(0u64, |sum, (record, _)| sum.wrapping_add(record_hash(&record)));
+        assert_eq!(self.digest(), digest, "the digest is kept while records change");
         for (record, is_displaced) in self.records() {
             assert!(ids.insert(record.id), "id {} has two cells", record.id);
             let found = self.get(record.id).expect("a listed id is found");

@@ -37,6 +37,8 @@ use super::{
     TypeConfig,
     disk_executor::DiskExecutor,
     durable,
+    fault::{Fault, FaultKind},
+    promises::Promise,
     types::{Entry, LogId, Vote},
 };
 
@@ -139,8 +141,8 @@ impl LogStore {
         remove_purged(&mut segments, purged)?;
         let expected = purged.next_index();
         if let Some(Segment { first, .. }) = segments.first().filter(|segment| segment.first > expected) {
-            let why = format!("Raft log: it begins at entry {first}, {expected} is missing");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            let why = format!("its log begins at entry {first}, and {expected} is missing");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, Fault::new(FaultKind::LogLost, why)));
         }
         let committed =
             File::options().read(true).write(true).create(true).truncate(false).open(folder.join(COMMITTED_FILE))?;
@@ -159,6 +161,24 @@ impl LogStore {
         let jobs = Writer::new(folder.to_owned(), shared.clone(), is_batching).start(disk)?;
         let committed = Arc::new(committed);
         Ok(Self { shared, jobs, committed, committed_written: None, folder: folder.to_owned() })
+    }
+
+    /// The last entry of the log, and the vote.
+    pub fn last_and_vote(&self) -> (Option<LogId>, Option<Vote>) {
+        let state = self.shared.lock();
+        (state.last, state.vote)
+    }
+
+    /// What this log promises: its vote, and its last entry that is on disk.
+    pub fn promise(&self) -> Promise {
+        let state = self.shared.lock();
+        let log = if state.written_end == state.last.next_index() {
+            state.last
+        } else {
+            let at = state.written_end.checked_sub(state.cache_first() + 1);
+            at.and_then(|at| state.cache.get(at as usize)).map(|entry| entry.log_id).or(state.purged)
+        };
+        Promise { term: state.vote.map_or(0, |vote| vote.leader_id.term), log }
     }
 
     /// Bytes of the segments on disk.

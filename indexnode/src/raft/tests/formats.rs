@@ -15,7 +15,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     index::command::Command,
-    proto::peer::{Destination, JoinRequest, RaftMessage, SnapshotPart},
+    proto::peer::{
+        Destination, Fingerprint, JoinRequest, LogPosition, Promise, RaftMessage, ReadIndexRequest, SnapshotPart,
+    },
     raft::{
         Proposal, TypeConfig, durable,
         identity::Identity,
@@ -115,7 +117,25 @@ fn messages_between_replicas_stay_as_they_are() {
         assert_eq!(&M::decode(&bytes[..]).unwrap(), message);
     }
     let to = Some(Destination { cluster_id: "c".to_owned(), node_id: 7, group: 2 });
-    check(&RaftMessage { to: to.clone(), body: Bytes::from_static(&[1, 2]) }, "0a070a01631007180212020102");
+    let log = Some(LogPosition { term: 3, leader_id: 7, index: 300 });
+    let promise = Promise { node_id: 7, term: 4, log };
+    check(
+        &RaftMessage {
+            to: to.clone(),
+            body: Bytes::from_static(&[1, 2]),
+            promises: vec![promise],
+            is_unconfirmed: true,
+        },
+        "0a070a016310071802120201021a0d080710041a070803100718ac022001",
+    );
+    check(
+        &ReadIndexRequest {
+            cluster_id: "c".to_owned(),
+            group: 2,
+            fingerprint: Some(Fingerprint { index: 300, history: 1, epoch: 4, lineage: 2, digest: 3 }),
+        },
+        "0a016310021a2008ac021101000000000000001804210200000000000000290300000000000000",
+    );
     check(
         &SnapshotPart { to, vote: Bytes::from_static(&[3]), data: Bytes::from_static(&[4]) },
         "0a070a0163100718021201031a0104",

@@ -45,6 +45,11 @@ impl Sample {
         self.source.map_or(Lsn::INVALID, |source| source.applied)
     }
 
+    /// Tells whether another replica has the same state.
+    pub fn is_equal(&self, other: &Self) -> bool {
+        (self.applied, self.epoch, self.digest) == (other.applied, other.epoch, other.digest)
+    }
+
     /// The state of a node that has applied something.
     pub fn of(host: HostId, node: &Node) -> Option<Self> {
         let state = node.state.read();
