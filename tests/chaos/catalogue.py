@@ -17,15 +17,17 @@ from dataclasses import dataclass
 
 from cluster import faults
 from cluster.cluster import Cluster
-from cluster.layout import COORDINATOR, VOTERS, Host
+from cluster.layout import COORDINATOR, Host
 from cluster.member import SLOT, Member
 from stack.failure import Failure
 from stack.poll import wait_until
 from stack.process import Process
 from tests.cluster.clients import session
-from tests.cluster.oracle import drop_slot, rebuilds
+from tests.cluster.oracle import rebuilds
+from tests.support.slots import drop_slot
 
-from . import clocks, shards, slow, unnoticed
+from . import clocks, shards, slow, unnoticed, went_back
+from .index_group import index_follower, index_leader
 
 LEADER_BOUND_S = 60.0
 LAG_S = 3.0
@@ -55,20 +57,6 @@ class Fault:
             and (cluster.shape.is_citus or not self.needs_citus)
             and (clocks.library() is not None or not self.needs_clocks)
         )
-
-
-def index_leader(cluster: Cluster):
-    """The replica that leads the index group."""
-
-    def leading():
-        return next((replica for replica in cluster.replicas if replica.metric("mantle_index_leader") == 1), None)
-
-    return wait_until(leading, "a leader of the index group", LEADER_BOUND_S)
-
-
-def index_follower(cluster: Cluster):
-    leader = index_leader(cluster)
-    return next(replica for replica in cluster.replicas[:VOTERS] if replica is not leader)
 
 
 def sources(cluster: Cluster) -> list[int]:
@@ -311,6 +299,7 @@ def two_members_killed(cluster: Cluster, draw: random.Random) -> Undo:
 
 
 DOWN = ("ProcessIsDown",)
+JOINED_ANEW = ("MantleIndexReplicaJoinedAnew",)
 FAST = "clients notice it for less than an alert waits"
 CLOCK = "clocks are not watched: nothing of Mantle depends on them"
 WITHIN = "the cluster's own work: nothing is broken"
@@ -413,6 +402,15 @@ CATALOGUE = [
     ),
     Fault("index follower's disk full", disk_full, 10, alerts=("DiskIsFilling",)),
     Fault("a disk that fills slowly", unnoticed.disk_fills, 35, alerts=("DiskWillBeFull",)),
+    Fault("index folder goes back", went_back.folder, alerts=JOINED_ANEW),
+    Fault("parts of an index folder go back", went_back.parts, alerts=JOINED_ANEW),
+    Fault(
+        "index folder goes back while a voter is down",
+        went_back.without_quorum,
+        30,
+        alerts=(*JOINED_ANEW, *DOWN, "MantleIndexReplicaIsUnfit", "MantleIndexHasNoLeader"),
+    ),
+    Fault("index folder goes back, and nobody remembers", went_back.unremembered, 20, alerts=(*JOINED_ANEW, *DOWN)),
     Fault("slot dropped", slot_dropped, alerts=("MantleIndexWasRebuilt",)),
     Fault("slot dropped beneath a slow rename", slot_dropped_beneath_a_rename, 20, alerts=("MantleIndexWasRebuilt",)),
     Fault("shard moved", shards.shard_moved, needs_citus=True, alerts=WITHIN),

@@ -5,13 +5,18 @@ import socket
 import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from stack.layout import REPLICAS
 from stack.poll import wait_until
 
-from .clients import await_all_ready
+from tests.support.rest import Rest
+from tests.support.slots import drop_slot
+
+from .background import Repeated
+from .clients import await_all_ready, connect_as
 from .inspection import READY_BOUND_S, frozen, leader
 from .mkdir_load import MkdirLoad
 from .one_replica import only_replica
@@ -78,6 +83,52 @@ def test_a_wiped_replica(stack, bucket, rest, which):
     other = next(number for number in REPLICAS if number != replica)
     stack.indexnodes[other].process.kill()
     rest.mkdir(bucket, "after")
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.allows("indexnode", r"folder went back")
+def test_a_folder_that_goes_back(stack, bucket, rest):
+    """An operator puts back a copy of a follower's folder. The replica notices, and joins under a new id (P48)."""
+    with MkdirLoad(rest, bucket) as load:
+        load.await_progress(50)
+        first = leader(stack)
+        replica = next(number for number in REPLICAS if number != first)
+        node = stack.indexnodes[replica]
+        copy = node.data.with_name(f"{node.data.name}.copy")
+        subprocess.run(["cp", "-a", str(node.data), str(copy)], capture_output=True, check=False)  # while it changes
+        load.await_progress(100)
+        node.process.kill()
+        shutil.rmtree(node.data)
+        copy.rename(node.data)
+        node.start()
+        wait_until(lambda: node.metric("mantle_index_joins_anew_total"), "it to join anew", READY_BOUND_S)
+        node.await_ready(READY_BOUND_S)
+        load.await_progress(20)
+    assert node.metric("mantle_index_log_lost") == 0
+    assert_everywhere(stack, bucket, load.acknowledged)
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.allows("indexnode", r"terminating connection due to administrator command|rebuilding the index")
+@pytest.mark.allows("postgresql", r"replication slot .* is active")
+def test_a_rebuild_answers_those_who_wait(stack, bucket, rest):
+    """A rebuilt index may have a change in its copy, whose message then never comes: nobody waits for that in vain."""
+    codes: list[str | None] = []
+
+    def mkdir(client: Rest, number: int, count: int) -> None:
+        codes.append(client.call("PUT", f"/v1/ns/{bucket}/dirs/{number}-{count}", key=str(uuid.uuid4())).code)
+
+    def rebuilds() -> float:
+        return sum(node.metric("mantle_index_rebuilds_completed_total") or 0 for node in stack.indexnodes.values())
+
+    with Repeated([partial(mkdir, rest.twin(), number) for number in range(4)]) as load:
+        load.await_more(codes.__len__, 50, "answers", READY_BOUND_S)
+        before = rebuilds()
+        with connect_as(stack, "postgres", "superuser") as session:
+            wait_until(lambda: drop_slot(session), "the slot to be dropped", READY_BOUND_S)
+        wait_until(lambda: rebuilds() > before, "the index to be rebuilt", READY_BOUND_S)
+        load.await_more(lambda: codes.count(None), 50, "directories", READY_BOUND_S)
+    assert "await_timeout" not in codes
 
 
 @pytest.mark.usefixtures("whole")
