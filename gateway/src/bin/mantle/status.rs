@@ -62,6 +62,12 @@ pub struct State {
     role: String,
     /// Whether it answers lookups.
     ready: bool,
+    /// Why it does not.
+    not_ready: Option<String>,
+    /// Its log lacked entries that it had acknowledged: it joins anew.
+    log_lost: bool,
+    /// Its state differed from the leader's: it joins anew.
+    differs: bool,
     /// Raft's term.
     term: u64,
     /// Epoch of the last rebuild (P21); the same on every replica of a group.
@@ -133,6 +139,9 @@ impl State {
             node_id: status.node_id,
             role: status.role.clone(),
             ready: status.ready,
+            not_ready: Some(status.not_ready.clone()).filter(|why| !why.is_empty()),
+            log_lost: status.log_lost,
+            differs: status.differs,
             term: status.term,
             epoch: status.epoch,
             committed_index: status.committed_index,
@@ -240,7 +249,8 @@ fn problems(group: Option<u32>, answers: &Answers, earlier: Option<&Answers>) ->
             }
         };
         if !status.ready {
-            found.push(format!("{name} is not ready"));
+            let why = if status.not_ready.is_empty() { "it does not say why" } else { &status.not_ready };
+            found.push(format!("{name} is not ready: {why}"));
         }
         if status.epoch < earlier.map_or(newest, newest_epoch) {
             found.push(format!("{name} has epoch {}, another replica has {newest}", status.epoch));
@@ -374,12 +384,16 @@ mod tests {
     #[test]
     fn what_is_not_ready_or_does_not_answer_is_a_problem() {
         let error = mantle_types::Error::new(mantle_types::ErrorCode::IndexUnavailable, "refused");
+        let empty = Status { not_ready: "it has no log yet".into(), ..Status::default() };
         let interrupted = Status { ready: true, interruption: "no slot".into(), ..Status::default() };
         let answers: Answers =
-            vec![("a:1".into(), Err(error)), ("b:1".into(), Ok(Status::default())), ("c:1".into(), Ok(interrupted))];
+            vec![("a:1".into(), Err(error)), ("b:1".into(), Ok(empty)), ("c:1".into(), Ok(interrupted))];
         let found = problems(None, &answers, None);
-        let expected =
-            ["a:1 does not answer: refused", "b:1 is not ready", "c:1 does not read the change stream: no slot"];
+        let expected = [
+            "a:1 does not answer: refused",
+            "b:1 is not ready: it has no log yet",
+            "c:1 does not read the change stream: no slot",
+        ];
         assert_eq!(found, expected);
     }
 }
