@@ -79,7 +79,7 @@ class Backup:
             )
         shutil.rmtree(primary.data)
         shutil.copytree(self.copy(primary.group), primary.data, symlinks=True)
-        (primary.data / "recovery.signal").touch()
+        runbook.typed(self.cluster, "Preparing a restored directory", DATA=str(primary.data))
         for place in (primary.data, *primary.data.rglob("*")):
             self.cluster.account.own(place)
         self.start(primary)
