@@ -121,8 +121,8 @@ def without_quorum(cluster: Cluster, _draw: random.Random) -> Undo:
 
 
 def unremembered(cluster: Cluster, _draw: random.Random) -> Undo:
-    """A follower's folder goes back, and those who remember what it acknowledged are gone: the leader dies and the learner
-    is frozen. The other follower was frozen meanwhile. The two elect a leader without the lost entries.
+    """A follower's folder goes back, and those who remember what it acknowledged are gone: the leader dies and the
+    learner is frozen. The other follower was frozen meanwhile. The two elect a leader without the lost entries.
     """
     leader = index_leader(cluster)
     restored, behind = (replica for replica in cluster.replicas[:VOTERS] if replica is not leader)

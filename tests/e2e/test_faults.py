@@ -11,7 +11,6 @@ import pytest
 
 from stack.layout import REPLICAS
 from stack.poll import wait_until
-
 from tests.support.rest import Rest
 from tests.support.slots import drop_slot
 

@@ -80,6 +80,13 @@ pub async fn rebuild(
     let directories = async { (&mut reader).await.context("the copy panicked")? };
     let ((namespaces, directories), ()) = tokio::try_join!(directories, propose_chunks(node, leadership, queue))?;
     wait_for_standbys(&connections, &sources).await?;
+    let left = leases_end.saturating_duration_since(time::Instant::now());
+    if !left.is_zero() {
+        tracing::info!(
+            seconds = left.as_secs(),
+            "the index is copied; it serves when the leases under the old epoch have ended"
+        );
+    }
     sleep_until(leases_end).await;
     // All namespaces are complete; another group serves one that moves here or has moved away.
     let state = |is_served| if is_served { NamespaceState::Serving } else { NamespaceState::Ready };
