@@ -159,7 +159,7 @@ impl Requester for LeaderRequester {
         }
         timeout(ASK_TIMEOUT, self.ask_until_compared())
             .await
-            .unwrap_or_else(|_| Err(unavailable("the leader does not answer")))
+            .unwrap_or_else(|_| Err(unavailable("the leader does not answer, or this replica is far behind it")))
     }
 }
 
