@@ -185,7 +185,7 @@ async fn citus_index_holds_what_several_nodes_hold() {
     scene.database.next_id += 10;
     scene.group.start_all();
     let after = scene.group.settled().await.remove(0);
-    assert_eq!(after.epoch, status.epoch, "no rebuild was needed");
+    assert_eq!(after.rebuilds, 0, "no rebuild was needed");
     eventually("the rest", || async { (scene.group.status(0).await?.locks == 0).then_some(()) }).await;
     scene.churn("second").await;
     scene.assert_same().await;

@@ -70,6 +70,7 @@ fn fill_status(node: &Node, response: &mut StatusResponse) {
     response.ready = response.not_ready.is_empty();
     response.streaming = node.stream.is_streaming();
     response.waiters = node.waiters() as u64;
+    response.rebuilds = node.stream.rebuild.begun.load(Ordering::Relaxed);
     let (reads, cache) = (&node.reads.counters, node.state.cache.counters());
     response.lookups = reads.paths.load(Ordering::Relaxed);
     response.read_index_batches = reads.batches.load(Ordering::Relaxed);
