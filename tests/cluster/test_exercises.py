@@ -18,13 +18,14 @@ from cluster.layout import VOTERS
 from cluster.services import Replica
 from stack.layout import REPOSITORY
 from stack.poll import wait_until
+from tests.support.slots import drop_slot
 
 from . import runbook
 from .clients import session
 from .etcdctl import alarms, etcdctl, fill
 from .load import Load, Probe
 from .measure import REPORT, Measured, index_leader, measured
-from .oracle import assert_nothing_is_lost, await_no_problem, drop_slot, fsck, rebuilds
+from .oracle import assert_nothing_is_lost, await_no_problem, fsck, rebuilds
 
 pytestmark = pytest.mark.long
 PAGE = REPOSITORY / "docs" / "exercises.md"
