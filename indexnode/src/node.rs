@@ -210,9 +210,12 @@ impl Node {
                 continue;
             }
             let (last, vote) = self.log.last_and_vote();
+            if promise.broken_by(vote, last).is_none() || failpoints::is_hit(Failpoint::KeepLostLog) {
+                continue;
+            }
             // A snapshot may be on disk before the log says so.
             let last = last.max(self.state.read().applied);
-            if let Some(why) = promise.broken_by(vote, last).filter(|_| !failpoints::is_hit(Failpoint::KeepLostLog)) {
+            if let Some(why) = promise.broken_by(vote, last) {
                 self.fault.raise(Fault::new(FaultKind::LogLost, why));
                 self.raft.runtime_config().elect(false);
             }

@@ -13,7 +13,7 @@ struct Inner {
     not_ready: Option<String>,
     /// The fault for which the replica joins anew, until it is ready.
     fault: Option<Fault>,
-    /// How often the replica joined anew.
+    /// How often the replica joined anew because of a fault.
     resets: u32,
 }
 
@@ -43,9 +43,10 @@ impl Readiness {
     /// The replica joins anew, because of a fault or because its cluster is gone.
     pub(crate) fn note_reset(&self, fault: Option<Fault>) {
         let mut inner = self.inner.lock();
+        let gone = || "its cluster is gone: it joins or founds another one".to_owned();
+        inner.not_ready = Some(fault.as_ref().map_or_else(gone, Fault::to_string));
         if let Some(fault) = fault {
             inner.resets += 1;
-            inner.not_ready = Some(fault.to_string());
             inner.fault = Some(fault);
         }
     }

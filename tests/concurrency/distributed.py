@@ -107,6 +107,17 @@ def distributed_target(cluster: CitusCluster, database: str, workers: int = citu
 
 
 # Shards of the MetaTable, and the single node of each.
+# The steps of mantle.run_maintenance.
+STEPS = (
+    "compact",
+    "compact_busy",
+    "prune",
+    "empty_trash",
+    "purge_operations",
+    "purge_requests",
+    "purge_tombstones",
+    "purge_attempts",
+)
 PLACEMENTS = """
     SELECT s.shardid, n.nodename, n.nodeport FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid
       JOIN pg_dist_node n ON n.groupid = p.groupid WHERE s.logicalrelid = 'mantle.meta'::regclass ORDER BY s.shardid

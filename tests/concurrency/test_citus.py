@@ -17,7 +17,7 @@ from tests.support import broken_steps
 from tests.support.sql_wrappers import wrapped
 
 from . import failpoints, state, verbs
-from .distributed import PLACEMENTS, CitusCluster, CitusTarget, SpreadNamespace, distributed_target
+from .distributed import PLACEMENTS, STEPS, CitusCluster, CitusTarget, SpreadNamespace, distributed_target
 from .pairs import PAIRS, VERBS, Pairs, run_pair
 from .random_histories import ELEMENTS_ON_CITUS, SEED, assert_sound, one_history
 from .tree import Op
@@ -97,20 +97,10 @@ def work_off(spread: SpreadNamespace) -> None:
     spread.coordinator.execute("UPDATE mantle.prune_queue SET queued = now() - interval '1 day'")
     everywhere = [spread.coordinator, *spread.sessions]
     for _ in range(60):
-        steps = (
-            "compact",
-            "compact_busy",
-            "prune",
-            "empty_trash",
-            "purge_operations",
-            "purge_requests",
-            "purge_tombstones",
-            "purge_attempts",
-        )
         done = [
             session.execute("SELECT mantle.run_maintenance(%s)", (s,)).fetchone()[0]
             for session in everywhere
-            for s in steps
+            for s in STEPS
         ]
         if not any(done):
             break

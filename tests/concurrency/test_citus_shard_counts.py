@@ -9,21 +9,11 @@ import pytest
 
 from stack import citus
 
-from .distributed import PLACEMENTS, SpreadNamespace, distributed_target, move
+from .distributed import PLACEMENTS, STEPS, SpreadNamespace, distributed_target, move
 from .tree import Op
 
 pytestmark = pytest.mark.skipif(not citus.is_installed(), reason="Citus is not installed")
 
-STEPS = (
-    "compact",
-    "compact_busy",
-    "prune",
-    "empty_trash",
-    "purge_operations",
-    "purge_requests",
-    "purge_tombstones",
-    "purge_attempts",
-)
 ROUNDS_MAX = 100
 # What is due in a directory, and where it is counted.
 MAKE_DUE = (

@@ -185,7 +185,7 @@ impl Index {
         }
     }
 
-    /// The epoch with which the last rebuild began.
+    /// The epoch with which the last rebuild began, or the last recovery (P48).
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }

@@ -31,7 +31,7 @@ pub const METRICS: &[Metric] = &[
     ),
     gauge("mantle_index_leader", "group", "1: the replica leads its group."),
     gauge("mantle_index_role", "group, role", "1 for the role that the replica has."),
-    gauge("mantle_index_epoch", "group", "Epoch of the last rebuild (P21)."),
+    gauge("mantle_index_epoch", "group", "Epoch of the last rebuild or recovery (P21, P48)."),
     gauge("mantle_index_directories", "group", "Directories in the index, namespace roots included."),
     gauge("mantle_index_locks", "group", "Locks of prepared renames."),
     gauge("mantle_index_heap_bytes", "group", "Memory of the index's tables."),

@@ -57,9 +57,7 @@ impl PeerService {
     fn open<T: DeserializeOwned>(&self, message: &RaftMessage) -> Result<(Arc<Node>, T), Status> {
         let node = self.destination(message.to.as_ref())?;
         node.learn_promises(&message.promises);
-        if let Some(fault) = node.fault.get().filter(Fault::forbids_promises) {
-            return Err(Status::unavailable(fault.to_string()));
-        }
+        check_fit(&node)?;
         let request = decode(&message.body).map_err(|e| Status::invalid_argument(e.to_string()))?;
         Ok((node, request))
     }
@@ -106,6 +104,12 @@ impl PeerService {
         }
         message_of(&appended)
     }
+}
+
+/// An error if the node has a fault for which it may promise nothing: neither a vote nor entries (P48, P49).
+fn check_fit(node: &Node) -> Result<(), Status> {
+    let fault = node.fault.get().filter(Fault::forbids_promises);
+    fault.map_or(Ok(()), |fault| Err(Status::unavailable(fault.to_string())))
 }
 
 fn message_of<T: Serialize>(value: &T) -> Result<RaftMessage, Status> {
@@ -196,6 +200,7 @@ impl Peer for PeerService {
         let mut parts = request.into_inner();
         let head = parts.message().await?.ok_or_else(|| Status::invalid_argument("an empty snapshot"))?;
         let node = self.destination(head.to.as_ref())?;
+        check_fit(&node)?;
         let vote: Vote = decode(&head.vote).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let path = receive(&node, parts).await?;
         let (meta, snapshot) = node.snapshots.received(path).map_err(failed)?;

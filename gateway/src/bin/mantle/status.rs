@@ -70,7 +70,7 @@ pub struct State {
     differs: bool,
     /// Raft's term.
     term: u64,
-    /// Epoch of the last rebuild (P21); the same on every replica of a group.
+    /// Epoch of the last rebuild or recovery (P21, P48); the same on every replica of a group.
     epoch: u64,
     /// Log index of the last committed entry that it knows.
     committed_index: u64,
