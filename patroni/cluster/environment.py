@@ -45,7 +45,6 @@ def variables(cluster: Cluster) -> dict[str, str]:
         "MANTLE_POOLER_URL": session(PORT_PGBOUNCER),
         "MANTLE_INDEX": ",".join(layout.index_addresses),
         "ETCDCTL_API": "3",
-        "ETCDCTL_COMMAND_TIMEOUT": "30s",  # a member that died may have led: another is elected first
         "ETCDCTL_ENDPOINTS": ",".join(f"https://{host.address}:{PORT_ETCD}" for host in layout.etcd_hosts),
         # Patroni's certificate: whoever may read it may promote a server.
         "ETCDCTL_CACERT": str(layout.certificates / "ca.crt"),

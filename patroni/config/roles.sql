@@ -41,6 +41,14 @@ SELECT mantle.grant_namespace('*', 'analyst') IS NULL AS a, mantle.grant_namespa
 ALTER ROLE analyst SET statement_timeout = '10min';
 ALTER ROLE operator SET statement_timeout = '60min';
 
+-- On Citus a session of a service keeps to one connection to each node, so that `mantle size` can count them. Otherwise a
+-- statement for several shards opens up to 16 when a node answers slowly.
+SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_citus \gset
+\if :is_citus
+ALTER ROLE gateway SET citus.max_adaptive_executor_pool_size = 1;
+ALTER ROLE index SET citus.max_adaptive_executor_pool_size = 1;
+\endif
+
 REVOKE ALL ON DATABASE mantle FROM PUBLIC;
 GRANT CONNECT ON DATABASE mantle TO gateway, index, operator, analyst;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;

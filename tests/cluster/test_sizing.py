@@ -22,6 +22,9 @@ CLIENTS, OPERATIONS = 48, 1500
 BOUND_S = 120.0
 SESSIONS = """SELECT usename, count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'
     AND pid <> pg_backend_pid() GROUP BY 1"""
+# Without it a statement for many shards opens up to 16 connections to a node that is slow to answer.
+ONE_CONNECTION_A_NODE = """SELECT rolname FROM pg_roles
+    WHERE 'citus.max_adaptive_executor_pool_size=1' = ANY (rolconfig)"""
 MIB = 2**20
 
 
@@ -43,6 +46,9 @@ def test_the_settings_permit_what_is_needed(cluster: Cluster) -> None:
     assert needed["max_wal_senders"] <= number(patroni, "max_wal_senders")
     assert needed["pooler_clients"] <= number(pooler, "max_client_conn")
     assert "max_prepared_transactions: $max_connections" in patroni
+    for group in cluster.groups if cluster.shape.is_citus else ():
+        with session(cluster, group) as server:
+            assert {role for (role,) in server.execute(ONE_CONNECTION_A_NODE)} == {"gateway", "index"}
 
 
 def work(rest: Rest, ns: str, number: int, done: Counter, end: threading.Event) -> None:
