@@ -4,7 +4,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -104,6 +104,8 @@ pub struct Node {
     pub(crate) fault: Arc<FaultCell>,
     /// While this replica leads: the members that do not answer lookups.
     pub(crate) problems: Mutex<Vec<ReplicaProblem>>,
+    /// While this replica leads: the rename locks whose time is over and that could not be released yet.
+    pub(crate) expired_locks: AtomicU64,
     /// Held during a membership change.
     pub(crate) membership_lock: tokio::sync::Mutex<()>,
     /// The end of the leases that this replica may have granted before a restart; until then it does not vote.
@@ -175,6 +177,7 @@ impl Node {
             doubt,
             fault,
             problems: Mutex::default(),
+            expired_locks: AtomicU64::default(),
             membership_lock: tokio::sync::Mutex::default(),
             votes_from,
             has_asked: AtomicBool::new(!is_bound || !has_promised),

@@ -295,10 +295,9 @@ def main() -> int:
             with Alerts(cluster) as alerts:
                 for number, chosen in enumerate(rounds(cluster, given)):
                     rows.append(one(cluster, number, chosen, given.seed, alerts=alerts, healthy_s=given.healthy))
+                    write_report(cluster, rows, given)
     finally:
         cluster.remove()
-    text = renewed(REPORT.read_text(encoding="utf-8"), rows) if given.only else report(cluster, rows, given)
-    REPORT.write_text(text, encoding="utf-8")
     wrong = [problem for row in rows for problem in row.wrong]
     print(f"{len(rows)} rounds, {len(wrong)} problems (seed {given.seed})")
     return 1 if wrong else 0
@@ -335,6 +334,12 @@ def one(
     for problem in row.wrong:
         print(f"    {problem}", flush=True)
     return row
+
+
+def write_report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> None:
+    """Writes docs/chaos.md after every round: a whole run takes an hour, and one that is stopped keeps its results."""
+    text = renewed(REPORT.read_text(encoding="utf-8"), rows[-1:]) if given.only else report(cluster, rows, given)
+    REPORT.write_text(text, encoding="utf-8")
 
 
 def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:

@@ -154,8 +154,10 @@ def test_fault_a_replica_that_is_down(stack, mantle, rest, bucket):
     [
         ("nonsense",),
         ("status", "--seconds", "-1"),
+        ("status", "--group", "99"),
         ("members", "promote", NOBODY),
         ("members", "--group", "99"),
+        ("fsck", "--index-only", "--group", "99"),
         ("fsck", "--database", "nonsense"),
         ("fsck", "--database", "postgresql://operator@127.0.0.1:PORT/mantle"),  # without its password
         ("fsck", "--database", "postgresql://operator:PASSWORD@127.0.0.1:PORT/nonsense"),

@@ -115,6 +115,7 @@ fn set_group_metrics(node: &Node, group: &str) {
         ("mantle_index_directories", directories as u64),
         ("mantle_index_heap_bytes", bytes as u64),
         ("mantle_index_locks", locks as u64),
+        ("mantle_index_expired_locks", if node.raft.is_leader() { read(&node.expired_locks) } else { 0 }),
         ("mantle_index_waiters", node.waiters() as u64),
         ("mantle_index_log_bytes", node.log.disk_bytes()),
         ("mantle_index_rebuild_rows", read(&rebuild.rows)),

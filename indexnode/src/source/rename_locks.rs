@@ -4,7 +4,11 @@
 //! directory that is no longer locked (P20). Time is the leader's monotonic clock, from when this leader learned of the lock.
 //! A new leader starts the count again, which only prolongs the lock.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use mantle_types::{Error, ErrorCode, RequestKey, Result};
 use tokio::{
@@ -23,9 +27,15 @@ const SCAN: Duration = Duration::from_millis(100);
 /// Time until the next abort of an attempt whose abort failed or that was found committed.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// The times of a lock on this leader's clock.
+struct Times {
+    expires: Instant,
+    next_abort: Instant,
+}
+
 /// Releases expired locks during one term; never returns.
 pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Database) {
-    let mut deadlines: HashMap<(RequestKey, u64), Instant> = HashMap::new();
+    let mut known: HashMap<(RequestKey, u64), Times> = HashMap::new();
     let mut aborts = JoinSet::new();
     let mut scan = interval(SCAN);
     scan.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -33,21 +43,19 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
         scan.tick().await;
         while aborts.try_join_next().is_some() {}
         let locks = node.state.read().index.locks();
-        if locks.is_empty() {
-            deadlines.clear();
-            continue;
-        }
         let now = Instant::now();
-        deadlines.retain(|(request, attempt), _| {
+        known.retain(|(request, attempt), _| {
             locks.iter().any(|lock| lock.request == *request && lock.attempt == *attempt)
         });
+        let mut expired = 0;
         for lock in locks {
-            let held = Duration::from_millis(u64::from(lock.lock_ms));
-            let deadline = deadlines.entry((lock.request, lock.attempt)).or_insert(now + held);
-            if *deadline > now {
+            let expires = now + Duration::from_millis(u64::from(lock.lock_ms));
+            let times = known.entry((lock.request, lock.attempt)).or_insert(Times { expires, next_abort: expires });
+            expired += u64::from(times.expires <= now);
+            if times.next_abort > now {
                 continue;
             }
-            *deadline = now + RETRY;
+            times.next_abort = now + RETRY;
             let (node, leadership, database) = (node.clone(), leadership.clone(), database.clone());
             aborts.spawn(async move {
                 tracing::warn!(request = %lock.request, attempt = lock.attempt, "a rename lock expired");
@@ -62,6 +70,7 @@ pub async fn expire(node: &Arc<Node>, leadership: &Leadership, database: &Databa
                 }
             });
         }
+        node.expired_locks.store(expired, Ordering::Relaxed);
     }
 }
 

@@ -141,7 +141,7 @@ async fn compare(options: Options, output: Output) -> Result<Exit> {
     if !options.index_only {
         answer.problems = problems(&database, output).await?;
     }
-    let groups = options.groups.of(&index).await;
+    let groups = options.groups.of(&index).await?;
     if groups.is_empty() {
         return Err(failure(Exit::Away, "no index replica answers"));
     }

@@ -87,12 +87,19 @@ struct GroupOption {
 }
 
 impl GroupOption {
-    /// The given group, or those that the answering replicas host.
-    async fn of(self, index: &IndexClient) -> BTreeSet<GroupId> {
-        match self.group {
-            Some(group) => [GroupId(group)].into(),
-            None => replicas::answering(index).await.into_iter().flat_map(|(_, s)| s.groups).map(GroupId).collect(),
+    /// The given group, or those that the answering replicas host. A group that no replica hosts is refused, but only if
+    /// every replica says so: one that is down may host it.
+    async fn of(self, index: &IndexClient) -> Result<BTreeSet<GroupId>> {
+        let asked = index.status().await;
+        let hosted: BTreeSet<GroupId> =
+            asked.iter().flat_map(|(_, answer)| answer.iter().flat_map(|s| &s.groups)).copied().map(GroupId).collect();
+        let Some(group) = self.group.map(GroupId) else { return Ok(hosted) };
+        if !hosted.contains(&group) && asked.iter().all(|(_, answer)| answer.is_ok()) {
+            let there: Vec<_> = hosted.iter().map(GroupId::to_string).collect();
+            let there = there.join(", ");
+            return Err(failure(Exit::Usage, format!("--group {group}: the IndexNodes host only {there}")));
         }
+        Ok([group].into())
     }
 }
 

@@ -170,7 +170,7 @@ type Answers = Vec<(String, mantle_types::Result<Status>)>;
 pub async fn run(options: Options, output: Output) -> Result<Exit> {
     let window = Duration::from_secs_f64(options.seconds);
     let index = options.index.client()?;
-    let groups = options.groups.of(&index).await;
+    let groups = options.groups.of(&index).await?;
     // If no process answers, no group is known; the table then has each replica's error.
     let clients = groups.iter().map(|group| (Some(group.0), index.of_group(*group)));
     let clients: Vec<_> = if groups.is_empty() { vec![(None, index.clone())] } else { clients.collect() };
