@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cluster import faults, times
+from cluster import faults, tafdb, times
 from cluster.cluster import Cluster
 from cluster.layout import COORDINATOR
 from cluster.member import SLOT
@@ -68,6 +68,11 @@ def test_failover(cluster: Cluster, ns: str, probes: dict[int, list[Probe]], of:
         since = time.monotonic()
         new = cluster.leader(group, FAILOVER_BOUND_S, other_than=old)
         until = time.monotonic()
+    wait_until(
+        lambda: any("none follows this server" in row for row in tafdb.problems(cluster.leader(COORDINATOR))),
+        "check_cluster to name the primary without a standby",
+        FAILOVER_BOUND_S,
+    )
     units = {"HOST": old.host.name, "UNITS": "patroni pgbouncer"}
     runbook.typed(cluster, "Starting a dead machine's services again", **units)
     wait_until(lambda: old.answers("liveness"), f"Patroni of {old.name}", FAILOVER_BOUND_S)
