@@ -151,23 +151,3 @@ def test_a_commit_that_was_not_waited_for_is_unknown(
     assert superuser.execute(recorded, (key,)).fetchone() == (1, id), "and once"
     assert rest.list(bucket, "") == listed
     assert rest.call(*asked, key=str(uuid.uuid4())).status in (404, 409), "another request finds it done"
-
-
-@pytest.mark.allows("postgresql", r"canceling (wait for synchronous replication|statement) due to user request")
-@pytest.mark.allows("indexnode", r"source::rename_locks: (cannot write an abort record|a rename lock expired)")
-@pytest.mark.allows("gateway", r"PostgreSQL warns")
-def test_a_lock_that_cannot_be_released_is_counted(stack, bucket, rest, request):
-    """The rename waits for a standby that is away, longer than its lock was given for."""
-    rest.mkdir(bucket, "old")
-    standby_returns, other = request.getfixturevalue("standby_is_gone"), rest.twin()
-    expired = lambda: sum(node.metric("mantle_index_expired_locks") or 0 for node in stack.indexnodes.values())
-    body = {"src": "old/", "dst": "new/", "overwrite": False}
-    assert expired() == 0
-    with ThreadPoolExecutor() as pool:
-        under_way = pool.submit(other.call, "POST", f"/v1/ns/{bucket}/rename", body)
-        try:
-            wait_until(lambda: expired() == 1, "an expired lock", READY_BOUND_S)
-        finally:
-            standby_returns()
-        under_way.result()
-    wait_until(lambda: locks(stack) == 0 and expired() == 0, "its release", READY_BOUND_S)
