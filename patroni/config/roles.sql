@@ -41,7 +41,7 @@ SELECT mantle.grant_namespace('*', 'analyst') IS NULL AS a, mantle.grant_namespa
 ALTER ROLE analyst SET statement_timeout = '10min';
 ALTER ROLE operator SET statement_timeout = '60min';
 
--- On Citus a session of a service keeps to one connection to each node, so that `mantle size` can count them. Otherwise a
+-- On Citus a session of a service opens one connection to each other node, which `mantle size` counts. By default a
 -- statement for several shards opens up to 16 when a node answers slowly.
 SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS is_citus \gset
 \if :is_citus

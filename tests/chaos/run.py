@@ -293,9 +293,10 @@ def main() -> int:
             clocks.give(cluster)
             cluster.start()
             with Alerts(cluster) as alerts:
-                for number, chosen in enumerate(rounds(cluster, given)):
+                planned = rounds(cluster, given)
+                for number, chosen in enumerate(planned):
                     rows.append(one(cluster, number, chosen, given.seed, alerts=alerts, healthy_s=given.healthy))
-                    write_report(cluster, rows, given)
+                    write_report(cluster, rows, len(planned), given)
     finally:
         cluster.remove()
     wrong = [problem for row in rows for problem in row.wrong]
@@ -336,13 +337,16 @@ def one(
     return row
 
 
-def write_report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> None:
-    """Writes docs/chaos.md after every round: a whole run takes an hour, and one that is stopped keeps its results."""
-    text = renewed(REPORT.read_text(encoding="utf-8"), rows[-1:]) if given.only else report(cluster, rows, given)
+def write_report(cluster: Cluster, rows: list[Row], planned: int, given: argparse.Namespace) -> None:
+    """Writes docs/chaos.md. Called after every round: a whole run takes an hour, and one that is stopped keeps its
+    results.
+    """
+    page = REPORT.read_text(encoding="utf-8")
+    text = renewed(page, rows[-1:]) if given.only else report(cluster, rows, planned, given)
     REPORT.write_text(text, encoding="utf-8")
 
 
-def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:
+def report(cluster: Cluster, rows: list[Row], planned: int, given: argparse.Namespace) -> str:
     """The text of docs/chaos.md."""
     shape = cluster.shape
     what = (
@@ -353,7 +357,7 @@ def report(cluster: Cluster, rows: list[Row], given: argparse.Namespace) -> str:
 Written by `make chaos SEED={given.seed} PAIRS={given.pairs}` (`tests/chaos`); do not edit.
 {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, {platform.release()}; {what}, {shape.standbys}
 standby each; three IndexNode replicas and a learner, two gateways, all on one machine in network namespaces of their
-own. Load over S3, REST and SQL while each fault lasts.
+own. Load over S3, REST and SQL while each fault lasts. {len(rows)} of {planned} rounds were played.
 
 *Writes*, *reads*: the longest time, in seconds, without an acknowledged mkdir, and without an answered lookup, in the
 directories that waited longest. The mkdirs are those of clients that name no request: a named one is looked for on

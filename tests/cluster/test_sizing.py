@@ -22,7 +22,7 @@ CLIENTS, OPERATIONS = 48, 1500
 BOUND_S = 120.0
 SESSIONS = """SELECT usename, count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'
     AND pid <> pg_backend_pid() GROUP BY 1"""
-# Without it a statement for many shards opens up to 16 connections to a node that is slow to answer.
+# By default a statement for several shards opens up to 16 connections to a node that answers slowly.
 ONE_CONNECTION_A_NODE = """SELECT rolname FROM pg_roles
     WHERE 'citus.max_adaptive_executor_pool_size=1' = ANY (rolconfig)"""
 MIB = 2**20

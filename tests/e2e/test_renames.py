@@ -262,3 +262,22 @@ def test_a_rename_survives_kill_9_at_each_step(stack, bucket, rest, steps, victi
     rest.rename(bucket, "new/place/", "old/")
     assert walk(rest, bucket) == {"new/", "old/", "old/inside/"}
     wait_until(lambda: len(replicas(stack)) == len(stack.indexnodes), "every replica", READY_BOUND_S)
+
+
+@pytest.mark.allows("postgresql", r"canceling statement due to lock timeout")
+@pytest.mark.allows("indexnode", r"source::rename_locks: (cannot write an abort record|a rename lock expired)")
+def test_a_lock_that_cannot_be_released_is_counted(stack, bucket, rest, connect):
+    """Neither the rename nor its abort can write its record, until another session releases the table."""
+    rest.mkdir(bucket, "old")
+    expired = lambda: sum(node.metric("mantle_index_expired_locks") for node in stack.indexnodes.values())
+    body = {"src": "old/", "dst": "new/", "overwrite": False}
+    with connect("postgres", "superuser") as holder, ThreadPoolExecutor() as pool:
+        with holder.transaction():
+            holder.execute("LOCK TABLE mantle.rename_attempts")
+            under_way = pool.submit(rest.twin().call, "POST", f"/v1/ns/{bucket}/rename", body)
+            wait_until(lambda: locks(stack) == 1, "a lock", READY_BOUND_S)
+            assert expired() == 0
+            wait_until(lambda: expired() == 1, "an expired lock", READY_BOUND_S)
+        under_way.result()
+    await_no_lock(stack)
+    wait_until(lambda: expired() == 0, "no expired lock", READY_BOUND_S)

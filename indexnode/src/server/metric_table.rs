@@ -34,7 +34,11 @@ pub const METRICS: &[Metric] = &[
     gauge("mantle_index_epoch", "group", "Epoch of the last rebuild or recovery (P21, P48)."),
     gauge("mantle_index_directories", "group", "Directories in the index, namespace roots included."),
     gauge("mantle_index_locks", "group", "Locks of prepared renames."),
-    gauge("mantle_index_expired_locks", "group", "Those of them, on the leader, whose time is over."),
+    gauge(
+        "mantle_index_expired_locks",
+        "group",
+        "Rename locks whose time is over and that are not released yet, on the leader.",
+    ),
     gauge("mantle_index_heap_bytes", "group", "Memory of the index's tables."),
     gauge("mantle_index_resident_bytes", "", "Resident memory of the process."),
     gauge("mantle_index_raft_term", "group", "Raft's term."),

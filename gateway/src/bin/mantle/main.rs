@@ -95,9 +95,9 @@ impl GroupOption {
             asked.iter().flat_map(|(_, answer)| answer.iter().flat_map(|s| &s.groups)).copied().map(GroupId).collect();
         let Some(group) = self.group.map(GroupId) else { return Ok(hosted) };
         if !hosted.contains(&group) && asked.iter().all(|(_, answer)| answer.is_ok()) {
-            let there: Vec<_> = hosted.iter().map(GroupId::to_string).collect();
-            let there = there.join(", ");
-            return Err(failure(Exit::Usage, format!("--group {group}: the IndexNodes host only {there}")));
+            let hosted: Vec<_> = hosted.iter().map(GroupId::to_string).collect();
+            let text = format!("--group {group}: the IndexNodes host only {}", hosted.join(", "));
+            return Err(failure(Exit::Usage, text));
         }
         Ok([group].into())
     }
