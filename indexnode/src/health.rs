@@ -4,7 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use crate::{membership, node::Node, raft::fault::Fault, replica::Replica};
+use crate::{
+    membership::{self, join},
+    node::Node,
+    raft::fault::Fault,
+    replica::Replica,
+};
 
 /// A replica that gets no read index for this long is not ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -54,6 +59,9 @@ pub async fn watch(replica: Arc<Replica>, node: Arc<Node>) {
         }
         if node.fault.get().is_none() {
             replica.readiness.note(not_ready);
+            if is_ready && join::has_role(&node) {
+                replica.readiness.forget_fault();
+            }
         }
         sleep(if is_ready { CHECK } else { CHECK_NOT_READY }).await;
     }

@@ -11,7 +11,7 @@ pub struct Readiness {
 
 struct Inner {
     not_ready: Option<String>,
-    /// The fault for which the replica joins anew, until it is ready.
+    /// The fault for which the replica joins anew, until it has its role again.
     fault: Option<Fault>,
     /// How often the replica joined anew because of a fault.
     resets: u32,
@@ -30,7 +30,7 @@ impl Readiness {
         self.inner.lock().not_ready.clone()
     }
 
-    /// The fault for which the replica joins anew, or joined and is not ready yet.
+    /// The fault for which the replica joins anew, or joined and has not its role again yet.
     pub(crate) fn fault(&self) -> Option<Fault> {
         self.inner.lock().fault.clone()
     }
@@ -61,10 +61,12 @@ impl Readiness {
             Some(reason) => tracing::info!(reason, "this replica does not answer lookups"),
             None => tracing::info!("this replica answers lookups"),
         }
-        if not_ready.is_none() {
-            inner.fault = None;
-        }
         inner.not_ready = not_ready;
+    }
+
+    /// The replica is ready and has its role: the fault is over.
+    pub(crate) fn forget_fault(&self) {
+        self.inner.lock().fault = None;
     }
 
     /// Notes a fault of the running incarnation.

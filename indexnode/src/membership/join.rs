@@ -127,11 +127,16 @@ pub(super) async fn caught_up(node: &Node, joiner: NodeId) -> Result<bool> {
     }
 }
 
-/// Asks the leader to admit this replica, until it has its configured role: voter, or at least learner.
+/// True if this replica has its configured role: voter, or at least learner.
+pub fn has_role(node: &Node) -> bool {
+    let is_learner = || node.config.learner && node.membership().get_node(&node.node_id).is_some();
+    node.is_voter(node.node_id) || is_learner()
+}
+
+/// Asks the leader to admit this replica, until it has its configured role.
 pub async fn until_member(node: &Arc<Node>) {
     let mut last_detail = String::new();
-    let is_learner = || node.config.learner && node.membership().get_node(&node.node_id).is_some();
-    while !node.is_voter(node.node_id) && !is_learner() {
+    while !has_role(node) {
         match ask_leader(node).await {
             Ok(detail) if !detail.is_empty() && detail != last_detail => {
                 tracing::info!(detail, "joining the cluster");
