@@ -447,6 +447,12 @@ CATALOGUE = [
         "renames that outlast their locks",
         slowed(slow.slower_renames, slow.renames_as_before),
         30,
+        alerts="the leader aborts each in time",
+    ),
+    Fault(
+        "renames that cannot be aborted",
+        slowed(slow.slower_recorded, slow.recorded_as_before),
+        30,
         alerts=("MantleRenameLocksStay",),
     ),
 ]

@@ -23,6 +23,9 @@ CHANGE_SLEEP = "IF random() < 0.3 THEN PERFORM pg_sleep(random() / 2); END IF;"
 # (times.toml: rename_lock_ms), and shorter than the lease of its resolved paths (lease_s).
 RENAME_STEP = "latch_across_nodes"
 RENAME_SLEEP = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(13); END IF;"
+# Once a rename has recorded its attempt, the abort of the attempt waits for its end.
+RECORDED_STEP = "rename_directory_move"
+RECORDED_SLEEP = "IF random() < 0.3 THEN PERFORM pg_sleep(15); END IF;"
 # During these sleeps the index is rebuilt, and conflicting renames begin, before they go on.
 RENAME_SLEEP_BENEATH = "IF $4 IS NOT NULL AND random() < 0.5 THEN PERFORM pg_sleep(18); END IF;"
 # Renames that have not slept for long yet.
@@ -71,3 +74,11 @@ def slower_renames(connection: psycopg.Connection, sleep: str = RENAME_SLEEP) ->
 
 def renames_as_before(connection: psycopg.Connection) -> None:
     slower_renames(connection, "")
+
+
+def slower_recorded(connection: psycopg.Connection, sleep: str = RECORDED_SLEEP) -> None:
+    put_before(connection, RECORDED_STEP, "slow.RECORDED_STEP", sleep)
+
+
+def recorded_as_before(connection: psycopg.Connection) -> None:
+    slower_recorded(connection, "")
