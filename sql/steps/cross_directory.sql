@@ -30,6 +30,14 @@ BEGIN
                 ELSE mantle.try_latch_shared(p_pid) AND mantle.try_latch_name(p_pid, p_name) END;
 END $$;
 
+--- Waits until no move of an object is under way on the node of p_pid, and keeps new ones away (P50)
+-- Not for long: a move that is left prepared after a crash may last a minute.
+CREATE FUNCTION mantle.latch_moves_delegated(p_pid bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE {delegated} SET lock_timeout = '100ms' AS $$
+BEGIN
+    PERFORM mantle.latch_moves(true);
+END $$;
+
 --- What a change that spans directories reads of a place
 CREATE FUNCTION mantle.read_place_delegated(p_pid bigint, p_name text, p_ns bigint, p_index_group int)
 RETURNS mantle.place_state LANGUAGE plpgsql VOLATILE {delegated} AS $$
@@ -145,6 +153,9 @@ DECLARE
     v_replaced mantle.meta := p_replaced_row::mantle.meta;
     v_directory int := (v_entry.explicit IS NOT NULL)::int;
 BEGIN
+    IF v_entry.locator IS NOT NULL THEN
+        PERFORM mantle.latch_moves(false);
+    END IF;
     IF v_replaced.id IS NOT NULL THEN
         DELETE FROM mantle.meta m WHERE m.pid = p_pid AND m.name = v_replaced.name AND m.ts = 0;
     END IF;

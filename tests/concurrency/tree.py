@@ -22,6 +22,7 @@ class Op:
     size: int = 0
     etag: str = "e"
     condition: str | None = None
+    locator: str | None = None
     explicit: bool = True
     mode: int = 493
     dst_pid: int = 0

@@ -48,7 +48,7 @@ CALLS = {
     "put_object": "SELECT code, id, version, replayed FROM mantle.put_object(%(principal)s::int[],"
     " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(id)s::bigint[], %(owner)s::int[], %(owner)s::int[],"
     " %(mode)s::int[], %(size)s::bigint[], %(etag)s::text[], %(etag)s::text[], %(null)s::text[]::jsonb[],"
-    " %(null)s::text[], %(condition)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
+    " %(locator)s::text[], %(condition)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
     "delete_object": "SELECT code, id, NULL, replayed FROM mantle.delete_object(%(principal)s::int[],"
     " %(ns)s::bigint[], %(pid)s::bigint[], %(name)s::text[], %(request)s::uuid[], %(hash)s::bigint[]) ORDER BY ord",
     "mkdir": "SELECT code, id, version, replayed FROM mantle.mkdir(%(principal)s::int[], %(ns)s::bigint[],"
@@ -83,7 +83,7 @@ def call(connection: psycopg.Connection, ns: int, ops: list[Op], keys: list[Key]
     if verb in BATCHED:
         given = {
             name: [getattr(op, name) for op in ops]
-            for name in ("pid", "name", "id", "size", "etag", "condition", "explicit", "mode")
+            for name in ("pid", "name", "id", "size", "etag", "condition", "explicit", "mode", "locator")
         }
         given |= {name: [getattr(key, name) for key in keys] for name in ("request", "hash")}
         given |= {

@@ -4,7 +4,7 @@
 //! users neither block latches nor are blocked (P6).
 //!
 //! Invariants: all callers take latches in one order, so that they never deadlock: epoch, then pids ascending (the
-//! strongest mode of each at once), then names ascending by hash. A latch is a statement of its own before any
+//! strongest mode of each at once), then names ascending by hash, then moves. A latch is a statement of its own before any
 //! statement that reads (P7, P12). A batch takes at most `BATCH_LATCHES_MAX`.
 
 use mantle_types::ErrorCode;
@@ -29,6 +29,7 @@ enum Class {
     Epoch = 0x4d03,
     Allocation = 0x4d04,
     Worker = 0x4d05,
+    Move = 0x4d06,
 }
 
 /// How long a batch of several elements waits for each latch.
@@ -141,4 +142,11 @@ fn latch_allocation() -> Fault {
         acquire(Class::Allocation, 0, Mode::Exclusive, true);
     }
     fault
+}
+
+/// Latches the moves of objects: a move shared, at its destination; the sweeper exclusively, on every node (P50).
+#[pg_extern(volatile)]
+fn latch_moves(exclusive: bool) {
+    let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
+    acquire(Class::Move, 0, mode, true);
 }

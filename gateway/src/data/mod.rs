@@ -3,8 +3,14 @@
 //! overwritten.
 
 mod digest;
+mod staged;
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
@@ -22,6 +28,7 @@ const PIECE_BYTES: usize = 4 << 20;
 const OBJECTS: &str = "objects";
 
 pub struct DataStore {
+    folder: PathBuf,
     store: Arc<dyn ObjectStore>,
 }
 
@@ -32,6 +39,25 @@ pub struct Stored {
     pub locator: String,
     pub size: u64,
     pub checksums: Checksums,
+    pub written: Written,
+}
+
+/// When bytes were last written: no later than the file's time of modification, by which the sweeper judges their age.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    steady: Instant,
+    wall: SystemTime,
+}
+
+impl Written {
+    pub fn now() -> Self {
+        Self { steady: Instant::now(), wall: SystemTime::now() }
+    }
+
+    /// By the clock that has gone further: the steady one stands while the machine is suspended, the other can be set back.
+    pub fn age(&self) -> Duration {
+        self.steady.elapsed().max(self.wall.elapsed().unwrap_or_default())
+    }
 }
 
 #[derive(Debug)]
@@ -74,7 +100,8 @@ impl DataStore {
     /// Opens a directory, or creates it. Writes are flushed to the disk before they return.
     pub fn open(folder: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder)?;
-        Ok(Self { store: Arc::new(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true)) })
+        let store = Arc::new(LocalFileSystem::new_with_prefix(folder)?.with_fsync(true));
+        Ok(Self { folder: folder.to_owned(), store })
     }
 
     /// Stores a client's stream and checks it against the announced digests. On an error no bytes remain.
@@ -87,6 +114,7 @@ impl DataStore {
         let path = path_of(&locator).map_err(UploadError::Store)?;
         let mut hasher = expected.hasher();
         let mut size = 0u64;
+        let mut written = Written::now();
         let mut piece = BytesMut::new();
         let mut upload: Option<Box<dyn MultipartUpload>> = None;
         let received: Result<(), UploadError> = async {
@@ -103,6 +131,7 @@ impl DataStore {
                         Some(parts) => parts,
                         none => none.insert(self.store.put_multipart(&path).await?),
                     };
+                    written = Written::now();
                     parts.put_part(PutPayload::from(piece.split().freeze())).await?;
                 }
             }
@@ -113,11 +142,15 @@ impl DataStore {
         match (&checked, upload) {
             (Ok(_), Some(mut parts)) => {
                 if !piece.is_empty() {
+                    written = Written::now();
                     parts.put_part(PutPayload::from(piece.freeze())).await?;
                 }
                 parts.complete().await?;
             }
-            (Ok(_), None) => drop(self.store.put(&path, PutPayload::from(piece.freeze())).await?),
+            (Ok(_), None) => {
+                written = Written::now();
+                self.store.put(&path, PutPayload::from(piece.freeze())).await?;
+            }
             (Err(_), Some(mut parts)) => {
                 if let Err(cause) = parts.abort().await {
                     tracing::debug!(%cause, "an aborted upload is left to the sweeper");
@@ -125,7 +158,7 @@ impl DataStore {
             }
             (Err(_), None) => {}
         }
-        checked.map(|checksums| Stored { locator, size, checksums })
+        checked.map(|checksums| Stored { locator, size, checksums, written })
     }
 
     /// Reads a range; `None` when the bytes are gone.
@@ -149,6 +182,16 @@ impl DataStore {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
             Err(cause) => tracing::warn!(%cause, locator, "could not remove bytes; the sweeper will"),
         }
+    }
+
+    /// Removes what uploads left that ended in their middle, if it was last written before then; returns how many files.
+    pub async fn remove_unfinished(&self, before: SystemTime) -> Result<u64> {
+        let objects = self.folder.join(OBJECTS);
+        let removed = tokio::task::spawn_blocking(move || staged::remove(&objects, before)).await;
+        removed.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(|cause| {
+            tracing::error!(%cause, "cannot remove what unfinished uploads left");
+            ErrorCode::Internal.into()
+        })
     }
 
     /// All stored bytes, in no order.

@@ -1,6 +1,8 @@
 //! put_object: stores the bytes, then the metadata, then removes the replaced bytes. A crash in between leaves bytes
 //! that no metadata names; the sweeper removes these. Missing parents are made.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::Stream;
 use mantle_types::{Error, ErrorCode, Result, name::Path};
@@ -14,7 +16,7 @@ use crate::{
     app::{Call, Gateway, OBJECT_MODE},
     data::{Expected, Stored, UploadError},
     hash::RequestHash,
-    store::{NewObject, Precondition, accepted},
+    store::{LeasedPartition, NewObject, Precondition, accepted},
 };
 
 /// The metadata that does not follow from the bytes.
@@ -117,6 +119,7 @@ impl Gateway {
         loop {
             let parent = self.make_parents(call, namespace, parents, reached.take()).await?;
             parent.directory.check_change(&call.caller)?;
+            let partition = self.before_swept(&stored, parent.directory.leased_partition())?;
             let claim = call.claim(parent.directory.ns, hash);
             let answer = self
                 .with_new_id(|id| {
@@ -131,7 +134,7 @@ impl Gateway {
                         locator: stored.locator.clone(),
                         precondition: put.precondition.clone(),
                     };
-                    self.store.put_object.submit(claim, parent.directory.leased_partition(), new)
+                    self.store.put_object.submit(claim, partition, new)
                 })
                 .await;
             match answer.and_then(accepted) {
@@ -147,5 +150,16 @@ impl Gateway {
                 Err(e) => restarts.after(self, e).await?,
             }
         }
+    }
+
+    /// The partition with a lease that ends before the sweeper may take the bytes for unused (P50): a quarter of the grace
+    /// is left for waits in PostgreSQL. An error if the bytes are too old.
+    fn before_swept(&self, stored: &Stored, partition: LeasedPartition) -> Result<LeasedPartition> {
+        let grace = Duration::from_millis(self.limits.orphan_grace_ms);
+        if stored.written.age() > grace / 2 {
+            let why = "the bytes arrived too long before the change; send the request again";
+            return Err(Error::new(ErrorCode::LeaseExpired, why));
+        }
+        Ok(partition.for_at_most(grace / 4))
     }
 }

@@ -26,6 +26,15 @@ pub struct LeasedPartition {
     pub lease: Lease,
 }
 
+impl LeasedPartition {
+    /// Ends the lease so long after the resolution, if that is sooner than otherwise.
+    pub fn for_at_most(mut self, duration: Duration) -> Self {
+        let unused = Duration::from_secs(LEASE_S).saturating_sub(duration);
+        self.lease.deadline_us -= unused.as_micros() as i64;
+        self
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct NodeContext {
     lineage: Lineage,
